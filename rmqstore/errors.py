@@ -1,0 +1,123 @@
+"""Every error that a user can cause or meet, each with its exit code and one line of advice.
+
+Bad bytes are never an exception (they are findings); these classes are for bad situations: a wrong path, a live
+broker, a stale plan, no space. `cli` prints `message` and `advice` as one line and exits with `exit_code`.
+"""
+
+from __future__ import annotations
+
+
+class RmqStoreError(Exception):
+    """Base of all errors with advice.
+
+    `code` is the stable word in `--json` (`error.code`), `exit_code` the process exit code, `advice` what to do next.
+    """
+
+    code = "error"
+    exit_code = 1
+    advice = ""
+
+    def __init__(self, message: str, advice: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        if advice is not None:
+            self.advice = advice
+
+
+class UsageError(RmqStoreError):
+    """The command was called with options that do not make sense together."""
+
+    code = "usage"
+    exit_code = 2
+    advice = "see --help"
+
+
+class NotAStore(RmqStoreError):
+    """The path is no RocketMQ store, nor a part of one, or there is nothing in it."""
+
+    code = "not-a-store"
+    exit_code = 3
+    advice = (
+        "point rmqstore at the broker's storePathRootDir, or at one of its parts "
+        "(commitlog/, consumequeue/TOPIC/0/, index/)"
+    )
+
+
+class NotReadable(RmqStoreError):
+    """The path exists but may not be read, or is missing."""
+
+    code = "not-readable"
+    exit_code = 3
+    advice = "check the path, and run as the user that runs the broker"
+
+
+class BadBrokerConfig(RmqStoreError):
+    """A broker.conf that cannot be read, or has a value that makes no sense."""
+
+    code = "broker-conf"
+    exit_code = 2
+    advice = "correct the line named, or leave -c out: sizes are then inferred from the files"
+
+
+class CouldNotCheck(RmqStoreError):
+    """A layout that is known but cannot be read here, or an I/O error in the middle."""
+
+    code = "could-not-check"
+    exit_code = 4
+    advice = "see `unchecked` in the report"
+
+
+class StoreIsLive(RmqStoreError):
+    """A broker holds the store, or writes to it: no command changes it."""
+
+    code = "store-live"
+    exit_code = 5
+    advice = "stop the broker and keep its service stopped, then run the command again"
+
+
+class PlanStale(RmqStoreError):
+    """The bytes that a plan expects have changed since it was made."""
+
+    code = "plan-stale"
+    exit_code = 5
+    advice = "make a new plan: run the command again without --apply"
+
+
+class OutputExists(RmqStoreError):
+    """The output of a command that makes something new is there already."""
+
+    code = "output-exists"
+    exit_code = 5
+    advice = "choose another output, or move the old one away"
+
+
+class NoSpace(RmqStoreError):
+    """The file system lacks the space for the journal or the output; nothing was written."""
+
+    code = "no-space"
+    exit_code = 5
+    advice = "free space, or put the journal elsewhere with --journal DIR"
+
+
+class Refused(RmqStoreError):
+    """A precondition for changing the store is not met; nothing was written."""
+
+    code = "refused"
+    exit_code = 5
+    advice = "the plan is printed without --apply; read it first"
+
+
+class ChangedSince(RmqStoreError):
+    """undo or resume found bytes that are neither the before- nor the after-image; nothing was written."""
+
+    code = "changed-since"
+    exit_code = 5
+    advice = "somebody (a broker?) wrote to the store after the repair; undoing now would destroy that"
+
+
+class HalfApplied(RmqStoreError):
+    """An apply stopped in the middle; its journal is intact."""
+
+    code = "half-applied"
+    exit_code = 6
+    advice = "run `rmqstore undo JOURNAL` or `rmqstore resume JOURNAL`"

@@ -1,0 +1,319 @@
+"""The broker's JSON: what fastjson reads and writes where strict JSON differs, and what became of a broken file.
+
+Source: ConfigManager#load, RemotingSerializable#fromJson; fastjson 1 (up to 5.3), fastjson2 2.0.43 (5.4.0).
+Read are also: unquoted keys ({0:7}), single quotes, spare commas, comments, NUL bytes at the end. The work grows
+linearly with the text, depth is bounded, and nothing recurses over the input.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Literal, TypeAlias
+
+import orjson
+
+from rmqstore.formats.javatext import java_text
+
+JsonValue: TypeAlias = bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"] | None
+JsonWritable: TypeAlias = (
+    bool
+    | int
+    | float
+    | str
+    | Sequence["JsonWritable"]
+    | Mapping[int, "JsonWritable"]
+    | Mapping[str, "JsonWritable"]
+    | None
+)
+
+MAX_DEPTH = 256
+
+
+class Condition(StrEnum):
+    """What a configuration file is."""
+
+    SOUND = "sound"
+    EMPTY = "empty"  # no byte, or nothing but blanks
+    NUL_FILLED = "nul-filled"  # nothing but NUL bytes: the usual picture after a power loss
+    CUT = "cut"  # ends in the middle, perhaps with NUL bytes after it
+    BROKEN = "broken"  # anything else
+
+
+class ConfigJsonError(ValueError):
+    """A text that is no configuration; `position` in bytes from its start."""
+
+    def __init__(self, condition: Condition, message: str, position: int) -> None:
+        super().__init__(f"{message} (byte {position})")
+        self.condition = condition
+        self.position = position
+
+
+_BLANK = re.compile(rb"[ \t\r\n]+")
+_BARE = re.compile(rb"[^\x00-\x20\"'{}\[\],:/\\]+")
+_LITERAL = re.compile(rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null")
+_LITERAL_START = re.compile(rb"[-+.eE0-9]+|t(?:ru?)?|f(?:a(?:ls?)?)?|n(?:ul?)?")
+_PLAIN = {0x22: re.compile(rb'[^"\\]*'), 0x27: re.compile(rb"[^'\\]*")}
+_CONTROL = re.compile(rb"[\x00-\x1f]")
+_ESCAPE = re.compile(rb'\\(u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|.)|"', re.DOTALL)
+_STRICT_ESCAPES = frozenset(b'"\\/bfnrt')
+
+_KEY, _COLON, _VALUE, _AFTER, _DONE = range(5)
+
+
+def _string_end(data: bytes, start: int) -> int:
+    # position of the closing quote, -1 if there is none
+    quote = data[start]
+    end = data.find(quote, start + 1)
+    if end < 0 or data.find(b"\\", start + 1, end) < 0:
+        return end
+    at = start + 1
+    while True:
+        at = _PLAIN[quote].match(data, at).end()  # type: ignore[union-attr]  # matches the empty text too
+        if at >= len(data):
+            return -1
+        if data[at] == quote:
+            return at
+        at += 2
+
+
+def _strict_string(data: bytes, start: int, end: int) -> bytes | None:
+    # the string as strict JSON; None: it is so already
+    inner = data[start + 1 : end]
+    if data[start] == 0x22 and b"\\" not in inner and not _CONTROL.search(inner):
+        return None
+
+    def escape(m: re.Match[bytes]) -> bytes:
+        what = m[1]
+        if what is None:
+            return b'\\"'
+        if what[0] in _STRICT_ESCAPES or len(what) == 5:
+            return m[0]
+        if len(what) == 3:
+            return b"\\u00" + what[1:]
+        if what == b"'":
+            return what
+        if what == b"v":
+            return b"\\u000b"
+        if what in b"01234567":
+            return b"\\u000" + what
+        raise ConfigJsonError(Condition.BROKEN, "unknown escape in a string", start + 1 + m.start())
+
+    def control(m: re.Match[bytes]) -> bytes:
+        if m[0] == b"\0":
+            raise ConfigJsonError(Condition.BROKEN, "NUL byte in a string", start + 1)
+        return b"\\u%04x" % m[0][0]
+
+    return b'"' + _CONTROL.sub(control, _ESCAPE.sub(escape, inner)) + b'"'
+
+
+def _comment_end(data: bytes, at: int) -> int:
+    # position behind a comment; at itself if there is none
+    if data.startswith(b"//", at):
+        end = data.find(b"\n", at)
+        return len(data) if end < 0 else end
+    if data.startswith(b"/*", at):
+        end = data.find(b"*/", at + 2)
+        if end < 0:
+            raise ConfigJsonError(Condition.CUT, "comment is not closed", at)
+        return end + 2
+    return at
+
+
+def _strict(data: bytes) -> bytes:
+    # one pass, a state machine over tokens; `out` collects the text as strict JSON
+    out = bytearray()
+    copied = 0  # data before this is in `out`, or dropped
+    comma = False  # a comma was seen and is owed
+    stack: list[int] = []
+    state = _VALUE
+    at, size = 0, len(data)
+
+    def fail(message: str) -> ConfigJsonError:
+        return ConfigJsonError(Condition.BROKEN, message, at)
+
+    while at < size:
+        byte = data[at]
+        if byte <= 0x20 or byte == 0x2F:
+            blank = _BLANK.match(data, at)
+            end = blank.end() if blank else _comment_end(data, at)
+            if not blank:
+                if end == at and byte not in b"\f\b\v":
+                    raise fail("NUL byte" if byte == 0 else "unexpected character")
+                out += data[copied:at]
+                copied = end = max(end, at + 1)
+            at = end
+            continue
+        if state == _DONE:
+            raise fail("more behind the end of the document")
+        if byte == 0x2C:  # comma
+            if not stack or state == _COLON or (state == _VALUE and stack[-1] == 0x7B):
+                raise fail("unexpected comma")
+            out += data[copied:at]
+            comma = comma or state == _AFTER
+            state = _KEY if stack[-1] == 0x7B else _VALUE
+            at += 1
+            copied = at
+            continue
+        if byte == 0x3A:  # colon
+            if state != _COLON:
+                raise fail("unexpected colon")
+            state = _VALUE
+            at += 1
+            continue
+        if byte in b"}]":
+            opened = 0x7B if byte == 0x7D else 0x5B
+            if not stack or stack[-1] != opened or state == _COLON or (state == _VALUE and opened == 0x7B):
+                raise fail("unexpected closing bracket")
+            stack.pop()
+            comma = False
+            state = _AFTER if stack else _DONE
+            at += 1
+            continue
+        if state not in (_KEY, _VALUE):
+            raise fail("comma or closing bracket expected" if state == _AFTER else "colon expected")
+        if comma:
+            out += data[copied:at]
+            out += b","
+            copied = at
+            comma = False
+        if byte in b"{[":
+            if state == _KEY:
+                raise fail("key expected")
+            if len(stack) == MAX_DEPTH:
+                raise fail(f"nested deeper than {MAX_DEPTH}")
+            stack.append(byte)
+            state = _KEY if byte == 0x7B else _VALUE
+            at += 1
+            continue
+        end, text = _scalar(data, at, state == _KEY)
+        if text is not None:
+            out += data[copied:at]
+            out += text
+            copied = end
+        at = end
+        state = _COLON if state == _KEY else (_AFTER if stack else _DONE)
+    if state != _DONE:
+        raise ConfigJsonError(Condition.CUT if stack else Condition.EMPTY, "text ends too early", size)
+    out += data[copied:]
+    return bytes(out)
+
+
+def _scalar(data: bytes, at: int, key: bool) -> tuple[int, bytes | None]:
+    # where the key, string, number or literal at `at` ends, and its strict form where it differs
+    if data[at] in b"\"'":
+        close = _string_end(data, at)
+        if close < 0:
+            raise ConfigJsonError(Condition.CUT, "string is not closed", at)
+        return close + 1, _strict_string(data, at, close)
+    bare = _BARE.match(data, at)
+    if bare is None:
+        raise ConfigJsonError(Condition.BROKEN, "unexpected character", at)
+    if key:
+        return bare.end(), b'"' + bare[0] + b'"'
+    if not _LITERAL.fullmatch(bare[0]):
+        cut = bare.end() == len(data) and _LITERAL_START.fullmatch(bare[0]) is not None
+        raise ConfigJsonError(Condition.CUT if cut else Condition.BROKEN, "neither number nor literal", at)
+    return bare.end(), None
+
+
+def parse_config_json(data: bytes) -> JsonValue:
+    """The value of a configuration text; keys are always str, also those written as bare integers.
+
+    Integers beyond 64 bits become float. Bad UTF-8 is replaced, as the broker does when it reads a file.
+    Errors: ConfigJsonError with condition and position.
+    """
+    data = bytes(data)
+    text = data.rstrip(b"\0")
+    if not text.strip(b" \t\r\n\0\xef\xbb\xbf"):
+        nul = b"\0" in data
+        raise ConfigJsonError(
+            Condition.NUL_FILLED if nul else Condition.EMPTY, "nothing but NUL bytes" if nul else "empty", 0
+        )
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        text = java_text(text).encode()
+    if text.startswith(b"\xef\xbb\xbf"):
+        text = b"   " + text[3:]
+    try:
+        return orjson.loads(_strict(text))
+    except orjson.JSONDecodeError as e:
+        raise ConfigJsonError(Condition.BROKEN, str(e), min(e.pos, len(text))) from e
+
+
+def parse_config_object(data: bytes) -> dict[str, JsonValue]:
+    """As `parse_config_json`, for files whose text must be an object: all of the broker's.
+
+    Errors: ConfigJsonError, also for any other value.
+    """
+    value = parse_config_json(data)
+    if not isinstance(value, dict):
+        raise ConfigJsonError(Condition.BROKEN, "no object", 0)
+    return value
+
+
+def classify(data: bytes) -> Condition:
+    """What a configuration file is; never raises."""
+    try:
+        parse_config_object(data)
+    except ConfigJsonError as e:
+        return e.condition
+    return Condition.SOUND
+
+
+def integer_keys(table: Mapping[str, JsonValue]) -> dict[int, JsonValue] | dict[str, JsonValue]:
+    """The table with int keys, as the broker writes maps of queue ids and delay levels; as it is if a key is none."""
+    if table and all(re.fullmatch(r"-?[0-9]{1,10}", key) for key in table):
+        return {int(key): value for key, value in table.items()}
+    return dict(table)
+
+
+def build_config_json(value: JsonWritable, style: Literal["fastjson1", "fastjson2"] = "fastjson2") -> bytes:
+    """The text as the broker writes it: tab indent, int keys unquoted. Every broker reads both styles.
+
+    fastjson1 (up to 5.3) keeps maps with int keys and lists of scalars on one line, fastjson2 (5.4.0) puts entries
+    and texts on lines of their own.
+    Errors: ValueError for values nested deeper than `MAX_DEPTH`; TypeError for values that are no JSON.
+    """
+    out: list[str] = []
+    _write(out, value, 0, style == "fastjson2")
+    return "".join(out).encode("utf-8", "replace")
+
+
+def _write(out: list[str], value: JsonWritable, depth: int, lines: bool) -> None:
+    if depth > MAX_DEPTH:
+        raise ValueError(f"nested deeper than {MAX_DEPTH}")
+    inner, outer = "\n" + "\t" * (depth + 1), "\n" + "\t" * depth
+    if isinstance(value, Mapping):
+        if not value:
+            out.append("{" + inner + outer + "}" if lines else "{}")
+            return
+        out.append("{")
+        for number, (key, item) in enumerate(value.items()):
+            out.append("," if number else "")
+            out.append(inner if lines or not isinstance(key, int) else "")
+            out.append(f"{key}:" if isinstance(key, int) else _scalar_text(key) + ":")
+            _write(out, item, depth + 1, lines)
+        out.append(outer + "}")
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        nested = any(isinstance(item, (Mapping, str) if lines else Mapping) for item in value)
+        out.append("[")
+        for number, item in enumerate(value):
+            out.append("," if number else "")
+            out.append(inner if nested else "")
+            _write(out, item, depth + 1, lines)
+        out.append(outer + "]" if nested else "]")
+    else:
+        out.append(_scalar_text(value))
+
+
+def _scalar_text(value: object) -> str:
+    if isinstance(value, str):
+        value = value.encode("utf-8", "replace").decode()  # a lone surrogate cannot be written
+    return orjson.dumps(value).decode()

@@ -1,0 +1,129 @@
+"""Consume queue units: the 20-byte unit, the 46-byte batch unit (BatchCQ, SparseCQ) and the extension unit.
+
+Source: ConsumeQueue#putMessagePositionInfo, #fillPreBlank; BatchConsumeQueue; SparseConsumeQueue; ConsumeQueueExt
+(RocketMQ 4.3 to 5.4.0).
+"""
+
+from __future__ import annotations
+
+from rmqstore.formats.layout import Field, Layout
+
+UNIT = Layout(
+    "consume queue unit",
+    "ConsumeQueue#putMessagePositionInfo, RocketMQ 5.4.0",
+    Field("commitlog_offset", "i64", "Where the message starts in the commitlog.", "bytes"),
+    Field("size", "i32", "TOTALSIZE of the message.", "bytes"),
+    Field("tags_code", "i64", "Hash of TAGS; due time (ms) in the schedule topic; or address in the extension."),
+    about="Index of a unit = (file name number + position) / 20. Twenty zero bytes are the end of data.",
+)
+BATCH_UNIT = Layout(
+    "batch consume queue unit",
+    "BatchConsumeQueue#putBatchMessagePositionInfo, RocketMQ 5.4.0",
+    Field("commitlog_offset", "i64", "Where the message starts in the commitlog.", "bytes"),
+    Field("size", "i32", "TOTALSIZE of the message.", "bytes"),
+    Field("tags_code", "i64", "Hash of TAGS."),
+    Field("store_timestamp", "i64", "Broker's clock at append.", "ms"),
+    Field("base_offset", "i64", "Queue offset of the first message in the batch.", "units"),
+    Field("batch_size", "i16", "Messages in the batch.", "messages"),
+    Field("compacted_offset", "i32", "Always -1.", const=-1),
+    Field("reserved", "i32", "Always 0."),
+    about="Also the unit of compacted topics (SparseCQ). File positions have no relation to queue offsets.",
+)
+EXT_UNIT = Layout(
+    "consume queue extension unit",
+    "ConsumeQueueExt.CqExtUnit#write, RocketMQ 5.4.0",
+    Field("size", "i16", "Length of the unit with its bitmap; -1 closes the file.", "bytes"),
+    Field("tags_code", "i64", "Hash of TAGS."),
+    Field("store_timestamp", "i64", "Broker's clock at append.", "ms"),
+    Field("bitmap_size", "i16", "Length of the filter bitmap that follows.", "bytes"),
+    about="Followed by the Bloom filter bitmap.",
+)
+EXT_END = Layout(
+    "consume queue extension end",
+    "ConsumeQueueExt#fullFillToEnd, RocketMQ 5.4.0",
+    Field("size", "i16", "Always -1: the rest of the file is unused.", const=-1),
+)
+
+PRE_BLANK_SIZE = 0x7FFFFFFF
+PRE_BLANK = UNIT.build(size=PRE_BLANK_SIZE)
+END_OF_DATA = b"\0" * UNIT.size
+EXT_END_OF_FILE = EXT_END.build()
+EXT_END_BLANK_LENGTH = 4  # a unit needs this many bytes more than its size
+SPARSE_END = BATCH_UNIT.build(commitlog_offset=-1)
+
+DEFAULT_FILE_SIZE = 300_000 * UNIT.size
+DEFAULT_BATCH_FILE_SIZE = 300_000 * BATCH_UNIT.size
+DEFAULT_EXT_FILE_SIZE = 48 << 20
+
+EXT_MAX_ADDRESS = -(1 << 31) - 1
+_LONG_MIN = -(1 << 63)
+EXT_MAX_REAL_OFFSET = EXT_MAX_ADDRESS - _LONG_MIN
+
+
+def is_unit(commitlog_offset: int, size: int) -> bool:
+    """What the broker's recovery takes for a unit: nothing but these two signs are asked; pre-blanks pass.
+
+    Source: ConsumeQueue#recover
+    """
+    return commitlog_offset >= 0 and size > 0
+
+
+def is_pre_blank(commitlog_offset: int, size: int, tags_code: int) -> bool:
+    """A filler in front of the first unit of a queue that does not start at 0."""
+    return commitlog_offset == 0 and size == PRE_BLANK_SIZE and tags_code == 0
+
+
+def is_batch_unit(commitlog_offset: int, size: int, base_offset: int, batch_size: int) -> bool:
+    """What the broker's recovery takes for a batch unit.
+
+    Source: BatchConsumeQueue#recover
+    """
+    return commitlog_offset >= 0 and size > 0 and base_offset >= 0 and batch_size > 0
+
+
+def round_file_size(size: int) -> int:
+    """The size that the broker gives consume queue files: `size` rounded up to whole units, in bytes.
+
+    Source: MessageStoreConfig#getMappedFileSizeConsumeQueue
+    """
+    return -(-size // UNIT.size) * UNIT.size
+
+
+def first_file(queue_offset: int, file_size: int) -> int:
+    """Name number (bytes) of the file that holds the unit of this queue offset."""
+    return queue_offset * UNIT.size // file_size * file_size
+
+
+def pre_blanks(queue_offset: int, file_size: int) -> int:
+    """How many pre-blank units precede this first unit of a new queue in its first file."""
+    return queue_offset * UNIT.size % file_size // UNIT.size
+
+
+def is_ext_address(tags_code: int) -> bool:
+    """The third field of a unit is an address in the extension, not a hash.
+
+    Source: ConsumeQueueExt#isExtAddr
+    """
+    return tags_code <= EXT_MAX_ADDRESS
+
+
+def ext_offset(address: int) -> int:
+    """Position in the extension (bytes) of an address.
+
+    Errors: ValueError for a number that is no address.
+    Source: ConsumeQueueExt#unDecorate
+    """
+    if not is_ext_address(address):
+        raise ValueError(f"{address} is no extension address")
+    return address - _LONG_MIN
+
+
+def ext_address(offset: int) -> int:
+    """Address of a position in the extension (bytes).
+
+    Errors: ValueError for a position that has no address.
+    Source: ConsumeQueueExt#decorate
+    """
+    if not 0 <= offset <= EXT_MAX_REAL_OFFSET:
+        raise ValueError(f"{offset} has no extension address")
+    return offset + _LONG_MIN

@@ -1,0 +1,123 @@
+"""Controller mode's text files: epochFileCheckpoint and brokerIdentity.
+
+Source: CheckpointFile, EpochFileCache, BrokerMetadata, TempBrokerMetadata (RocketMQ 5.0 to 5.4.0).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from rmqstore.formats.javatext import java_split, java_text, parse_int, parse_long
+from rmqstore.formats.message import body_crc
+
+CRC_UNCHECKED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEntry:
+    """One master's reign: its number and the commitlog position (bytes) where it starts."""
+
+    epoch: int
+    start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochFile:
+    """`epochFileCheckpoint`: entries that could be read, and the faults for which the broker turns to `.bak`."""
+
+    entries: tuple[EpochEntry, ...]
+    faults: tuple[str, ...] = ()
+
+    def build(self) -> bytes:
+        """The file as the broker writes it.
+
+        Errors: ValueError for no entries: the broker never writes an empty list.
+        """
+        if not self.entries:
+            raise ValueError("an epoch file has at least one entry")
+        lines = "".join(f"{e.epoch}-{e.start_offset}\n" for e in self.entries).encode()
+        return f"{len(self.entries)}\n{body_crc(lines)}\n".encode() + lines
+
+
+def parse_epoch_file(data: bytes) -> EpochFile:
+    """Entries and faults of an epoch file, whatever it holds.
+
+    Source: CheckpointFile#read, EpochFileCache#initCacheFromFile
+    """
+    lines = re.split(r"\r\n|\n|\r", java_text(bytes(data)))
+    if lines[-1] == "":
+        lines.pop()
+    if not lines:
+        return EpochFile((), ("empty",))
+    faults: list[str] = []
+    count = parse_int(lines[0])
+    stored = parse_int(lines[1]) if len(lines) > 1 else None
+    if count is None:
+        faults.append("line 1 is no entry count")
+    if stored is None:
+        faults.append("line 2 is no CRC")
+    entries: list[EpochEntry] = []
+    for number, line in enumerate(lines[2:], 3):
+        parts = java_split(line, "-")
+        if len(parts) != 2:  # the broker skips such a line
+            faults.append(f"line {number} is no epoch-offset pair")
+            continue
+        epoch, start = parse_int(parts[0]), parse_long(parts[1])
+        if epoch is None or start is None:  # the broker gives up here
+            faults.append(f"line {number} has no numbers")
+            break
+        if entries and (epoch <= entries[-1].epoch or start < entries[-1].start_offset):
+            faults.append(f"line {number} is not in order")
+        entries.append(EpochEntry(epoch, start))
+    if count is not None and count != len(entries):
+        faults.append(f"{len(entries)} entries instead of {count}")
+    if stored not in (None, CRC_UNCHECKED):
+        # re-joined, as the broker does it: the CRC covers the lines, whatever their ends were
+        computed = body_crc("".join(line + "\n" for line in lines[2:]).encode())
+        if stored != computed:
+            faults.append(f"CRC is {computed} instead of {stored}")
+    return EpochFile(tuple(entries), tuple(faults))
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerIdentity:
+    """`brokerIdentity`, and `brokerIdentity-temp` with its check code; None: could not be read."""
+
+    cluster: str | None
+    broker_name: str | None
+    broker_id: int | None
+    register_check_code: str | None = None
+    faults: tuple[str, ...] = ()
+
+    def build(self) -> bytes:
+        """The file as the broker writes it.
+
+        Errors: ValueError where a part is missing.
+        """
+        if self.cluster is None or self.broker_name is None or self.broker_id is None:
+            raise ValueError("an identity needs cluster, broker name and broker id")
+        text = f"{self.cluster}#{self.broker_name}#{self.broker_id}"
+        return (text if self.register_check_code is None else f"{text}#{self.register_check_code}").encode()
+
+
+def parse_broker_identity(data: bytes) -> BrokerIdentity:
+    """`cluster#brokerName#brokerId`, in the temporary file plus `#registerCheckCode`, whatever it holds.
+
+    Source: BrokerMetadata#readFromFile, TempBrokerMetadata#readFromFile
+    """
+    text = java_text(bytes(data))
+    if not text.strip():
+        return BrokerIdentity(None, None, None, None, ("empty",))
+    parts = java_split(text, "#")
+    if len(parts) not in (3, 4):
+        return BrokerIdentity(None, None, None, None, (f"{len(parts)} parts instead of 3",))
+    faults: list[str] = []
+    broker_id = parse_long(parts[2].rstrip("\r\n"))
+    if broker_id is None:
+        faults.append("broker id is no number")
+    if not parts[0] or not parts[1]:
+        faults.append("cluster or broker name is empty")
+    return BrokerIdentity(
+        parts[0] or None, parts[1] or None, broker_id, parts[3] if len(parts) == 4 else None, tuple(faults)
+    )

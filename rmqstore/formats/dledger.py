@@ -1,0 +1,137 @@
+"""DLedger: entry, BLANK, index unit and the two text files.
+
+Source: DLedgerEntryCoder, MmapFileList#preAppend, DLedgerMmapFileStore, MemberState (DLedger 0.1 to 0.3.2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rmqstore.formats.javatext import parse_java_properties, parse_long
+from rmqstore.formats.layout import Field, Layout
+
+MAGIC = 1
+BLANK_MAGIC = -1
+
+ENTRY = Layout(
+    "dledger entry",
+    "DLedgerEntryCoder#encode, DLedger 0.3.2",
+    Field("magic", "i32", "1; a BLANK has -1.", const=MAGIC),
+    Field("size", "i32", "Whole entry: 48 + body length.", "bytes"),
+    Field("index", "i64", "Number of the entry: 0, 1, 2 without gaps.", "entries"),
+    Field("term", "i64", "Term of the leader that appended it; never falls."),
+    Field("pos", "i64", "The entry's own position.", "bytes"),
+    Field("channel", "i32", "Always 0."),
+    Field("chain_crc", "i32", "Always 0: never computed, never checked."),
+    Field("body_crc", "i32", "Always 0: never computed, never checked."),
+    Field("body_length", "i32", "Length of the body that follows.", "bytes"),
+    about="The body is exactly one commitlog record, whose PHYSICALOFFSET is pos + 48.",
+)
+BLANK = Layout(
+    "dledger blank",
+    "MmapFileList#preAppend, DLedger 0.3.2",
+    Field("magic", "i32", "Always -1.", const=BLANK_MAGIC),
+    Field("size", "i32", "Bytes left in the file, counted from here.", "bytes"),
+    about="End of a data file; the rest is zero. Magic first: the other way round than in a commitlog.",
+)
+INDEX_UNIT = Layout(
+    "dledger index unit",
+    "DLedgerEntryCoder#encodeIndex, DLedger 0.3.2",
+    Field("magic", "i32", "Magic of the entry.", const=MAGIC),
+    Field("pos", "i64", "Where the entry starts.", "bytes"),
+    Field("size", "i32", "Whole entry.", "bytes"),
+    Field("index", "i64", "Number of the entry.", "entries"),
+    Field("term", "i64", "Term of the entry."),
+    about="Position of the unit of an entry = index × 32.",
+)
+
+BODY_OFFSET = ENTRY.size
+HEADER_SIZE = ENTRY.at("body_length")  # DLedgerEntry.HEADER_SIZE leaves the body length out
+INDEX_FILE_SIZE = INDEX_UNIT.size * 5 * 1024 * 1024
+MIN_BLANK_SIZE = BLANK.size
+COMMITTED_INDEX, END_INDEX = "committedIndex", "endIndex"
+CURR_TERM, VOTE_LEADER = "currTerm", "voteLeader"
+
+
+def build_entry(body: bytes, *, index: int, term: int, pos: int) -> bytes:
+    """Bytes of one entry around a body."""
+    return ENTRY.build(size=ENTRY.size + len(body), index=index, term=term, pos=pos, body_length=len(body)) + body
+
+
+def build_blank(size: int) -> bytes:
+    """The 8 bytes of a BLANK that says `size` bytes are left."""
+    return BLANK.build(size=size)
+
+
+def index_at(index: int) -> int:
+    """Position of the index unit of an entry over all index files, in bytes."""
+    return index * INDEX_UNIT.size
+
+
+@dataclass(frozen=True, slots=True)
+class DLedgerCheckpoint:
+    """The text file `checkpoint`; None: not set, as the broker takes missing and unreadable numbers."""
+
+    committed_index: int | None
+    end_index: int | None
+    faults: tuple[str, ...] = ()
+
+    def build(self) -> bytes:
+        """The file as DLedger writes it; -1 for what is not set."""
+        committed = -1 if self.committed_index is None else self.committed_index
+        end = -1 if self.end_index is None else self.end_index
+        return f"{COMMITTED_INDEX}={committed}\n{END_INDEX}={end}\n".encode()
+
+
+@dataclass(frozen=True, slots=True)
+class CurrTerm:
+    """The text file `currterm`; term 0 and no vote where nothing can be read, as DLedger starts then."""
+
+    term: int
+    vote_leader: str | None
+    faults: tuple[str, ...] = ()
+
+    def build(self) -> bytes:
+        """The file as DLedger writes it."""
+        return f"{VOTE_LEADER}={self.vote_leader or ''}\n{CURR_TERM}={self.term}\n".encode()
+
+
+def _values(data: bytes) -> tuple[dict[str, str], list[str]]:
+    values, faults = parse_java_properties(bytes(data).decode("latin-1"))
+    if not data.strip(b" \t\r\n\f"):
+        faults.append("empty")
+    elif not data.strip(b"\0"):
+        faults.append("filled with NUL bytes")
+    return values, faults
+
+
+def _number(values: dict[str, str], name: str, faults: list[str]) -> int | None:
+    text = values.get(name)
+    if text is None or not text:
+        faults.append(f"{name} is missing")
+        return None
+    number = parse_long(text)
+    if number is None:
+        faults.append(f"{name} is no number")
+    return number
+
+
+def parse_dledger_checkpoint(data: bytes) -> DLedgerCheckpoint:
+    """`dledger-SELFID/checkpoint`, whatever it holds.
+
+    Source: DLedgerMmapFileStore#loadCheckPoint (0.1 to 0.3.2; 0.4.0 has no such file)
+    """
+    values, faults = _values(data)
+    return DLedgerCheckpoint(
+        _number(values, COMMITTED_INDEX, faults), _number(values, END_INDEX, faults), tuple(faults)
+    )
+
+
+def parse_currterm(data: bytes) -> CurrTerm:
+    """`dledger-SELFID/currterm`, whatever it holds.
+
+    Source: MemberState#loadTerm
+    """
+    values, faults = _values(data)
+    term = _number(values, CURR_TERM, faults)
+    return CurrTerm(term or 0, values.get(VOTE_LEADER) or None, tuple(faults))

@@ -1,0 +1,135 @@
+"""The hash index: header, slots, units, key hash and file arithmetic.
+
+Source: IndexFile, IndexHeader, IndexService (RocketMQ 4.3 to 5.4.0).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, tzinfo
+
+from rmqstore.formats.javatext import java_string_hash
+from rmqstore.formats.layout import Field, Layout
+
+HEADER = Layout(
+    "index header",
+    "IndexHeader, RocketMQ 5.4.0",
+    Field("begin_timestamp", "i64", "Store time of the first entry.", "ms"),
+    Field("end_timestamp", "i64", "Store time of the last entry.", "ms"),
+    Field("begin_phy_offset", "i64", "Commitlog position of the first entry.", "bytes"),
+    Field("end_phy_offset", "i64", "Commitlog position of the last entry.", "bytes"),
+    Field("hash_slot_count", "i32", "Slots in use (up to 4.7.0: puts).", "slots"),
+    Field("index_count", "i32", "Entries + 1; 0 in a file never written to.", "units"),
+    about="A new file starts with the end values of the file before it.",
+)
+SLOT = Layout(
+    "index slot",
+    "IndexFile#putKey, RocketMQ 5.4.0",
+    Field("newest", "i32", "Number of the newest unit of the chain; 0: empty.", "units"),
+)
+UNIT = Layout(
+    "index unit",
+    "IndexFile#putKey, RocketMQ 5.4.0",
+    Field("key_hash", "i32", "Hash of topic, '#' and key."),
+    Field("phy_offset", "i64", "Where the message starts in the commitlog.", "bytes"),
+    Field("time_diff", "i32", "Store time after the header's begin.", "s"),
+    Field("prev_index", "i32", "Unit before it in the chain of the slot; 0: none.", "units"),
+    about="Unit 0 is never used.",
+)
+
+DEFAULT_SLOTS = 5_000_000
+DEFAULT_UNITS = 20_000_000
+INVALID_INDEX = 0
+_INT_MAX = (1 << 31) - 1
+
+
+def key_hash(text: str) -> int:
+    """Hash of a key text (`topic#key`): abs of Java's hash, 0 for the one value without an abs.
+
+    Source: IndexFile#indexKeyHashMethod
+    """
+    h = abs(java_string_hash(text))
+    return 0 if h > _INT_MAX else h
+
+
+def key_text(topic: str, key: str) -> str:
+    """The text that is hashed for a key of a topic.
+
+    Source: IndexService#buildKey
+    """
+    return f"{topic}#{key}"
+
+
+def slot_of(hash_value: int, slots: int) -> int:
+    """Number of the slot of a key hash."""
+    return hash_value % slots
+
+
+def slot_at(slot: int) -> int:
+    """Position of a slot in the file, in bytes."""
+    return HEADER.size + slot * SLOT.size
+
+
+def unit_at(unit: int, slots: int) -> int:
+    """Position of a unit in the file, in bytes."""
+    return HEADER.size + slots * SLOT.size + unit * UNIT.size
+
+
+def file_size(slots: int = DEFAULT_SLOTS, units: int = DEFAULT_UNITS) -> int:
+    """Size of an index file in bytes."""
+    return unit_at(units, slots)
+
+
+def units_in(size: int, slots: int) -> int:
+    """How many units a file of `size` bytes with that many slots has room for (unit 0 counted); never negative."""
+    return max(0, (size - unit_at(0, slots)) // UNIT.size)
+
+
+def entries(index_count: int) -> int:
+    """Entries of a file from the header's count."""
+    return max(0, index_count - 1)
+
+
+def is_full(index_count: int, units: int = DEFAULT_UNITS) -> bool:
+    """No entry can be added (IndexFile#isWriteFull)."""
+    return index_count >= units
+
+
+def time_diff(store_timestamp: int, begin_timestamp: int) -> int:
+    """The time difference that a put writes, in s; times in ms.
+
+    Source: IndexFile#putKey
+    """
+    if begin_timestamp <= 0:
+        return 0
+    millis = store_timestamp - begin_timestamp
+    # Java divides towards zero before it clamps
+    seconds = abs(millis) // 1000 * (1 if millis >= 0 else -1)
+    return min(max(seconds, 0), _INT_MAX)
+
+
+def file_name(time: int, zone: tzinfo | None = None) -> str:
+    """Name of an index file made at `time` (ms) in the broker's zone (default: this machine's): 17 digits.
+
+    Source: UtilAll#timeMillisToHumanString
+    """
+    moment = datetime.fromtimestamp(time // 1000, zone)
+    return f"{moment.year:04d}{moment:%m%d%H%M%S}{time % 1000:03d}"
+
+
+def file_time(name: str, zone: tzinfo | None = None) -> int | None:
+    """When an index file was made, in ms, by its name; None for a name that is no time."""
+    if len(name) != 17 or not (name.isascii() and name.isdigit()):
+        return None
+    try:
+        moment = datetime(
+            int(name[:4]),
+            int(name[4:6]),
+            int(name[6:8]),
+            int(name[8:10]),
+            int(name[10:12]),
+            int(name[12:14]),
+            tzinfo=zone,
+        )
+        return round(moment.timestamp()) * 1000 + int(name[14:])
+    except (ValueError, OverflowError, OSError):
+        return None

@@ -1,0 +1,129 @@
+"""How Java reads text: UTF-8 with replacement, String.hashCode, Integer/Long.parse, Properties.load.
+
+The broker's decisions hang on these rules, so they are followed to the letter where Python's own differ.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+
+INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
+LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
+
+_UTF16 = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
+_ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+_DECIMAL = re.compile(r"[+-]?\d+")
+
+
+def java_text(data: bytes) -> str:
+    """UTF-8 as `new String(data, UTF_8)` gives it: bad bytes become U+FFFD, an encoded surrogate exactly one.
+
+    Source: sun.nio.cs.UTF_8 (JDK 8 to 21)
+    """
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        # Python gives a replacement character per byte of an encoded surrogate, Java one for all
+        return _ENCODED_SURROGATE.sub(b"\xef\xbf\xbd", data).decode("utf-8", "replace")
+
+
+def java_string_hash(text: str) -> int:
+    """Java's String.hashCode: h = 31 h + c over UTF-16 units, as signed 32-bit number."""
+    h = 0
+    for unit in memoryview(text.encode(_UTF16, "surrogatepass")).cast("H"):
+        h = (31 * h + unit) & 0xFFFFFFFF
+    return h - (1 << 32) if h >= 1 << 31 else h
+
+
+def _parse(text: str, low: int, high: int) -> int | None:
+    # int() alone would accept blanks, underscores and digits beyond the BMP, and refuses more than 4300 digits
+    if not _DECIMAL.fullmatch(text) or max(text) > "\uffff":
+        return None
+    try:
+        value = int(text)
+    except ValueError:
+        return None
+    return value if low <= value <= high else None
+
+
+def parse_int(text: str) -> int | None:
+    """Integer.parseInt; None where Java throws NumberFormatException."""
+    return _parse(text, INT_MIN, INT_MAX)
+
+
+def parse_long(text: str) -> int | None:
+    """Long.parseLong; None where Java throws NumberFormatException."""
+    return _parse(text, LONG_MIN, LONG_MAX)
+
+
+def java_split(text: str, separator: str) -> list[str]:
+    """String.split with a literal separator: empty parts at the end are dropped, an empty text is one empty part."""
+    if not text:
+        return [""]
+    parts = text.split(separator)
+    while parts and not parts[-1]:
+        parts.pop()
+    return parts
+
+
+def _unescape(text: str) -> str | None:
+    # None: a \u without four hex digits, for which Properties.load throws
+    if "\\" not in text:
+        return text
+    out: list[str] = []
+    at = 0
+    while at < len(text):
+        char = text[at]
+        at += 1
+        if char != "\\" or at == len(text):
+            if char != "\\":
+                out.append(char)
+            continue
+        char = text[at]
+        at += 1
+        if char == "u":
+            digits = text[at : at + 4]
+            if len(digits) < 4 or not all(d in "0123456789abcdefABCDEF" for d in digits):
+                return None
+            out.append(chr(int(digits, 16)))
+            at += 4
+        else:
+            out.append({"t": "\t", "n": "\n", "r": "\r", "f": "\f"}.get(char, char))
+    return "".join(out)
+
+
+def _odd_backslashes(line: str) -> bool:
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def parse_java_properties(text: str) -> tuple[dict[str, str], list[str]]:
+    """Key-value lines as java.util.Properties#load reads them, and what it would have thrown at.
+
+    A later line wins. Lines with a broken unicode escape are left out and named in the second part.
+    """
+    values: dict[str, str] = {}
+    faults: list[str] = []
+    logical = ""
+    lines = re.split(r"\r\n|\n|\r", text)
+    for number, line in enumerate(lines, 1):
+        line = line.lstrip(" \t\f")
+        if not logical and (not line or line[0] in "#!"):
+            continue
+        if _odd_backslashes(line) and number < len(lines):
+            logical += line[:-1]
+            continue
+        logical += line
+        at = 0
+        while at < len(logical) and logical[at] not in "=: \t\f":
+            at += 2 if logical[at] == "\\" else 1
+        key, rest = logical[:at], logical[at:].lstrip(" \t\f")
+        if rest[:1] in ("=", ":"):
+            rest = rest[1:].lstrip(" \t\f")
+        logical = ""
+        name, value = _unescape(key), _unescape(rest)
+        if name is None or value is None:
+            faults.append(f"line {number}: broken \\u escape")
+        else:
+            values[name] = value
+    return values, faults

@@ -1,0 +1,322 @@
+"""The commitlog record: message V1 and V2, and the BLANK that closes a file.
+
+Source: MessageExtEncoder#encode, CommitLog#checkMessageAndReturnSize, MessageDecoder (RocketMQ 4.3 to 5.4.0).
+A commitlog file has no header: it is a chain of records from byte 0, closed by one BLANK where the next record does
+not fit. In DLedger mode the same record is the body of an entry.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cache
+
+from rmqstore.formats.layout import Field, Layout
+
+Buffer = bytes | bytearray | memoryview
+crc32: Callable[..., int]
+try:
+    from isal.isal_zlib import crc32
+except ImportError:  # a platform without a wheel: same result, slower
+    crc32 = zlib.crc32
+
+MAGIC_V1 = -626843481  # DAA320A7
+MAGIC_V2 = -626843477  # DAA320AB, RocketMQ 5.1.0 and newer: 2-byte topic length
+BLANK_MAGIC = -875286124  # CBD43194
+MAGIC_V1_U32 = MAGIC_V1 & 0xFFFFFFFF
+MAGIC_V2_U32 = MAGIC_V2 & 0xFFFFFFFF
+BLANK_MAGIC_U32 = BLANK_MAGIC & 0xFFFFFFFF
+BLANK_SIZE = 8
+
+COMPRESSED = 0x1
+MULTI_TAGS = 0x2
+TRANSACTION_MASK = 0xC
+TRANSACTION_PREPARED = 0x4
+TRANSACTION_COMMIT = 0x8
+TRANSACTION_ROLLBACK = 0xC
+BORN_HOST_V6 = 0x10
+STORE_HOST_V6 = 0x20
+NEED_UNWRAP = 0x40
+INNER_BATCH = 0x80
+COMPRESSION_TYPE_MASK = 0x700
+
+CRC32_RESERVED_LEN = 20
+CRC32_PROPERTY = b"__CRC32#\x01"
+MAX_TOPIC_V1 = 127
+MAX_PROPERTIES = 32767
+
+BLANK = Layout(
+    "blank",
+    "CommitLog.DefaultAppendMessageCallback#doAppend, RocketMQ 5.4.0",
+    Field("size", "i32", "Bytes left in the file, counted from this record's start.", "bytes"),
+    Field("magic", "i32", "BLANK_MAGIC_CODE (CBD43194).", const=BLANK_MAGIC),
+    about="End of a commitlog file. The bytes behind these 8 are undefined.",
+)
+
+
+@cache
+def head(born_v6: bool = False, store_v6: bool = False) -> Layout:
+    """The fixed part of a record up to the body, for one of the four combinations of host families."""
+    return Layout(
+        "message",
+        "MessageExtEncoder#encode, RocketMQ 5.4.0",
+        Field("size", "i32", "TOTALSIZE: the whole record.", "bytes"),
+        Field("magic", "i32", "MESSAGE_MAGIC_CODE: DAA320A7 (V1) or DAA320AB (V2)."),
+        Field("body_crc", "i32", "CRC-32 of the stored body without its top bit; 0 for an empty body."),
+        Field("queue_id", "i32", "Queue of the topic."),
+        Field("flag", "i32", "Flag set by the producer; not interpreted."),
+        Field("queue_offset", "i64", "Position in the consume queue; 0 for prepared and rollback.", "units"),
+        Field("physical_offset", "i64", "The record's own position in the commitlog.", "bytes"),
+        Field("sys_flag", "i32", "MessageSysFlag: compression, transaction, IPv6 and batch bits."),
+        Field("born_timestamp", "i64", "Producer's clock at send.", "ms"),
+        Field("born_host", f"bytes:{20 if born_v6 else 8}", "Producer's address and port."),
+        Field("store_timestamp", "i64", "Broker's clock at append.", "ms"),
+        Field("store_host", f"bytes:{20 if store_v6 else 8}", "Broker's address and port."),
+        Field("reconsume_times", "i32", "How often consumption was retried.", "times"),
+        Field("prepared_transaction_offset", "i64", "Position of the half message, else 0.", "bytes"),
+        Field("body_length", "i32", "Length of the body that follows.", "bytes"),
+        about="Followed by body, topic length (1 byte, V2: 2), topic, properties length (2 bytes), properties.",
+    )
+
+
+HEAD = head()
+HEADS_BY_FLAG = {0: head(), 0x10: head(True, False), 0x20: head(False, True), 0x30: head(True, True)}
+MIN_SIZE = HEAD.size + 1 + 2  # V1 with empty body, topic and properties
+SYS_FLAG_AT = HEAD.at("sys_flag")
+PHYSICAL_OFFSET_AT = HEAD.at("physical_offset")
+
+
+class Fault(IntEnum):
+    """What is wrong with a record; the first test that fails, in this order."""
+
+    NONE = 0
+    SHORT = 1  # fewer bytes left than a record needs
+    MAGIC = 2  # neither V1, V2 nor BLANK
+    SIZE = 3  # TOTALSIZE smaller than a record can be, or over the file's end
+    LENGTHS = 4  # the parts do not add up to TOTALSIZE ("half message")
+    PHYSICAL_OFFSET = 5  # a record of another place: stale, or copied
+    BODY_CRC = 6
+    RECORD_CRC = 7  # the property __CRC32#
+    TOPIC = 8  # empty or no UTF-8
+    PROPERTIES = 9  # grammar or UTF-8
+    ENTRY_MAGIC = 11  # the DLedger header around the record
+    ENTRY_SIZE = 12
+    ENTRY_POS = 13
+    ENTRY_INDEX = 14
+    ENTRY_TERM = 15
+    UNREADABLE = 30  # the disk gave an error
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One decoded record; field names and units as in the layout, plus topic, raw properties and the raw body."""
+
+    size: int
+    magic: int
+    body_crc: int
+    queue_id: int
+    flag: int
+    queue_offset: int
+    physical_offset: int
+    sys_flag: int
+    born_timestamp: int
+    born_host: bytes
+    store_timestamp: int
+    store_host: bytes
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body_length: int
+    topic: bytes
+    properties: bytes
+    body: bytes
+
+    @property
+    def transaction_type(self) -> int:
+        """0 none, 4 prepared, 8 commit, 12 rollback (MessageSysFlag#getTransactionValue)."""
+        return self.sys_flag & TRANSACTION_MASK
+
+    @property
+    def topic_text(self) -> str:
+        """The topic; bytes that are no UTF-8 show as escapes."""
+        return self.topic.decode("utf-8", "backslashreplace")
+
+    def offset_message_id(self) -> str:
+        """The offset message id: store host and PHYSICALOFFSET in upper-case hex.
+
+        Source: MessageDecoder#createMessageId
+        """
+        return (self.store_host + self.physical_offset.to_bytes(8, "big", signed=True)).hex().upper()
+
+
+def body_crc(body: Buffer) -> int:
+    """BODYCRC of stored body bytes: CRC-32 without the top bit, 0 for an empty body.
+
+    Source: UtilAll#crc32
+    """
+    return int(crc32(body)) & 0x7FFFFFFF if len(memoryview(body)) else 0
+
+
+def record_size(body: int, topic: int, properties: int, *, v2: bool = False, sys_flag: int = 0) -> int:
+    """Length arithmetic of a record from the lengths of its parts, in bytes.
+
+    Source: MessageExtEncoder#calMsgLength
+    """
+    return HEADS_BY_FLAG[sys_flag & 0x30].size + max(0, body) + (2 if v2 else 1) + topic + 2 + max(0, properties)
+
+
+def host_text(raw: bytes) -> str:
+    """`ip:port` of a stored host (8 or 20 bytes); IPv6 in brackets."""
+    port = int.from_bytes(raw[-4:], "big", signed=True)
+    if len(raw) == 8:
+        return f"{raw[0]}.{raw[1]}.{raw[2]}.{raw[3]}:{port}"
+    return f"[{ipaddress.IPv6Address(raw[:16])}]:{port}"
+
+
+def host_bytes(text: str) -> bytes:
+    """Stored form of `ip:port` or `[ip]:port`.
+
+    Errors: ValueError for text that is neither.
+    """
+    host, _, port = text.rpartition(":")
+    return ipaddress.ip_address(host.strip("[]")).packed + int(port).to_bytes(4, "big", signed=True)
+
+
+def parse_message(data: Buffer, at: int = 0, available: int | None = None) -> tuple[Message | None, Fault]:
+    """One record at `at`; the message is given whenever its parts lie inside the data and add up.
+
+    Tests, in order: magic, size, lengths. PHYSICALOFFSET and CRCs are `check_message`'s. `available` bounds the
+    record (bytes from `at`), default: the end of the data.
+    """
+    view = memoryview(data)
+    left = len(view) - at if available is None else min(available, len(view) - at)
+    if left < 8:
+        return None, Fault.SHORT
+    size = int.from_bytes(view[at : at + 4], "big", signed=True)
+    magic = int.from_bytes(view[at + 4 : at + 8], "big", signed=True)
+    if magic not in (MAGIC_V1, MAGIC_V2):
+        return None, Fault.MAGIC
+    if size < MIN_SIZE or size > left or left < HEAD.size:
+        return None, Fault.SIZE
+    flags = int.from_bytes(view[at + SYS_FLAG_AT : at + SYS_FLAG_AT + 4], "big") & 0x30
+    layout = HEADS_BY_FLAG[flags]
+    if size < layout.size + 3:
+        return None, Fault.LENGTHS
+    values = layout.parse(view, at)
+    wide = 2 if magic == MAGIC_V2 else 1
+    body_at = at + layout.size
+    topic_at = body_at + max(0, values["body_length"]) + wide
+    end = at + size
+    if topic_at + 2 > end:
+        return None, Fault.LENGTHS
+    topic_length = int.from_bytes(view[topic_at - wide : topic_at], "big", signed=True)
+    properties_at = topic_at + topic_length + 2
+    if topic_length < 0 or properties_at > end:
+        return None, Fault.LENGTHS
+    properties_length = int.from_bytes(view[properties_at - 2 : properties_at], "big", signed=True)
+    if properties_at + max(0, properties_length) != end:
+        return None, Fault.LENGTHS
+    message = Message(
+        **values,
+        topic=bytes(view[topic_at : properties_at - 2]),
+        properties=bytes(view[properties_at:end]),
+        body=bytes(view[body_at : topic_at - wide]),
+    )
+    return message, Fault.NONE
+
+
+def record_crc(data: Buffer, at: int, size: int) -> tuple[int | None, int]:
+    """Stored (None: no such property at the record's end) and computed record CRC.
+
+    Source: MessageDecoder#createCrc32; the digits are stored least significant first.
+    """
+    view = memoryview(data)
+    computed = int(crc32(view[at : at + size - CRC32_RESERVED_LEN])) & 0x7FFFFFFF
+    tail = bytes(view[at + size - CRC32_RESERVED_LEN : at + size])
+    digits = tail[9:19]
+    if not tail.startswith(CRC32_PROPERTY) or not digits.isdigit():
+        return None, computed
+    return int(digits[::-1]), computed
+
+
+def check_message(message: Message, offset: int | None) -> Fault:
+    """The first thing wrong with a framed message: own position (None: not asked), body CRC, topic."""
+    if offset is not None and message.physical_offset != offset:
+        return Fault.PHYSICAL_OFFSET
+    if message.body_length > 0 and body_crc(message.body) != message.body_crc:
+        return Fault.BODY_CRC
+    if not message.topic:
+        return Fault.TOPIC
+    return Fault.NONE
+
+
+def build_message(
+    *,
+    topic: str | bytes,
+    body: bytes = b"",
+    properties: bytes = b"",
+    queue_id: int = 0,
+    queue_offset: int = 0,
+    physical_offset: int = 0,
+    flag: int = 0,
+    sys_flag: int = 0,
+    born_timestamp: int = 0,
+    born_host: bytes = b"\x7f\0\0\1\0\0\0\0",
+    store_timestamp: int = 0,
+    store_host: bytes = b"\x7f\0\0\1\0\0\0\0",
+    reconsume_times: int = 0,
+    prepared_transaction_offset: int = 0,
+    v2: bool = False,
+    append_crc: bool = False,
+) -> bytes:
+    """Bytes of one record, as the broker's encoder writes them; host families set the SYSFLAG bits.
+
+    `append_crc` reserves the last 20 bytes for the record CRC (enabledAppendPropCRC), with the separator that the
+    broker inserts when the other properties do not end with one.
+    Errors: ValueError for a topic or properties that the length fields cannot carry.
+    Source: MessageExtEncoder#encode
+    """
+    name = topic.encode() if isinstance(topic, str) else topic
+    if len(name) > (32767 if v2 else MAX_TOPIC_V1):
+        raise ValueError(f"topic of {len(name)} bytes")
+    if append_crc:
+        if properties and not properties.endswith(b"\x02"):
+            properties += b"\x02"
+        properties += b"\0" * CRC32_RESERVED_LEN
+    if len(properties) > MAX_PROPERTIES:
+        raise ValueError(f"properties of {len(properties)} bytes")
+    sys_flag = (sys_flag & ~0x30) | (0x10 if len(born_host) == 20 else 0) | (0x20 if len(store_host) == 20 else 0)
+    size = record_size(len(body), len(name), len(properties), v2=v2, sys_flag=sys_flag)
+    out = HEADS_BY_FLAG[sys_flag & 0x30].build(
+        size=size,
+        magic=MAGIC_V2 if v2 else MAGIC_V1,
+        body_crc=body_crc(body),
+        queue_id=queue_id,
+        flag=flag,
+        queue_offset=queue_offset,
+        physical_offset=physical_offset,
+        sys_flag=sys_flag,
+        born_timestamp=born_timestamp,
+        born_host=born_host,
+        store_timestamp=store_timestamp,
+        store_host=store_host,
+        reconsume_times=reconsume_times,
+        prepared_transaction_offset=prepared_transaction_offset,
+        body_length=len(body),
+    )
+    out += body + len(name).to_bytes(2 if v2 else 1, "big") + name + len(properties).to_bytes(2, "big") + properties
+    return set_record_crc(out) if append_crc else out
+
+
+def set_record_crc(record: bytes) -> bytes:
+    """The record with its last 20 bytes replaced by `__CRC32#`, 0x01, ten reversed digits, 0x02."""
+    value = int(crc32(record[:-CRC32_RESERVED_LEN])) & 0x7FFFFFFF
+    digits = f"{value:010d}".encode()[::-1]
+    return record[:-CRC32_RESERVED_LEN] + CRC32_PROPERTY + digits + b"\x02"
+
+
+def build_blank(size: int) -> bytes:
+    """The 8 bytes of a BLANK that says `size` bytes are left."""
+    return BLANK.build(size=size)

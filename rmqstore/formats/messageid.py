@@ -1,0 +1,144 @@
+"""Message ids: the offset message id made by the broker and the UNIQ_KEY made by the client, both ways.
+
+Source: MessageDecoder#createMessageId, #decodeMessageId; MessageClientIDSetter#createUniqID (RocketMQ 4.3 to 5.4.0).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from datetime import datetime, timedelta, tzinfo
+
+from rmqstore.formats.layout import Field, Layout
+
+_ID_V4 = Layout(
+    "offset message id (IPv4)",
+    "MessageDecoder#createMessageId, RocketMQ 5.4.0",
+    Field("address", "bytes:4", "Address of the broker that stored the message."),
+    Field("port", "i32", "Port of that broker."),
+    Field("physical_offset", "i64", "PHYSICALOFFSET of the record; in DLedger mode entry position + 48.", "bytes"),
+)
+_ID_V6 = Layout(
+    "offset message id (IPv6)",
+    "MessageDecoder#createMessageId, RocketMQ 5.4.0",
+    Field("address", "bytes:16", "Address of the broker that stored the message."),
+    Field("port", "i32", "Port of that broker."),
+    Field("physical_offset", "i64", "PHYSICALOFFSET of the record; in DLedger mode entry position + 48.", "bytes"),
+)
+OFFSET_IDS = {layout.size: layout for layout in (_ID_V4, _ID_V6)}
+
+
+def _uniq(name: str, address: int) -> Layout:
+    return Layout(
+        name,
+        "MessageClientIDSetter#createUniqID, RocketMQ 5.4.0",
+        Field("address", f"bytes:{address}", "Address of the client's host."),
+        Field("pid", "i16", "Low 16 bits of the client's process id."),
+        Field("class_loader", "i32", "Hash of the class loader of the client."),
+        Field("span", "u32", "Time since the client's local month began.", "ms"),
+        Field("counter", "i16", "Low 16 bits of the client's message counter.", "messages"),
+    )
+
+
+UNIQ_KEYS = {layout.size: layout for layout in (_uniq("UNIQ_KEY (IPv4)", 4), _uniq("UNIQ_KEY (IPv6)", 16))}
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetMessageId:
+    """A decoded offset message id; `physical_offset` in bytes."""
+
+    host: str
+    port: int
+    physical_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class UniqKey:
+    """A decoded UNIQ_KEY; `span` in ms since the client's local month began, `pid` and `counter` modulo 65536."""
+
+    ip: str
+    pid: int
+    class_loader: int
+    span: int
+    counter: int
+
+    def time(self, near: int, zone: tzinfo | None = None) -> int:
+        """When the id was made, in ms: the id knows only the time in the month.
+
+        `near` is a time (ms) at or after which the id was certainly not made, e.g. the store time; `zone` is the
+        client's time zone (default: this machine's).
+        Source: MessageClientIDSetter#getNearlyTimeFromID
+        """
+        try:
+            moment = datetime.fromtimestamp(near / 1000, zone)
+            month = moment.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+            made = round(month.timestamp() * 1000) + self.span
+            if made >= near:
+                month = (month - timedelta(days=1)).replace(day=1)
+                made = round(month.timestamp() * 1000) + self.span
+        except (OverflowError, OSError, ValueError):
+            return self.span
+        return made
+
+
+def _bytes_of(text: str) -> bytes | None:
+    # bytes.fromhex alone would skip blanks
+    try:
+        data = bytes.fromhex(text)
+    except ValueError:
+        return None
+    return data if len(data) * 2 == len(text) else None
+
+
+def offset_message_id(host: bytes, physical_offset: int) -> str:
+    """Upper-case hex id of a stored host (address and port, 8 or 20 bytes) and a position in bytes."""
+    return (host + physical_offset.to_bytes(8, "big", signed=True)).hex().upper()
+
+
+def decode_offset_message_id(text: str) -> OffsetMessageId | None:
+    """Host, port and position of an id of 32 or 56 hex digits; None for any other text."""
+    data = _bytes_of(text)
+    layout = OFFSET_IDS.get(len(data)) if data is not None else None
+    if data is None or layout is None:
+        return None
+    values = layout.parse(data)
+    return OffsetMessageId(str(ipaddress.ip_address(values["address"])), values["port"], values["physical_offset"])
+
+
+def decode_uniq_key(text: str) -> UniqKey | None:
+    """The parts of a UNIQ_KEY of 32 or 56 hex digits; None for any other text.
+
+    The value may be set by anybody: another text in the right form decodes to nonsense.
+    """
+    data = _bytes_of(text)
+    layout = UNIQ_KEYS.get(len(data)) if data is not None else None
+    if data is None or layout is None:
+        return None
+    values = layout.parse(data)
+    return UniqKey(
+        str(ipaddress.ip_address(values["address"])),
+        values["pid"] & 0xFFFF,
+        values["class_loader"],
+        values["span"],
+        values["counter"] & 0xFFFF,
+    )
+
+
+def build_uniq_key(ip: str, pid: int, class_loader: int, span: int, counter: int) -> str:
+    """The inverse of `decode_uniq_key`.
+
+    Errors: ValueError for a text that is no address.
+    """
+    address = ipaddress.ip_address(ip).packed
+
+    def signed(value: int) -> int:
+        return ((value & 0xFFFF) ^ 0x8000) - 0x8000
+
+    layout = UNIQ_KEYS[len(address) + 12]
+    return (
+        layout.build(
+            address=address, pid=signed(pid), class_loader=class_loader, span=span & 0xFFFFFFFF, counter=signed(counter)
+        )
+        .hex()
+        .upper()
+    )

@@ -1,0 +1,367 @@
+"""The property text of a message, and what the store derives from it: tags code, index keys, delivery time.
+
+Source: MessageDecoder#string2messageProperties, #messageProperties2String; MessageConst; TopicValidator;
+DefaultMessageStore#parseDelayLevel, #computeDeliverTimestamp; IndexService#buildIndex (RocketMQ 4.3 to 5.4.0).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from rmqstore.formats.javatext import java_split, java_string_hash, java_text, parse_int, parse_long
+from rmqstore.formats.messageid import (
+    OffsetMessageId,
+    UniqKey,
+    build_uniq_key,
+    decode_offset_message_id,
+    decode_uniq_key,
+    offset_message_id,
+)
+
+__all__ = [
+    "DEFAULT_DELAY_LEVELS",
+    "DelayLevels",
+    "OffsetMessageId",
+    "UniqKey",
+    "build_properties",
+    "build_uniq_key",
+    "decode_offset_message_id",
+    "decode_uniq_key",
+    "dispatch_tags_code",
+    "dispatches_to_lmq",
+    "dlq_topic",
+    "index_keys",
+    "inner_batch",
+    "is_dlq_topic",
+    "is_lmq",
+    "is_retry_topic",
+    "is_system_topic",
+    "is_topic_name",
+    "java_string_hash",
+    "java_text",
+    "lmq_queues",
+    "offset_message_id",
+    "parse_delay_levels",
+    "parse_properties",
+    "property_faults",
+    "retry_topic",
+    "tags_code",
+]
+
+NAME_VALUE_SEPARATOR = "\x01"
+PROPERTY_SEPARATOR = "\x02"
+
+TAGS = "TAGS"
+KEYS = "KEYS"
+UNIQ_KEY = "UNIQ_KEY"
+DELAY = "DELAY"
+REAL_TOPIC = "REAL_TOPIC"
+REAL_QUEUE_ID = "REAL_QID"
+TRANSACTION_PREPARED = "TRAN_MSG"
+PRODUCER_GROUP = "PGROUP"
+TRANSACTION_ID = "__transactionId__"
+TRANSACTION_CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
+TRANSACTION_PREPARED_QUEUE_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"
+CHECK_IMMUNITY_TIME = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+RETRY_TOPIC = "RETRY_TOPIC"
+ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
+RECONSUME_TIME = "RECONSUME_TIME"
+MAX_RECONSUME_TIMES = "MAX_RECONSUME_TIMES"
+DLQ_ORIGIN_TOPIC = "DLQ_ORIGIN_TOPIC"
+DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_MESSAGE_ID"
+INNER_NUM = "INNER_NUM"
+INNER_BASE = "INNER_BASE"
+INNER_MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
+INNER_MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"
+TIMER_DELAY_SEC = "TIMER_DELAY_SEC"
+TIMER_DELAY_MS = "TIMER_DELAY_MS"
+TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
+TIMER_OUT_MS = "TIMER_OUT_MS"
+TIMER_ENQUEUE_MS = "TIMER_ENQUEUE_MS"
+TIMER_DEQUEUE_MS = "TIMER_DEQUEUE_MS"
+TIMER_ROLL_TIMES = "TIMER_ROLL_TIMES"
+TIMER_DEL_UNIQKEY = "TIMER_DEL_UNIQKEY"
+CRC32 = "__CRC32#"
+DUP_INFO = "DUP_INFO"
+SHARDING_KEY = "__SHARDINGKEY"
+CLUSTER = "CLUSTER"
+MESSAGE_TYPE = "MSG_TYPE"
+WAIT_STORE_OK = "WAIT"
+MESSAGE_REGION = "MSG_REGION"
+TRACE_SWITCH = "TRACE_ON"
+INSTANCE_ID = "INSTANCE_ID"
+POP_CK = "POP_CK"
+FIRST_POP_TIME = "1ST_POP_TIME"
+ORIGIN_GROUP = "ORIGIN_GROUP"
+CORRELATION_ID = "CORRELATION_ID"
+BORN_HOST = "__BORNHOST"
+BORN_TIMESTAMP = "BORN_TIMESTAMP"
+TIMER_DELAY_LEVEL = "TIMER_DELAY_LEVEL"
+
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+ROCKSDB_HALF_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"
+ROCKSDB_OP_HALF_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"
+CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+TIMER_TOPIC = "rmq_sys_wheel_timer"
+REVIVE_TOPIC_PREFIX = "rmq_sys_REVIVE_LOG_"
+SYSTEM_TOPIC_PREFIX = "rmq_sys_"
+RETRY_PREFIX = "%RETRY%"
+DLQ_PREFIX = "%DLQ%"
+LMQ_PREFIX = "%LMQ%"
+SYSTEM_TOPICS = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        HALF_TOPIC,
+        OP_HALF_TOPIC,
+        ROCKSDB_HALF_TOPIC,
+        ROCKSDB_OP_HALF_TOPIC,
+        CHECK_MAX_TIME_TOPIC,
+        TRACE_TOPIC,
+        "SELF_TEST_TOPIC",
+        "BenchmarkTest",
+        "OFFSET_MOVED_EVENT",
+        "TBW102",
+        "CHECKPOINT_TOPIC",
+    }
+)
+
+MAX_FAULTS = 16
+_TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
+DEFAULT_DELAY_TEXT = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+_DELAY_UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def is_topic_name(topic: str) -> bool:
+    """Only characters that the broker allows in a topic (TopicValidator#validateTopic); lengths are not asked."""
+    return _TOPIC.fullmatch(topic) is not None
+
+
+def is_system_topic(topic: str) -> bool:
+    """A topic that the broker keeps for itself (TopicValidator#isSystemTopic); retry and DLQ topics are not."""
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def is_retry_topic(topic: str) -> bool:
+    """The retry topic of a consumer group."""
+    return topic.startswith(RETRY_PREFIX)
+
+
+def is_dlq_topic(topic: str) -> bool:
+    """The dead-letter topic of a consumer group."""
+    return topic.startswith(DLQ_PREFIX)
+
+
+def is_lmq(queue: str) -> bool:
+    """A light message queue: a queue directory filled by fan-out, without a topic of its own."""
+    return queue.startswith(LMQ_PREFIX)
+
+
+def retry_topic(group: str) -> str:
+    """Name of a group's retry topic (MixAll#getRetryTopic)."""
+    return RETRY_PREFIX + group
+
+
+def dlq_topic(group: str) -> str:
+    """Name of a group's dead-letter topic (MixAll#getDLQTopic)."""
+    return DLQ_PREFIX + group
+
+
+def parse_properties(data: bytes) -> dict[str, str]:
+    """Name → value, as the broker's reader takes it: unusable parts are skipped, a later duplicate wins.
+
+    A part counts only if its first 0x01 is neither its first nor its last character; empty values are dropped.
+    Source: MessageDecoder#string2messageProperties, 4.9.1 to 5.4.0 (4.9.0 and older refuse a second 0x01)
+    """
+    found: dict[str, str] = {}
+    for part in java_text(bytes(data)).split(PROPERTY_SEPARATOR):
+        name, separator, value = part.partition(NAME_VALUE_SEPARATOR)
+        if separator and name and value:
+            found[name] = value
+    return found
+
+
+def property_faults(data: bytes) -> list[str]:
+    """What is wrong with a property text by the strict grammar, with byte positions; [] for a sound one.
+
+    Sound: UTF-8, and every part is name 0x01 value; the last 0x02 may be missing (writers 4.9.1 to 5.1.4 strip it).
+    An empty value is sound (the reader drops it). A value may hold 0x01 itself, but not the name of a property that
+    brokers set in front of it, and no run of zero bytes, as a lost page leaves them. At most
+    `MAX_FAULTS` faults are named.
+    """
+    data = bytes(data)
+    faults: list[str] = []
+    try:
+        data.decode()
+    except UnicodeDecodeError as e:
+        faults.append(f"invalid UTF-8 at {e.start}")
+    at = 0
+    while at < len(data) and len(faults) < MAX_FAULTS:
+        stop = data.find(b"\x02", at)
+        stop = len(data) if stop < 0 else stop
+        separator = data.find(b"\x01", at, stop)
+        if stop == at:
+            faults.append(f"too short at {at}")
+        elif separator < 0:
+            faults.append(f"segment without separator at {at}")
+        elif separator == at:
+            faults.append(f"empty name at {at}")
+        elif stop - at < 3:
+            faults.append(f"too short at {at}")
+        else:
+            second = data.find(b"\x01", separator + 1, stop)
+            if second >= 0 and data[separator + 1 : second].endswith(_OWN_NAMES):
+                faults.append(f"no separator before the property at {second}")
+        at = stop + 1
+    zeros = data.find(_ZEROS)
+    if zeros >= 0 and len(faults) < MAX_FAULTS:
+        faults.append(f"zero bytes at {zeros}")
+    return faults
+
+
+# names that brokers and clients give themselves: inside a value they are the next property, its separator lost
+_OWN_NAMES = tuple(
+    name.encode()
+    for name in (
+        *(TAGS, KEYS, UNIQ_KEY, DELAY, REAL_TOPIC, REAL_QUEUE_ID, PRODUCER_GROUP, WAIT_STORE_OK, CLUSTER),
+        *(MESSAGE_REGION, TRACE_SWITCH, RETRY_TOPIC, ORIGIN_MESSAGE_ID, RECONSUME_TIME, MAX_RECONSUME_TIMES),
+        *(INNER_NUM, INNER_BASE, INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET, POP_CK, FIRST_POP_TIME),
+    )
+)
+_ZEROS = bytes(8)
+
+
+def build_properties(
+    properties: Mapping[str, str] | Iterable[tuple[str, str]], *, last_separator: bool = True
+) -> bytes:
+    """Property text in the given order; `last_separator` False as 4.9.1 to 5.1.4 write it.
+
+    Errors: ValueError for an empty name, or names and values that contain a separator.
+    Source: MessageDecoder#messageProperties2String
+    """
+    pairs = list(properties.items() if isinstance(properties, Mapping) else properties)
+    for name, value in pairs:
+        if not name or NAME_VALUE_SEPARATOR in name or PROPERTY_SEPARATOR in name + value:
+            raise ValueError(f"property {name!r} cannot be written")
+    text = PROPERTY_SEPARATOR.join(name + NAME_VALUE_SEPARATOR + value for name, value in pairs)
+    return (text + PROPERTY_SEPARATOR if pairs and last_separator else text).encode("utf-8", "replace")
+
+
+def tags_code(tags: str | None) -> int:
+    """Tags code of the whole TAGS value: String.hashCode, sign-extended; 0 without tags.
+
+    Source: MessageExtBrokerInner#tagsString2tagsCode
+    """
+    return java_string_hash(tags) if tags else 0
+
+
+@dataclass(frozen=True, slots=True)
+class DelayLevels:
+    """The delay of each level, from level 1 on, in ms (`messageDelayLevel`)."""
+
+    delays: tuple[int, ...]
+
+    @property
+    def maximum(self) -> int:
+        """The highest level."""
+        return len(self.delays)
+
+    def deliver_time(self, level: int, store_timestamp: int) -> int:
+        """When a message of this level is due, in ms; a level above the maximum counts as the maximum.
+
+        Source: CommitLog#checkMessageAndReturnSize, DefaultMessageStore#computeDeliverTimestamp
+        """
+        level = min(level, self.maximum)
+        return store_timestamp + (self.delays[level - 1] if level >= 1 else 1000)
+
+
+def parse_delay_levels(text: str) -> DelayLevels:
+    """The delay level table of a `messageDelayLevel` setting.
+
+    Errors: ValueError where the broker refuses the setting.
+    Source: ScheduleMessageService#parseDelayLevel
+    """
+    delays: list[int] = []
+    for part in java_split(text, " "):
+        number = parse_long(part[:-1])
+        if not part or part[-1] not in _DELAY_UNITS or number is None:
+            raise ValueError(f"messageDelayLevel: {part!r} is no delay")
+        delays.append(number * _DELAY_UNITS[part[-1]])
+    return DelayLevels(tuple(delays))
+
+
+DEFAULT_DELAY_LEVELS = parse_delay_levels(DEFAULT_DELAY_TEXT)
+
+
+def dispatch_tags_code(
+    topic: str, properties: Mapping[str, str], store_timestamp: int, levels: DelayLevels = DEFAULT_DELAY_LEVELS
+) -> int | None:
+    """The third field of the message's consume queue unit: tags code, or due time (ms) in the schedule topic.
+
+    None: DELAY is no number, the broker takes the whole record for damaged.
+    Source: CommitLog#checkMessageAndReturnSize
+    """
+    delay = properties.get(DELAY)
+    if topic == SCHEDULE_TOPIC and delay is not None:
+        level = parse_int(delay)
+        if level is None:
+            return None
+        if level > 0:
+            return levels.deliver_time(level, store_timestamp)
+    return tags_code(properties.get(TAGS))
+
+
+def index_keys(topic: str, properties: Mapping[str, str], *, tag_key: bool = False) -> list[str]:
+    """Key texts under which a message is indexed, in the order of the entries.
+
+    `tag_key`: 5.4.0 and newer add one entry for the whole TAGS value. Rollback messages have none; that is the
+    caller's test.
+    Source: IndexService#buildIndex
+    """
+    found = [properties[UNIQ_KEY]] if properties.get(UNIQ_KEY) else []
+    found += [part for part in properties.get(KEYS, "").split(" ") if part]
+    texts = [f"{topic}#{key}" for key in found]
+    if tag_key and properties.get(TAGS):
+        texts.append(f"{topic}#T#{properties[TAGS]}")
+    return texts
+
+
+def inner_batch(properties: Mapping[str, str]) -> tuple[int, int] | None:
+    """(base queue offset, number of messages) of an inner batch; None without or with unreadable properties.
+
+    Source: CommitLog#checkMessageAndReturnSize (INNER_BASE, INNER_NUM)
+    """
+    base = parse_long(properties.get(INNER_BASE, ""))
+    number = parse_int(properties.get(INNER_NUM, ""))
+    return None if base is None or number is None else (base, number)
+
+
+def dispatches_to_lmq(topic: str) -> bool:
+    """Messages of this topic are fanned out to light message queues, where `enableMultiDispatch` is on.
+
+    Source: MultiDispatchUtils#isNeedHandleMultiDispatch
+    """
+    return not topic.startswith((RETRY_PREFIX, SYSTEM_TOPIC_PREFIX)) and topic != SCHEDULE_TOPIC
+
+
+def lmq_queues(properties: Mapping[str, str]) -> list[tuple[str, int]]:
+    """(queue name, queue offset) pairs of the fan-out to light message queues, up to the first unreadable offset.
+
+    Empty without both properties, or where their lengths differ.
+    Source: ConsumeQueue#multiDispatchLmqQueue (INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET)
+    """
+    names = java_split(properties.get(INNER_MULTI_DISPATCH, ""), ",")
+    offsets = java_split(properties.get(INNER_MULTI_QUEUE_OFFSET, ""), ",")
+    if len(names) != len(offsets) or not "".join(names).strip():
+        return []
+    found: list[tuple[str, int]] = []
+    for name, text in zip(names, offsets, strict=True):
+        offset = parse_long(text)
+        if offset is None:
+            break
+        found.append((name, offset))
+    return found

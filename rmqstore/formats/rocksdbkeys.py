@@ -1,0 +1,135 @@
+"""Keys and values of the RocksDB consume queue (RocketMQ 5.2 and newer).
+
+Source: RocksDBConsumeQueueTable, RocksDBConsumeQueueOffsetTable (RocketMQ 5.4.0).
+A key is: topic length (4 bytes), 0x01, topic, 0x01, then the parts below.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rmqstore.formats.layout import Field, Layout
+
+CTRL_0, CTRL_1, CTRL_2 = b"\x00", b"\x01", b"\x02"
+CHECKPOINT_TOPIC = "CHECKPOINT_TOPIC"
+DEFAULT_CF, OFFSET_CF = b"default", b"offset"
+
+TOPIC_HEAD = Layout(
+    "RocksDB key head",
+    "RocksDBConsumeQueueTable#buildCQKeyByteBuffer, RocketMQ 5.4.0",
+    Field("topic_length", "i32", "Length of the topic that follows the control byte.", "bytes"),
+    Field("control", "bytes:1", "Always 0x01."),
+)
+UNIT_KEY_TAIL = Layout(
+    "RocksDB consume queue key tail",
+    "RocksDBConsumeQueueTable#buildCQKeyByteBuffer, RocketMQ 5.4.0",
+    Field("control", "bytes:1", "Always 0x01."),
+    Field("queue_id", "i32", "Queue of the topic."),
+    Field("control2", "bytes:1", "Always 0x01."),
+    Field("queue_offset", "i64", "Queue offset of the message.", "units"),
+)
+UNIT_VALUE = Layout(
+    "RocksDB consume queue value",
+    "RocksDBConsumeQueueTable#buildCQValueByteBuffer, RocketMQ 5.4.0",
+    Field("commitlog_offset", "i64", "Where the message starts in the commitlog.", "bytes"),
+    Field("size", "i32", "TOTALSIZE of the message.", "bytes"),
+    Field("tags_code", "i64", "Hash of TAGS; due time (ms) in the schedule topic."),
+    Field("store_timestamp", "i64", "Broker's clock at append.", "ms"),
+)
+OFFSET_KEY_TAIL = Layout(
+    "RocksDB queue bound key tail",
+    "RocksDBConsumeQueueOffsetTable#buildOffsetKeyByteBuffer, RocketMQ 5.4.0",
+    Field("control", "bytes:1", "Always 0x01."),
+    Field("bound", "bytes:3", "ASCII max or min."),
+    Field("control2", "bytes:1", "Always 0x01."),
+    Field("queue_id", "i32", "Queue of the topic."),
+)
+OFFSET_VALUE = Layout(
+    "RocksDB queue bound value",
+    "RocksDBConsumeQueueOffsetTable#buildOffsetValueByteBuffer, RocketMQ 5.4.0",
+    Field("commitlog_offset", "i64", "Where that message starts in the commitlog.", "bytes"),
+    Field("queue_offset", "i64", "Queue offset of the first (min) or last (max) message.", "units"),
+)
+CHECKPOINT_VALUE = Layout(
+    "RocksDB consume queue checkpoint",
+    "RocksDBConsumeQueueOffsetTable#appendMaxPhyOffset, RocketMQ 5.4.0",
+    Field("max_phy_offset", "i64", "End of the last dispatched message.", "bytes"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class UnitKey:
+    """Key in the column family `default`; `queue_offset` in units."""
+
+    topic: bytes
+    queue_id: int
+    queue_offset: int
+
+    def build(self) -> bytes:
+        """The key's bytes: 19 and the topic."""
+        tail = UNIT_KEY_TAIL.build(
+            control=CTRL_1, queue_id=self.queue_id, control2=CTRL_1, queue_offset=self.queue_offset
+        )
+        return _head(self.topic) + tail
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetKey:
+    """Key in the column family `offset`."""
+
+    topic: bytes
+    bound: Literal["max", "min"]
+    queue_id: int
+
+    def build(self) -> bytes:
+        """The key's bytes: 14 and the topic."""
+        return _head(self.topic) + OFFSET_KEY_TAIL.build(
+            control=CTRL_1, bound=self.bound.encode(), control2=CTRL_1, queue_id=self.queue_id
+        )
+
+
+CHECKPOINT_KEY = OffsetKey(CHECKPOINT_TOPIC.encode(), "max", 0)
+
+
+def _head(topic: bytes) -> bytes:
+    return TOPIC_HEAD.build(topic_length=len(topic), control=CTRL_1) + topic
+
+
+def _split(key: bytes, tail: Layout) -> tuple[bytes, bytes] | None:
+    # the topic's length must be what is left between head and tail
+    if len(key) < TOPIC_HEAD.size + tail.size:
+        return None
+    head = TOPIC_HEAD.parse(key)
+    topic = key[TOPIC_HEAD.size : len(key) - tail.size]
+    if head["control"] != CTRL_1 or head["topic_length"] != len(topic):
+        return None
+    return topic, key[len(key) - tail.size :]
+
+
+def parse_unit_key(key: bytes) -> UnitKey | None:
+    """A key of the column family `default`; None for any other bytes."""
+    parts = _split(bytes(key), UNIT_KEY_TAIL)
+    if parts is None:
+        return None
+    tail = UNIT_KEY_TAIL.parse(parts[1])
+    if tail["control"] != CTRL_1 or tail["control2"] != CTRL_1:
+        return None
+    return UnitKey(parts[0], tail["queue_id"], tail["queue_offset"])
+
+
+def parse_offset_key(key: bytes) -> OffsetKey | None:
+    """A key of the column family `offset`; None for any other bytes."""
+    parts = _split(bytes(key), OFFSET_KEY_TAIL)
+    if parts is None:
+        return None
+    tail = OFFSET_KEY_TAIL.parse(parts[1])
+    if tail["control"] != CTRL_1 or tail["control2"] != CTRL_1 or tail["bound"] not in (b"max", b"min"):
+        return None
+    return OffsetKey(parts[0], "max" if tail["bound"] == b"max" else "min", tail["queue_id"])
+
+
+def queue_range(topic: bytes, queue_id: int) -> tuple[bytes, bytes]:
+    """Half-open key range of one queue in the column family `default` (the broker's range delete)."""
+    start = UnitKey(topic, queue_id, 0).build()[: -UNIT_KEY_TAIL.size + UNIT_KEY_TAIL.at("control2")]
+    return start + CTRL_0, start + CTRL_2
