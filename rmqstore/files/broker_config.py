@@ -1,0 +1,139 @@
+"""broker.conf -> the settings that decide paths, sizes and recovery; defaults are RocketMQ 5.4.0's.
+
+Source: MessageStoreConfig, BrokerConfig (RocketMQ 4.3 to 5.4.0). The file is Java properties text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from rmqstore.errors import BadBrokerConfig, NotReadable
+from rmqstore.formats.javatext import parse_java_properties
+
+Number = int  # the class below has methods named like the types
+Truth = bool
+
+COMMITLOG_FILE_SIZE = 1 << 30
+CONSUME_QUEUE_FILE_SIZE = 6_000_000
+EXT_FILE_SIZE = 50_331_648
+BATCH_FILE_SIZE = 13_800_000
+TIMER_LOG_FILE_SIZE = 104_857_600
+DLEDGER_INDEX_FILE_SIZE = 167_772_160
+
+DEFAULTS: Mapping[str, str] = {
+    "mappedFileSizeCommitLog": str(COMMITLOG_FILE_SIZE),
+    "mappedFileSizeConsumeQueue": str(CONSUME_QUEUE_FILE_SIZE),
+    "mappedFileSizeConsumeQueueExt": str(EXT_FILE_SIZE),
+    "mapperFileSizeBatchConsumeQueue": str(BATCH_FILE_SIZE),
+    "mappedFileSizeTimerLog": str(TIMER_LOG_FILE_SIZE),
+    "maxHashSlotNum": "5000000",
+    "maxIndexNum": "20000000",
+    "maxMessageSize": "4194304",
+    "messageDelayLevel": "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
+    "flushDiskType": "ASYNC_FLUSH",
+    "brokerRole": "ASYNC_MASTER",
+    "storeType": "default",
+    "fileReservedTime": "72",
+    "deleteWhen": "04",
+    "diskMaxUsedSpaceRatio": "75",
+    "cleanFileForciblyEnable": "true",
+    "checkCRCOnRecover": "true",
+    "duplicationEnable": "false",
+    "enabledAppendPropCRC": "false",
+    "forceVerifyPropCRC": "false",
+    "messageIndexEnable": "true",
+    "messageIndexSafe": "false",
+    "commitLogRecoverMaxNum": "10",
+    "recheckReputOffsetFromCq": "false",
+    "enableConsumeQueueExt": "false",
+    "enableDLegerCommitLog": "false",
+    "enableLmq": "false",
+    "enableMultiDispatch": "false",
+    "enableControllerMode": "false",
+    "enableCompaction": "true",
+    "timerWheelEnable": "true",
+    "timerPrecisionMs": "1000",
+    "indexRocksDBEnable": "false",
+    "transRocksDBEnable": "false",
+    "timerRocksDBEnable": "false",
+    "rocksdbCQDoubleWriteEnable": "false",
+}
+
+_OLD_SPELLING = {
+    "mapedFileSizeCommitLog": "mappedFileSizeCommitLog",
+    "mapedFileSizeConsumeQueue": "mappedFileSizeConsumeQueue",
+}
+_MAX_FILE = 1 << 20
+
+
+class BrokerConfig:
+    """Settings of a broker; `given` holds only what a file or the caller said, the rest are defaults."""
+
+    def __init__(self, given: Mapping[str, str] | None = None, source: str = "") -> None:
+        self.given = {_OLD_SPELLING.get(k, k): v for k, v in (given or {}).items()}
+        self.source = source
+
+    @classmethod
+    def read(cls, path: Path) -> BrokerConfig:
+        """From a broker.conf.
+
+        Errors: NotReadable; BadBrokerConfig for a file that is no text or is far too big.
+        """
+        try:
+            raw = path.read_bytes()
+        except OSError as e:
+            raise NotReadable(f"{path}: {e.strerror or e}") from None
+        if len(raw) > _MAX_FILE or b"\0" in raw:
+            raise BadBrokerConfig(f"{path} is no broker.conf")
+        text = raw.decode("utf-8", "replace")
+        config = cls(parse_java_properties(text)[0], str(path))
+        for key in DEFAULTS:
+            if key in config.given and DEFAULTS[key].isdigit():
+                config.int(key)
+        return config
+
+    def text(self, key: str) -> str:
+        """A setting as text; empty when neither given nor known."""
+        value = self.given.get(key)
+        return DEFAULTS.get(key, "") if value is None else value
+
+    def int(self, key: str) -> Number:
+        """A setting as a number.
+
+        Errors: BadBrokerConfig when the file gives something else.
+        """
+        value = self.text(key)
+        try:
+            return int(value)
+        except ValueError:
+            raise BadBrokerConfig(f"{self.source or 'settings'}: {key}={value} is no number") from None
+
+    def bool(self, key: str) -> Truth:
+        """A setting as Java's Boolean.parseBoolean reads it."""
+        return self.text(key).strip().lower() == "true"
+
+    def paths(self, key: str) -> list[Path]:
+        """A path setting, split at `,` (MixAll#MULTI_PATH_SPLITTER); empty when it is not given."""
+        value = self.given.get(key, "")
+        return [Path(p.strip()) for p in value.split(",") if p.strip()]
+
+    def given_int(self, key: str) -> Number | None:
+        """A number only when the file gives it."""
+        return self.int(key) if key in self.given else None
+
+    @property
+    def role(self) -> str:
+        """ "master", "slave", "controller", "dledger-group", "single" or "unknown", from what was given."""
+        if not self.given:
+            return "unknown"
+        if self.bool("enableDLegerCommitLog"):
+            peers = [p for p in self.text("dLegerPeers").split(";") if p.strip()]
+            return "dledger-group" if len(peers) > 1 else "single"
+        if self.bool("enableControllerMode"):
+            return "controller"
+        if self.text("brokerRole") == "SLAVE" or self.given.get("brokerId", "0").strip() not in ("", "0"):
+            return "slave"
+        if "brokerRole" in self.given or "brokerId" in self.given:
+            return "master"
+        return "unknown"

@@ -1,0 +1,329 @@
+"""MappedFile and MappedFileQueue, for reading: files named by their offset as one address space.
+
+Source: MappedFileQueue, DefaultMappedFile, UtilAll#offset2FileName (RocketMQ 5.4.0). Nothing is mapped: reads are
+pread, since a mapping of a file that is cut kills the process.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import itertools
+import os
+import stat
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from math import gcd
+from pathlib import Path
+
+NAME_DIGITS = 20
+MAX_OFFSET = (1 << 63) - 1
+
+
+def offset_to_file_name(offset: int) -> str:
+    """Name of the file that starts at a global offset: decimal, zero-padded to 20 digits."""
+    return f"{offset:0{NAME_DIGITS}d}"
+
+
+def file_name_to_offset(name: str) -> int | None:
+    """Offset that a file name says, or None: Long.parseLong would throw."""
+    if not name.isascii() or not name.isdigit() or len(name) > 40:
+        return None
+    offset = int(name)
+    return offset if offset <= MAX_OFFSET else None
+
+
+@dataclass(frozen=True, slots=True)
+class MappedFile:
+    """One file of a queue.
+
+    `start` is its global offset (from the name), `length` the bytes that it really has, `file_size` what the queue's
+    files should have; `mtime_ns` its modification time. `start + file_size` is where the next file begins.
+    """
+
+    path: Path
+    start: int
+    length: int
+    file_size: int
+    mtime_ns: int = 0
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.file_size
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+
+class OddKind(StrEnum):
+    """Why an entry of a queue's directory is none of its sound files."""
+
+    DIRECTORY = "directory"
+    NOT_AN_OFFSET = "not-an-offset"
+    EMPTY = "empty"
+    WRONG_LENGTH = "wrong-length"
+    DUPLICATE = "duplicate"
+    MISALIGNED = "misaligned"
+    SPECIAL = "special"
+    UNREADABLE = "unreadable"
+
+
+@dataclass(frozen=True, slots=True)
+class OddEntry:
+    """An entry that a broker may stumble over; `last` when no name sorts behind it in its directory."""
+
+    path: Path
+    kind: OddKind
+    length: int
+    last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DirEntry:
+    """What one `lstat`/`stat` of a directory entry said."""
+
+    path: Path
+    length: int
+    mtime_ns: int
+    directory: bool
+    special: bool = False
+    unreadable: bool = False
+
+
+def list_directory(directory: Path) -> list[DirEntry]:
+    """Entries sorted by name, as the broker sorts them; a missing directory has none.
+
+    Errors: OSError when the directory cannot be listed; entries that vanish meanwhile are left out.
+    """
+    out: list[DirEntry] = []
+    try:
+        entries = sorted(os.scandir(directory), key=lambda e: e.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return out
+    for entry in entries:
+        path = Path(entry.path)
+        try:
+            st = entry.stat()
+        except FileNotFoundError:
+            try:
+                entry.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue  # expired while we looked
+            out.append(DirEntry(path, 0, 0, False, special=True))  # a dangling link
+            continue
+        except OSError:
+            out.append(DirEntry(path, 0, 0, False, unreadable=True))
+            continue
+        directory_ = stat.S_ISDIR(st.st_mode)
+        special = not directory_ and not stat.S_ISREG(st.st_mode)
+        out.append(DirEntry(path, 0 if directory_ else st.st_size, st.st_mtime_ns, directory_, special))
+    return out
+
+
+def infer_file_size(entries: Iterable[DirEntry], default: int, unit: int = 1) -> tuple[int, str]:
+    """File size of a queue from its files, and how it was found: "files", "names" or "default".
+
+    The most common length wins when the offsets in the names fit it; otherwise the greatest common divisor of the
+    names; with a single file its own length, when that is a whole number of units.
+    Units: bytes.
+    """
+    files = [
+        (start, e.length)
+        for e in entries
+        if not e.directory and (start := file_name_to_offset(e.path.name)) is not None
+    ]
+    lengths = Counter(length for _, length in files if length > 0 and length % unit == 0)
+    if not files:
+        return default, "default"
+    if lengths:
+        best, times = max(lengths.items(), key=lambda kv: (kv[1], kv[0]))
+        own = [start for start, length in files if length == best]
+        if times > 1 and all(start % best == 0 for start in own):
+            return best, "files"
+    starts = sorted({start for start, _ in files})
+    gaps = [b - a for a, b in itertools.pairwise(starts)]
+    if gaps:
+        step = min(gaps)
+        if step in lengths and all(start % step == 0 for start in starts):
+            return step, "files"
+        if any(start % step for start in starts):
+            step = functools.reduce(gcd, starts)
+        return (step, "names") if step > 1 else (default, "default")
+    start, length = files[0]
+    if length and length % unit == 0 and start % length == 0:
+        return length, "files"
+    if start == 0 or start % default == 0:
+        return default, "default"
+    return start, "names"
+
+
+class MappedFileQueue:
+    """Files named by offset as one address space, with its holes and with what does not belong.
+
+    `files` are sorted by start and do not overlap; a file of the wrong length is among them (its bytes count) and in
+    `odd` as well. Reading outside of files gives short results, never an exception for bytes that are not there.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        directories: Sequence[Path],
+        file_size: int,
+        files: Sequence[MappedFile],
+        odd: Sequence[OddEntry] = (),
+        size_from: str = "files",
+    ) -> None:
+        self.name = name
+        self.directories = tuple(directories)
+        self.file_size = file_size
+        self.files = tuple(files)
+        self.odd = tuple(odd)
+        self.size_from = size_from
+        self._starts = [f.start for f in self.files]
+
+    @classmethod
+    def open(
+        cls,
+        name: str,
+        directories: Sequence[Path],
+        *,
+        file_size: int | None = None,
+        default: int,
+        unit: int = 1,
+    ) -> MappedFileQueue:
+        """List the directories (several: multi-path) and sort what is there.
+
+        `file_size` is the configured one; without it it is inferred from the files, else `default`.
+        Units: bytes.
+        Errors: OSError when a directory cannot be listed.
+        """
+        listed = [list_directory(d) for d in directories]
+        everything = [e for entries in listed for e in entries]
+        size, how = (file_size, "config") if file_size else infer_file_size(everything, default, unit)
+        files: dict[int, MappedFile] = {}
+        odd: list[OddEntry] = []
+        names = sorted(e.path.name for e in everything)
+        last_name = names[-1] if names else ""
+        for e in sorted(everything, key=lambda e: e.path.name):
+            last = e.path.name == last_name
+            start = file_name_to_offset(e.path.name)
+            if e.directory:
+                odd.append(OddEntry(e.path, OddKind.DIRECTORY, 0, last))
+            elif e.special:
+                odd.append(OddEntry(e.path, OddKind.SPECIAL, 0, last))
+            elif e.unreadable:
+                odd.append(OddEntry(e.path, OddKind.UNREADABLE, 0, last))
+            elif start is None:
+                odd.append(OddEntry(e.path, OddKind.NOT_AN_OFFSET, e.length, last))
+            elif e.length == 0:
+                odd.append(OddEntry(e.path, OddKind.EMPTY, 0, last))
+            elif start in files:
+                odd.append(OddEntry(e.path, OddKind.DUPLICATE, e.length, last))
+            elif start % size:
+                odd.append(OddEntry(e.path, OddKind.MISALIGNED, e.length, last))
+            else:
+                if e.length != size:
+                    odd.append(OddEntry(e.path, OddKind.WRONG_LENGTH, e.length, last))
+                files[start] = MappedFile(e.path, start, e.length, size, e.mtime_ns)
+        return cls(name, directories, size, [files[s] for s in sorted(files)], odd, how)
+
+    @classmethod
+    def of_file(
+        cls, name: str, path: Path, *, file_size: int | None = None, default: int, unit: int = 1
+    ) -> MappedFileQueue:
+        """A queue of one single file; its start is in its name, or 0 when the name is no offset.
+
+        The size comes from the config, from the neighbours in its directory when the file is one of several, else
+        it is what the file has.
+        """
+        neighbours = list_directory(path.parent)
+        own = next((e for e in neighbours if e.path.name == path.name), None)
+        length = own.length if own else 0
+        start = file_name_to_offset(path.name)
+        if file_size:
+            size, how = file_size, "config"
+        elif start is not None and sum(1 for e in neighbours if file_name_to_offset(e.path.name) is not None) > 1:
+            size, how = infer_file_size(neighbours, default, unit)
+        else:
+            size, how = max(length, unit), "files"
+        files = [MappedFile(path, start or 0, length, size, own.mtime_ns if own else 0)] if length else []
+        odd = [] if length == size else [OddEntry(path, OddKind.WRONG_LENGTH if length else OddKind.EMPTY, length)]
+        return cls(name, [path.parent], size, files, odd, how)
+
+    @property
+    def start(self) -> int:
+        """Global offset of the first file, 0 when there is none."""
+        return self.files[0].start if self.files else 0
+
+    @property
+    def stop(self) -> int:
+        """Global offset behind the last file, 0 when there is none."""
+        return self.files[-1].stop if self.files else 0
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    @property
+    def bytes_on_disk(self) -> int:
+        """Sum of the files' lengths, bytes."""
+        return sum(f.length for f in self.files)
+
+    def holes(self) -> list[tuple[int, int]]:
+        """Address ranges between files that no file holds (missing files), half-open."""
+        return [(a.stop, b.start) for a, b in itertools.pairwise(self.files) if a.stop < b.start]
+
+    def find(self, offset: int) -> MappedFile | None:
+        """The file that holds a global offset.
+
+        Source: MappedFileQueue#findMappedFileByOffset
+        """
+        i = bisect_right(self._starts, offset) - 1
+        if i < 0 or offset >= self.files[i].stop:
+            return None
+        return self.files[i]
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """Bytes at a global offset, over file borders; short where a file ends or is missing."""
+        out = []
+        while size > 0:
+            file = self.find(offset)
+            if file is None:
+                break
+            want = min(size, file.stop - offset)
+            got = read_at(file.path, want, offset - file.start)
+            out.append(got)
+            if len(got) < want:
+                break
+            size -= want
+            offset += want
+        return b"".join(out)
+
+
+def open_regular(path: Path) -> int:
+    """A read-only descriptor of a regular file; a FIFO or a device in its place cannot make the caller wait.
+
+    Errors: OSError as open's, and for anything that is no regular file.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return fd
+
+
+def read_at(path: Path, size: int, at: int) -> bytes:
+    """Up to `size` bytes at a position of a file; empty when it cannot be read or has vanished."""
+    try:
+        fd = open_regular(path)
+    except OSError:
+        return b""
+    try:
+        return os.pread(fd, size, at)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)

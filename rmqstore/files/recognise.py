@@ -1,0 +1,115 @@
+"""What a path is: a whole store, a part of one, one file, or nothing of RocketMQ's; by names, then by first bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.mapped_file_queue import NAME_DIGITS, DirEntry, file_name_to_offset, list_directory, read_at
+from rmqstore.formats import consumequeue, dledger, message, timer
+
+_INDEX_NAME_DIGITS = 17
+_MARKS = ("commitlog", "consumequeue", "batchconsumequeue", "checkpoint", "abort", "lock", "index", "config")
+
+
+def is_root(path: Path, config: BrokerConfig) -> bool:
+    """Whether a directory is a storePathRootDir."""
+    top = {e.path.name: e for e in list_directory(path)}
+    if _is_dledger_group(top):
+        return False
+    has_log = (top["commitlog"].directory if "commitlog" in top else False) or any(
+        n.startswith("dledger-") and e.directory for n, e in top.items()
+    )
+    marks = sum(1 for m in _MARKS if m in top)
+    configured = bool(config.paths("storePathCommitLog")) and marks > 0
+    queues = any(n in top and top[n].directory for n in ("consumequeue", "batchconsumequeue"))
+    return has_log or configured or marks >= 2 or queues
+
+
+def _is_dledger_group(names: dict[str, DirEntry]) -> bool:
+    """Whether a directory is the inside of a `dledger-<id>`: data/ and index/, and nothing of a broker's root."""
+    is_directory = all(n in names and names[n].directory for n in ("data", "index"))
+    return is_directory and not any(n in names for n in ("commitlog", "consumequeue", "config", "abort", "lock"))
+
+
+def kind_of_directory(path: Path) -> str:
+    """The part that a directory is, by its name and by the bytes of its files; empty when it is none."""
+    names = {e.path.name: e for e in list_directory(path)}
+    if path.name.startswith("dledger-") or _is_dledger_group(names):
+        return "dledger-group"
+    if path.name == "index" and names and all(len(n) == _INDEX_NAME_DIGITS for n in names if n.isdigit()):
+        numeric = [n for n in names if n.isdigit()]
+        if numeric:
+            return "index"
+    numeric_files = [e for n, e in names.items() if file_name_to_offset(n) is not None and not e.directory]
+    for entry in sorted(numeric_files, key=lambda e: e.path.name):
+        kind = kind_of_file(entry.path)
+        if kind:
+            return kind
+    if numeric_files:
+        return {"commitlog": "commitlog", "timerlog": "timerlog", "data": "dledger", "index": "dledger-index"}.get(
+            path.name, "consumequeue"
+        )
+    if path.name in ("consumequeue", "batchconsumequeue"):
+        return path.name + "-tree"
+    if _has_queues(path):
+        return "topic"
+    if any(e.directory and _has_queues(e.path) for e in names.values()):
+        return "consumequeue-tree"
+    if path.name == "config" and names:
+        return "config"
+    if path.name in ("commitlog", "timerlog", "index", "data"):
+        return {"data": "dledger"}.get(path.name, path.name)
+    return ""
+
+
+def _has_queues(topic: Path) -> bool:
+    """Whether a directory is a topic's: numeric directories with files that are named by offset."""
+    return any(
+        e.directory
+        and e.path.name.isdigit()
+        and any(len(f.path.name) >= NAME_DIGITS and f.path.name.isdigit() for f in list_directory(e.path))
+        for e in list_directory(topic)
+    )
+
+
+def kind_of_file(path: Path) -> str:
+    """The kind of a single file by its name, its length and its first bytes; empty when it is none."""
+    name = path.name
+    if name == "checkpoint":
+        return "dledger-checkpoint" if read_at(path, 10, 0)[:1].isalpha() else "checkpoint"
+    if name in ("currterm", "timerwheel", "timercheck", "epochFileCheckpoint", "brokerIdentity"):
+        return name
+    if name.endswith((".json", ".json.bak")):
+        return "config"
+    raw = read_at(path, 64, 0)
+    if len(raw) >= 8:
+        first = int.from_bytes(raw[:4], "big", signed=True)
+        second = int.from_bytes(raw[4:8], "big", signed=True)
+        if second in (message.MAGIC_V1, message.MAGIC_V2, message.BLANK_MAGIC):
+            return "commitlog"
+        if first == dledger.MAGIC and len(raw) >= dledger.ENTRY.size:
+            entry = dledger.ENTRY.parse(raw)
+            if entry["size"] == entry["body_length"] + dledger.ENTRY.size and entry["size"] > 0:
+                return "dledger"
+            unit = dledger.INDEX_UNIT.parse(raw)
+            if unit["pos"] >= 0 and unit["size"] > 0 and unit["index"] >= 0:
+                return "dledger-index"
+        if first == -1 and second > 0 and name.isdigit():
+            return "dledger"
+        if first == timer.LOG_UNIT.size and len(raw) >= timer.LOG_UNIT.size:
+            return "timerlog"
+    if name.isdigit() and len(name) == _INDEX_NAME_DIGITS:
+        return "index"
+    if file_name_to_offset(name) is not None and len(name) >= 20:
+        parents = [p.name for p in list(path.parents)[:4]]
+        for mark in ("commitlog", "timerlog", "batchconsumequeue", "consumequeue", "consumequeue_ext"):
+            if mark in parents:
+                return mark
+        if len(raw) >= consumequeue.UNIT.size:
+            unit = consumequeue.UNIT.parse(raw)
+            if unit["commitlog_offset"] >= 0 and unit["size"] > 0:
+                return "consumequeue"
+        if raw and not any(raw):
+            return "commitlog"
+    return ""

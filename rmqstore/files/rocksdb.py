@@ -1,0 +1,172 @@
+"""A RocksDB of a store, read without changing a byte of it: consume queues (5.2.0 and newer) and configuration.
+
+Needs the extra `rocksdb`. All files of the database are open once it is, so that a broker that compacts meanwhile
+takes nothing away. Source: RocksDBConsumeQueueTable, RocksDBConsumeQueueOffsetTable (RocksDB 9, RocketMQ 5.4.0).
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rmqstore.files.rocksdb_links import database_files, linked
+
+CHUNK = 1 << 15  # rows at a time
+MISSING_EXTRA = "needs the extra rocksdb (pip install 'rmqstore[rocksdb]')"
+_TRIES = 3  # a running broker may delete a file between listing and opening
+_KEPT = 4
+
+T = TypeVar("T")
+
+
+class CannotRead(Exception):
+    """A database, or a part of it, that cannot be read; the text says why. Its callers catch it."""
+
+
+def is_readable() -> bool:
+    """Whether the extra `rocksdb` is installed."""
+    try:
+        return find_spec("rocksdict") is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _library() -> Any:
+    """rocksdict, untyped: it is not there for everybody, and its types differ from what it takes."""
+    return import_module("rocksdict")
+
+
+def _asked(call: Callable[[], T], hide: str = "") -> T:
+    """What the library answers; its errors, panics of its Rust part too, as CannotRead."""
+    try:
+        return call()
+    except (KeyboardInterrupt, GeneratorExit, CannotRead):
+        raise
+    except BaseException as e:  # noqa: BLE001  # a panic is no Exception; errors of RocksDB have no type of their own
+        words = str(e).replace(f"{hide}/", "") if hide else str(e)
+        raise CannotRead(" ".join(words.split())[:300] or type(e).__name__) from None
+
+
+class Database:
+    """An open RocksDB: rows of its column families in the order of their keys.
+
+    Errors: CannotRead from every method that reads.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.families: tuple[str, ...] = ()
+        self._families: dict[str, Any] = {}
+        self._db: Any = None
+        if not is_readable():
+            raise CannotRead(MISSING_EXTRA)
+        for left in reversed(range(_TRIES)):
+            try:
+                self._open()
+                return
+            except CannotRead:
+                if not left:
+                    raise
+            except OSError as e:
+                raise CannotRead(e.strerror or str(e)) from None
+
+    def _open(self) -> None:
+        with linked(self.directory) as path:
+            self._db = _asked(lambda: self._opened(str(path)), str(path))
+            self._families = {n: _asked(lambda n=n: self._db.get_column_family(n)) for n in self.families}  # type: ignore[misc]
+
+    def _opened(self, path: str) -> Any:
+        library = _library()
+        self.families = tuple(library.Rdict.list_cf(path))
+        options = library.Options(raw_mode=True)
+        options.set_max_open_files(-1)
+        options.set_db_log_dir(path)
+        options.set_skip_stats_update_on_db_open(True)
+        families = {name: library.Options(raw_mode=True) for name in self.families}
+        access = library.AccessType.read_only()
+        return library.Rdict(path, options=options, column_families=families, access_type=access)
+
+    @staticmethod
+    def _read_options(stop: bytes | None) -> Any:
+        options = _library().ReadOptions()
+        options.fill_cache(False)
+        options.set_total_order_seek(True)
+        if stop is not None:
+            options.set_iterate_upper_bound(stop)
+        return options
+
+    def chunks(
+        self, family: str, start: bytes = b"", stop: bytes | None = None, count: int = CHUNK
+    ) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        """Keys and values in [start, stop), `count` rows at a time; what is good is given before an error is raised."""
+        if family not in self._families:
+            raise CannotRead(f"it has no column family {family}")
+        table = self._families[family]
+        rows = _asked(lambda: table.items(from_key=start, read_opt=self._read_options(stop)))
+        last: bytes | None = None
+        while block := _asked(lambda: list(islice(rows, count))):
+            last = block[-1][0]
+            yield [key for key, _ in block], [value for _, value in block]
+        # the iterator ends silently at a damaged block as it does at the end: only its status tells them apart
+        at = self._at(table, start if last is None else last, stop)
+        if last is not None and at.valid():
+            _asked(at.next)
+        _asked(at.status)
+
+    def _at(self, table: Any, key: bytes, stop: bytes | None) -> Any:
+        cursor = _asked(lambda: table.iter(self._read_options(stop)))
+        _asked(lambda: cursor.seek(key))
+        _asked(cursor.status)
+        return cursor
+
+    def first_key(self, family: str, start: bytes) -> bytes | None:
+        """The first key from `start` on."""
+        if family not in self._families:
+            raise CannotRead(f"it has no column family {family}")
+        cursor = self._at(self._families[family], start, None)
+        return bytes(cursor.key()) if cursor.valid() else None
+
+    def keys_before(self, family: str, key: bytes) -> Iterator[bytes]:
+        """Keys at and in front of `key`, backwards."""
+        if family not in self._families:
+            raise CannotRead(f"it has no column family {family}")
+        cursor = _asked(lambda: self._families[family].iter(self._read_options(None)))
+        _asked(lambda: cursor.seek_for_prev(key))
+        _asked(cursor.status)
+        while cursor.valid():
+            yield bytes(cursor.key())
+            _asked(cursor.prev)
+            _asked(cursor.status)
+
+
+_State = tuple[int, str, tuple[tuple[str, int, int], ...]]
+_open: OrderedDict[_State, Database] = OrderedDict()
+_inherited: list[Database] = []
+
+
+def open_database(directory: Path) -> Database:
+    """The database of a directory: the one already open as long as its files are the same.
+
+    Errors: CannotRead.
+    """
+    try:
+        files = tuple(database_files(directory))
+    except OSError as e:
+        raise CannotRead(e.strerror or str(e)) from None
+    state = (os.getpid(), str(directory.absolute()), files)
+    found = _open.get(state)
+    if found is None:
+        # closing a parent's database would wait for threads that stayed in the parent
+        _inherited.extend(_open.pop(other) for other in [s for s in _open if s[0] != state[0]])
+        found = _open[state] = Database(directory)
+        if len(_open) > _KEPT:
+            _open.popitem(last=False)
+    else:
+        _open.move_to_end(state)
+    return found

@@ -1,0 +1,448 @@
+"""Commitlog and DLedger data -> runs, with the good records as columns.
+
+One file, or a byte range of one, at a time: read in chunks, walk the sizes, test all frames at once, CRC the bodies,
+all while the chunk is in the cache. Damage ends a run and the scan goes on behind it; nothing here raises on bytes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from rmqstore.files.mapped_file_queue import MappedFile
+from rmqstore.formats import dledger
+from rmqstore.formats.message import (
+    BLANK_MAGIC_U32,
+    CRC32_PROPERTY,
+    CRC32_RESERVED_LEN,
+    HEAD,
+    MAGIC_V1_U32,
+    MAGIC_V2_U32,
+    MIN_SIZE,
+    Fault,
+    record_crc,
+)
+from rmqstore.scan import kernels
+from rmqstore.scan.columns import Columns, framed
+from rmqstore.scan.kernels import Bool
+from rmqstore.scan.resync import frame_size, resync
+from rmqstore.scan.tiling import Kind, Run
+
+CHUNK = 2 << 20  # each chunk costs some hundred calls of NumPy; a larger one leaves the cache
+SLACK = 64  # the buffer has this much behind what it reads, so that clamped gathers stay inside
+_UNLIMITED = 1 << 40
+_LOOK_BACK = 8 << 20  # more than the longest entry: at least one whole entry lies in it
+_ENTRY_BLANK_MAGIC = 0xFFFFFFFF
+_CRC32_NAME = int.from_bytes(CRC32_PROPERTY[:8], "big")
+_ENTRY_SIZE = dledger.ENTRY.size
+_SIZE_AT_IN_ENTRY = dledger.ENTRY.at("size")
+
+
+@dataclass(frozen=True, slots=True)
+class ScanOptions:
+    """How to read: `crc` body CRCs, `check_offset` PHYSICALOFFSET against the position (off in compaction logs),
+
+    `drop_cache` leave the page cache alone (beside a live broker), `max_rate` bytes per second, 0 for no limit.
+    """
+
+    crc: bool = True
+    check_offset: bool = True
+    drop_cache: bool = False
+    max_rate: int = 0
+    chunk: int = CHUNK
+
+
+class Window:
+    """A piece of one file in a reused buffer, refilled as the scan goes on.
+
+    `base` is the file position of the buffer's first byte, `have` how many bytes count.
+    """
+
+    def __init__(self, file: MappedFile, options: ScanOptions) -> None:
+        self.file = file
+        self.options = options
+        self.fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+        self.end = min(file.length, file.file_size)
+        self.base = 0
+        self.have = 0
+        self.buf = bytearray(options.chunk + SLACK)
+        self.view = memoryview(self.buf)
+        self._read = 0
+        self._started = time.monotonic()
+        self.unreadable = False
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+    def pread(self, size: int, at: int) -> bytes:
+        """Bytes of the file, out of the buffer where it holds them; short at the file's end, empty on an I/O error."""
+        size = min(size, self.end - at)
+        if size <= 0:
+            return b""
+        lo = at - self.base
+        if lo >= 0 and lo + size <= self.have:
+            return bytes(self.view[lo : lo + size])
+        try:
+            return os.pread(self.fd, size, at)
+        except OSError:
+            self.unreadable = True
+            return b""
+
+    def fill(self, at: int) -> None:
+        """Have the buffer start at file position `at`, full as far as the file goes."""
+        keep = self.base + self.have - at
+        if 0 < keep <= self.have:
+            self.view[:keep] = self.view[self.have - keep : self.have]
+        else:
+            keep = 0
+        self.base = at
+        self.have = keep
+        want = min(len(self.buf) - SLACK, self.end - at)
+        while self.have < want:
+            try:
+                n = os.preadv(self.fd, [self.view[self.have : want]], at + self.have)
+            except OSError:
+                self.unreadable = True
+                n = 0
+            if n <= 0:  # cut while we read, or a failing disk: what is here is all there is
+                self.end = at + self.have
+                break
+            self.have += n
+            self._read += n
+        if self.options.drop_cache:
+            os.posix_fadvise(self.fd, 0, at, os.POSIX_FADV_DONTNEED)
+        if self.options.max_rate:
+            ahead = self._read / self.options.max_rate - (time.monotonic() - self._started)
+            if ahead > 0:
+                time.sleep(ahead)
+
+    def grow(self, size: int) -> None:
+        """A bigger buffer, for a record that is known to be this long."""
+        old = bytes(self.view[: self.have])
+        self.buf = bytearray(size + SLACK)
+        self.buf[: len(old)] = old
+        self.view = memoryview(self.buf)
+
+    def data_from(self, at: int) -> int:
+        """Where data begins from `at` on; holes of a sparse file are skipped."""
+        try:
+            return min(max(at, os.lseek(self.fd, at, os.SEEK_DATA)), self.end)
+        except OSError as e:  # ENXIO: nothing but a hole until the end; else a system that cannot tell
+            return self.end if e.errno == errno.ENXIO else at
+
+    def zeros_until(self, at: int) -> int:
+        """The first position from `at` on that is not zero, else the end; holes in a sparse file cost nothing."""
+        while at < self.end:
+            at = self.data_from(at)
+            if at >= self.end:
+                return self.end
+            block = self.pread(min(1 << 20, self.end - at), at)
+            if not block:
+                return self.end
+            rest = block.lstrip(b"\0")
+            if rest:
+                return min(at + len(block) - len(rest), self.end)
+            at += len(block)
+        return self.end
+
+
+class _Entries:
+    """Continuity of DLedger entries: what index and term the next one should have.
+
+    Every entry is judged with the one behind it in sight, so that the answer does not depend on where a chunk ends:
+    of two neighbours that contradict each other the one is wrong that the third contradicts too.
+    """
+
+    def __init__(self) -> None:
+        self.next_index: int | None = None
+        self.term = -1
+
+    def check(self, columns: Columns, behind: tuple[int, int] | None) -> np.ndarray[tuple[int], np.dtype[np.int8]]:
+        """Fault per entry (0 good), and the state behind them; `behind` is (index, term) of the entry that follows."""
+        n = len(columns)
+        fault = np.zeros(n, dtype=np.int8)
+        index, term = columns.entry_index, columns.entry_term
+        rising = bool((term[1:] >= term[:-1]).all()) and int(term[0]) >= self.term
+        rising = rising and (behind is None or behind[1] >= int(term[-1]))
+        first = int(index[0])
+        steady = (self.next_index is None or self.next_index == first) and int(index[-1]) - first == n - 1
+        if (
+            rising
+            and steady
+            and (n < 3 or bool((np.diff(index) == 1).all()))
+            and (n > 1 or self.next_index is not None)
+        ):
+            self.next_index, self.term = first + n, int(term[-1])
+        else:
+            self._one_by_one(index.tolist(), term.tolist(), behind, fault)
+        fault[columns.entry_magic != dledger.MAGIC] = Fault.ENTRY_MAGIC
+        fault[columns.entry_body_length + _ENTRY_SIZE != columns.entry_size] = Fault.ENTRY_SIZE
+        fault[columns.entry_pos != columns.offset - _ENTRY_SIZE] = Fault.ENTRY_POS
+        return fault
+
+    def _one_by_one(
+        self,
+        index: list[int],
+        term: list[int],
+        behind: tuple[int, int] | None,
+        fault: np.ndarray[tuple[int], np.dtype[np.int8]],
+    ) -> None:
+        after = [*zip(index[1:], term[1:], strict=True), behind]
+        for i, following in enumerate(after):
+            if self.next_index is None:
+                later = after[i + 1] if i + 1 < len(after) else None
+                fits = following is None or following[0] == index[i] + 1
+                sure = later is not None and following is not None and later[0] == following[0] + 1
+                self.next_index = following[0] - 1 if following is not None and not fits and sure else index[i]
+            if index[i] != self.next_index:
+                if following is not None and following[0] == index[i] + 1:
+                    self.next_index = index[i]  # entries are missing, not wrong: said once, by the check of the whole
+                else:
+                    fault[i] = Fault.ENTRY_INDEX
+            self.next_index += 1
+            if fault[i]:
+                continue
+            if term[i] < self.term or (following is not None and self.term <= following[1] < term[i]):
+                fault[i] = Fault.ENTRY_TERM
+            else:
+                self.term = term[i]
+
+
+def scan_file(
+    file: MappedFile,
+    *,
+    start: int = 0,
+    stop: int | None = None,
+    lead: int = 0,
+    exact: bool = False,
+    options: ScanOptions | None = None,
+) -> Iterator[Run]:
+    """Runs of a file's bytes, from the record at file position `start` on.
+
+    Records that start before `stop` are given whole. `lead` is 0 for a commitlog, 48 for DLedger data. When `start`
+    is neither 0 nor said to be `exact` the first run begins at the first record found from there (see `resync`);
+    nothing is given when there is none. A hole behind the bytes of a short file is the last run.
+    Units: `start` and `stop` in the file; runs are global offsets.
+    Errors: OSError only when the file cannot be opened; a failing read ends the file early (`MappedFileQueue` says
+            how long it should be, so that the missing part is a HOLE).
+    """
+    options = options or ScanOptions()
+    window = Window(file, options)
+    try:
+        yield from _Scan(window, lead).runs(start, file.file_size if stop is None else stop, exact)
+    finally:
+        window.close()
+
+
+class _Scan:
+    def __init__(self, window: Window, lead: int) -> None:
+        self.window = window
+        self.lead = lead
+        self.base = window.file.start
+        self.options = window.options
+        self.entries = _Entries() if lead else None
+        self.limit = _UNLIMITED
+
+    def runs(self, start: int, stop: int, exact: bool) -> Iterator[Run]:
+        at = start
+        if start and self.entries is not None:
+            at = self._prime(start)
+            if exact:
+                at = start
+            elif at >= stop:
+                return
+        elif start and not exact:
+            found, _ = resync(self.window, start, self.base, self.window.end, self.lead, until=stop)
+            if found is None or found >= stop:
+                return
+            at = found
+        yield from self._from(at, stop)
+
+    def _prime(self, start: int) -> int:
+        """Walk the entries in front of a split, so that its first one is judged as it would be without the split.
+
+        Returns the position of the first entry from `start` on, the file's end when there is none.
+        """
+        window = self.window
+        at = max(0, start - _LOOK_BACK)
+        if at:
+            found, _ = resync(window, at, self.base, window.end, self.lead, until=start)
+            if found is None or found >= start:
+                found, _ = resync(window, start, self.base, window.end, self.lead)
+                return window.end if found is None else found
+            at = found
+        for run in self._from(at, start):
+            at = run.stop - self.base
+        return at
+
+    def _from(self, at: int, stop: int) -> Iterator[Run]:
+        """Runs from a known boundary to the first one that starts at or behind `stop`."""
+        window = self.window
+        while at < min(stop, window.end):
+            runs = self._good(at, stop)
+            if not runs:
+                lo = at - window.base
+                if lo and window.base + window.have < window.end:  # the rest of it is not in the buffer yet
+                    window.fill(at)
+                    continue
+                runs = self._odd(at)
+            for run in runs:
+                at = run.stop - self.base
+                yield run
+        if at >= window.end and stop >= window.end and window.end < window.file.file_size:
+            cause = Fault.UNREADABLE if window.unreadable else Fault.NONE
+            yield Run(Kind.HOLE, self.base + at, self.base + window.file.file_size, cause=cause)
+
+    def _good(self, at: int, stop: int) -> list[Run]:
+        """The framed records that the buffer holds from `at` on, as runs; none when `at` is no framed record."""
+        window = self.window
+        lo = at - window.base
+        if not 0 <= lo < window.have:
+            window.fill(at)
+            lo = 0
+        size_at = _SIZE_AT_IN_ENTRY if self.lead else 0
+        least = MIN_SIZE + self.lead
+        borders = kernels.walk(window.view, lo, window.have, size_at, least, self.limit)
+        starts, stops = borders[:-1], borders[1:]
+        if len(starts) and int(starts[-1]) + window.base >= stop:
+            count = int(np.searchsorted(starts, stop - window.base))
+            starts, stops = starts[:count], stops[:count]
+        if not len(starts):
+            return []
+        columns = Columns(window.buf, self.base + window.base, starts + self.lead, self.lead)
+        ok = framed(columns, stops)
+        n = len(ok) if ok.all() else int(np.argmin(ok))
+        # behind damage walk a little first: where it is dense, the whole chunk would be walked for every bad record
+        self.limit = _UNLIMITED if n == len(ok) else 64
+        if not n:
+            return []
+        following = None
+        if self.entries is not None and n > 1 and n == len(ok):  # the last is judged with the one behind it
+            n -= 1
+            following = (int(columns.entry_index[n]), int(columns.entry_term[n]))
+        return self._runs_of(columns.slice(0, n), following)
+
+    def _runs_of(self, columns: Columns, behind: tuple[int, int] | None) -> list[Run]:
+        """RECORDS runs of the good ones, and one DIRTY run for each that is framed but wrong."""
+        fault = np.zeros(len(columns), dtype=np.int8)
+        if self.entries is not None:
+            fault = self.entries.check(columns, behind)
+        if self.options.crc:
+            fault[(fault == 0) & self._wrong_record_crc(columns)] = Fault.RECORD_CRC
+            fault[(fault == 0) & self._wrong_crc(columns)] = Fault.BODY_CRC
+        if self.options.check_offset:
+            fault[columns.physical_offset != columns.offset] = Fault.PHYSICAL_OFFSET
+        starts = columns.offset - self.lead
+        end = int(columns.offset[-1] + columns.size[-1])
+        bad = np.flatnonzero(fault).tolist()
+        out = []
+        i = 0
+        for b in [*bad, len(columns)]:
+            if b > i:
+                stop = int(starts[b]) if b < len(columns) else end
+                out.append(Run(Kind.RECORDS, int(starts[i]), stop, b - i, columns=columns.slice(i, b)))
+            if b < len(columns):
+                stop = int(starts[b + 1]) if b + 1 < len(columns) else end
+                one = columns.slice(b, b + 1)
+                out.append(Run(Kind.DIRTY, int(starts[b]), stop, 1, Fault(int(fault[b])), columns=one))
+            i = b + 1
+        return out
+
+    def _wrong_crc(self, columns: Columns) -> Bool:
+        starts = columns.body_at
+        computed = kernels.body_crcs(self.window.buf, starts, starts + np.maximum(columns.body_length, 0))
+        wrong: Bool = (computed != columns.body_crc) & (columns.body_length > 0)
+        return wrong
+
+    def _wrong_record_crc(self, columns: Columns) -> Bool:
+        """Records that end with the property __CRC32# and do not fit it."""
+        wrong = np.zeros(len(columns), dtype=np.bool_)
+        if not self.options.check_offset:  # compaction rewrites PHYSICALOFFSET and keeps the property
+            return wrong
+        ends = columns.at + columns.size
+        has = kernels.u64(columns.buf)[ends - CRC32_RESERVED_LEN] == _CRC32_NAME
+        has &= columns.properties_length >= CRC32_RESERVED_LEN
+        for i in np.flatnonzero(has).tolist():
+            stored, computed = record_crc(self.window.view, int(columns.at[i]), int(columns.size[i]))
+            wrong[i] = stored is not None and stored != computed
+        return wrong
+
+    def _odd(self, at: int) -> list[Run]:
+        """What stands at `at` when it is no framed record; empty after the buffer has been grown for a long one."""
+        window, base, end = self.window, self.base, self.window.end
+        head = window.pread(8, at)
+        first, second = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:8], "big")
+        magic, claimed = (first, second) if self.lead else (second, first)
+        if len(head) == 8 and magic == (_ENTRY_BLANK_MAGIC if self.lead else BLANK_MAGIC_U32):
+            return [Run(Kind.BLANK, base + at, base + end, claimed=claimed)]
+        if not any(head):
+            data = window.zeros_until(at)
+            if data >= end:
+                return [Run(Kind.ZERO, base + at, base + end)]
+            behind = max(at + 1, data - self.lead - HEAD.size)
+            return self._damage(at, behind, Fault.MAGIC, all_zero_until=data)
+        size = frame_size(window, at + self.lead, base, end, check_offset=self.options.check_offset)
+        if size is not None:
+            size += self.lead
+            if not self.lead or int.from_bytes(window.pread(4, at + _SIZE_AT_IN_ENTRY), "big") == size:
+                if size > len(window.buf) - SLACK:
+                    window.grow(size)
+                    window.fill(at)
+                    return []
+            else:  # a sound message in an entry whose header is not: its length follows from the message
+                return self._headless(at, size)
+        return self._damage(at, at + 1, self._cause(head, at), all_zero_until=at)
+
+    def _headless(self, at: int, size: int) -> list[Run]:
+        """An entry with a wrong size in its header but a sound message in it."""
+        window = self.window
+        if size > len(window.buf) - SLACK:
+            window.grow(size)
+        if not 0 <= at - window.base <= window.have - size:
+            window.fill(at)
+        lo = at - window.base
+        columns = Columns(window.buf, self.base + window.base, np.array([lo + self.lead]), self.lead)
+        if self.entries is not None and self.entries.next_index is not None:
+            self.entries.next_index += 1
+        start = self.base + at
+        return [Run(Kind.DIRTY, start, start + size, 1, Fault.ENTRY_SIZE, columns=columns)]
+
+    def _damage(self, at: int, search: int, cause: Fault, all_zero_until: int) -> list[Run]:
+        window, base, end = self.window, self.base, self.window.end
+        found, last = resync(window, search, base, end, self.lead)
+        if self.entries is not None:
+            self.entries.next_index = None  # how many entries were lost is not known
+            self.entries.term = -1
+        if found is not None:
+            kind = Kind.ZERO if found <= all_zero_until else Kind.DIRTY
+            return [Run(kind, base + at, base + found, cause=Fault.NONE if kind is Kind.ZERO else cause)]
+        last = max(last, at + 1, all_zero_until)
+        runs = [Run(Kind.DIRTY, base + at, base + last, cause=cause)]
+        if last < end:
+            runs.append(Run(Kind.ZERO, base + last, base + end))
+        return runs
+
+    def _cause(self, head: bytes, at: int) -> Fault:
+        left = self.window.end - at
+        if len(head) < 8:
+            return Fault.SHORT
+        if self.lead:
+            magic = int.from_bytes(head[:4], "big")
+            if magic != dledger.MAGIC:
+                return Fault.ENTRY_MAGIC
+            size = int.from_bytes(head[4:8], "big", signed=True)
+            message = int.from_bytes(self.window.pread(4, at + self.lead + HEAD.at("magic")), "big")
+            if size < MIN_SIZE + self.lead or size > left:
+                return Fault.ENTRY_SIZE
+            return Fault.LENGTHS if message in (MAGIC_V1_U32, MAGIC_V2_U32) else Fault.MAGIC
+        size, magic = int.from_bytes(head[:4], "big", signed=True), int.from_bytes(head[4:8], "big")
+        if magic not in (MAGIC_V1_U32, MAGIC_V2_U32):
+            return Fault.MAGIC
+        if size < MIN_SIZE or size > left:
+            return Fault.SIZE
+        return Fault.LENGTHS
