@@ -1,0 +1,116 @@
+"""StartForecast: what a broker's next start would do to a store, as a value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+QueueKey = tuple[str, int]
+LOAD_FALSE = 253  # BrokerStartup: System.exit(-3)
+PROCESS_EXIT = 255  # System.exit(-1)
+Json = bool | int | str | list["Json"] | dict[str, "Json"] | None
+
+
+@dataclass(frozen=True, slots=True)
+class StartForecast:
+    """What the start of one broker version would make of a store; nothing was written to find out.
+
+    `commitlog_stop` is where recovery stops (processOffset), `max_offset` the broker's largest offset afterwards.
+    `files_deleted` are base names in commitlog/, `other_files_deleted` paths below the root (consume queues, index,
+    DLedger). `queue_ends` are (minimum, maximum) queue offsets once everything is dispatched.
+    Units: bytes for offsets of the log, messages for queue ends and counts.
+    """
+
+    version: str
+    evidence: str
+    """"run": these rules were confirmed with the real classes; "by source": they were read."""
+    starts: bool
+    reason: str | None = None
+    exit_code: int | None = None
+    log_line: str | None = None
+    """Text to search for in the broker's store.log."""
+    clean_exit: bool = True
+    start_file: str | None = None
+    """File that recovery begins with."""
+    commitlog_stop: int | None = None
+    stop_reason: str = ""
+    min_offset: int | None = None
+    max_offset: int | None = None
+    files_deleted: tuple[str, ...] = ()
+    other_files_deleted: tuple[str, ...] = ()
+    queue_ends: Mapping[QueueKey, tuple[int, int]] = field(default_factory=dict)
+    redispatched: Mapping[str, int] = field(default_factory=dict)
+    """Units that the start adds to consume queues, by topic."""
+    messages_lost: int = 0
+    """Good records of the log at or behind the stop."""
+    lost_by_topic: Mapping[str, int] = field(default_factory=dict)
+    stale_accepted: int = 0
+    """Records taken although they say that they belong elsewhere: an older file generation comes back."""
+    stale_tail: int = 0
+    """Good records left as bytes behind the new end: they come back when new ones end exactly at one of them."""
+    ghost_units: Mapping[QueueKey, int] = field(default_factory=dict)
+    """Valid units left behind a queue's end: the next start but one takes them for real."""
+    shifted_units: Mapping[QueueKey, int] = field(default_factory=dict)
+    """Units appended at a place that is not their queue offset ("[BUG]logic queue order maybe wrong")."""
+    units_cut: Mapping[QueueKey, int] = field(default_factory=dict)
+    """Units of messages that stay in the log, taken from the queues' ends: consumers never get them."""
+    consume_queues_simulated: bool = True
+    notes: tuple[str, ...] = ()
+
+    def sentence(self) -> str:
+        """The verdict in one sentence."""
+        who = f"RocketMQ {self.version}"
+        if not self.starts:
+            return f"{who} would not start (exit {self.exit_code}): {self.reason}"
+        if not self.messages_lost and self.units_cut:
+            cut = _count(sum(self.units_cut.values()), "message")
+            return f"{who} would start and drop {cut} from {_count(len(self.units_cut), 'consume queue')}"
+        if not self.messages_lost:
+            return f"{who} would start and lose nothing"
+        text = f"{who} would start and lose {_count(self.messages_lost, 'message')}"
+        if self.lost_by_topic:
+            text += f" of {_count(len(self.lost_by_topic), 'topic')}"
+        if self.commitlog_stop is not None:
+            text += f" (commitlog cut at {self.commitlog_stop})"
+        return text
+
+    def to_json(self) -> dict[str, Json]:
+        """The forecast as JSON values; queues are named TOPIC/ID."""
+
+        def by_queue(table: Mapping[QueueKey, int]) -> dict[str, Json]:
+            return {f"{topic}/{queue_id}": n for (topic, queue_id), n in sorted(table.items())}
+
+        return {
+            "version": self.version,
+            "evidence": self.evidence,
+            "starts": self.starts,
+            "reason": self.reason,
+            "exit_code": self.exit_code,
+            "log_line": self.log_line,
+            "clean_exit": self.clean_exit,
+            "start_file": self.start_file,
+            "commitlog_stop": self.commitlog_stop,
+            "stop_reason": self.stop_reason,
+            "min_offset": self.min_offset,
+            "max_offset": self.max_offset,
+            "messages_lost": self.messages_lost,
+            "lost_by_topic": dict(sorted(self.lost_by_topic.items())),
+            "files_deleted": list(self.files_deleted),
+            "other_files_deleted": list(self.other_files_deleted),
+            "queues": {
+                f"{topic}/{queue_id}": {"min": low, "max": high}
+                for (topic, queue_id), (low, high) in sorted(self.queue_ends.items())
+            },
+            "redispatched": dict(sorted(self.redispatched.items())),
+            "stale_accepted": self.stale_accepted,
+            "stale_tail": self.stale_tail,
+            "ghost_units": by_queue(self.ghost_units),
+            "shifted_units": by_queue(self.shifted_units),
+            "units_cut": by_queue(self.units_cut),
+            "consume_queues_simulated": self.consume_queues_simulated,
+            "notes": list(self.notes),
+        }
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"

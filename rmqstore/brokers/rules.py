@@ -1,0 +1,196 @@
+"""What each broker version does at its start, as data: one `BrokerRules` per version, 4.3.0 to 5.4.0.
+
+A rule is either "run" (seen by running the real classes of that version) or "by source" (read in the source of that
+release). The versions that were run are 4.9.7, 5.1.4 and 5.4.0; every rule of another version is by source.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from enum import StrEnum
+
+from rmqstore.errors import UsageError
+
+RUN_VERSIONS = ("4.9.7", "5.1.4", "5.4.0")
+VERSIONS = (
+    *("4.3.0", "4.3.1", "4.3.2", "4.4.0", "4.5.1", "4.5.2", "4.6.0", "4.6.1", "4.7.0", "4.7.1", "4.8.0"),
+    *("4.9.0", "4.9.1", "4.9.2", "4.9.3", "4.9.4", "4.9.5", "4.9.6", "4.9.7", "4.9.8"),
+    *("5.0.0", "5.1.0", "5.1.1", "5.1.2", "5.1.3", "5.1.4", "5.2.0", "5.3.0", "5.3.1", "5.3.2", "5.3.3", "5.3.4"),
+    "5.4.0",
+)
+NEWEST = VERSIONS[-1]
+
+
+class LengthMismatch(StrEnum):
+    """What a file of the wrong length does to the load of its queue (MappedFileQueue#doLoad)."""
+
+    FAIL = "fail"  # load returns false
+    IGNORE_REST = "ignore-rest"  # this file and all that sort behind it are not loaded, load returns true
+
+
+class NormalStart(StrEnum):
+    """Where recovery begins after a clean exit (CommitLog#recoverNormally)."""
+
+    LAST_THREE = "last-three"  # the third file from the end
+    BY_FILE_START = "by-file-start"  # the newest file that starts at or below the largest consume queue address
+    BY_FIRST_RECORD = "by-first-record"  # the newest file whose first record is sound and at or below that address
+
+
+class AbnormalStart(StrEnum):
+    """Where recovery begins when `abort` is there (CommitLog#isMappedFileMatchedRecover)."""
+
+    HEAD = "head"  # magic and store time of the first record only
+    RECORD = "record"  # the whole first record must be sound
+
+
+class Reput(StrEnum):
+    """Where re-dispatch begins (DefaultMessageStore#start)."""
+
+    LOG_END = "log-end"  # at the end of the log: adds nothing
+    CQ_MAX = "cq-max"  # at the largest address in the consume queues; the start waits until it has caught up
+
+
+class PropertyCrc(StrEnum):
+    """Whether the version knows `__CRC32#` (forceVerifyPropCRC)."""
+
+    NONE = "none"
+    POSITIVE = "positive"  # a stored CRC of 0 counts as missing
+    ANY = "any"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRules:
+    """Start-up rules of one version. Field docstrings name the source."""
+
+    version: str
+    evidence: str
+    """"run" or "by source"."""
+    length_mismatch: LengthMismatch
+    """MappedFileQueue#load."""
+    skips_directories: bool
+    """A directory among the files is passed over (5.1.0); before, it has the wrong length."""
+    deletes_empty_last: bool
+    """A 0-byte entry that sorts last is deleted (5.1.3)."""
+    normal_start: NormalStart
+    abnormal_start: AbnormalStart
+    recover_cap: bool
+    """commitLogRecoverMaxNum bounds the search for the start file (5.4.0)."""
+    index_safe_by_index_time: bool
+    """messageIndexSafe compares with indexMsgTimestamp alone (5.3.4); before, with the smallest of all three."""
+    v2: bool
+    """Knows MESSAGE_MAGIC_CODE_V2 (5.1.0)."""
+    ipv6: bool
+    """Knows the IPv6 host flags (4.6.0)."""
+    bound_checks: bool
+    """Compares TOTALSIZE with what is left before it allocates (5.3.2)."""
+    property_crc: PropertyCrc
+    duplicate_info: bool
+    """duplicationEnable demands DUP_INFO (5.0.0)."""
+    inner_batch: bool
+    """INNER_BASE and INNER_NUM are parsed, and must be numbers (5.0.0)."""
+    half_message_accepted: bool
+    """After a crash a record whose parts do not add up is taken (4.3.0, 4.3.1)."""
+    truncates_cq_after_clean_exit: bool
+    """4.3.2."""
+    cq_truncation_unconditional: bool
+    """After a crash the consume queues are truncated whatever their largest address is (4.3.0, 4.3.1)."""
+    max_cq_after_dispatch: bool
+    """The largest address is read again after recovery's dispatch before it is compared with the stop (5.3.4)."""
+    dispatches_after_clean_exit: bool
+    """Recovery dispatches records above the largest consume queue address (5.3.2)."""
+    destroys_cq_without_log_after_clean_exit: bool
+    """No commitlog file: consume queues are deleted after a clean exit too (4.5.1)."""
+    cq_address_is_start: bool
+    """maxPhysicOffset of a queue is the start of its last message, not its end (up to 4.4.0)."""
+    binary_min_offset: bool
+    """ConsumeQueue#correctMinOffset searches by halves and knows queues without a live unit (5.0.0)."""
+    reput: Reput
+    batch_queues: bool
+    """batchconsumequeue/ is loaded (5.0.0)."""
+    rocksdb_queues: bool
+    """storeType=defaultRocksDB keeps consume queues in RocksDB (5.2.0)."""
+    index_failure_is_fatal: bool
+    """An index file that cannot be opened makes load return false (5.1.0)."""
+    delay_offset_is_fatal: bool
+    """delayOffset.json and its .bak both unreadable make load return false (up to 4.9.8)."""
+    dledger: str | None
+    """Version of DLedger, None before 4.5.1."""
+    dledger_abnormal: bool
+    """DLedger mode has an abnormal recovery of its own (5.2.0)."""
+
+
+def rules_for(version: str | None = None) -> BrokerRules:
+    """Rules of a version; of the newest without one.
+
+    `5.1` means the newest 5.1.x.
+    Errors: UsageError for a version that is not known, with the nearest ones.
+    """
+    wanted = (version or NEWEST).strip().lower().removeprefix("v").removeprefix("rocketmq-all-")
+    if wanted not in VERSIONS:
+        family = [v for v in VERSIONS if v.startswith(wanted + ".")]
+        if not family or not wanted:
+            near = difflib.get_close_matches(wanted, VERSIONS, n=3, cutoff=0.5) or [VERSIONS[0], NEWEST]
+            raise UsageError(f"no rules for RocketMQ {version}; nearest: {', '.join(near)}")
+        wanted = family[-1]
+    return _rules(wanted)
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
+
+
+_DLEDGER = (("4.5.1", "0.1"), ("4.8.0", "0.2.2"), ("4.9.3", "0.2.3"), ("4.9.4", "0.2.6"), ("4.9.5", "0.3.1.2"))
+_DLEDGER_5 = (("5.0.0", "0.3.1"), ("5.1.1", "0.3.1.2"), ("5.4.0", "0.3.2"))
+
+
+def _rules(version: str) -> BrokerRules:
+    v = _number(version)
+
+    def since(text: str) -> bool:
+        return v >= _number(text)
+
+    dledger: str | None = None
+    for first, library in _DLEDGER_5 if since("5.0.0") else _DLEDGER:
+        if since(first):
+            dledger = library
+    normal = NormalStart.LAST_THREE
+    if since("5.3.4"):
+        normal = NormalStart.BY_FIRST_RECORD
+    elif since("5.3.2"):
+        normal = NormalStart.BY_FILE_START
+    crc = PropertyCrc.NONE
+    if since("5.2.0"):
+        crc = PropertyCrc.ANY if since("5.3.2") else PropertyCrc.POSITIVE
+    return BrokerRules(
+        version=version,
+        evidence="run" if version in RUN_VERSIONS else "by source",
+        length_mismatch=LengthMismatch.IGNORE_REST if not since("4.5.1") or version == "4.9.2" else LengthMismatch.FAIL,
+        skips_directories=since("5.1.0"),
+        deletes_empty_last=since("5.1.3"),
+        normal_start=normal,
+        abnormal_start=AbnormalStart.RECORD if since("5.3.4") else AbnormalStart.HEAD,
+        recover_cap=since("5.4.0"),
+        index_safe_by_index_time=since("5.3.4"),
+        v2=since("5.1.0"),
+        ipv6=since("4.6.0"),
+        bound_checks=since("5.3.2"),
+        property_crc=crc,
+        duplicate_info=since("5.0.0"),
+        inner_batch=since("5.0.0"),
+        half_message_accepted=not since("4.3.2"),
+        truncates_cq_after_clean_exit=since("4.3.2"),
+        cq_truncation_unconditional=not since("4.3.2"),
+        max_cq_after_dispatch=since("5.3.4"),
+        dispatches_after_clean_exit=since("5.3.2"),
+        destroys_cq_without_log_after_clean_exit=since("4.5.1"),
+        cq_address_is_start=not since("4.5.1"),
+        binary_min_offset=since("5.0.0"),
+        reput=Reput.CQ_MAX if since("4.5.1") and not since("5.0.0") else Reput.LOG_END,
+        batch_queues=since("5.0.0"),
+        rocksdb_queues=since("5.2.0"),
+        index_failure_is_fatal=since("5.1.0"),
+        delay_offset_is_fatal=not since("5.0.0"),
+        dledger=dledger,
+        dledger_abnormal=since("5.2.0"),
+    )

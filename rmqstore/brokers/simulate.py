@@ -1,0 +1,52 @@
+"""simulate_start: the start of a broker over a store, without the broker and without writing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rmqstore.brokers.dledger_start import DLedgerStart
+from rmqstore.brokers.forecast import StartForecast
+from rmqstore.brokers.plain_start import PlainStart
+from rmqstore.brokers.record import DEFAULT_HEAP
+from rmqstore.brokers.rules import rules_for
+from rmqstore.errors import UsageError
+from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.store import Store
+from rmqstore.scan.tiling import Tiling
+
+
+def simulate_start(
+    store: Store,
+    tiling: Tiling | None = None,
+    *,
+    version: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    thorough: bool = True,
+    dispatch: bool = True,
+    heap: int = DEFAULT_HEAP,
+) -> StartForecast:
+    """What RocketMQ `version` (default: the newest) would do with the store at its next start.
+
+    `tiling` is that of `store.commitlog`, for a store with DLedger entries that of `store.dledger.data`; without it
+    the files that recovery would read are scanned. `settings` are broker.conf keys on top of the store's own.
+    `thorough=False` takes runs of good records as they are: cheap, but it does not see a property that makes the
+    broker's parser throw, and does not name the topics of lost messages. `dispatch=False` ends behind load(), before
+    re-dispatch. `heap` bounds one record in versions that allocate TOTALSIZE unseen, bytes.
+    Errors: UsageError for an unknown version, for DLedger mode in a version without it, and for a part of a store.
+    """
+    rules = rules_for(version)
+    if store.part is not None:
+        raise UsageError(f"{store.path} is a part of a store: a broker starts on the whole", "give the store's root")
+    config = BrokerConfig({**store.config.given, **(settings or {})}, store.config.source)
+    if in_dledger_mode(store, config):
+        if rules.dledger is None:
+            raise UsageError(f"RocketMQ {rules.version} has no DLedger mode")
+        return DLedgerStart(store, tiling, rules, config, thorough, heap, dispatch).run()
+    return PlainStart(store, tiling, rules, config, thorough, heap, dispatch).run()
+
+
+def in_dledger_mode(store: Store, config: BrokerConfig) -> bool:
+    """Whether the broker would start in DLedger mode: as it is configured, else when there are DLedger files."""
+    if "enableDLegerCommitLog" in config.given:
+        return config.bool("enableDLegerCommitLog")
+    return store.dledger is not None and bool(store.dledger.data.files)

@@ -1,0 +1,1 @@
+"""Tests of rmqstore.brokers that need no Java: real answers are recorded beside them."""
