@@ -1,0 +1,418 @@
+"""The commitlog and DLedger data as a whole: parts of the pass put together, and what only the whole can tell."""
+
+from __future__ import annotations
+
+import copy
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from rmqstore.checks.dledger import EntryTally
+from rmqstore.checks.index_catalog import IndexTally
+from rmqstore.checks.log_pass import BatchRow, LogPart, PassOptions, scan_split, unit_reader
+from rmqstore.checks.queues import Gap, QueuePart, add_interval
+from rmqstore.checks.record_findings import code_of
+from rmqstore.checks.report import Fact, Finding, Findings
+from rmqstore.files.mapped_file_queue import MappedFileQueue
+from rmqstore.formats.message import BLANK_SIZE, MIN_SIZE, Fault
+from rmqstore.scan.compiled import accelerate
+from rmqstore.scan.records import ScanOptions, scan_file
+from rmqstore.scan.resync import ENTRY_SIZE
+from rmqstore.scan.tiling import Kind, Run, Tiling
+from rmqstore.scan.workers import Mapper, Split, joined, plan_splits
+
+Progress = Callable[[int], None]
+UnitOf = Callable[[str, int, int], int | None]
+
+
+@dataclass(slots=True)
+class Misfiled:
+    """Records whose header says another queue than the unit that points to them: their offsets, and those units."""
+
+    offsets: set[int] = field(default_factory=set)
+    units: set[tuple[str, int, int]] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class LogResult:
+    """What the pass over one log (plain or DLedger) gave.
+
+    `wrote`, `next_append`, `stop` in bytes, global offsets; times in ms. `stale_from`: where old records of a
+    truncated log begin (None: nowhere). `lead` is 0 or 48.
+    """
+
+    queue: MappedFileQueue
+    tiling: Tiling
+    lead: int
+    messages: int = 0
+    bytes: int = 0
+    first_time: int = -1
+    last_time: int = -1
+    max_time: int = -1
+    min_time: int = 1 << 62
+    entries: EntryTally = field(default_factory=EntryTally)
+    index: IndexTally = field(default_factory=IndexTally)
+    queues: dict[tuple[str, int], QueuePart] = field(default_factory=dict)
+    batches: dict[tuple[str, int], list[BatchRow]] = field(default_factory=dict)
+    back_from: int | None = None
+    back_max: int = -1
+    damaged_time: int = -1
+    stale_from: int | None = None
+    unreadable: bool = False
+    expired_to: int = 0  # files below this vanished while a live broker was looked at
+    cut_at: int | None = None  # where a deadline ended the reading
+    grows: bool = False  # a broker writes to it: what lies behind the end is not judged
+
+    @property
+    def wrote(self) -> int:
+        """End of the last good record that is not stale."""
+        if self.stale_from is None:
+            return self.tiling.wrote()
+        before = [r.stop for r in self.tiling if r.kind is Kind.RECORDS and r.start < self.stale_from]
+        return min(before[-1], self.stale_from) if before else self.tiling.start
+
+    @property
+    def reaches(self) -> int:
+        """End of the last record, also of one that is framed but wrong: what units and entries may point to."""
+        end = self.wrote
+        for run in self.tiling.tail() if self.stale_from is None else []:
+            if run.kind is not Kind.DIRTY or not run.count:
+                break
+            end = run.stop
+        return end
+
+    @property
+    def damaged_tail(self) -> int:
+        """Framed but wrong records directly behind the last good one."""
+        end = self.reaches
+        return sum(r.count for r in self.tiling.tail() if r.stop <= end)
+
+    @property
+    def latest(self) -> int:
+        """Greatest store time of any framed record (ms); that of a wrong one counts when it is near."""
+        near = self.max_time <= self.damaged_time <= self.max_time + 86_400_000
+        return self.damaged_time if near else self.max_time
+
+    @property
+    def next_append(self) -> int:
+        return self.tiling.next_append() if self.stale_from is None else self.wrote
+
+    @property
+    def min_offset(self) -> int:
+        """Start of the first file (CommitLog#getMinOffset)."""
+        return max(self.queue.start, self.expired_to)
+
+    def bad_between(self, low: int, high: int) -> bool:
+        """Whether damage, zeros or a hole lie within [low, high)."""
+        starts, stops = self._bad
+        i = bisect_left(stops, low + 1)
+        return i < len(starts) and starts[i] < high
+
+    _bad_cache: tuple[list[int], list[int]] | None = None
+
+    @property
+    def _bad(self) -> tuple[list[int], list[int]]:
+        if self._bad_cache is None:
+            bad = [r for r in self.tiling if r.kind in (Kind.DIRTY, Kind.HOLE, Kind.ZERO)]
+            self._bad_cache = ([r.start for r in bad], [r.stop for r in bad])
+        return self._bad_cache
+
+
+def read_log(
+    queue: MappedFileQueue,
+    options: PassOptions,
+    findings: Findings,
+    *,
+    lead: int = 0,
+    jobs: int = 1,
+    split_size: int | None = None,
+    progress: Progress | None = None,
+    mapper: Mapper | None = None,
+    deadline: float | None = None,
+) -> LogResult:
+    """Pass over all files of a log and put the parts together. Findings about records are in `findings` behind it.
+
+    `mapper` does the work in place of `jobs` processes. Behind `deadline` (monotonic clock, s) no further split is
+    begun: `cut_at` then says how far it came.
+    """
+    accelerate(queue.bytes_on_disk)
+    splits = plan_splits(queue, lead=lead) if split_size is None else plan_splits(queue, lead=lead, size=split_size)
+    result = _pass(
+        queue,
+        lead,
+        options,
+        joined(partial(scan_split, options=options), splits, jobs, mapper),
+        findings,
+        progress,
+        deadline,
+    )
+    _stale(result)
+    if result.stale_from is not None:  # what stale records say of queues, keys and entries is not of this log
+        stop = min(result.stale_from, options.stop_before)
+        valid = [s for s in splits if s.file.start < stop]
+        bounded = partial(scan_split, options=replace(options, stop_before=stop))
+        again = _pass(queue, lead, options, joined(bounded, valid, jobs, mapper), Findings(keep=0), None)
+        again.tiling, again.stale_from = result.tiling, result.stale_from
+        again.back_from, again.back_max = result.back_from, result.back_max
+        again.damaged_time, again.unreadable = result.damaged_time, result.unreadable
+        again.expired_to = max(result.expired_to, again.expired_to)
+        return again
+    return result
+
+
+def _pass(
+    queue: MappedFileQueue,
+    lead: int,
+    options: PassOptions,
+    parts: Iterable[tuple[Split, LogPart]],
+    findings: Findings,
+    progress: Progress | None,
+    deadline: float | None = None,
+) -> LogResult:
+    unit_at = unit_reader(options)
+    result = LogResult(queue, Tiling(queue.start), lead)
+    result.tiling.breaks = frozenset(f.start for f in queue.files)
+    for split, part in parts:
+        if part.vanished:
+            result.expired_to = split.file.stop
+            continue
+        _append(result, part, findings, unit_at)
+        if progress is not None:
+            progress(split.stop - split.start)
+        # whole files, so that a run that goes on begins at a boundary and every run gets on
+        late = deadline is not None and time.monotonic() > deadline
+        if late and split.stop >= split.file.file_size and split.file.stop < queue.stop:
+            result.cut_at = split.file.stop
+            break
+    for name, queue_part in result.queues.items():
+        queue_part.judge(partial(unit_at, *name), all_of_it=True)
+    return result
+
+
+def _append(result: LogResult, part: LogPart, findings: Findings, unit_at: UnitOf) -> None:
+    tiling = result.tiling
+    for run in part.runs:
+        if run.start > tiling.stop:
+            tiling.add(Run(Kind.HOLE, tiling.stop, run.start))
+        tiling.add(run)
+        result.unreadable |= run.cause is Fault.UNREADABLE
+    findings.merge(part.findings)
+    result.messages += part.messages
+    result.damaged_time = max(result.damaged_time, part.damaged_time)
+    result.bytes += part.bytes
+    if part.messages:
+        if result.first_time < 0:
+            result.first_time = part.first_time
+        result.last_time = part.last_time
+        result.entries.merge(part.entries)
+        result.index.merge(part.index)
+        if part.max_time < result.max_time:
+            if result.back_from is None:
+                result.back_from = part.first_at
+            result.back_max = max(result.back_max, part.max_time)
+        else:
+            result.back_from, result.back_max = part.back_from, part.back_max
+        result.max_time = max(result.max_time, part.max_time)
+        result.min_time = min(result.min_time, part.min_time)
+    for name, rows in part.batches.items():
+        result.batches.setdefault(name, []).extend(rows)
+    for name, new in part.queues.items():
+        known = result.queues.setdefault(name, new)
+        if known is not new:
+            for stretch in new.stretches:
+                known.add_stretch(stretch)
+            _extend(known, new)
+        if len(known.stretches) > 1:
+            known.judge(partial(unit_at, *name), all_of_it=False)
+
+
+def join_queues(results: list[LogResult]) -> dict[tuple[str, int], QueuePart]:
+    """The queues of several logs in address order as one: queue offsets go on from the legacy log to DLedger."""
+    if len(results) == 1:
+        return results[0].queues
+    out: dict[tuple[str, int], QueuePart] = {}
+    for result in results:
+        for name, part in result.queues.items():
+            if name in out:
+                _join(out[name], part)
+            else:
+                out[name] = copy.deepcopy(part)
+    return out
+
+
+def _join(known: QueuePart, new: QueuePart) -> None:
+    """Go on with the next log: both have been judged."""
+    known.follow(new)
+    known.gaps.extend(new.gaps)
+    known.outliers.extend(new.outliers)
+    known.restarts.extend(new.restarts)
+    known.repeats.extend(new.repeats)
+    known.repeat_count += new.repeat_count
+    _extend(known, new)
+
+
+def _extend(known: QueuePart, new: QueuePart) -> None:
+    known.messages += new.messages
+    for interval in new.accounted:
+        add_interval(known.accounted, *interval)
+    for missing in new.missing:
+        known.add_missing(missing)
+    for shifted in new.shifted:
+        known.add_shifted(shifted)
+
+
+def _stale(result: LogResult) -> None:
+    """Old records behind the end: older than what stands before them, and behind a torn record or repeating offsets.
+
+    After a broker truncated its log it writes over the old records; what it has not reached stays. Where the new end
+    does not meet an old record's start a torn rest lies between them, else queue offsets repeat. Files behind the one
+    with the end are deleted when a log is truncated, so all of it lies in that file.
+    Source: MappedFileQueue#truncateDirtyFiles, RocketMQ 5.4.0
+    """
+    start = result.back_from
+    file = result.queue.find(start) if start is not None else None
+    if start is None or file is None or result.tiling.wrote() > file.stop:
+        return
+    torn = result.tiling.find(start - 1) if start > result.tiling.start else None
+    behind = [at for part in result.queues.values() for at, _ in part.repeats if at >= start]
+    if (torn is not None and torn.kind is Kind.DIRTY and not torn.count and torn.stop == start) or behind:
+        result.stale_from = start
+
+
+def end_of_log(queue: MappedFileQueue, lead: int = 0) -> int:
+    """The wrote position now, from the last file that holds anything: what a look at a live log is bounded by."""
+    for file in reversed(queue.files):
+        tiling = Tiling(file.start)
+        try:
+            for run in scan_file(file, lead=lead, options=ScanOptions(crc=False)):
+                tiling.add(Run(run.kind, run.start, run.stop, run.count))
+        except FileNotFoundError:
+            continue
+        if tiling.records():
+            return max(tiling.wrote(), *(r.stop for r in tiling if r.count))
+    return queue.start
+
+
+def check_log(result: LogResult, findings: Findings, *, last_part: bool = True) -> None:
+    """Findings that need the whole log. `last_part`: this log's end is the store's end (not a legacy part)."""
+    queue, tiling, lead = result.queue, result.tiling, result.lead
+    name = "dledger" if lead else "commitlog"
+    prefix = "DL" if lead else "CL"
+    wrote = result.wrote
+
+    def file_of(offset: int) -> str:
+        file = queue.find(offset)
+        return file.name if file else ""
+
+    folded = -1
+    for i, run in enumerate(tiling):
+        facts: dict[str, Fact] = {}
+        if run.start == folded:
+            continue  # said together with the bytes before it
+        if run.kind is Kind.HOLE:
+            if run.stop <= result.expired_to:
+                continue
+            file = queue.find(run.start)
+            if file is None and not lead:  # of DLedger data the check of its files says it
+                facts = {"from": run.start, "to": run.stop}
+                findings.add(Finding(f"{prefix}-MISSING-FILE", name, "", run.start, run.stop - run.start, facts))
+            continue
+        if result.stale_from is not None and run.start >= wrote:
+            continue
+        if run.kind is Kind.DIRTY and run.cause is Fault.PHYSICAL_OFFSET:
+            continue  # said while its bytes were at hand
+        if run.kind is Kind.DIRTY and run.count == 0 and run.stop - run.start <= BLANK_SIZE and run.stop < wrote:
+            behind = tiling[i + 1]
+            file = queue.find(run.start)
+            if behind.kind is Kind.ZERO and file is not None and behind.stop == file.stop:  # a damaged BLANK
+                folded = behind.start
+                length = behind.stop - run.start
+                findings.add(Finding(f"{prefix}-NO-BLANK", name, file.name, run.start, length, {"damaged": True}))
+                continue
+        if run.kind is Kind.DIRTY and run.cause is Fault.MAGIC and not lead:
+            strange = unknown_records(queue, run)
+            if strange is not None:
+                facts = {"magic": f"{strange[0]:08X}", "records": strange[1]}
+                length = run.stop - run.start
+                findings.add(Finding("CL-UNKNOWN-MAGIC", name, file_of(run.start), run.start, length, facts))
+                continue
+        if run.kind is Kind.DIRTY and run.count == 0:
+            tail = run.start >= wrote and last_part
+            code = f"{prefix}-DIRTY-TAIL" if tail else code_of(run.cause, lead)
+            facts = {"cause": run.cause.name.lower()}
+            findings.add(Finding(code, name, file_of(run.start), run.start, run.stop - run.start, facts))
+        elif run.kind is Kind.ZERO and run.start < wrote:
+            file = queue.find(run.start)
+            at_end = file is not None and run.stop == file.stop
+            code = f"{prefix}-NO-BLANK" if at_end else ("DL-HEADER" if lead else "CL-ZERO-HOLE")
+            findings.add(Finding(code, name, file_of(run.start), run.start, run.stop - run.start))
+        elif run.kind is Kind.BLANK and not lead and run.claimed != run.stop - run.start:
+            facts = {"claimed": run.claimed, "left": run.stop - run.start}
+            findings.add(Finding("CL-BLANK-SIZE", name, file_of(run.start), run.start, run.stop - run.start, facts))
+    if result.stale_from is not None:
+        stop = tiling.wrote()
+        facts = {"records_from": result.stale_from, "youngest": result.back_max, "end_of_log": result.max_time}
+        code = f"{prefix}-STALE-TAIL"
+        findings.add(Finding(code, name, file_of(result.stale_from), wrote, stop - wrote, facts))
+    elif result.back_from is not None and not lead:
+        facts = {"youngest": result.back_max, "before": result.max_time}
+        findings.add(
+            Finding("CL-TIME-BACK", name, file_of(result.back_from), result.back_from, wrote - result.back_from, facts)
+        )
+
+
+_STRANGE_LEAST = 4  # records in a row that make an unknown format of what could be noise
+
+
+def unknown_records(queue: MappedFileQueue, run: Run) -> tuple[int, int] | None:
+    """(magic, records) when the bytes of a run chain by their size fields with one magic that is not known here.
+
+    A newer or encrypted format: to be left alone, not taken for damage.
+    """
+    at, magic, count = run.start, 0, 0
+    while at + 8 <= run.stop and count < 1000:
+        head = queue.pread(8, at)
+        size, found = int.from_bytes(head[:4], "big", signed=True), int.from_bytes(head[4:8], "big")
+        if len(head) < 8 or size < MIN_SIZE or at + size > run.stop or not found or (count and found != magic):
+            break
+        at, magic, count = at + size, found, count + 1
+    return (magic, count) if count >= _STRANGE_LEAST else None
+
+
+def check_queue_offsets(result: LogResult, findings: Findings, misfiled: Misfiled) -> None:
+    """Gaps, repeats, outliers and restarts of queue offsets that neither damage nor a misfiled record explains."""
+    stale = result.stale_from
+    name = "dledger" if result.lead else "commitlog"
+
+    def file_of(offset: int) -> str:
+        file = result.queue.find(offset)
+        return file.name if file else ""
+
+    head = ENTRY_SIZE if result.lead else 0
+    for (topic, queue_id), part in sorted(result.queues.items()):
+
+        def fact(gap: Gap, topic: str = topic, queue_id: int = queue_id) -> dict[str, Fact]:
+            return {"topic": topic, "queue_id": queue_id, "expected": gap.expected, "got": gap.got}
+
+        for gap in part.outliers:
+            if (stale is None or gap.at < stale) and gap.at not in misfiled.offsets:
+                findings.add(Finding("CL-QUEUE-OFFSET", name, file_of(gap.at), gap.at - head, 0, fact(gap)))
+        for gap in part.gaps:
+            explained = result.bad_between(gap.before, gap.at) or (
+                gap.got - gap.expected == 1 and (topic, queue_id, gap.expected) in misfiled.units
+            )
+            if (stale is None or gap.at < stale) and not explained:
+                findings.add(Finding("CL-QUEUE-OFFSET-GAP", name, file_of(gap.at), gap.at - head, 0, fact(gap)))
+        for at in part.restarts:
+            if stale is None or at < stale:
+                facts: dict[str, Fact] = {"topic": topic, "queue_id": queue_id}
+                findings.add(Finding("CL-QUEUE-RESTARTED", name, file_of(at), at - head, 0, facts))
+        kept = 0
+        for at, index in part.repeats:
+            if stale is None or at < stale:
+                facts = {"topic": topic, "queue_id": queue_id, "queue_offset": index}
+                findings.add(Finding("CL-QUEUE-OFFSET-REPEAT", name, file_of(at), at - head, 0, facts))
+            kept += 1
+        findings.count("CL-QUEUE-OFFSET-REPEAT", part.repeat_count - kept)

@@ -1,0 +1,67 @@
+"""Which consume queue units a record is owed, where its header and tags alone do not say it.
+
+The one home of these rules for the log as it is (the pass of `verify`) and as a repair will leave it (`rebuild`).
+Source: DefaultMessageStore.CommitLogDispatcherBuildConsumeQueue#dispatch, ConsumeQueue#putMessagePositionInfo,
+MultiDispatchUtils (RocketMQ 5.4.0)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.formats import properties
+from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from rmqstore.scan.columns import Columns
+from rmqstore.scan.kernels import I64, Bool
+
+
+def delay_levels(config: BrokerConfig) -> properties.DelayLevels:
+    """The configured delay levels; the default ones where a broker would refuse the setting."""
+    if "messageDelayLevel" in config.given:
+        try:
+            return properties.parse_delay_levels(config.text("messageDelayLevel"))
+        except ValueError:
+            return properties.DEFAULT_DELAY_LEVELS
+    return properties.DEFAULT_DELAY_LEVELS
+
+
+def record_properties(columns: Columns, i: int) -> Mapping[str, str]:
+    """Properties of record i."""
+    at = int(columns.properties_at[i])
+    return properties.parse_properties(columns.buf[at : at + int(columns.properties_length[i])].tobytes())
+
+
+def owed_units(columns: Columns) -> Bool:
+    """Which records get units at all: prepared and rollback ones do not.
+
+    Shape: (n,)
+    """
+    transaction = columns.sys_flag & TRANSACTION_MASK
+    return (transaction != TRANSACTION_PREPARED) & (transaction != TRANSACTION_ROLLBACK)
+
+
+def put_deliver_times(
+    columns: Columns, number: I64, schedule: set[int], tags: I64, levels: properties.DelayLevels
+) -> None:
+    """Records of the schedule topic (`schedule`: its queue numbers) have their deliver time in place of tags codes."""
+    for i in np.flatnonzero(np.isin(number, list(schedule))).tolist():
+        time = int(columns.store_timestamp[i])
+        found = record_properties(columns, i)
+        code = properties.dispatch_tags_code(properties.SCHEDULE_TOPIC, found, time, levels)
+        tags[i] = code if code is not None else tags[i]
+
+
+def light_queues(topic: str, queue_id: int, found: Mapping[str, str]) -> Iterator[tuple[str, int, int]]:
+    """(queue name, queue id, queue offset) of every further queue that a message is fanned out to (LMQ)."""
+    if properties.dispatches_to_lmq(topic):
+        for queue, offset in properties.lmq_queues(found):
+            yield queue, 0 if properties.is_lmq(queue) else queue_id, offset
+
+
+def batch_extent(found: Mapping[str, str], queue_offset: int) -> tuple[int, int]:
+    """(base queue offset, messages) of a unit of a BatchCQ topic; a message that is no inner batch counts one."""
+    inner = properties.inner_batch(found)
+    return inner if inner is not None else (queue_offset, 1)

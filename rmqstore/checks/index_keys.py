@@ -1,0 +1,239 @@
+"""Which index entries the messages of a chunk are owed: hashes of topic and key, for all records at once.
+
+Values are hashed in groups of equal length; what is rare (non-ASCII text, odd grammar, a name twice) record by
+record, with the same result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqstore.formats import index, properties
+from rmqstore.formats.javatext import java_text
+from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from rmqstore.scan.columns import Columns
+from rmqstore.scan.kernels import I64, U8, Bool, u32, u64
+from rmqstore.scan.queues import QueueTable
+
+_UNIQ = int.from_bytes(properties.UNIQ_KEY.encode(), "big")
+_KEYS = int.from_bytes(properties.KEYS.encode(), "big")
+_TAGS = int.from_bytes(properties.TAGS.encode(), "big")
+_MOD = (1 << 32) - 1
+_TAG_PREFIX = "T#"
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Entries that records are owed: message offset, key hash, store time (ms), and whether the entry must be there.
+
+    An entry for the whole TAGS value is written by 5.4.0 and newer only, so it may be there and need not.
+    Shape: (m,) each.
+    """
+
+    offset: I64
+    hash: I64
+    time: I64
+    required: Bool
+
+    def take(self, rows: Bool) -> Keys:
+        """The entries of a mask."""
+        return Keys(self.offset[rows], self.hash[rows], self.time[rows], self.required[rows])
+
+
+class KeyReader:
+    """Reads keys chunk by chunk; remembers the hash of every topic met. Not safe for threads."""
+
+    def __init__(self, table: QueueTable) -> None:
+        self.table = table
+        self._prefix: I64 = np.empty(0, dtype=np.int64)  # hash of `topic#` per queue number
+        self._odd: Bool = np.empty(0, dtype=np.bool_)
+
+    def keys(self, columns: Columns, numbers: I64) -> Keys:
+        """Entries owed to the records of a chunk; `numbers` is `table.of(columns)`.
+
+        Mostly in the order in which a broker writes them.
+
+        Source: IndexService#buildIndex, RocketMQ 4.3 to 5.4.0
+        """
+        self._learn()
+        starts = columns.properties_at
+        view = columns.buf.data
+        stops = starts + columns.properties_length
+        pieces = [view[a:b] for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
+        joined = b"\0" + b"\0".join(pieces) + b"\0"
+        arr = np.frombuffer(joined, dtype=np.uint8)
+        at = np.flatnonzero(arr <= 2)
+        kind = arr[at]
+        owed = columns.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK
+        if int(np.count_nonzero(kind == 0)) != len(columns) + 1:
+            return self._slow(columns, np.flatnonzero(owed))
+        odd = self._odd[numbers].copy()
+        spans = _Spans(arr, at, kind, odd)
+        parts = []
+        for rows, start, length, prefix, required in (
+            (*spans.named(8, _UNIQ), "", True),
+            (*_split(joined, *spans.named(4, _KEYS)), "", True),
+            (*spans.named(4, _TAGS), _TAG_PREFIX, False),
+        ):
+            hashed, ascii_ = _hash_spans(arr, start, length)
+            odd[rows[~ascii_]] = True
+            first = self._prefix[numbers[rows]]
+            for c in prefix.encode():
+                first = first * 31 + c & _MOD
+            parts.append((rows, _finish(first, hashed, length), np.full(len(rows), required)))
+        rows = np.concatenate([p[0] for p in parts])
+        hashes = np.concatenate([p[1] for p in parts])
+        required_ = np.concatenate([p[2] for p in parts])
+        keep = np.flatnonzero(owed[rows] & ~odd[rows])
+        narrow = rows[keep].astype(np.uint16 if len(columns) < 1 << 16 else np.int64)  # 16 bits are sorted by radix
+        keep = keep[np.argsort(narrow, kind="stable")]
+        kept = rows[keep]
+        fast = Keys(columns.offset[kept], hashes[keep], columns.store_timestamp[kept], required_[keep])
+        slow = np.flatnonzero(odd & owed)
+        return fast if not len(slow) else _joined(fast, self._slow(columns, slow))
+
+    def _learn(self) -> None:
+        known = len(self._prefix)
+        if known == len(self.table):
+            return
+        prefix, odd = [], []
+        for topic in self.table.topics[known:]:
+            odd.append(not topic.isascii())
+            h = 0
+            for c in topic + b"#":
+                h = h * 31 + c & _MOD
+            prefix.append(h)
+        self._prefix = np.append(self._prefix, np.array(prefix, dtype=np.int64))
+        self._odd = np.append(self._odd, np.array(odd, dtype=np.bool_))
+
+    def _slow(self, columns: Columns, rows: I64) -> Keys:
+        owner, hashes, required = [], [], []
+        view = columns.buf.data
+        for i in rows.tolist():
+            at = int(columns.properties_at[i])
+            parsed = properties.parse_properties(bytes(view[at : at + int(columns.properties_length[i])]))
+            topic = java_text(columns.topic(i))
+            must = properties.index_keys(topic, parsed)
+            may = properties.index_keys(topic, parsed, tag_key=True)[len(must) :]
+            for n, text in enumerate(must + may):
+                owner.append(i)
+                hashes.append(index.key_hash(text))
+                required.append(n < len(must))
+        at_ = np.array(owner, np.int64)
+        times = columns.store_timestamp[at_]
+        return Keys(columns.offset[at_], np.array(hashes, np.int64), times, np.array(required, np.bool_))
+
+
+def _joined(a: Keys, b: Keys) -> Keys:
+    return Keys(
+        np.concatenate((a.offset, b.offset)),
+        np.concatenate((a.hash, b.hash)),
+        np.concatenate((a.time, b.time)),
+        np.concatenate((a.required, b.required)),
+    )
+
+
+class _Spans:
+    """Values of named properties in joined texts: separators at `at`, 0 between texts, 1 name-value, 2 behind."""
+
+    def __init__(self, arr: U8, at: I64, kind: U8, odd: Bool) -> None:
+        self.arr = arr
+        self.odd = odd
+        record = np.cumsum(kind == 0) - 1
+        hit = np.flatnonzero((kind[1:-1] == 1) & (kind[:-2] != 1))
+        self.record = record[1:-1][hit]
+        self.mid = at[1:-1][hit]
+        self.name_length = self.mid - at[:-2][hit] - 1
+        self.behind = at[2:][hit]
+        self.inner = kind[2:][hit] == 1  # the value holds a 0x01: its end is further on
+
+    def named(self, size: int, word: int) -> tuple[I64, I64, I64]:
+        """(record, start, length) of the values of a name of 4 or 8 bytes; marks records that have it twice."""
+        hit = np.flatnonzero(self.name_length == size)
+        view = u64(self.arr) if size == 8 else u32(self.arr)
+        hit = hit[view[self.mid[hit] - size] == word]
+        rows = self.record[hit]
+        if len(rows) > 1:
+            twice = rows[1:] == rows[:-1]
+            self.odd[rows[1:][twice]] = True
+        self.odd[rows[self.inner[hit]]] = True
+        start = self.mid[hit] + 1
+        length = self.behind[hit] - start
+        some = length > 0
+        return rows[some], start[some], length[some]
+
+
+def _split(joined: bytes, rows: I64, start: I64, length: I64) -> tuple[I64, I64, I64]:
+    """KEYS values cut at spaces; empty parts are left out."""
+    blanks = np.flatnonzero(np.frombuffer(joined, dtype=np.uint8) == 0x20)
+    if not len(blanks) or not len(rows):
+        return rows, start, length
+    several = np.searchsorted(blanks, start) < np.searchsorted(blanks, start + length)
+    if not several.any():
+        return rows, start, length
+    more: list[tuple[int, int, int]] = []
+    for i in np.flatnonzero(several).tolist():
+        at = int(start[i])
+        for part in joined[at : at + int(length[i])].split(b" "):
+            if part:
+                more.append((int(rows[i]), at, len(part)))
+            at += len(part) + 1
+    one = ~several
+    added = np.array(more, dtype=np.int64).reshape(-1, 3)
+    return (
+        np.concatenate((rows[one], added[:, 0])),
+        np.concatenate((start[one], added[:, 1])),
+        np.concatenate((length[one], added[:, 2])),
+    )
+
+
+def _hash_spans(arr: U8, start: I64, length: I64) -> tuple[I64, Bool]:
+    """Java hash (unsigned 32 bit) of every span, and which are ASCII (only those are right).
+
+    Shape: (n,) each
+    """
+    out = np.zeros(len(start), dtype=np.int64)
+    plain = np.ones(len(start), dtype=np.bool_)
+    for size in np.flatnonzero(np.bincount(length)).tolist():
+        rows = np.flatnonzero(length == size)
+        power = np.ones(size, dtype=np.uint32)
+        for i in range(size - 2, -1, -1):
+            power[i] = int(power[i + 1]) * 31 & _MOD
+        windows = np.lib.stride_tricks.sliding_window_view(arr, size)  # rows are copied whole
+        step = max(1, (1 << 20) // size)  # texts may be 32 KB long
+        for lo in range(0, len(rows), step):
+            part = rows[lo : lo + step]
+            text = windows[start[part]]
+            if text.max(initial=0) >= 0x80:
+                plain[part] = text.max(axis=1) < 0x80
+            out[part] = np.einsum("ij,j->i", text.astype(np.uint32), power)
+    return out, plain
+
+
+@cache
+def _table(size: int) -> npt.NDArray[np.uint64]:
+    out = np.ones(size, dtype=np.uint64)
+    value = 1
+    for i in range(1, size):
+        value = value * 31 & _MOD
+        out[i] = value
+    return out
+
+
+def _powers(longest: int) -> npt.NDArray[np.uint64]:
+    """31 to the power of 0 to `longest`, modulo 2^32."""
+    return _table(256 if longest < 256 else 1 << 16)
+
+
+def _finish(prefix: I64, hashed: I64, length: I64) -> I64:
+    """Hash of prefix + text as an index stores it: abs of the signed number, 0 for the one without."""
+    power = _powers(int(length.max(initial=0)))[length]
+    whole = (prefix.astype(np.uint64) * power + hashed.astype(np.uint64)) & np.uint64(_MOD)
+    signed = whole.astype(np.uint32).astype(np.int32).astype(np.int64)
+    out: I64 = np.abs(signed)
+    out[out > 0x7FFFFFFF] = 0
+    return out

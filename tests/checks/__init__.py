@@ -1,0 +1,1 @@
+"""Tests of rmqstore.checks: real stores, sound and broken."""

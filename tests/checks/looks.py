@@ -1,0 +1,187 @@
+"""verify of one store in several ways at once, and places in logs and queues to damage."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmqstore.checks.report import Report
+from rmqstore.checks.verify import VerifyOptions, verify
+from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.store import open_store
+from tests import damage
+from tests.untouched import assert_untouched
+
+UNIT = 20
+HEAD = {  # position and width of the fixed fields of a record with IPv4 hosts
+    "size": (0, 4),
+    "magic": (4, 4),
+    "body_crc": (8, 4),
+    "queue_id": (12, 4),
+    "flag": (16, 4),
+    "queue_offset": (20, 8),
+    "physical_offset": (28, 8),
+    "sys_flag": (36, 4),
+    "born_timestamp": (40, 8),
+    "born_host": (48, 8),
+    "store_timestamp": (56, 8),
+    "store_host": (64, 8),
+    "reconsume_times": (72, 4),
+    "prepared_offset": (76, 8),
+    "body_length": (84, 4),
+    "body": (88, 1),
+}
+_BLANK = 0xCBD43194
+_WAYS = (
+    VerifyOptions(jobs=1),
+    VerifyOptions(jobs=1, split_size=8192),
+    VerifyOptions(jobs=1, split_size=1500),
+)
+_PARALLEL = VerifyOptions(jobs=2, split_size=8192)
+
+
+def look(store: Path, *, config: BrokerConfig | None = None, parallel: bool = False) -> Report:
+    """The report of a store, which is the same for any split (and for two processes), and changes nothing."""
+    with assert_untouched(store):
+        reports = [verify(open_store(store, config), way) for way in (*_WAYS, *([_PARALLEL] if parallel else []))]
+    first = _plain(reports[0])
+    for report in reports[1:]:
+        assert _plain(report) == first
+    return reports[0]
+
+
+def counts(store: Path, *, config: BrokerConfig | None = None, parallel: bool = False) -> dict[str, int]:
+    """What `look` found, per code."""
+    return dict(look(store, config=config, parallel=parallel).findings.counts)
+
+
+def facts(report: Report, code: str) -> dict[str, object]:
+    """Facts of the one finding of a code."""
+    (finding,) = [f for f in report.findings.listed if f.code == code]
+    return dict(finding.facts)
+
+
+def _plain(report: Report) -> dict[str, object]:
+    """A report without what it took, and its findings in an order that does not depend on the way."""
+    plain = report.to_json()
+    del plain["seconds"]
+    plain["findings"] = sorted(plain["findings"], key=repr)
+    return plain
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record in its file: position and size in bytes."""
+
+    file: Path
+    at: int
+    size: int
+
+    @property
+    def offset(self) -> int:
+        """Global offset."""
+        return int(self.file.name) + self.at
+
+    @property
+    def raw(self) -> bytes:
+        return self.file.read_bytes()[self.at : self.at + self.size]
+
+    def field(self, name: str) -> int:
+        """Value of a fixed field."""
+        at, width = HEAD[name]
+        return int.from_bytes(self.raw[at : at + width], "big", signed=True)
+
+    @property
+    def parts(self) -> dict[str, tuple[int, int]]:
+        """Position and width of topic, properties and their lengths."""
+        raw = self.raw
+        topic = 89 + self.field("body_length")
+        length = raw[topic - 1]
+        (text,) = struct.unpack_from(">h", raw, topic + length)
+        at = topic + length
+        return {
+            "topic_length": (topic - 1, 1),
+            "topic": (topic, length),
+            "properties_length": (at, 2),
+            "properties": (at + 2, text),
+        }
+
+    @property
+    def topic(self) -> str:
+        at, length = self.parts["topic"]
+        return self.raw[at : at + length].decode()
+
+    @property
+    def properties(self) -> bytes:
+        at, length = self.parts["properties"]
+        return self.raw[at : at + length]
+
+    def flip(self, name: str, byte: int = -1, bit: int = 0) -> None:
+        """Flips one bit of a field; bytes count as in a list."""
+        at, width = (HEAD | self.parts)[name] if name not in HEAD else HEAD[name]
+        damage.flip(self.file, self.at + at + range(width)[byte], bit)
+
+    def put(self, name: str, value: int) -> None:
+        """Another value in a fixed field."""
+        at, width = HEAD[name]
+        damage.overwrite(self.file, self.at + at, value.to_bytes(width, "big", signed=True))
+
+
+def spans(content: bytes) -> Iterator[tuple[int, int]]:
+    """[start, stop) of the records of a commitlog file, up to its BLANK or end."""
+    at = 0
+    while at + 8 <= len(content):
+        size, magic = struct.unpack_from(">iI", content, at)
+        if size <= 8 or magic == _BLANK:
+            return
+        yield at, at + size
+        at += size
+
+
+def records(store: Path) -> list[Record]:
+    """Every record of a sound commitlog in its order."""
+    files = sorted((store / "commitlog").iterdir())
+    return [Record(file, a, b - a) for file in files for a, b in spans(file.read_bytes())]
+
+
+def unit(offset: int, size: int, tags: int = 0) -> bytes:
+    """A consume queue unit."""
+    return struct.pack(">qiq", offset, size, tags)
+
+
+class Units:
+    """Units of a consume queue by index."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        first = min(directory.iterdir())
+        self.per_file = first.stat().st_size // UNIT
+
+    def place(self, index: int) -> tuple[Path, int]:
+        """The file of a unit, and its position in it."""
+        start = index // self.per_file * self.per_file
+        return self.directory / f"{start * UNIT:020d}", (index - start) * UNIT
+
+    def read(self, index: int) -> tuple[int, int, int]:
+        """Commitlog offset, size, tags code."""
+        file, at = self.place(index)
+        with file.open("rb") as data:
+            data.seek(at)
+            offset, size, tags = struct.unpack(">qiq", data.read(UNIT))
+        return offset, size, tags
+
+    def write(self, index: int, content: bytes) -> None:
+        """Other bytes from a unit on, within its file."""
+        file, at = self.place(index)
+        damage.overwrite(file, at, content)
+
+    def zero(self, index: int, count: int = 1) -> None:
+        """Zeros in place of units of one file."""
+        file, at = self.place(index)
+        damage.zero(file, at, count * UNIT)
+
+    def flip(self, index: int, byte: int, bit: int = 0) -> None:
+        file, at = self.place(index)
+        damage.flip(file, at + byte, bit)

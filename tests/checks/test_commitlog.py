@@ -1,0 +1,424 @@
+"""The log as a whole, on copies of real stores: each damage has its one code, whatever the split."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests import damage
+from tests.checks.looks import Record, Units, counts, facts, look, records, unit
+from tests.stores import copy_store
+
+STORE = "498_many"  # 450 messages of T/0 in 5 files of 16 KiB, consume queue files of 50 units
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return copy_store(STORE, tmp_path)
+
+
+def middle(store: Path) -> Record:
+    return records(store)[225]
+
+
+# --- one bit --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("field", "byte", "bit", "expected"),
+    [
+        ("size", 0, 3, {"CL-SIZE": 1}),
+        ("size", 0, 7, {"CL-SIZE": 1}),
+        ("size", 3, 0, {"CL-HALF-MESSAGE": 1}),
+        ("size", 3, 7, {"CL-SIZE": 1}),
+        ("magic", 0, 0, {"CL-MAGIC": 1}),
+        ("magic", 3, 2, {"CL-MAGIC": 1}),
+        ("body_crc", 0, 0, {"CL-BODY-CRC": 1}),
+        ("body_crc", 3, 7, {"CL-BODY-CRC": 1}),
+        ("queue_id", 3, 0, {"CL-HEADER": 1}),
+        ("queue_id", 0, 7, {"CL-HEADER": 1}),
+        ("queue_offset", 7, 0, {"CL-QUEUE-OFFSET": 1}),
+        ("queue_offset", 4, 5, {"CL-QUEUE-OFFSET": 1}),
+        ("queue_offset", 0, 7, {"CL-QUEUE-OFFSET": 1}),
+        ("physical_offset", 7, 0, {"CL-PHYSICAL-OFFSET": 1}),
+        ("physical_offset", 0, 7, {"CL-PHYSICAL-OFFSET": 1}),
+        ("sys_flag", 3, 4, {"CL-HALF-MESSAGE": 1}),
+        ("sys_flag", 3, 5, {"CL-HALF-MESSAGE": 1}),
+        ("body_length", 0, 7, {"CL-HALF-MESSAGE": 1}),
+        ("body_length", 3, 0, {"CL-HALF-MESSAGE": 1}),
+        ("body", 0, 6, {"CL-BODY-CRC": 1}),
+        ("topic_length", 0, 0, {"CL-HALF-MESSAGE": 1}),
+        ("topic_length", 0, 7, {"CL-HALF-MESSAGE": 1}),
+        ("properties_length", 0, 7, {"CL-HALF-MESSAGE": 1}),
+        ("properties_length", 1, 0, {"CL-HALF-MESSAGE": 1}),
+    ],
+)
+def test_a_flipped_bit_has_exactly_one_code(
+    store: Path, field: str, byte: int, bit: int, expected: dict[str, int]
+) -> None:
+    middle(store).flip(field, byte, bit)
+    assert counts(store) == expected
+
+
+@pytest.mark.parametrize("field", ["flag", "born_timestamp", "born_host", "store_host", "reconsume_times"])
+def test_a_bit_that_nothing_else_knows_is_not_guessed_at(store: Path, field: str) -> None:
+    middle(store).flip(field)
+    assert counts(store) == {}
+
+
+@pytest.mark.parametrize("bit", [6, 7])
+def test_a_topic_that_is_no_text_is_said_once(store: Path, bit: int) -> None:
+    shutil.rmtree(store / "index")  # its keys hold the topic
+    middle(store).flip("topic", 0, bit)
+    report = look(store)
+    assert report.findings.counts == {"CL-TOPIC": 1}
+    assert facts(report, "CL-TOPIC")["queue_offset"] == 225
+
+
+def test_a_topic_that_its_unit_contradicts_is_named_with_the_unit(store: Path) -> None:
+    shutil.rmtree(store / "index")
+    middle(store).flip("topic", 0, 0)
+    report = look(store)
+    assert report.findings.counts == {"CL-HEADER": 1}
+    assert facts(report, "CL-HEADER") == {
+        "topic": "U",
+        "queue_id": 0,
+        "queue_offset": 225,
+        "unit_topic": "T",
+        "unit_queue_id": 0,
+        "unit_queue_offset": 225,
+    }
+
+
+def test_a_queue_id_that_its_unit_contradicts_is_named_with_the_unit(store: Path) -> None:
+    middle(store).flip("queue_id")
+    found = facts(look(store), "CL-HEADER")
+    assert (found["queue_id"], found["unit_queue_id"], found["unit_queue_offset"]) == (1, 0, 225)
+
+
+@pytest.mark.parametrize("number", [0, 1, 112, 224, 225, 449])
+def test_a_wrong_queue_offset_is_told_with_the_right_one_wherever_it_stands(store: Path, number: int) -> None:
+    records(store)[number].put("queue_offset", number ^ 1 << 40)
+    report = look(store)
+    assert report.findings.counts == {"CL-QUEUE-OFFSET": 1}
+    found = facts(report, "CL-QUEUE-OFFSET")
+    assert (found["expected"], found["got"]) == (number, number ^ 1 << 40)
+
+
+def test_a_lost_separator_of_properties_is_damage(store: Path) -> None:
+    record = middle(store)
+    at = record.properties.index(b"\x02")
+    damage.flip(record.file, record.at + record.parts["properties"][0] + at, 7)
+    found = counts(store)
+    assert found.pop("CL-PROPERTIES") == 1
+    assert found == {"IX-DANGLING-ENTRY": 1, "IX-NOT-INDEXED": 1}  # the key in front of it is another now
+
+
+def test_a_changed_tag_is_seen_by_its_unit(store: Path) -> None:
+    record = middle(store)
+    at = record.properties.index(b"TagA")
+    damage.flip(record.file, record.at + record.parts["properties"][0] + at + 3, 1)
+    assert counts(store) == {"CQ-WRONG-TAG": 1}
+
+
+def test_every_bit_below_a_record_crc_is_seen_and_called_so(tmp_path: Path) -> None:
+    store = copy_store("head_formats_propcrc", tmp_path)
+    record = records(store)[0]
+    for field in ("flag", "born_timestamp", "store_host", "reconsume_times", "queue_id", "topic", "prepared_offset"):
+        record.flip(field)
+        assert counts(store) == {"CL-RECORD-CRC": 1}, field
+        record.flip(field)
+    assert counts(store) == {}
+
+
+# --- spans ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_zeroed_page_is_one_torn_record_up_to_the_next_good_one(store: Path) -> None:
+    file = store / "commitlog" / f"{32768:020d}"
+    damage.zero(file, 4096, 4096)
+    report = look(store)
+    assert report.findings.counts == {"CL-HALF-MESSAGE": 1}
+    (finding,) = report.findings.listed
+    bounds = {r.offset for r in records(copy_store(STORE, store.parent / "whole"))}
+    assert finding.offset in bounds
+    assert finding.offset + finding.length in bounds
+    assert finding.offset < 32768 + 4096 < 32768 + 8192 <= finding.offset + finding.length
+
+
+def test_whole_records_of_zeros_are_a_hole_in_the_log(store: Path) -> None:
+    first, last = records(store)[200], records(store)[219]
+    damage.zero(first.file, first.at, last.at + last.size - first.at)
+    report = look(store)
+    assert report.findings.counts == {"CL-ZERO-HOLE": 1}
+    (finding,) = report.findings.listed
+    assert (finding.offset, finding.length) == (first.offset, last.offset + last.size - first.offset)
+
+
+@pytest.mark.parametrize("name", [0, 32768])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_garbage_at_a_files_start_is_one_finding(store: Path, name: int, seed: int) -> None:
+    damage.garble(store / "commitlog" / f"{name:020d}", 0, 700, seed)
+    report = look(store)
+    assert report.findings.counts == {"CL-MAGIC": 1}
+    assert report.findings.listed[0].offset == name
+
+
+def test_a_whole_file_of_garbage_is_one_finding(store: Path) -> None:
+    damage.garble(store / "commitlog" / f"{32768:020d}", 0, 16384)
+    report = look(store)
+    assert report.findings.counts == {"CL-MAGIC": 1}
+    assert (report.findings.listed[0].offset, report.findings.listed[0].length) == (32768, 16384)
+
+
+def test_a_whole_file_of_zeros_between_others_has_no_records_and_no_blank(store: Path) -> None:
+    damage.zero(store / "commitlog" / f"{32768:020d}", 0, 16384)
+    assert counts(store) == {"CL-NO-BLANK": 1}
+
+
+def test_two_damaged_neighbours_are_two_findings(store: Path) -> None:
+    for number in (225, 226):
+        records(store)[number].flip("body")
+    assert counts(store) == {"CL-BODY-CRC": 2}
+
+
+@pytest.mark.parametrize("field", ["body", "physical_offset"])
+def test_the_last_record_is_judged_like_any_other(store: Path, field: str) -> None:
+    records(store)[-1].flip(field)
+    assert counts(store) == {{"body": "CL-BODY-CRC", "physical_offset": "CL-PHYSICAL-OFFSET"}[field]: 1}
+
+
+def test_a_torn_last_record_is_a_dirty_tail(store: Path) -> None:
+    last = records(store)[-1]
+    damage.zero(last.file, last.at + 60, last.size - 60)
+    found = counts(store)
+    assert found.pop("CL-DIRTY-TAIL") == 1
+    assert found == {"CQ-BEYOND-LOG": 1, "IX-DANGLING-ENTRY": 1}  # they had been written already
+
+
+@pytest.mark.parametrize("content", [b"\x01", b"\xda\xa3\x20\xa7" * 40, b"\0\0\0\x5b\xaa\xbb\xcc\xdd"])
+def test_bytes_behind_the_end_are_a_dirty_tail(store: Path, content: bytes) -> None:
+    last = records(store)[-1]
+    damage.overwrite(last.file, last.at + last.size, content)
+    assert counts(store) == {"CL-DIRTY-TAIL": 1}
+
+
+# --- BLANK ----------------------------------------------------------------------------------------------------------
+
+
+def blank_of(store: Path, name: int) -> tuple[Path, int]:
+    last = [r for r in records(store) if int(r.file.name) == name][-1]
+    return last.file, last.at + last.size
+
+
+def test_a_blank_of_another_size_is_a_warning(store: Path) -> None:
+    file, at = blank_of(store, 32768)
+    damage.flip(file, at + 3, 1)
+    assert counts(store) == {"CL-BLANK-SIZE": 1}
+
+
+def test_a_blank_of_another_magic_is_a_missing_blank(store: Path) -> None:
+    file, at = blank_of(store, 32768)
+    damage.flip(file, at + 5, 1)
+    assert counts(store) == {"CL-NO-BLANK": 1}
+
+
+def test_zeros_in_place_of_a_blank_are_a_missing_blank(store: Path) -> None:
+    file, at = blank_of(store, 32768)
+    damage.zero(file, at, 8)
+    assert counts(store) == {"CL-NO-BLANK": 1}
+
+
+def test_bytes_behind_a_blank_mean_nothing(store: Path) -> None:
+    file, at = max((blank_of(store, name) for name in (0, 16384, 32768, 49152)), key=lambda place: -place[1])
+    damage.garble(file, at + 8, file.stat().st_size - at - 8)
+    assert counts(store) == {}
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+
+def test_expired_first_files_leave_a_clean_store(store: Path) -> None:
+    for name in (0, 16384):
+        (store / "commitlog" / f"{name:020d}").unlink()
+    report = look(store, parallel=True)
+    assert report.findings.counts == {}
+    assert report.commitlog is not None
+    assert report.commitlog["min_offset"] == 32768
+
+
+def test_a_missing_middle_file_is_said_once(store: Path) -> None:
+    (store / "commitlog" / f"{32768:020d}").unlink()
+    report = look(store, parallel=True)
+    assert report.findings.counts == {"CL-MISSING-FILE": 1}
+    assert facts(report, "CL-MISSING-FILE") == {"from": 32768, "to": 49152}
+
+
+def test_a_missing_last_file_leaves_everything_else_ahead(store: Path) -> None:
+    gone = store / "commitlog" / f"{65536:020d}"
+    lost = len([r for r in records(store) if r.file == gone])
+    gone.unlink()
+    report = look(store)
+    beyond = sum(f.length // 20 for f in report.findings.listed if f.code == "CQ-BEYOND-LOG")
+    assert beyond == lost
+    assert set(report.findings.counts) == {"CQ-BEYOND-LOG", "IX-DANGLING-ENTRY", "CK-AHEAD"}
+
+
+def test_a_file_of_zeros_behind_the_end_is_normal(store: Path) -> None:
+    (store / "commitlog" / f"{81920:020d}").write_bytes(bytes(16384))
+    assert counts(store) == {}
+
+
+# --- queue offsets --------------------------------------------------------------------------------------------------
+
+
+def restart(store: Path, number: int) -> None:
+    """T deleted and created anew before record `number`: queue offsets and units begin again at 0."""
+    later = records(store)[number:]
+    queue = store / "consumequeue" / "T" / "0"
+    old = Units(queue)
+    units = b"".join(unit(*old.read(number + i)) for i in range(len(later)))
+    for i, record in enumerate(later):
+        record.put("queue_offset", i)
+    for file in queue.iterdir():
+        content = units[int(file.name) : int(file.name) + 1000]
+        if content:
+            file.write_bytes(content.ljust(1000, b"\0"))
+        else:
+            file.unlink()
+
+
+@pytest.mark.parametrize("number", [60, 112, 225])
+def test_a_recreated_topic_is_a_note(store: Path, number: int) -> None:
+    restart(store, number)
+    report = look(store, parallel=True)
+    assert report.findings.counts == {"CL-QUEUE-RESTARTED": 1}
+    assert report.findings.listed[0].offset == records(store)[number].offset
+    assert report.clean
+
+
+def test_queue_offsets_that_skip_some_are_a_gap(store: Path) -> None:
+    later = records(store)[225:]
+    queue = Units(store / "consumequeue" / "T" / "0")
+    units = [queue.read(225 + i) for i in range(len(later))]
+    for record in later:
+        record.put("queue_offset", record.field("queue_offset") + 50)
+    file = store / "consumequeue" / "T" / "0" / f"{9000:020d}"
+    file.write_bytes(bytes(1000))
+    for i in range(50):
+        queue.zero(225 + i)
+    for i, one in enumerate(units):
+        path, at = queue.place(275 + i)
+        with path.open("r+b") as out:
+            out.seek(at)
+            out.write(unit(*one))
+    report = look(store)
+    found = [f for f in report.findings.listed if f.code == "CL-QUEUE-OFFSET-GAP"]
+    assert [(f.facts["expected"], f.facts["got"]) for f in found] == [(225, 275)]
+
+
+def test_a_gap_that_damage_explains_is_not_said_twice(store: Path) -> None:
+    first, last = records(store)[200], records(store)[219]
+    damage.garble(first.file, first.at, last.at + last.size - first.at)
+    assert counts(store) == {"CL-MAGIC": 1}
+
+
+# --- old records and clocks -----------------------------------------------------------------------------------------
+
+
+def set_forward(store: Path, begin: int, stop: int) -> None:
+    """The records [begin, stop) were written two hours after all others."""
+    for record in records(store)[begin:stop]:
+        record.put("store_timestamp", record.field("store_timestamp") + 7_200_000)
+
+
+def test_a_clock_that_was_set_back_is_a_note(store: Path) -> None:
+    shutil.rmtree(store / "index")  # it holds the times too
+    set_forward(store, 0, 225)
+    report = look(store, parallel=True)
+    assert report.findings.counts == {"CL-TIME-BACK": 1}
+    assert report.findings.listed[0].offset == records(store)[225].offset
+    assert report.clean
+
+
+def truncated(store: Path, number: int) -> None:
+    """The log was truncated before `number`, and then two records were written over two that were longer."""
+    shutil.rmtree(store / "index")
+    set_forward(store, 0, number + 2)
+    queue = Units(store / "consumequeue" / "T" / "0")
+    for i in range(number + 2, 450):
+        queue.zero(i)
+
+
+def test_a_torn_rest_with_old_records_behind_is_a_stale_tail(store: Path) -> None:
+    truncated(store, 440)
+    torn = records(store)[442]
+    damage.garble(torn.file, torn.at, 60)
+    end = torn.offset
+    report = look(store, parallel=True)
+    assert report.findings.counts == {"CL-STALE-TAIL": 1}
+    (finding,) = report.findings.listed
+    assert (finding.offset, finding.facts["records_from"]) == (end, end + torn.size)
+    assert report.commitlog is not None
+    assert (report.commitlog["wrote"], report.commitlog["messages"]) == (end, 442)
+    assert report.queues["T/0"].expected_max == 442
+
+
+def test_old_records_that_meet_the_end_exactly_are_known_by_their_queue_offsets(store: Path) -> None:
+    truncated(store, 440)
+    for record in records(store)[442:]:
+        record.put("queue_offset", record.field("queue_offset") - 2)
+    end = records(store)[442].offset
+    report = look(store, parallel=True)
+    assert report.findings.counts == {"CL-STALE-TAIL": 1}
+    assert report.commitlog is not None
+    assert (report.commitlog["wrote"], report.commitlog["messages"]) == (end, 442)
+
+
+def test_old_records_in_earlier_files_are_no_tail(store: Path) -> None:
+    """A truncation deletes the files behind: damage and a clock must not make a tail of half a log."""
+    shutil.rmtree(store / "index")
+    set_forward(store, 0, 225)
+    torn = records(store)[225]
+    damage.garble(torn.file, torn.at, 60)
+    report = look(store)
+    assert report.findings.counts == {"CL-TIME-BACK": 1, "CL-MAGIC": 1}
+
+
+def test_a_damaged_record_where_the_clock_went_back_is_no_stale_tail(store: Path) -> None:
+    shutil.rmtree(store / "index")
+    set_forward(store, 0, 440)
+    records(store)[440].flip("body")
+    assert counts(store) == {"CL-TIME-BACK": 1, "CL-BODY-CRC": 1}
+
+
+# --- the first record of a queue in a split -------------------------------------------------------------------------
+
+
+def test_a_wrong_queue_offset_is_told_where_a_split_begins(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    for number in range(301, 330, 5):
+        record = records(store)[number]
+        before = record.field("queue_offset")
+        record.flip("queue_offset", 6, 0)
+        found = counts(store)
+        assert found.pop("CL-QUEUE-OFFSET") == 1, number
+        assert found == {}, number
+        record.put("queue_offset", before)
+
+
+def test_two_wrong_neighbours_are_both_told(store: Path) -> None:
+    for number, byte in ((224, 4), (225, 5)):
+        records(store)[number].flip("queue_offset", byte)
+    report = look(store)
+    assert report.findings.counts == {"CL-QUEUE-OFFSET": 2}
+    assert [f.facts["expected"] for f in report.findings.listed] == [224, 225]
+
+
+def test_repeated_queue_offsets_are_counted_one_by_one_whatever_the_split(store: Path) -> None:
+    for record in records(store)[225:]:
+        record.put("queue_offset", record.field("queue_offset") - 100)
+    report = look(store, parallel=True)
+    assert report.findings.counts["CL-QUEUE-OFFSET-REPEAT"] == 100

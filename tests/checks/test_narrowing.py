@@ -1,0 +1,66 @@
+"""A verify of a part says so, never claims more, and together the parts see what the whole sees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rmqstore.checks.verify import VerifyOptions, verify
+from rmqstore.files.store import open_store
+from tests.damage import flip
+from tests.stores import copy_store, unpack
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Path:
+    store = copy_store("5.4.0-clean", tmp_path)
+    flip(store / "commitlog" / "00000000000000131072", 5)
+    flip(store / "commitlog" / "00000000000000393216", 5)
+    return store
+
+
+def places(store: Path, **options: object) -> tuple[list[int], int, dict[str, int] | None]:
+    report = verify(open_store(store), VerifyOptions(jobs=1, **options))  # type: ignore[arg-type]
+    return [f.offset // 65536 for f in report.ordered() if f.severity > 1], report.exit_code, report.resume_at
+
+
+def test_a_time_range_reads_only_its_files(damaged: Path) -> None:
+    whole, code, _ = places(damaged)
+    assert (whole, code) == ([2, 6], 1)
+    report = verify(open_store(damaged), VerifyOptions(jobs=1))
+    assert report.commitlog is not None
+    first, last = report.commitlog["first_timestamp"], report.commitlog["last_timestamp"]
+    assert places(damaged, since=last)[0] == []
+    assert places(damaged, since=last)[1] == 4
+    assert places(damaged, until=first + 1)[0] == []
+    assert places(damaged, since=first, until=last + 1)[0] == [2, 6]
+
+
+def test_runs_cut_short_go_on_until_all_is_read(damaged: Path) -> None:
+    seen: list[int] = []
+    at: dict[str, int] | None = None
+    runs = 0
+    while runs < 20:
+        runs += 1
+        found, code, at = places(damaged, max_duration=1e-9, start_at=at)
+        seen += found
+        assert code == (1 if found else 4)
+        if at is None:
+            break
+    assert seen == [2, 6]
+    assert runs == 8  # one file a run
+
+
+def test_other_topics_are_left_out_and_that_is_said(damaged: Path) -> None:
+    report = verify(open_store(damaged), VerifyOptions(jobs=1, topics=("NoSuchTopic",)))
+    assert report.findings.listed == []
+    assert report.exit_code == 4
+    assert any("NoSuchTopic" in words for words in report.unchecked)
+
+
+def test_a_sound_store_narrowed_has_nothing_wrong() -> None:
+    store = unpack("4.9.7-dledger-mixed")
+    report = verify(open_store(store), VerifyOptions(jobs=1, start_at={"commitlog": 131072, "dledger": 0}))
+    assert dict(report.findings.counts) == {}
+    assert report.exit_code == 4

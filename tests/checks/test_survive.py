@@ -1,0 +1,74 @@
+"""Any bytes in any small file of a store: findings, never an exception."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from rmqstore.checks.checkpoint import LogEnd, check_checkpoint
+from rmqstore.checks.compaction import check_compaction
+from rmqstore.checks.config import check_config
+from rmqstore.checks.directory import check_directory
+from rmqstore.checks.dledger import EntryTally, add_entries, check_dledger
+from rmqstore.checks.index import LogRange, check_index
+from rmqstore.checks.report import Findings
+from rmqstore.checks.timer import check_timer
+from rmqstore.files.store import open_store
+from rmqstore.scan.records import scan_file
+from rmqstore.scan.tiling import Kind
+from tests.checks.sound import queue_range
+from tests.stores import copy_store
+
+_LOGS = {"commitlog", "consumequeue", "data"}
+_FRONT = 9000  # where the content of the sparse files is
+
+
+def wreck(path: Path, rng: random.Random) -> None:
+    """Cuts, fills or overwrites a file somewhere."""
+    size = path.stat().st_size
+    way = rng.randrange(6)
+    with path.open("r+b") as file:
+        if way == 0:
+            file.truncate(rng.randrange(size + 1))
+            return
+        if way == 1:
+            file.truncate(0)
+            file.write(rng.randbytes(rng.randrange(300)))
+            return
+        file.seek(rng.randrange(min(size, _FRONT) + 1))
+        file.write(
+            (
+                rng.randbytes(rng.randrange(1, 200)),
+                b"\xff" * rng.randrange(1, 64),
+                bytes(rng.randrange(1, 5000)),
+                (1 << rng.randrange(64)).to_bytes(8, "big"),
+            )[way - 2]
+        )
+
+
+@pytest.mark.parametrize("name", ["5.4.0-formats", "5.4.0-dledger-mixed", "4.9.7-dledger-killed"])
+@pytest.mark.parametrize("seed", range(4))
+def test_wrecked_files_give_findings_only(tmp_path: Path, name: str, seed: int) -> None:
+    root = copy_store(name, tmp_path)
+    rng = random.Random(f"{name} {seed}")
+    files = sorted(p for p in root.rglob("*") if p.is_file() and not _LOGS & set(p.parts))
+    for path in rng.sample(files, 8):
+        wreck(path, rng)
+    store = open_store(root)
+    findings = Findings()
+    config = check_config(store, findings, queue_range=lambda topic, qid: queue_range(store, topic, qid))
+    check_directory(store, findings, queue_types=config.queue_types)
+    check_checkpoint(store, LogEnd(1_795_245_123_866, 700_000), findings)
+    check_index(store, LogRange(0, 700_000), findings)
+    check_timer(store, LogRange(0, 700_000), findings, queue_range=lambda topic, qid: queue_range(store, topic, qid))
+    check_compaction(store, findings)
+    if store.dledger is not None:
+        tally = EntryTally()
+        for file in store.dledger.data.files:
+            for run in scan_file(file, lead=48):
+                if run.kind is Kind.RECORDS and run.columns is not None:
+                    add_entries(run.columns, store.dledger.index, tally)
+        check_dledger(store, store.dledger, tally, findings)
+    assert findings.counts
