@@ -1,0 +1,259 @@
+"""What the broker's clean-up would delete, as pure decisions: age, deleteWhen, disk ratios, rounds of ten files.
+
+Nothing here deletes; `MappedFileQueue.delete_expired_by_time` does it in a store that is written, `repair.expire`
+plans it for one that is not.
+Source: DefaultMessageStore.CleanCommitLogService, DLedgerMmapFileStore.CleanSpaceService, DLedgerCommitLog
+#deleteExpiredFile, MappedFileQueue#deleteExpiredFileByTime (RocketMQ 5.4.0, DLedger 0.3.2). Ratios are 0 to 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+HOUR = 3_600_000
+BATCH = 10
+LEGACY_HOURS = 24 * 365 * 10
+MAX_ROUNDS = 1 << 20
+
+
+class Why(StrEnum):
+    """Why a file goes or stays."""
+
+    EXPIRED = "older than the reserved time"
+    DISK_FULL = "the disk is so full that age does not count"
+    YOUNG = "younger than the reserved time"
+    BEHIND_YOUNG = "stands behind a younger file"
+    LAST = "the last file always stays"
+    NOT_THE_HOUR = "waits for deleteWhen"
+    BESIDE_LEGACY = "stays while legacy files are there"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A log file: where it starts and its size (bytes), and when it was last modified (ms)."""
+
+    path: str
+    start: int
+    size: int
+    last_modified: int
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionRules:
+    """Settings of the clean-up; `reserved` in hours.
+
+    `max_used` is diskMaxUsedSpaceRatio (10 to 95 %), `clean_forcibly` cleanFileForciblyEnable.
+    """
+
+    reserved: int = 72
+    delete_when: str = "04"
+    max_used: float = 0.75
+    warning: float = 0.90
+    forcibly: float = 0.85
+    clean_forcibly: bool = True
+
+    @property
+    def hours(self) -> frozenset[int]:
+        """The hours of the day that deleteWhen names (UtilAll#isItTimeToDo); what is no number never comes."""
+        return frozenset(int(part) for part in self.delete_when.split(";") if part.strip().isdigit())
+
+    def bounded(self) -> RetentionRules:
+        """With the bounds that the getters put on ratios."""
+        return replace(
+            self,
+            max_used=min(max(self.max_used, 0.10), 0.95),
+            warning=min(max(self.warning, 0.35), 0.90),
+            forcibly=min(max(self.forcibly, 0.30), 0.85),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """A file system: used and whole bytes."""
+
+    used: int
+    total: int
+
+    @property
+    def ratio(self) -> float:
+        """Part that is used; -1 where it cannot be told, as the broker's own question answers."""
+        return self.used / self.total if self.total > 0 else -1.0
+
+    def less(self, freed: int) -> Disk:
+        """After so many bytes are free again."""
+        return Disk(max(0, self.used - freed), self.total)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What would go, in order, and why the others stay.
+
+    `rounds` is how many rounds of the service it takes; `write_forbidden` whether the disk counts as full before it;
+    `time_up` and `space` are what the first round found.
+    """
+
+    delete: tuple[tuple[Candidate, Why], ...]
+    keep: tuple[tuple[Candidate, Why], ...]
+    rounds: int
+    time_up: bool
+    space: bool
+    forced: bool
+    write_forbidden: bool
+
+    @property
+    def freed(self) -> int:
+        """Bytes of the files that go."""
+        return sum(file.size for file, _ in self.delete)
+
+
+def one_round(
+    files: Sequence[Candidate], now: int, reserved: int, at_once: bool, *, keep_last: bool = True
+) -> list[tuple[Candidate, Why]]:
+    """Files that one call of deleteExpiredFileByTime deletes.
+
+    Units: hours. Source: MappedFileQueue#deleteExpiredFileByTime
+    """
+    gone: list[tuple[Candidate, Why]] = []
+    for file in files[:-1] if keep_last else files:
+        expired = now >= file.last_modified + reserved * HOUR
+        if not expired and not at_once:
+            break
+        gone.append((file, Why.EXPIRED if expired else Why.DISK_FULL))
+        if len(gone) >= BATCH:
+            break
+    return gone
+
+
+def decide_commitlog(
+    files: Sequence[Candidate],
+    rules: RetentionRules,
+    *,
+    now: int,
+    hour: int,
+    log_disk: Disk,
+    queue_disk: Disk | None = None,
+    legacy: bool = False,
+) -> Decision:
+    """What CleanCommitLogService deletes from now on while the hour and the rest of the disk stay as they are.
+
+    `queue_disk` is that of the consume queues, when it is another one. `legacy`: the files stand beside a DLedger
+    log, where the last one goes, too, once it is alone.
+    Units: ms; `hour` of the day in the broker's zone.
+    """
+    rules = rules.bounded()
+    time_up = hour in rules.hours
+    left = list(files)
+    gone: list[tuple[Candidate, Why]] = []
+    rounds, first_space, first_forced = 0, False, False
+    forbidden = max(log_disk.ratio, queue_disk.ratio if queue_disk else -1.0) > rules.warning
+    disk = log_disk
+    while rounds < MAX_ROUNDS:
+        ratios = [disk.ratio, *([queue_disk.ratio] if queue_disk is not None else [])]
+        space = any(ratio < 0 or ratio > rules.max_used for ratio in ratios)
+        forced = rules.clean_forcibly and any(ratio > rules.forcibly for ratio in ratios)
+        if rounds == 0:
+            first_space, first_forced = space, forced
+        # the service leaves `cleanImmediately` false below the ratios, so age counts again as soon as there is room
+        found = one_round(left, now, rules.reserved, forced and space) if time_up or space else []
+        if not found and legacy and len(left) == 1 and (time_up or space):
+            found = one_round(left, now, rules.reserved, forced and space, keep_last=False)
+        if not found:
+            break
+        rounds += 1
+        gone += found
+        left = left[len(found) :]
+        disk = disk.less(sum(file.size for file, _ in found))
+    keep = _reasons(left, now, rules.reserved, time_up or first_space, keep_last=not legacy)
+    return Decision(tuple(gone), keep, rounds, time_up, first_space, first_forced, forbidden)
+
+
+def decide_dledger(
+    files: Sequence[Candidate],
+    rules: RetentionRules,
+    *,
+    now: int,
+    hour: int,
+    base_disk: Disk,
+    data_disk: Disk | None = None,
+    legacy: bool = False,
+    check_expired: float = 0.70,
+    force_clean: float = 0.85,
+) -> Decision:
+    """What DLedger's CleanSpaceService deletes from now on; `legacy`: files of a plain commitlog are still there.
+
+    `rules.reserved` is the broker's fileReservedTime: DLedger keeps one hour more, and ten years beside legacy files.
+    """
+    reserved = LEGACY_HOURS if legacy else rules.reserved + 1
+    force_clean = max(force_clean, 0.50)
+    full = min(force_clean + 0.05, 0.95)
+    time_up = hour in rules.hours
+    left = list(files)
+    gone: list[tuple[Candidate, Why]] = []
+    rounds, first_space, first_forced = 0, False, False
+    other = data_disk.ratio if data_disk is not None else -1.0
+    forbidden = max(base_disk.ratio, other) > full
+    disk = data_disk or base_disk
+    while rounds < MAX_ROUNDS:
+        ratio = max(disk.ratio, base_disk.ratio if data_disk is not None else -1.0)
+        space = ratio > check_expired
+        forced = ratio > force_clean and rules.clean_forcibly and not legacy
+        if rounds == 0:
+            first_space, first_forced = space, forced
+        found = one_round(left, now, reserved, forced) if time_up or space else []
+        if not found:
+            break
+        rounds += 1
+        gone += found
+        left = left[len(found) :]
+        disk = disk.less(sum(file.size for file, _ in found))
+    keep = _reasons(left, now, reserved, time_up or first_space, legacy=legacy)
+    return Decision(tuple(gone), keep, rounds, time_up, first_space, first_forced, forbidden)
+
+
+def _reasons(
+    left: Sequence[Candidate], now: int, reserved: int, runs: bool, *, keep_last: bool = True, legacy: bool = False
+) -> tuple[tuple[Candidate, Why], ...]:
+    out: list[tuple[Candidate, Why]] = []
+    young = False
+    for number, file in enumerate(left):
+        expired = now >= file.last_modified + reserved * HOUR
+        if young:
+            why = Why.LAST if keep_last and number == len(left) - 1 else Why.BEHIND_YOUNG
+        elif keep_last and number == len(left) - 1:
+            why = Why.LAST
+        elif not expired:
+            why = Why.BESIDE_LEGACY if legacy else Why.YOUNG
+            young = True
+        else:
+            why = Why.NOT_THE_HOUR if not runs else Why.BEHIND_YOUNG
+        out.append((file, why))
+    return tuple(out)
+
+
+def expired_by_offset(last_units: Sequence[int], minimum: int) -> int:
+    """How many files of a consume queue go, oldest first: those whose last unit points below the log's minimum.
+
+    `last_units` are the addresses of the last unit of each file; the last file always stays.
+    Units: bytes. Source: MappedFileQueue#deleteExpiredFileByOffset
+    """
+    count = 0
+    for address in last_units[:-1]:
+        if address >= minimum:
+            break
+        count += 1
+    return count
+
+
+def expired_index(ends: Sequence[int], minimum: int) -> int:
+    """How many index files go: those whose end address is below the log's minimum, never the last.
+
+    Units: bytes. Source: IndexService#deleteExpiredFile
+    """
+    count = 0
+    for end in ends[:-1]:
+        if end >= minimum:
+            break
+        count += 1
+    return count

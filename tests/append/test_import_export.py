@@ -1,0 +1,261 @@
+"""export and import as commands: equal on the way back, restartable, nothing half-visible."""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from rmqstore.files.store import open_store
+from rmqstore.formats.message import parse_message
+from tests import command
+from tests.append.rewriting import index_bytes, log_bytes, messages_of, queue_bytes
+from tests.stores import ROOT, meta, unpack
+
+KINDS = ("ndjson", "csv", "parquet")
+
+
+def run(*words: str, exit_code: int = 0) -> Result:
+    """A command that ends as it should."""
+    result = command.run(*words)
+    assert result.exit_code == exit_code, f"{result.output}\n{result.exception!r}"
+    return result
+
+
+def run_json(*words: str) -> dict[str, Any]:
+    """The object that a command prints when all is well."""
+    return dict(command.run_json(*words, exit_code=0))
+
+
+def conf(name: str, folder: Path) -> Path:
+    """The sizes and switches of a fixture's broker."""
+    path = folder / "broker.conf"
+    settings = meta(name).settings
+    path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    return path
+
+
+def export(store: Path, target: Path, *options: str) -> list[str]:
+    run("export", str(store), "-o", str(target), "-q", *options)
+    return target.read_text("utf-8").splitlines() if target.suffix != ".parquet" else []
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("5.4.0-clean", "ndjson"),
+        ("5.4.0-clean", "csv"),
+        ("5.4.0-clean", "parquet"),
+        ("5.4.0-formats", "ndjson"),
+        ("4.9.7-ipv6", "csv"),
+        ("5.1.4-dledger", "ndjson"),
+    ],
+)
+def test_an_export_of_an_imported_export_is_equal(name: str, kind: str, tmp_path: Path) -> None:
+    source = unpack(name)
+    first, second, made = tmp_path / f"first.{kind}", tmp_path / f"second.{kind}", tmp_path / "made"
+    export(source, first)
+    options = ["--batch-topic", "BatchCq_11"] if "formats" in name else []
+    run("import", str(first), "--output", str(made), "-c", str(conf(name, tmp_path)), *options)
+    export(made, second)
+    assert second.read_bytes() == first.read_bytes()
+    assert len(first.read_bytes()) > 10_000
+
+
+def test_an_imported_store_is_the_exported_one_byte_for_byte(tmp_path: Path) -> None:
+    source, made = unpack("5.4.0-clean"), tmp_path / "made"
+    export(source, tmp_path / "all.ndjson")
+    done = run_json(
+        "import", str(tmp_path / "all.ndjson"), "--output", str(made), "-c", str(conf("5.4.0-clean", tmp_path))
+    )
+    was, now = open_store(source), open_store(made)
+    assert was.commitlog is not None and now.commitlog is not None
+    assert log_bytes(now.commitlog) == log_bytes(was.commitlog)
+    assert queue_bytes(made) == queue_bytes(source)
+    assert index_bytes(made) == index_bytes(source)
+    assert (done["messages"], done["resumed"], len(done["queues"])) == (553, 0, 21)
+    assert run_json("verify", str(made))["clean"] is True
+    topics = json.loads((made / "config" / "topics.json").read_text())["topicConfigTable"]
+    assert topics["Order_11"]["readQueueNums"] == 4
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["all.ndjson", "broker.conf", "made"]
+
+
+def test_filters_choose_what_is_exported(tmp_path: Path) -> None:
+    source = unpack("5.4.0-clean")
+    rows = [
+        json.loads(line) for line in export(source, tmp_path / "some.ndjson", "--topic", "Order_11", "--queue", "1")
+    ]
+    assert {(row["topic"], row["queue_id"]) for row in rows} == {("Order_11", 1)}
+    assert [row["queue_offset"] for row in rows] == list(range(len(rows)))
+    assert len(rows) == meta("5.4.0-clean").oracle_start.queues["Order_11/1"].max
+    assert len(export(source, tmp_path / "few.ndjson", "--limit", "5")) == 5
+    tag = next(row["tags"] for row in rows if row["tags"])
+    tagged = [json.loads(line) for line in export(source, tmp_path / "tag.ndjson", "--tag", tag)]
+    assert {row["tags"] for row in tagged} == {tag}
+    bare = json.loads(export(source, tmp_path / "bare.ndjson", "--no-body", "--limit", "1")[0])
+    assert not {"body", "body_base64", "offset"} & bare.keys()
+    placed = json.loads(export(source, tmp_path / "placed.ndjson", "--positions", "--limit", "1")[0])
+    assert (placed["offset"], placed["msg_id"][-16:]) == (0, "0" * 16)
+
+
+def test_decoded_bodies_are_exported_as_they_were_sent(tmp_path: Path) -> None:
+    source = unpack("5.4.0-clean")
+    raw = [json.loads(line) for line in export(source, tmp_path / "raw.ndjson")]
+    plain = [json.loads(line) for line in export(source, tmp_path / "plain.ndjson", "--decode", "--text")]
+    packed = [(a, b) for a, b in zip(raw, plain, strict=True) if a["sys_flag"] & 1]
+    assert packed
+    assert all(not b["sys_flag"] & 0x701 for _, b in packed)
+    assert any(len(b.get("body", "")) > len(a["body_base64"]) for a, b in packed)
+    run(
+        "import",
+        str(tmp_path / "plain.ndjson"),
+        "--output",
+        str(tmp_path / "made"),
+        "-c",
+        str(conf("5.4.0-clean", tmp_path)),
+    )
+    assert run_json("verify", str(tmp_path / "made"))["clean"] is True
+
+
+def test_topics_are_renamed_and_queues_numbered_anew(tmp_path: Path) -> None:
+    source, made = unpack("5.4.0-clean"), tmp_path / "made"
+    lines = export(source, tmp_path / "all.ndjson", "--topic", "Order_11")
+    (tmp_path / "half.ndjson").write_text("\n".join(lines[1::2]) + "\n")
+    half = str(tmp_path / "half.ndjson")
+    answer = run("import", half, "--output", str(made), exit_code=2)
+    assert "does not continue Order_11/" in answer.stderr and "half.ndjson:" in answer.stderr
+    assert not made.exists()
+    settings = str(conf("5.4.0-clean", tmp_path))
+    options = ("--renumber", "--topic-map", "Order_11=Copy", "-c", settings, "--now")
+    done = run_json("import", half, "--output", str(tmp_path / "other"), *options)
+    assert {name.rpartition("/")[0] for name in done["queues"]} == {"Copy"}
+    assert sum(done["queues"].values()) == len(lines[1::2])
+    log = open_store(tmp_path / "other").commitlog
+    assert log is not None
+    assert min(m.store_timestamp for m in messages_of(log)) > time.time() * 1000 - 600_000
+    assert run_json("verify", str(tmp_path / "other"))["clean"] is True
+
+
+@pytest.mark.parametrize(
+    ("kind", "damage", "words"),
+    [
+        ("ndjson", lambda line: line[: len(line) // 2], "bad.ndjson:200: no JSON"),
+        ("ndjson", lambda line: "[1, 2]", "bad.ndjson:200: no JSON object"),
+        ("ndjson", lambda line: line.replace('"queue_id":', '"queue":'), "bad.ndjson:200: queue_id is missing"),
+        ("csv", lambda line: line[: len(line) // 3], "bad.csv:200: not as many fields"),
+        ("csv", lambda line: line.replace(",", ",x", 1), "bad.csv:200: queue_id must be an integer"),
+    ],
+)
+def test_a_damaged_export_is_told_with_its_line_and_nothing_is_visible(
+    kind: str, damage: object, words: str, tmp_path: Path
+) -> None:
+    good = export(unpack("4.9.7-clean"), tmp_path / f"good.{kind}")
+    bad = list(good)
+    bad[199] = damage(bad[199])  # type: ignore[operator]
+    (tmp_path / f"bad.{kind}").write_text("\n".join(bad) + "\n")
+    made = tmp_path / "made"
+    options = ("--output", str(made), "-c", str(conf("4.9.7-clean", tmp_path)))
+    answer = run("import", str(tmp_path / f"bad.{kind}"), *options, exit_code=3)
+    assert words in answer.stderr
+    assert not made.exists()
+    # another file is another import: what is left of the first one is not mixed with it
+    answer = run("import", str(tmp_path / f"good.{kind}"), *options, exit_code=5)
+    assert "unfinished import of other files" in answer.stderr
+
+
+def test_a_parquet_file_that_is_cut_is_told(tmp_path: Path) -> None:
+    export(unpack("4.9.7-clean"), tmp_path / "all.parquet")
+    data = (tmp_path / "all.parquet").read_bytes()
+    (tmp_path / "all.parquet").write_bytes(data[: len(data) // 2])
+    answer = run("import", str(tmp_path / "all.parquet"), "--output", str(tmp_path / "made"), exit_code=3)
+    assert "all.parquet" in answer.stderr
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize("dledger", [None, pytest.param("n0", marks=pytest.mark.slow)])
+def test_an_import_that_was_killed_goes_on_where_it_was(dledger: str | None, tmp_path: Path) -> None:
+    lines = export(unpack("5.4.0-clean"), tmp_path / "all.ndjson")
+    many = []
+    for again in range(6):
+        for line in lines:
+            row = json.loads(line)
+            row["topic"] = f"{row['topic'][:100]}_{again}"
+            many.append(json.dumps(row))
+    (tmp_path / "many.ndjson").write_text("\n".join(many) + "\n")
+    settings = str(conf("5.4.0-clean", tmp_path))
+    words = ["import", str(tmp_path / "many.ndjson"), "-c", settings, *(("--dledger", dledger) if dledger else ())]
+    run(*words, "--output", str(tmp_path / "whole"))
+    target = tmp_path / "made"
+    building = tmp_path / ".made.importing"
+    killed = subprocess.Popen([sys.executable, "-m", "rmqstore", *words, "--output", str(target)], cwd=ROOT)
+    log = building / (f"dledger-{dledger}/data" if dledger else "commitlog")
+    while killed.poll() is None and len(list(log.glob("0*"))) < 12:
+        time.sleep(0.002)
+    killed.send_signal(signal.SIGKILL)
+    assert killed.wait() == -signal.SIGKILL
+    assert not target.exists()
+    done = run_json(*words, "--output", str(target))
+    assert 0 < done["resumed"] < done["messages"] == len(many)
+    assert queue_bytes(target) == queue_bytes(tmp_path / "whole")
+    a, b = export(target, tmp_path / "a.ndjson"), export(tmp_path / "whole", tmp_path / "b.ndjson")
+    assert a == b
+    assert run_json("verify", str(target))["clean"] is True
+    assert not building.exists()
+
+
+def test_a_full_disk_leaves_nothing_visible_and_the_import_can_go_on(tmp_path: Path) -> None:
+    export(unpack("5.4.0-clean"), tmp_path / "all.ndjson")
+    words = ["import", str(tmp_path / "all.ndjson"), "--output", str(tmp_path / "made")]
+    words += ["-c", str(conf("5.4.0-clean", tmp_path))]
+    few = 40_000
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (few, few))
+
+    done = subprocess.run(
+        [sys.executable, "-m", "rmqstore", *words], cwd=ROOT, preexec_fn=limit, capture_output=True, check=False
+    )
+    assert done.returncode == 5
+    assert b"File too large" in done.stderr
+    assert not (tmp_path / "made").exists()
+    assert run_json(*words)["messages"] == 553
+
+
+def test_an_output_that_exists_is_refused(tmp_path: Path) -> None:
+    export(unpack("4.9.7-clean"), tmp_path / "all.ndjson")
+    (tmp_path / "made").mkdir()
+    answer = run("import", str(tmp_path / "all.ndjson"), "--output", str(tmp_path / "made"), exit_code=5)
+    assert "is there already" in answer.stderr
+    assert list((tmp_path / "made").iterdir()) == []
+
+
+def test_the_good_messages_of_a_damaged_store_make_a_new_one(tmp_path: Path, store_copy: object) -> None:
+    damaged = store_copy("5.4.0-clean")  # type: ignore[operator]
+    log = open_store(damaged).commitlog
+    assert log is not None
+    path = log.files[1].path
+    data = bytearray(path.read_bytes())
+    message, _ = parse_message(data)
+    assert message is not None
+    data[100] ^= 0xFF
+    path.write_bytes(data)
+    settings = str(conf("5.4.0-clean", tmp_path))
+    done = run_json("import", str(damaged), "--output", str(tmp_path / "made"), "-c", settings, "--renumber")
+    assert done["messages"] == 552
+    assert run_json("verify", str(tmp_path / "made"))["clean"] is True
+
+
+def test_a_dry_run_reads_every_row_and_writes_nothing(tmp_path: Path) -> None:
+    export(unpack("4.9.7-clean"), tmp_path / "all.ndjson")
+    before = sorted(tmp_path.iterdir())
+    done = run_json("import", str(tmp_path / "all.ndjson"), "--output", str(tmp_path / "made"), "--dry-run")
+    assert (done["applied"], done["messages"]) == (False, 571)
+    assert sorted(tmp_path.iterdir()) == before
