@@ -1,0 +1,298 @@
+"""What a step writes: literal bytes, zeros, or bytes made while they are written; and the hashes of all of it.
+
+A content is a stream of *pieces*: `bytes`, or an `int` for that many zeros. Nothing here does I/O by itself.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from rmqstore.errors import PlanStale, UsageError
+
+Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+
+CHUNK = 1 << 20
+"""Most bytes that are held of one content or before-image at a time."""
+
+MAX_FILE_SIZE = 1 << 34
+"""Largest file that a plan may speak of, bytes: a mapped file of a broker is below 2 GiB."""
+
+_BLOCK = 1 << 16
+_SMALL_BLOCK = 1 << 12
+_ZEROS = bytes(CHUNK)
+_FINGERPRINT = re.compile(r"(sha256|blake2b|runs):[0-9a-f]{64}")
+
+
+class Content(Protocol):
+    """Bytes of a known size that can be produced any number of times."""
+
+    @property
+    def size(self) -> int: ...
+
+    def pieces(self) -> Iterator[bytes | int]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """Bytes that the plan holds itself."""
+
+    data: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+    def pieces(self) -> Iterator[bytes | int]:
+        if self.data:
+            yield self.data
+
+
+@dataclass(frozen=True, slots=True)
+class Zeros:
+    """A run of zeros."""
+
+    size: int
+
+    def pieces(self) -> Iterator[bytes | int]:
+        if self.size:
+            yield self.size
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Several contents one after the other."""
+
+    parts: tuple[Literal | Zeros, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(part.size for part in self.parts)
+
+    def pieces(self) -> Iterator[bytes | int]:
+        for part in self.parts:
+            yield from part.pieces()
+
+
+@dataclass(frozen=True, slots=True)
+class Reencoded:
+    """Bytes that `source` makes again each time they are asked for; only one chunk is in memory.
+
+    Errors: PlanStale when the source gives more or fewer bytes than announced: what it reads has changed.
+    """
+
+    size: int
+    source: Callable[[], Iterable[bytes]] = field(compare=False)
+
+    def pieces(self) -> Iterator[bytes | int]:
+        given = 0
+        for chunk in self.source():
+            given += len(chunk)
+            if given > self.size:
+                break
+            if chunk:
+                yield bytes(chunk)
+        if given != self.size:
+            raise PlanStale(f"content announced with {self.size} bytes turned out to have {given}")
+
+
+def chunks(content: Content) -> Iterator[bytes]:
+    """The bytes of a content, at most 1 MiB at a time, zeros written out."""
+    for piece in content.pieces():
+        if isinstance(piece, int):
+            full, rest = divmod(piece, CHUNK)
+            for _ in range(full):
+                yield _ZEROS
+            if rest:
+                yield bytes(rest)
+        elif len(piece) <= CHUNK:
+            yield piece
+        else:
+            for start in range(0, len(piece), CHUNK):
+                yield piece[start : start + CHUNK]
+
+
+class ContentReader:
+    """A content read piecewise, in order: `take(n)` gives the next n bytes."""
+
+    __slots__ = ("_chunks", "_rest")
+
+    def __init__(self, content: Content) -> None:
+        self._chunks = chunks(content)
+        self._rest = b""
+
+    def take(self, size: int) -> bytes:
+        parts = []
+        while size > 0:
+            if not self._rest:
+                self._rest = next(self._chunks, b"")
+                if not self._rest:
+                    break
+            part, self._rest = self._rest[:size], self._rest[size:]
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+
+
+class Fingerprint(Protocol):
+    """A running hash."""
+
+    def update(self, data: bytes, /) -> None: ...
+
+    def hexdigest(self) -> str: ...
+
+
+def is_fingerprint(text: str) -> bool:
+    return _FINGERPRINT.fullmatch(text) is not None
+
+
+def new_fingerprint(like: str = "sha256:") -> Fingerprint:
+    """A running hash of the same kind as the fingerprint `like`.
+
+    `runs:` counts zeros instead of hashing them: the one to take for files that are mostly holes.
+    """
+    if like.startswith("runs:"):
+        return RunHash()
+    return hashlib.blake2b(digest_size=32) if like.startswith("blake2b:") else hashlib.sha256()
+
+
+def fingerprint(data: bytes | Iterable[bytes], like: str = "sha256:") -> str:
+    """Hash of bytes, or of chunks of bytes, in the form that `expect` has: `sha256:…`."""
+    running = new_fingerprint(like)
+    for chunk in (data,) if isinstance(data, bytes) else data:
+        running.update(chunk)
+    return f"{like.partition(':')[0]}:{running.hexdigest()}"
+
+
+class RunHash:
+    """A running hash of blocks that counts blocks of zeros instead of hashing them: holes of a file cost nothing.
+
+    It depends on the bytes alone, not on how they are cut or given.
+    """
+
+    __slots__ = ("_block", "_running", "_total", "_zeros")
+
+    def __init__(self) -> None:
+        self._running = hashlib.sha256()
+        self._block = bytearray()
+        self._zeros = 0
+        self._total = 0
+
+    def update(self, data: bytes | int, /) -> None:
+        """The next bytes, or the next so many zeros."""
+        if isinstance(data, int):
+            self._total += data
+            if self._block:
+                take = min(data, _BLOCK - len(self._block))
+                self._block += bytes(take)
+                data -= take
+                self._emit_full()
+            self._zeros += data // _BLOCK
+            self._block += bytes(data % _BLOCK)
+            return
+        self._total += len(data)
+        view = memoryview(data)
+        while view:
+            take = min(len(view), _BLOCK - len(self._block))
+            self._block += view[:take]
+            view = view[take:]
+            self._emit_full()
+
+    def _emit_full(self) -> None:
+        if len(self._block) == _BLOCK:
+            if self._block.count(0) == _BLOCK:
+                self._zeros += 1
+            else:
+                self._running.update(b"Z%d:B%d:" % (self._zeros, _BLOCK) + self._block)
+                self._zeros = 0
+            self._block.clear()
+
+    def hexdigest(self) -> str:
+        rest = self._running.copy()
+        rest.update(b"Z%d:B%d:" % (self._zeros, len(self._block)) + self._block + b"E%d" % self._total)
+        return rest.hexdigest()
+
+
+def content_digest(content: Content) -> str:
+    """Hash that depends on the bytes alone, not on how they are given; long runs of zeros cost nothing."""
+    running = RunHash()
+    for piece in content.pieces():
+        running.update(piece)
+    return running.hexdigest()
+
+
+def content_to_json(content: Content) -> dict[str, Json]:
+    """JSON form: `{"zeros": n}`, `{"base64": "…"}`, or `{"parts": […]}` of the two."""
+    if isinstance(content, Zeros):
+        return {"zeros": content.size}
+    if isinstance(content, Literal) and content.size <= CHUNK:
+        return {"base64": base64.b64encode(content.data).decode("ascii")}
+    return {"parts": list(content_parts_json(content))}
+
+
+def content_parts_json(content: Content) -> Iterator[dict[str, Json]]:
+    """The parts of a content's JSON form one by one; blocks of zeros are counted, not written out."""
+    zeros = 0
+    pending = bytearray()
+    for piece in content.pieces():
+        if isinstance(piece, int):
+            if pending:
+                yield {"base64": base64.b64encode(pending).decode("ascii")}
+                pending.clear()
+            zeros += piece
+            continue
+        for start in range(0, len(piece), _SMALL_BLOCK):
+            block = piece[start : start + _SMALL_BLOCK]
+            if block.count(0) == len(block):
+                if pending:
+                    yield {"base64": base64.b64encode(pending).decode("ascii")}
+                    pending.clear()
+                zeros += len(block)
+                continue
+            if zeros:
+                yield {"zeros": zeros}
+                zeros = 0
+            pending += block
+            if len(pending) >= CHUNK:
+                yield {"base64": base64.b64encode(pending).decode("ascii")}
+                pending.clear()
+    if pending:
+        yield {"base64": base64.b64encode(pending).decode("ascii")}
+    if zeros:
+        yield {"zeros": zeros}
+
+
+def content_from_json(value: object) -> Content:
+    """The content of a plan file.
+
+    Errors: UsageError for anything that `content_to_json` cannot have written (also `{"hex": "…"}` is read).
+    """
+    if isinstance(value, dict) and len(value) == 1:
+        [(form, inner)] = value.items()
+        if form == "parts" and isinstance(inner, list):
+            parts = Parts(tuple(_part_from_json(part) for part in inner))
+            if parts.size <= MAX_FILE_SIZE:
+                return parts
+        elif form in ("zeros", "base64", "hex"):
+            return _part_from_json(value)
+    raise UsageError("plan: a content must be one of zeros, base64, hex, parts")
+
+
+def _part_from_json(value: object) -> Literal | Zeros:
+    if isinstance(value, dict) and len(value) == 1:
+        [(form, inner)] = value.items()
+        if form == "zeros" and type(inner) is int and 0 <= inner <= MAX_FILE_SIZE:
+            return Zeros(inner)
+        try:
+            if form == "base64" and isinstance(inner, str):
+                return Literal(base64.b64decode(inner, validate=True))
+            if form == "hex" and isinstance(inner, str):
+                return Literal(bytes.fromhex(inner))
+        except (binascii.Error, ValueError) as error:
+            raise UsageError(f"plan: a content is no valid {form}: {error}") from error
+    raise UsageError("plan: a content must be one of zeros, base64, hex, parts")

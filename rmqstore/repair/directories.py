@@ -1,0 +1,107 @@
+"""What stands in the way of a start: stray, empty and foreign entries go into quarantine, lengths are corrected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from rmqstore.checks.report import Finding
+from rmqstore.checks.verify import Verified
+from rmqstore.files.mapped_file_queue import MappedFileQueue, OddEntry, OddKind
+from rmqstore.files.store import QueueKind, Store
+from rmqstore.repair.draft import Draft
+from rmqstore.repair.settings import RecoverOptions
+from rmqstore.repair.steps import Span
+
+_CODE = {
+    OddKind.DIRECTORY: ("DIR-SUB-DIRECTORY", "a directory inside of a queue's files"),
+    OddKind.NOT_AN_OFFSET: ("DIR-STRAY-FILE", "no file of the broker's"),
+    OddKind.MISALIGNED: ("DIR-STRAY-FILE", "its name fits no file of this size"),
+    OddKind.SPECIAL: ("DIR-STRAY-FILE", "no plain file"),
+    OddKind.EMPTY: ("DIR-EMPTY-FILE", "0 bytes"),
+    OddKind.WRONG_LENGTH: ("DIR-WRONG-LENGTH", "wrong length"),
+}
+_SIMPLE_UNIT = 1
+
+
+def sizes_brakes(store: Store, findings: list[Finding]) -> Iterator[str]:
+    """Why nothing may be repaired before somebody has looked: paths and sizes that are not what they should be."""
+    for finding in findings:
+        if finding.code == "DIR-MISSING-PATH":
+            yield f"{finding.facts.get('path')} is configured and not there: is a disk not mounted?"
+        elif finding.code == "DIR-FILE-SIZE":
+            key, actual = finding.facts.get("key"), finding.facts.get("actual")
+            yield f"{finding.queue}: the files are of another size than broker.conf says: set {key}={actual}"
+        elif finding.code == "DIR-DUPLICATE-FILE":
+            yield f"{finding.file} stands in two commitlog paths: keep one of them"
+        elif finding.code == "DIR-OPEN-JOURNAL":
+            yield f"the repair {finding.facts.get('journal')} was not finished: undo or resume it first"
+    if store.commitlog is not None and store.commitlog.files and store.commitlog.size_from == "default":
+        yield f"the size of the commitlog's files could not be told from them, {store.commitlog.file_size} is assumed"
+
+
+def plan_directories(draft: Draft, verified: Verified, options: RecoverOptions) -> None:
+    """Steps for all odd entries of the store's directories."""
+    store = draft.store
+    if "DIR-QUEUE-KIND" in options.only:
+        _queue_kinds(draft, verified)
+    if store.commitlog is not None:
+        _queue(draft, options, store.commitlog, log=True)
+    if store.dledger is not None:
+        _queue(draft, options, store.dledger.data, log=True, code="DL-STRAY-FILE")
+        _queue(draft, options, store.dledger.index, code="DL-STRAY-FILE")
+    if store.timer_log is not None:
+        _queue(draft, options, store.timer_log, log=True)
+    kinds = [QueueKind.BATCH, QueueKind.EXT]
+    if not store.rocksdb_consume_queue:
+        kinds.append(QueueKind.SIMPLE)
+    for files in store.consume_queues(*kinds):
+        _queue(draft, options, files.queue)
+    if options.wants("DIR-STRAY-FILE"):
+        for entry in store.index_entries:
+            name = entry.path.name
+            if name.isascii() and name.isdigit() and (entry.directory or entry.special or len(name) < 17):
+                draft.discard(entry.path, "cannot be opened as an index file")
+                draft.cures.add("DIR-STRAY-FILE")
+
+
+def _queue_kinds(draft: Draft, verified: Verified) -> None:
+    """Topics whose queues stand in the tree of the other kind: what is right for them is made from the log."""
+    for finding in verified.report.findings.listed:
+        if finding.code == "DIR-QUEUE-KIND":
+            folder = draft.store.root / str(finding.facts["directory"]) / str(finding.facts["topic"])
+            if folder.is_dir():
+                draft.discard(folder, "queues of the wrong kind")
+                draft.cures.add("DIR-QUEUE-KIND")
+
+
+def _queue(draft: Draft, options: RecoverOptions, queue: MappedFileQueue, *, log: bool = False, code: str = "") -> None:
+    for odd in queue.odd:
+        if odd.kind not in _CODE or draft.is_gone(odd.path):
+            continue
+        own, why = _CODE[odd.kind]
+        own = code or own
+        if not options.wants(own) or (odd.kind is OddKind.SPECIAL and not odd.path.is_symlink()):
+            continue
+        if odd.kind is not OddKind.WRONG_LENGTH:
+            draft.discard(odd.path, why)
+        elif log:
+            _length(draft, queue, odd)
+        else:
+            draft.discard(odd.path, why)  # what its units should be is made again from the log
+        draft.cures.add(own)
+
+
+def _length(draft: Draft, queue: MappedFileQueue, odd: OddEntry) -> None:
+    """Give a file of records its length; what a longer one has behind it is kept in lost+found."""
+    path, size = odd.path, queue.file_size
+    name = draft.path(path)
+    if any(step.path == name and step.do in ("extend", "truncate", "discard") for step in draft.steps):
+        return
+    if odd.length > size:
+        draft.spans.append(Span(name, size, odd.length - size, f"{_span_name(path)}.bin", "behind the file's end"))
+    draft.resize(path, odd.length, size, f"{odd.length} bytes instead of {size}")
+
+
+def _span_name(path: Path) -> str:
+    return f"{path.parent.name}-{path.name}-tail"

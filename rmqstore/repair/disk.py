@@ -1,0 +1,88 @@
+"""Every system call that changes a disk, in one place: nothing else in `repair` writes.
+
+Tests replace `Disk` by one that fails, tears a write or kills the process at any chosen call.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_OPEN = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+class Disk:
+    """The real disk. Links are never followed in a path's last place. Errors: OSError."""
+
+    def open_new(self, path: Path) -> int:
+        return os.open(path, _OPEN | os.O_CREAT | os.O_EXCL, 0o600)
+
+    def open_existing(self, path: Path) -> int:
+        return os.open(path, _OPEN)
+
+    def write_at(self, descriptor: int, data: bytes, at: int) -> None:
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(descriptor, view, at)
+            view = view[written:]
+            at += written
+
+    def truncate(self, descriptor: int, size: int) -> None:
+        os.ftruncate(descriptor, size)
+
+    def fsync(self, descriptor: int) -> None:
+        os.fsync(descriptor)
+
+    def fsync_directory(self, path: Path) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def rename(self, source: Path, target: Path) -> None:
+        source.rename(target)
+
+    def unlink(self, path: Path) -> None:
+        path.unlink()
+
+    def make_directory(self, path: Path) -> None:
+        path.mkdir(mode=0o700)
+
+    def remove_directory(self, path: Path) -> None:
+        path.rmdir()
+
+    def set_times(self, path: Path, atime_ns: int, mtime_ns: int) -> None:
+        os.utime(path, ns=(atime_ns, mtime_ns), follow_symlinks=False)
+
+    def set_owner(self, path: Path, uid: int, gid: int) -> None:
+        os.chown(path, uid, gid, follow_symlinks=False)
+
+    def set_mode(self, path: Path, mode: int) -> None:
+        path.chmod(mode)
+
+
+class Scratch:
+    """A nameless temporary file, gone with the process: what a plan needs besides the store and would not fit memory.
+
+    It lies where TMPDIR says. Errors: OSError.
+    """
+
+    def __init__(self) -> None:
+        import tempfile
+
+        self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # lives as long as the plan
+        self.size = 0
+
+    def append(self, data: bytes | memoryview) -> int:
+        """Position at which the data now stands."""
+        at = self.size
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(self._file.fileno(), view, self.size)
+            view = view[written:]
+            self.size += written
+        return at
+
+    def read(self, size: int, at: int) -> bytes:
+        return os.pread(self._file.fileno(), size, at)

@@ -1,0 +1,251 @@
+"""Expiry as a plan: the log files that the broker's clean-up would delete, and what goes with them.
+
+The files are moved into the journal's quarantine, like everything that a repair takes away; the space is won when the
+journal is removed.
+Source: DefaultMessageStore.CleanCommitLogService, .CleanConsumeQueueService, IndexService#deleteExpiredFile, DLedger's
+CleanSpaceService (RocketMQ 5.4.0, DLedger 0.3.2).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from rmqstore.append.retention import (
+    Candidate,
+    Decision,
+    Disk,
+    RetentionRules,
+    Why,
+    decide_commitlog,
+    decide_dledger,
+    expired_by_offset,
+    expired_index,
+)
+from rmqstore.errors import UsageError
+from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, read_at
+from rmqstore.files.store import UNIT_SIZE, Store, StoreKind
+from rmqstore.formats import dledger, index
+from rmqstore.repair.content import Json
+from rmqstore.repair.draft import Draft
+from rmqstore.repair.plan import Plan
+from rmqstore.scan.queues import QueueTable
+from rmqstore.scan.records import ScanOptions, scan_file
+from rmqstore.scan.tiling import Kind
+
+_LISTED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireOptions:
+    """What to ask; None leaves it to the settings.
+
+    `reserved` hours; `any_hour` does not wait for deleteWhen; `now` ms; `disk_of` says how full a path's disk is.
+    """
+
+    reserved: int | None = None
+    any_hour: bool = False
+    now: int | None = None
+    disk_of: Callable[[Path], Disk] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """The plan, and the decisions that it follows: of the plain log, of DLedger."""
+
+    plan: Plan
+    commitlog: Decision | None
+    dledger: Decision | None
+
+
+def rules_of(config: BrokerConfig, reserved: int | None = None) -> RetentionRules:
+    """The clean-up's settings from a broker.conf.
+
+    Errors: BadBrokerConfig.
+    """
+    given = config.given_int
+    return RetentionRules(
+        reserved=config.int("fileReservedTime") if reserved is None else reserved,
+        delete_when=config.text("deleteWhen"),
+        max_used=config.int("diskMaxUsedSpaceRatio") / 100,
+        warning=(given("diskSpaceWarningLevelRatio") or 90) / 100,
+        forcibly=(given("diskSpaceCleanForciblyRatio") or 85) / 100,
+        clean_forcibly=config.bool("cleanFileForciblyEnable"),
+    )
+
+
+def disk_of(path: Path) -> Disk:
+    """How full the file system of a path is, as Java's File#getTotalSpace and #getFreeSpace see it."""
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    usage = shutil.disk_usage(path)
+    status = os.statvfs(path)
+    return Disk(usage.total - status.f_bfree * status.f_frsize, usage.total)
+
+
+def plan_expire(store: Store, options: ExpireOptions | None = None) -> Expiry:
+    """What the clean-up of a broker started now would delete.
+
+    Errors: UsageError for a part of a store; BadBrokerConfig.
+    """
+    if store.kind is StoreKind.PART:
+        raise UsageError(f"{store.path} is a part of a store", "name the broker's storePathRootDir")
+    options = options or ExpireOptions()
+    rules = rules_of(store.config, options.reserved)
+    now = options.now if options.now is not None else time.time_ns() // 1_000_000
+    hour = time.localtime(now // 1000).tm_hour
+    if options.any_hour:
+        rules = replace(rules, delete_when=str(hour))
+    ask = options.disk_of or disk_of
+    draft = Draft(store)
+    root_disk = ask(store.root)
+    plain = data = None
+    legacy = store.commitlog if store.commitlog is not None and store.commitlog.files else None
+    group = store.dledger if store.dledger is not None and store.dledger.data.files else None
+    if legacy is not None:
+        plain = decide_commitlog(
+            _candidates(legacy),
+            rules,
+            now=now,
+            hour=hour,
+            log_disk=min((ask(d) for d in legacy.directories), key=lambda d: d.ratio),
+            queue_disk=root_disk,
+            legacy=group is not None,
+        )
+        _take(draft, legacy, plain, 0)
+    if group is not None:
+        data = decide_dledger(
+            _candidates(group.data),
+            rules,
+            now=now,
+            hour=hour,
+            base_disk=root_disk,
+            data_disk=min((ask(d) for d in group.data.directories), key=lambda d: d.ratio),
+            legacy=legacy is not None,
+        )
+        _take(draft, group.data, data, dledger.ENTRY.size)
+    minimum = _minimum(legacy, plain, group.data if group else None, data)
+    if draft.steps:
+        _queues(draft, minimum)
+        _index(draft, minimum)
+    _say(draft, rules, hour, plain, data, root_disk)
+    roots = [*(legacy.directories if legacy else ()), *(group.data.directories if group else ())]
+    draft.facts["expire"] = _facts(plain, data, minimum, root_disk)
+    return Expiry(draft.plan(roots), plain, data)
+
+
+def _candidates(queue: MappedFileQueue) -> list[Candidate]:
+    return [Candidate(str(f.path), f.start, f.length, f.mtime_ns // 1_000_000) for f in queue.files]
+
+
+def _take(draft: Draft, queue: MappedFileQueue, decision: Decision, lead: int) -> None:
+    reasons = {candidate.path: why for candidate, why in decision.delete}
+    for file in queue.files:
+        why = reasons.get(str(file.path))
+        if why is not None:
+            draft.discard(file.path, str(why.value))
+            queues, size = _inside(file, lead)
+            draft.lose(queues, size)
+
+
+def _inside(file: MappedFile, lead: int) -> tuple[Counter[str], int]:
+    """Messages per queue in a file, and their bytes."""
+    table, counts, size = QueueTable(), Counter[int](), 0
+    for run in scan_file(file, lead=lead, options=ScanOptions(crc=False)):
+        if run.kind is Kind.RECORDS and run.columns is not None:
+            numbers, times = np.unique(table.of(run.columns), return_counts=True)
+            counts.update(dict(zip(numbers.tolist(), times.tolist(), strict=True)))
+            size += run.stop - run.start
+    names = {i: f"{table.topics[i].decode('utf-8', 'backslashreplace')}/{table.queue_ids[i]}" for i in counts}
+    return Counter({names[i]: count for i, count in counts.items()}), size
+
+
+def _minimum(
+    legacy: MappedFileQueue | None,
+    plain: Decision | None,
+    data: MappedFileQueue | None,
+    dledger_decision: Decision | None,
+) -> int:
+    """The log's minimum address afterwards (bytes)."""
+    for queue, decision in ((legacy, plain), (data, dledger_decision)):
+        if queue is not None and decision is not None:
+            gone = {candidate.start for candidate, _ in decision.delete}
+            left = [file.start for file in queue.files if file.start not in gone]
+            if left:
+                return left[0]
+    return 0
+
+
+def _queues(draft: Draft, minimum: int) -> None:
+    """Consume queue files that point wholly below the minimum."""
+    for consume_queue in draft.store.consume_queues():
+        files = consume_queue.queue.files
+        unit = UNIT_SIZE[consume_queue.kind]
+        last = []
+        for file in files:
+            raw = read_at(file.path, 8, file.file_size - unit)
+            last.append(int.from_bytes(raw, "big", signed=True) if len(raw) == 8 else minimum)
+        for file in files[: expired_by_offset(last, minimum)]:
+            draft.discard(file.path, f"all its units point below {minimum}")
+
+
+def _index(draft: Draft, minimum: int) -> None:
+    entries = draft.store.index_files
+    ends = []
+    for entry in entries:
+        raw = read_at(entry.path, index.HEADER.size, 0).ljust(index.HEADER.size, b"\0")
+        ends.append(index.HEADER.parse(raw)["end_phy_offset"])
+    for entry in entries[: expired_index(ends, minimum)]:
+        draft.discard(entry.path, f"all its entries point below {minimum}")
+
+
+def _say(
+    draft: Draft, rules: RetentionRules, hour: int, plain: Decision | None, data: Decision | None, disk: Disk
+) -> None:
+    """Why what goes goes, and why the rest does not."""
+    note = draft.notes.append
+    note(
+        f"files older than {rules.reserved} h go at hour {rules.delete_when} (now it is {hour:02d}), or when the disk "
+        f"is more than {rules.bounded().max_used:.0%} full (now {disk.ratio:.0%})"
+    )
+    for name, decision in (("commitlog", plain), ("dledger", data)):
+        if decision is None:
+            continue
+        if decision.write_forbidden:
+            note(f"{name}: the disk counts as full, a broker refuses messages")
+        if decision.forced:
+            note(f"{name}: the disk is so full that files go whatever their age, until there is room")
+        reasons = Counter(why for _, why in decision.keep)
+        for why in Why:
+            if reasons[why]:
+                note(f"{name}: {reasons[why]} file{'s' if reasons[why] > 1 else ''} kept: {why.value}")
+        if decision.rounds > 1:
+            note(f"{name}: a broker takes {decision.rounds} rounds of 10 files, 10 s apart")
+    if draft.steps:
+        note("the files go into quarantine on the same disk: the space is won when the journal is removed")
+
+
+def _facts(plain: Decision | None, data: Decision | None, minimum: int, disk: Disk) -> dict[str, Json]:
+    def of(decision: Decision | None) -> Json:
+        if decision is None:
+            return None
+        return {
+            "delete": [{"path": Path(c.path).name, "bytes": c.size, "why": w.value} for c, w in decision.delete],
+            "keep": [{"path": Path(c.path).name, "why": w.value} for c, w in decision.keep[:_LISTED]],
+            "freed": decision.freed,
+            "rounds": decision.rounds,
+            "time_up": decision.time_up,
+            "space": decision.space,
+            "forced": decision.forced,
+            "write_forbidden": decision.write_forbidden,
+        }
+
+    return {"commitlog": of(plain), "dledger": of(data), "min_offset": minimum, "disk_used": round(disk.ratio, 4)}

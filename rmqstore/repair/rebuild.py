@@ -1,0 +1,236 @@
+"""Consume queues again from the log: which ones, from which records, and the steps for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from rmqstore.checks.consumequeue import Logs
+from rmqstore.checks.queues import QueuePart
+from rmqstore.checks.verify import Verified
+from rmqstore.files.mapped_file_queue import MappedFileQueue
+from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
+from rmqstore.formats import consumequeue, properties
+from rmqstore.repair.draft import Draft
+from rmqstore.repair.log_rows import Dispatcher, Name, is_directory_name
+from rmqstore.repair.log_view import LogView
+from rmqstore.repair.rebuild_batch import plan_batch_queue
+from rmqstore.repair.rebuild_queue import QueueImage, gaps_text, plan_queue
+from rmqstore.repair.unit_spill import QueueUnits, UnitSpill
+from rmqstore.scan.tiling import Kind
+from rmqstore.scan.units import last_nonzero_in, unit_chunks
+
+UNIT = consumequeue.UNIT.size
+_SIZE_KEY = {
+    QueueKind.SIMPLE: "mappedFileSizeConsumeQueue",
+    QueueKind.BATCH: "mapperFileSizeBatchConsumeQueue",
+}
+WHY = "the log's messages, at their queue offsets"
+
+
+def wanted_queues(store: Store, verified: Verified, also: Iterable[Name] = ()) -> frozenset[Name] | None:
+    """Queues with a finding about their units; None for all, when not every finding is at hand."""
+    findings = verified.report.findings
+    codes = ("CQ-", "BCQ-")
+    notes = ("CQ-DELETED-TOPIC", "CQ-BEHIND", "CQ-EXT")
+    listed = [f for f in findings.listed if f.code.startswith(codes) and f.code not in notes]
+    counted = sum(n for code, n in findings.counts.items() if code.startswith(codes) and code not in notes)
+    if counted > len(listed):
+        return None
+    names = {name for f in listed if (name := parse_label(f.queue)) is not None}
+    directories = ("DIR-EMPTY-FILE", "DIR-WRONG-LENGTH", "DIR-STRAY-FILE", "DIR-SUB-DIRECTORY")
+    for finding in findings.listed:
+        name = parse_label(finding.queue)
+        if finding.code in directories and name is not None:
+            names.add(name)
+    return frozenset(names | set(also))
+
+
+def parse_label(label: str) -> Name | None:
+    """(topic, queue id) of `TOPIC/ID`."""
+    topic, slash, number = label.rpartition("/")
+    return (topic, int(number)) if slash and topic and number.isdigit() else None
+
+
+def known_topic(logs: Logs, topic: str) -> bool:
+    """False for a topic that was deleted: its queues do not come back by themselves."""
+    if logs.topics is None or topic in logs.topics:
+        return True
+    return properties.is_system_topic(topic) or properties.is_lmq(topic)
+
+
+def size_brake(store: Store, kind: QueueKind) -> str | None:
+    """Why a queue's files cannot be made: no file says how long they are, nor broker.conf (its defaults count)."""
+    if store.queue_file_size(kind) is not None or store.config.given:
+        return None
+    key = _SIZE_KEY[kind]
+    return (
+        f"no consume queue file is left to tell their size; {store.config.int(key):,} is assumed ({key} in broker.conf)"
+    )
+
+
+def queue_files(store: Store, name: Name, kind: QueueKind) -> ConsumeQueueFiles:
+    """The files of one queue, there or not; its file size is that of the other queues."""
+    files = store.consume_queue(name[0], name[1], kind)
+    size = store.queue_file_size(kind)
+    if not files.queue.files and size is None:
+        size = store.config.int(_SIZE_KEY[kind])
+        files = ConsumeQueueFiles(
+            name[0],
+            name[1],
+            kind,
+            MappedFileQueue(files.queue.name, files.queue.directories, size, [], files.queue.odd),
+        )
+    return files
+
+
+class QueueRebuild:
+    """The rows of the queues wanted, read once from the repaired log; then the steps, queue by queue."""
+
+    def __init__(
+        self,
+        draft: Draft,
+        verified: Verified,
+        views: list[LogView],
+        wanted: frozenset[Name] | None,
+        *,
+        deleted_too: bool = False,
+    ) -> None:
+        self.draft = draft
+        self.store = draft.store
+        self.verified = verified
+        self.views = views
+        self.logs = verified.logs
+        self.wanted = wanted
+        self.deleted_too = deleted_too
+        self.min_offset = self.logs.min_offset
+        self.batch_topics = _batch_topics(verified, self.store)
+        self.spill = UnitSpill(wanted, _parts(self.logs))
+
+    def read(self) -> None:
+        """One pass over the log."""
+        dispatcher = Dispatcher(self.store, self.spill, self.batch_topics)
+        for view in self.views:
+            dispatcher.run(view)
+        self.spill.flush()
+
+    def damaged(self, offset: int) -> bool:
+        """Whether a byte of the log is damaged, or its file missing, and no step covers it."""
+        for view in self.views:
+            run = view.result.tiling.find(offset)
+            if run is not None:
+                covered = any(p.start <= offset < p.stop for p in view.patches)
+                return offset < view.end and not covered and run.kind is not Kind.RECORDS
+        return False
+
+    def names(self) -> list[Name]:
+        """Queues to look at: those wanted, or all that are in the log or on disk."""
+        if self.wanted is not None:
+            return sorted(self.wanted)
+        on_disk = {
+            (t, q) for kind in (QueueKind.SIMPLE, QueueKind.BATCH) for t, q, _ in self.store.queue_directories(kind)
+        }
+        return sorted(on_disk | set(self.spill.queues))
+
+    def plan(self) -> int:
+        """Add the steps; how many queues change."""
+        changed = 0
+        for name in self.names():
+            if not is_directory_name(name[0].encode("utf-8", "surrogatepass"), name[1]):
+                continue
+            units = self.spill.queues.get(name, QueueUnits(self.spill.spill))
+            kind = QueueKind.BATCH if name[0] in self.batch_topics else QueueKind.SIMPLE
+            files = queue_files(self.store, name, kind)
+            if self.draft.is_gone(files.queue.directories[0]) and files.queue.files:
+                continue  # the whole directory is of the wrong kind
+            if not files.queue.files and not self.deleted_too and not known_topic(self.logs, name[0]):
+                continue
+            before = len(self.draft.steps)
+            if kind is QueueKind.BATCH:
+                plan_batch_queue(self.draft, files, units.batches, self.min_offset, WHY)
+                if units.batches:
+                    self.draft.ends[files.label] = max(u.base + u.count for u in units.batches)
+            else:
+                self._simple(files, units)
+            if len(self.draft.steps) > before:
+                changed += 1
+                brake = size_brake(self.store, kind)
+                if brake is not None:
+                    self.draft.brakes.append(brake)
+        return changed
+
+    def _simple(self, files: ConsumeQueueFiles, units: QueueUnits) -> None:
+        gone = {f.path for f in files.queue.files if self.draft.path(f.path) in self.draft.gone}
+        image = QueueImage(files, units, self.min_offset, self.damaged, gone)
+        plan_queue(self.draft, image, WHY)
+        label = files.label
+        self.draft.ends[label] = max(0, image.high)
+        if image.gaps:
+            self.draft.brakes.append(gaps_text(label, image.gaps))
+        if image.strays:
+            self.draft.notes.append(
+                f"{label}: records with impossible queue offsets ({image.strays[0][0]}) get no unit"
+            )
+
+
+def cut_queues(draft: Draft, cut: int, rebuilt: frozenset[Name]) -> None:
+    """Take the units of messages at or behind `cut` out of every queue that is not rebuilt anyway."""
+    for files in draft.store.consume_queues(QueueKind.SIMPLE, QueueKind.BATCH):
+        if (files.topic, files.queue_id) not in rebuilt:
+            _cut_queue(draft, files, cut)
+
+
+def _cut_queue(draft: Draft, files: ConsumeQueueFiles, cut: int) -> None:
+    import numpy as np
+
+    layout = consumequeue.BATCH_UNIT if files.kind is QueueKind.BATCH else consumequeue.UNIT
+    first: int | None = None
+    for file in reversed(files.queue.files):
+        found: int | None = None
+        for chunk in unit_chunks(files.queue, layout, start=file.start, stop=file.stop):
+            beyond = (chunk.units["commitlog_offset"] >= cut) & (chunk.units["size"] > 0)
+            if beyond.any():
+                found = chunk.start + int(np.argmax(beyond)) * layout.size
+                break
+        if found is None:
+            break
+        first = found
+    if first is None:
+        return
+    draft.ends[files.label] = first // layout.size if files.kind is QueueKind.SIMPLE else _batch_end(files, first)
+    why = "units of messages that are cut"
+    if files.kind is QueueKind.SIMPLE and _only_pre_blanks(files, first):
+        first = files.queue.start
+        draft.ends[files.label] = 0
+    for file in files.queue.files:
+        if file.stop <= first:
+            continue
+        if file.start >= first:
+            draft.discard(file.path, why)
+            continue
+        last = last_nonzero_in(file, layout.size)
+        if last is not None and file.start + last >= first:
+            draft.zero(file.path, first - file.start, last + layout.size - (first - file.start), why)
+
+
+def _only_pre_blanks(files: ConsumeQueueFiles, stop: int) -> bool:
+    """Whether nothing but pre-blanks stands before a place: a queue must not be left so."""
+    return stop > files.queue.start and files.queue.pread(UNIT, stop - UNIT) == consumequeue.PRE_BLANK
+
+
+def _batch_end(files: ConsumeQueueFiles, stop: int) -> int:
+    """Queue offset behind the last unit before a place in the files."""
+    unit = consumequeue.BATCH_UNIT.array(
+        files.queue.pread(consumequeue.BATCH_UNIT.size, stop - consumequeue.BATCH_UNIT.size)
+    )
+    return int(unit["base_offset"][0]) + int(unit["batch_size"][0]) if len(unit) and stop > files.queue.start else 0
+
+
+def _parts(logs: Logs) -> Mapping[Name, QueuePart]:
+    return logs.queues
+
+
+def _batch_topics(verified: Verified, store: Store) -> frozenset[str]:
+    types = verified.config.queue_types
+    if types is None:
+        return frozenset(topic for topic, _, _ in store.queue_directories(QueueKind.BATCH))
+    return frozenset(topic for topic, kind in types.items() if kind == "BatchCQ")

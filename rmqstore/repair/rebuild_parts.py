@@ -1,0 +1,99 @@
+"""plan_rebuild: one part of a store again from the log, whatever a verification says about it."""
+
+from __future__ import annotations
+
+from rmqstore.checks.verify import Verified
+from rmqstore.errors import Refused, UsageError
+from rmqstore.files.store import QueueKind, Store, StoreKind
+from rmqstore.repair.checkpoints import plan_checkpoint
+from rmqstore.repair.content import Literal
+from rmqstore.repair.dledger import plan_dledger
+from rmqstore.repair.draft import Draft
+from rmqstore.repair.log_rows import Name
+from rmqstore.repair.log_view import LogView
+from rmqstore.repair.plan import Plan
+from rmqstore.repair.rebuild import QueueRebuild
+from rmqstore.repair.rebuild_index import IndexRebuild
+from rmqstore.repair.recover import data_roots, refuse_part
+from rmqstore.repair.settings import RecoverOptions
+
+CQ, INDEX, CHECKPOINT, DLEDGER_INDEX = "cq", "index", "checkpoint", "dledger-index"
+
+
+def plan_rebuild(
+    store: Store,
+    verified: Verified,
+    part: str,
+    *,
+    topics: frozenset[str] = frozenset(),
+    queue_ids: frozenset[int] = frozenset(),
+    queues: frozenset[Name] = frozenset(),
+) -> Plan:
+    """The plan that makes a part anew; for `cq` narrowed to topics, queue ids, or (topic, id) pairs.
+
+    Errors: UsageError; Refused where there is no log to build from, or queues are in RocksDB.
+    """
+    refuse_part(store)
+    results = [r for r in (verified.legacy, verified.dledger) if r is not None]
+    if not any(r.messages for r in results):
+        raise Refused("there is no good message in the log to build from", "run `rmqstore verify` on it")
+    if part != CQ and (topics or queue_ids or queues):
+        raise UsageError("--topic and --queue are for consume queues", "leave them out")
+    draft = Draft(store)
+    views = [LogView.of(r, r.wrote, draft) for r in results]
+    if part == CQ:
+        if store.kind is StoreKind.ROCKSDB:
+            raise Refused("the consume queues are in RocksDB", "the broker rebuilds them from its log")
+        narrowed = bool(topics or queue_ids or queues)
+        wanted = _chosen(store, verified, topics, queue_ids, queues) if narrowed else None
+        if wanted is not None and not wanted:
+            raise UsageError("no queue is called so", "see `rmqstore info` for the queues")
+        work = QueueRebuild(draft, verified, views, wanted, deleted_too=bool(topics or queues))
+        work.read()
+        work.plan()
+    elif part == INDEX:
+        index = IndexRebuild(draft, verified, views, everything=True)
+        if index.needed:
+            index.plan()
+        else:
+            index.plan_new()
+    elif part == CHECKPOINT:
+        _checkpoint(draft, verified, max(v.end for v in views))
+    elif part == DLEDGER_INDEX:
+        if verified.dledger is None:
+            raise Refused("this store has no DLedger entries")
+        plan_dledger(draft, verified, views[-1], RecoverOptions(only=("DL-DATA-INDEX",)), changed=False, force=True)
+    else:
+        raise UsageError(f"there is no part {part!r}", f"it is one of {CQ}, {INDEX}, {CHECKPOINT}, {DLEDGER_INDEX}")
+    draft.facts["part"] = part
+    for result in results:
+        if result.tiling.first_bad() is not None:
+            draft.notes.append(f"{result.queue.name} is damaged: `rmqstore recover` repairs it first")
+    return draft.plan(data_roots(store))
+
+
+def _chosen(
+    store: Store, verified: Verified, topics: frozenset[str], ids: frozenset[int], pairs: frozenset[Name]
+) -> frozenset[Name]:
+    """Queues of the log and on disk that fit."""
+    known = set(verified.logs.queues)
+    known.update((t, q) for kind in (QueueKind.SIMPLE, QueueKind.BATCH) for t, q, _ in store.queue_directories(kind))
+    for result in verified.logs.results:
+        known.update(result.batches)
+    return frozenset(
+        name
+        for name in known
+        if name in pairs or ((topics or ids) and (not topics or name[0] in topics) and (not ids or name[1] in ids))
+    )
+
+
+def _checkpoint(draft: Draft, verified: Verified, end: int) -> None:
+    last = max((r.max_time for r in verified.logs.results), default=0)
+    entry = draft.store.checkpoint
+    if entry is not None:
+        plan_checkpoint(draft, verified, RecoverOptions(), last, end, force=True)
+        return
+    from rmqstore.formats.checkpoint import FILE_SIZE, StoreCheckpoint
+
+    content = StoreCheckpoint(last, last, 0, 0, 0).build()
+    draft.create(draft.store.root / "checkpoint", FILE_SIZE, Literal(content), "the log's last store time")

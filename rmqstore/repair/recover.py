@@ -1,0 +1,339 @@
+"""plan_recovery: what makes a store start in every version that its format allows, and loses nothing that can be kept.
+
+Pure: it reads the store and gives a plan. The planners are called in the order in which a start meets the parts:
+directories, log, consume queues, index, checkpoint, configuration.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from rmqstore.brokers.simulate import simulate_start
+from rmqstore.checks.commitlog import LogResult
+from rmqstore.checks.verify import Verified
+from rmqstore.errors import Refused
+from rmqstore.files.store import Store, StoreKind
+from rmqstore.formats import dledger
+from rmqstore.repair.checkpoints import plan_checkpoint
+from rmqstore.repair.configs import plan_configs, plan_offsets
+from rmqstore.repair.content import Json
+from rmqstore.repair.directories import plan_directories, sizes_brakes
+from rmqstore.repair.dledger import plan_dledger
+from rmqstore.repair.draft import Draft
+from rmqstore.repair.log_rows import Dispatcher, Name
+from rmqstore.repair.log_view import LogView
+from rmqstore.repair.plan import Plan
+from rmqstore.repair.rebuild import QueueRebuild, cut_queues, known_topic, wanted_queues
+from rmqstore.repair.rebuild_index import IndexRebuild
+from rmqstore.repair.salvage import SalvageResult, plan_salvage
+from rmqstore.repair.settings import TRUNCATE, Choice, RecoverOptions, choose
+from rmqstore.repair.tails import Counting, damaged_behind, first_damage, plan_tail, zero_from
+from rmqstore.repair.timers import plan_timer
+from rmqstore.scan.tiling import Kind
+
+_LOG = ("CL-", "DL-")
+_QUEUES = ("CQ-", "BCQ-")
+_NO_DAMAGE = frozenset(
+    (
+        *("CL-QUEUE-RESTARTED", "CL-TIME-BACK", "CL-QUEUE-OFFSET-REPEAT", "CL-BLANK-SIZE", "CL-NO-MESSAGES"),
+        *("DL-DATA-INDEX", "DL-INDEX-GHOST", "DL-STRAY-FILE", "DL-COMMITTED", "DL-TERM"),
+    )
+)
+_MOST_NOTES = 20
+_VERSIONS = ("4.9.7", "5.1.4", "5.4.0")
+_MOST_DAMAGE = 10  # percent of the log
+
+
+def plan_recovery(store: Store, verified: Verified, options: RecoverOptions | None = None) -> Plan:
+    """The plan for a store that was just examined; empty when there is nothing to do.
+
+    Errors: UsageError for an unknown strategy or role; Refused where consume queues are in RocksDB and the log would
+    have to change; NotReadable.
+    """
+    options = options or RecoverOptions()
+    refuse_part(store)
+    return Recovery(store, verified, options).plan()
+
+
+def refuse_part(store: Store) -> None:
+    """Only whole stores are changed: lock and journal belong to the root, where no broker lists them.
+
+    Errors: Refused.
+    """
+    if store.part is not None:
+        raise Refused(f"{store.path} is a part of a store ({store.part})", "give the broker's storePathRootDir")
+
+
+class Recovery:
+    """One recovery while it is planned."""
+
+    def __init__(self, store: Store, verified: Verified, options: RecoverOptions) -> None:
+        self.store = store
+        self.verified = verified
+        self.options = options
+        self.choice: Choice = choose(store, options)
+        self.draft = Draft(store)
+        self.results = [r for r in (verified.legacy, verified.dledger) if r is not None]
+        self.ends = {id(r): r.wrote for r in self.results}
+        self.salvaged = SalvageResult()
+        self.cut: int | None = None
+        self.shortened: frozenset[Name] = frozenset()
+        self.tail_cut = False
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        return self.verified.report.findings.counts
+
+    def plan(self) -> Plan:
+        """All planners, one after the other."""
+        draft, options = self.draft, self.options
+        draft.brakes.extend(sizes_brakes(self.store, self.verified.report.findings.listed))
+        if not draft.brakes:
+            draft.brakes.extend(self._damage_brakes())
+            plan_directories(draft, self.verified, options)
+            if options.wants_prefix(*_LOG):
+                self._log()
+            self._dledger()
+            self._queues()
+            self._index()
+            self._checkpoint()
+            plan_configs(draft, self.verified, options)
+            plan_timer(draft, self.verified, options, cut=self.cut, last_time=self._last_time())
+            plan_offsets(draft, self.verified, options, cut=self.cut)
+            self._abort()
+        if self._touches_log() or options.strategy:
+            draft.notes[:0] = self.choice.notes
+        draft.facts["strategy"] = self.choice.strategy
+        draft.facts["role"] = self.choice.role
+        draft.facts["wrote"] = dict(wrote_positions(self.verified))
+        self._refuse_rocksdb()
+        return draft.plan(data_roots(self.store))
+
+    # --- the log --------------------------------------------------------------------------------------------------
+
+    def _log(self) -> None:
+        listed = [f.offset for f in self.verified.report.findings.listed if self._is_log_damage(f.code)]
+        damaged = [r for r in self.results if first_damage(r, listed) is not None]
+        if damaged and self.choice.strategy == TRUNCATE:
+            self._truncate(damaged[0], listed)
+            return
+        if damaged or ("CL-BLANK-SIZE" in self.counts and self.choice.strategy != TRUNCATE):
+            self._salvage()
+        for result in self.results:
+            if result is self.results[-1]:
+                self.shortened = plan_tail(self.draft, result)
+                self.tail_cut = result.damaged_tail > 0
+
+    @staticmethod
+    def _is_log_damage(code: str) -> bool:
+        return code.startswith(_LOG) and code not in _NO_DAMAGE and "TAIL" not in code
+
+    def _salvage(self) -> None:
+        draft = self.draft
+        now = self.options.now_ms or int(time.time() * 1000)
+        result = plan_salvage(
+            self.store,
+            self.verified,
+            accept_fillers=self.options.accept_fillers,
+            allow_shift=self.options.allow_shift,
+            now_ms=now,
+        )
+        self.salvaged = result
+        taken = {s.path for s in result.steps if s.do in ("extend", "truncate", "discard")}
+        draft.steps = [s for s in draft.steps if not (s.do in ("extend", "truncate", "discard") and s.path in taken)]
+        for step in result.steps:
+            draft.add(step)
+        draft.spans.extend(result.spans)
+        draft.cures.update(result.cures)
+        draft.brakes.extend(result.brakes)
+        said = [*result.refusals, *result.notes]
+        draft.notes.extend(said[:_MOST_NOTES])
+        if len(said) > _MOST_NOTES:
+            draft.notes.append(f"… and {len(said) - _MOST_NOTES:,} more like these")
+        draft.lose(result.loss.queues, 0)
+        draft.lost_messages += result.loss.messages - sum(result.loss.queues.values())
+        draft.lost_bytes += result.loss.bytes
+        draft.more["visible_fillers"] = result.visible_fillers
+        draft.more["groups_that_will_see_them"] = dict(result.groups_that_will_see_them)
+
+    def _truncate(self, result: LogResult, listed: list[int]) -> None:
+        cut = first_damage(result, listed)
+        assert cut is not None
+        self.cut = cut
+        if result is not self.results[-1]:
+            self.draft.brakes.append("the damage lies in the legacy commitlog: all DLedger entries would go")
+        counting = Counting()
+        batch = {t for t, k in (self.verified.config.queue_types or {}).items() if k == "BatchCQ"}
+        for later in self.results[self.results.index(result) :]:
+            start = max(cut, later.queue.start)
+            Dispatcher(self.store, counting, batch).run(LogView(later, later.queue.stop, ()), start)
+            self.ends[id(later)] = min(self.ends[id(later)], cut)
+            zero_from(self.draft, later, cut, "behind the first damage of the log")
+            counting.counts.update(f"{t}/{q}" for t, q in damaged_behind(later, cut))
+        self.draft.lose(counting.counts, counting.bytes)
+        self.draft.cures.update(c for c in self.counts if self._is_log_damage(c) or c.endswith("-TAIL"))
+        self.draft.notes.append(f"the log ends at {cut:,} then, as a broker would cut it")
+
+    def _damage_brakes(self) -> Iterator[str]:
+        if self.counts.get("CL-UNKNOWN-MAGIC"):
+            yield "the log has records of an unknown magic: a newer or encrypted format?"
+        # a missing file was decided on with --accept-fillers
+        kinds = (Kind.DIRTY, Kind.ZERO) if self.options.accept_fillers else (Kind.DIRTY, Kind.ZERO, Kind.HOLE)
+        for result in self.results:
+            bad = sum(r.stop - r.start for r in result.tiling if r.start < result.wrote and r.kind in kinds)
+            whole = max(1, result.wrote - result.tiling.start)
+            if bad * 100 > whole * _MOST_DAMAGE:
+                yield f"{bad * 100 // whole} % of {result.queue.name} is damaged ({bad:,} of {whole:,} bytes)"
+            if not result.messages and any(r.kind is Kind.DIRTY for r in result.tiling):
+                yield f"there is no good record in {result.queue.name}"
+
+    # --- what follows from the log --------------------------------------------------------------------------------
+
+    def _views(self) -> list[LogView]:
+        return [LogView.of(r, self.ends[id(r)], self.draft) for r in self.results]
+
+    def _dledger(self) -> None:
+        result = self.verified.dledger
+        if result is None or self.store.part not in (None, "dledger-group"):
+            return
+        view = LogView.of(result, self.ends[id(result)], self.draft)
+        changed = bool(view.patches) or self.cut is not None or self.tail_cut
+        plan_dledger(self.draft, self.verified, view, self.options, changed=changed)
+
+    def _index(self) -> None:
+        counts = self.counts
+        found = [c for c in counts if c.startswith("IX-") and self.options.wants(c)]
+        if self.store.part is not None or not self.results or not self.store.index_files:
+            return
+        views = self._views()
+        complete = self._removes_abort()
+        changed = self.cut is not None or self.tail_cut or any(v.patches for v in views)
+        if not found and not changed and not complete:
+            return
+        work = IndexRebuild(self.draft, self.verified, views, complete=complete)
+        if work.needed:
+            work.plan()
+            self.draft.cures.update(found)
+
+    def _queues(self) -> None:
+        if self.store.part is not None or self.store.kind is StoreKind.ROCKSDB or not self.results:
+            return
+        wanted = self._wanted()
+        if wanted is None or wanted:
+            work = QueueRebuild(self.draft, self.verified, self._views(), wanted)
+            work.read()
+            if work.plan():
+                self.draft.cures.update(c for c in self.counts if c.startswith(_QUEUES) and c != "CQ-DELETED-TOPIC")
+        if self.cut is not None:
+            cut_queues(self.draft, self.cut, wanted or frozenset())
+
+    def _wanted(self) -> frozenset[Name] | None:
+        """Queues with findings; and where anything is repaired, all that lack a unit."""
+        wanted = wanted_queues(self.store, self.verified, self.salvaged.rebuild_queues | self.shortened)
+        if not self.options.wants_prefix(*_QUEUES, "DIR-"):
+            return self.salvaged.rebuild_queues | self.shortened
+        if wanted is None:
+            return None
+        if wanted or self._touches_log() or "CQ-BEHIND" in self.options.only or self._start_leaves_gaps():
+            lacking = (name for name, part in self.verified.logs.queues.items() if part.missing)
+            wanted |= frozenset(lacking)
+        return wanted
+
+    def _start_leaves_gaps(self) -> bool:
+        """Whether a broker's next start would not bring all the queues up to the log by itself.
+
+        Asked of every version that was tested, and only where queues are behind. In DLedger mode brokers from 5.0 on
+        dispatch from the committed position, and bring nothing back that was there before: queues that are all gone.
+        """
+        parts = {name: p for name, p in self.verified.logs.queues.items() if p.missing and p.messages}
+        parts = {name: p for name, p in parts.items() if known_topic(self.verified.logs, name[0])}
+        if not parts or self.store.part is not None:
+            return False
+        if self.store.kind is not StoreKind.PLAIN:
+            return not any(state.max for state in self.verified.report.queues.values())
+        tiling = self.verified.legacy.tiling if self.verified.legacy is not None else None
+        for version in _VERSIONS:
+            forecast = simulate_start(self.store, tiling, version=version, thorough=False)
+            if not forecast.starts:
+                return True
+            for name, part in parts.items():
+                low, high = forecast.queue_ends.get(name, (0, 0))
+                if high < part.next or low > part.first or forecast.shifted_units.get(name):
+                    return True
+        return False
+
+    def _touches_log(self) -> bool:
+        homes = {self.draft.path(d) for r in self.results for d in r.queue.directories}
+        return any(step.path.rpartition("/")[0] in homes for step in self.draft.steps)
+
+    def _last_time(self) -> int:
+        if self.cut is None:
+            return max((r.max_time for r in self.results), default=0)
+        for result in reversed(self.results):
+            view = LogView(result, self.ends[id(result)])
+            for file in reversed(result.queue.files):
+                times = [int(c.store_timestamp.max()) for c in view.chunks([file])]
+                if times:
+                    return max(times)
+        return 0
+
+    def _end(self) -> int:
+        return max(self.ends.values(), default=0)
+
+    def _checkpoint(self) -> None:
+        last, end = self._last_time(), self._end()
+        plan_checkpoint(self.draft, self.verified, self.options, last, end, force=self.cut is not None or self.tail_cut)
+
+    def _abort(self) -> None:
+        """A store whose queues are complete needs no abnormal recovery, and keeps its index without one."""
+        if self._removes_abort():
+            why = "log, queues and index are complete: the next start is a normal one"
+            self.draft.discard(self.store.root / "abort", why)
+
+    def _removes_abort(self) -> bool:
+        if not self.store.abort or self.options.only or self.draft.brakes:
+            return False
+        if self.store.kind in (StoreKind.DLEDGER, StoreKind.MIXED):
+            # 5.4.0 cuts good units in its abnormal recovery of DLedger (48 bytes an entry, DLedgerCommitLog
+            # #dledgerRecoverAbnormally) and never builds them again; queues that lag need it all the same
+            cuts = bool((self.verified.report.broker or {}).get("units_cut"))
+            return (cuts or bool(self.draft.steps)) and "CQ-BEHIND" not in self.counts
+        if self.store.kind is not StoreKind.PLAIN:
+            return False
+        trees = ("consumequeue", "batchconsumequeue")
+        return self._touches_log() or any(s.path.split("/")[0] in trees for s in self.draft.steps)
+
+    def _refuse_rocksdb(self) -> None:
+        features = [k for k in ("timerRocksDBEnable", "transRocksDBEnable") if self.store.config.bool(k)]
+        if (self.store.kind is StoreKind.ROCKSDB or features) and self._touches_log():
+            what = "consume queues" if self.store.kind is StoreKind.ROCKSDB else ", ".join(features)
+            raise Refused(
+                f"the log needs a repair, and {what} in RocksDB would no longer fit it",
+                "take the store's replica, or export what is readable",
+            )
+
+
+def data_roots(store: Store) -> list[Path]:
+    """Directories with files of the log; those outside of the store's root are named in a plan."""
+    roots = list(store.commitlog_directories)
+    if store.dledger is not None:
+        roots += store.dledger.data.directories
+    return [r for r in roots if r.is_dir()]
+
+
+def wrote_positions(verified: Verified) -> Mapping[str, Json]:
+    """Where every part really ends.
+
+    Units: bytes for logs, timer log and DLedger index, units for consume queues, entries for index files.
+    """
+    report, entries = verified.report, verified.dledger
+    return {
+        "commitlog": verified.legacy.wrote if verified.legacy is not None else None,
+        "dledger": entries.wrote if entries is not None else None,
+        "dledger_index": dledger.index_at(entries.entries.last_index + 1) if entries is not None else None,
+        "consumequeue": {label: state.max for label, state in sorted(report.queues.items())},
+        "index": {f.name: f.last for f in verified.index.files} if verified.index is not None else {},
+        "timerlog": verified.timer.wrote if verified.timer is not None and verified.timer.units else None,
+    }

@@ -1,0 +1,271 @@
+"""Records that frame and fit their body CRC while a field that the CRC does not cover is wrong.
+
+Queue, queue id and queue offset follow from the one unit that points to the record, or from its neighbours in the
+queue. Damaged properties are put right where that can be proved; else they are made readable and the message stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from rmqstore.checks.commitlog import LogResult
+from rmqstore.checks.log_pass import is_sound_topic
+from rmqstore.checks.queues import UNIT
+from rmqstore.checks.report import Fact, Finding
+from rmqstore.checks.verify import Verified
+from rmqstore.files.store import Store
+from rmqstore.formats import consumequeue, properties
+from rmqstore.formats.message import (
+    TRANSACTION_COMMIT,
+    TRANSACTION_MASK,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+    Message,
+    parse_message,
+)
+from rmqstore.repair.salvage_fields import mend_properties, set_fields
+from rmqstore.repair.salvage_known import fits_queue
+from rmqstore.repair.salvage_records import Seat
+from rmqstore.repair.salvage_spans import Neighbours, read_message
+
+_NEEDED: Mapping[str, tuple[str, ...]] = {
+    properties.SCHEDULE_TOPIC: (properties.REAL_TOPIC, properties.REAL_QUEUE_ID, properties.DELAY),
+    properties.TIMER_TOPIC: (properties.REAL_TOPIC, properties.REAL_QUEUE_ID, properties.TIMER_OUT_MS),
+    properties.HALF_TOPIC: (properties.REAL_TOPIC, properties.REAL_QUEUE_ID),
+    properties.OP_HALF_TOPIC: (properties.TAGS,),
+}
+_TEXT = {"CL-PROPERTIES", "CL-TOPIC", "CL-HEADER", "CL-QUEUE-OFFSET"}
+_GAP = "CL-QUEUE-OFFSET-GAP"
+_MOST_OF_A_GAP = 10_000
+_LISTED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderFix:
+    """One record: `old` bytes at global offset `start`, `new` ones, None for a filler that keeps `seat`.
+
+    `queues` must be brought to the change; `unproved` says what of the record cannot be told.
+    """
+
+    log: LogResult
+    start: int
+    old: bytes
+    new: bytes | None
+    seat: Seat | None
+    why: str
+    queues: frozenset[tuple[str, int]] = frozenset()
+    unproved: str = ""
+
+
+@dataclass(slots=True)
+class _Record:
+    log: LogResult
+    start: int
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def codes(self) -> set[str]:
+        return {f.code for f in self.findings}
+
+    def fact(self, name: str) -> Fact | None:
+        return next((f.facts[name] for f in self.findings if name in f.facts), None)
+
+
+class HeaderFixes:
+    """All of them, and what could not be done."""
+
+    def __init__(self, store: Store, verified: Verified, neighbours: Neighbours) -> None:
+        self.store = store
+        self.logs = verified.logs
+        self.neighbours = neighbours
+        self.fixes: list[HeaderFix] = []
+        self.refusals: list[str] = []
+        self.gaps: list[str] = []  # queue offsets that nothing holds
+        self._misfiled = self._units_of_misfiled()
+        for record in self._records(verified.report.findings.listed):
+            if _GAP in record.codes:
+                self._fix_gap(record)
+            if record.codes - {_GAP}:
+                self._fix(record)
+        counts = verified.report.findings.counts
+        listed = sum(f.code in _TEXT for f in verified.report.findings.listed)
+        unlisted = sum(counts.get(code, 0) for code in _TEXT) - listed
+        if unlisted > 0:
+            self.refusals.append(f"{unlisted:,} more records with a damaged header or text: recover again behind this")
+
+    def _records(self, listed: Iterable[Finding]) -> list[_Record]:
+        out: dict[int, _Record] = {}
+        by_name = {("dledger" if log.lead else "commitlog"): log for log in self.logs.results}
+        for finding in listed:
+            body = finding.code == "DL-BODY" and "fault" not in finding.facts and "cause" not in finding.facts
+            log = by_name.get(finding.queue)
+            if log is None or not (finding.code in _TEXT or finding.code == _GAP or body):
+                continue
+            if self.logs.damaged(finding.offset):
+                continue
+            start = finding.offset + log.lead
+            out.setdefault(start, _Record(log, start)).findings.append(finding)
+        return [out[start] for start in sorted(out)]
+
+    def _units_of_misfiled(self) -> dict[int, Seat]:
+        out: dict[int, Seat] = {}
+        for topic, queue_id, index in sorted(self.logs.misfiled.units):
+            raw = self.store.consume_queue(topic, queue_id).queue.pread(UNIT, index * UNIT)
+            if len(raw) == UNIT:
+                unit = consumequeue.UNIT.parse(raw)
+                seat = Seat(topic, queue_id, index, int(unit["tags_code"]))
+                out[int(unit["commitlog_offset"])] = seat
+        return out
+
+    def _fix(self, record: _Record) -> None:
+        message = read_message(record.log, record.start)
+        if message is None:
+            return
+        raw = record.log.queue.pread(message.size, record.start)
+        new, why, unproved = raw, [], ""
+        queues: set[tuple[str, int]] = set()
+        seat = self._seat(record, message)
+        if seat is not None:
+            changed = set_fields(raw, seat)
+            if changed is None:
+                self.refusals.append(
+                    f"the record at {record.start:,} says {message.topic_text!r}, its unit {seat.topic!r}: "
+                    "too different to be one bit"
+                )
+                return
+            new = changed
+            if new != raw:
+                why.append(f"it belongs to {seat.topic}/{seat.queue_id} at {seat.queue_offset}")
+                queues |= {(message.topic_text, message.queue_id), (seat.topic, seat.queue_id)}
+        elif record.codes & {"CL-HEADER", "CL-QUEUE-OFFSET", "CL-TOPIC"} or not is_sound_topic(message.topic):
+            self._unknown(record, message)
+            return
+        after, _ = parse_message(new)
+        assert after is not None
+        if properties.property_faults(after.properties):
+            code = self._tags_code(after, record.start)
+            mended = mend_properties(new, code)
+            place = seat or Seat(after.topic_text, after.queue_id, after.queue_offset, code)
+            if mended is None or not self._usable(after, mended.record):
+                self.fixes.append(
+                    HeaderFix(record.log, record.start, raw, None, place, "properties that nothing can be made of")
+                )
+                return
+            new, unproved = mended.record, mended.unproved
+            why.append("its property text is sound again")
+            queues.add((after.topic_text, after.queue_id))
+        if new != raw:
+            text = "mended in place: " + ", ".join(why)
+            self.fixes.append(HeaderFix(record.log, record.start, raw, new, None, text, frozenset(queues), unproved))
+
+    def _fix_gap(self, record: _Record) -> None:
+        """Queue offsets that no record says, while their units point to records of this queue that say another."""
+        topic, queue_id = record.fact("topic"), record.fact("queue_id")
+        expected, got = record.fact("expected"), record.fact("got")
+        if not (isinstance(topic, str) and isinstance(queue_id, int)):
+            return
+        if not (isinstance(expected, int) and isinstance(got, int)):
+            return
+        left: list[int] = []
+        for index in range(expected, min(got, expected + _MOST_OF_A_GAP)):
+            unit = self._unit(topic, queue_id, index)
+            if unit is None or not self._renumber(record.log, Seat(topic, queue_id, index, unit[1]), unit[0]):
+                left.append(index)
+                if len(left) > _LISTED:
+                    break
+        if left:
+            self.gaps.append(
+                f"{topic}/{queue_id} has no message at queue offset {', '.join(map(str, left[:_LISTED]))}, and no "
+                "damage holds it: rebuilt from the log alone, the queue would be shifted"
+            )
+
+    def _renumber(self, log: LogResult, seat: Seat, offset: int) -> bool:
+        """Give a record the queue offset that its unit has; what was dispatched is no prepared or rollback record."""
+        if self.logs.damaged(offset):
+            return True  # the damage there is covered by a filler
+        message = read_message(log, offset)
+        if message is None or message.physical_offset != offset:
+            return False
+        if (message.topic_text, message.queue_id) != (seat.topic, seat.queue_id):
+            return False
+        values = {}
+        if message.transaction_type in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
+            kind = TRANSACTION_COMMIT if message.prepared_transaction_offset else 0
+            values["sys_flag"] = message.sys_flag & ~TRANSACTION_MASK | kind
+        raw = log.queue.pread(message.size, offset)
+        new = set_fields(raw, seat, **values)
+        if new is None or new == raw or any(fix.start == offset for fix in self.fixes):
+            return new is not None
+        why = f"mended in place: it belongs to {seat.topic}/{seat.queue_id} at {seat.queue_offset}"
+        queues = frozenset({(seat.topic, seat.queue_id)})
+        self.fixes.append(HeaderFix(log, offset, raw, new, None, why, queues))
+        return True
+
+    def _usable(self, message: Message, record: bytes) -> bool:
+        """Whether a broker's own topic still finds in a record what it cannot do without."""
+        found, _ = parse_message(record)
+        if found is None:
+            return False
+        have = properties.parse_properties(found.properties)
+        needed = _NEEDED.get(message.topic_text, ())
+        numbers = (properties.REAL_QUEUE_ID, properties.DELAY, properties.TIMER_OUT_MS)
+        return all(name in have and (name not in numbers or have[name].isdigit()) for name in needed)
+
+    def _seat(self, record: _Record, message: Message) -> Seat | None:
+        """The place that a record truly has; None where its own header is believed or nothing proves another."""
+        misfiled = self._misfiled.get(record.start)
+        if misfiled is not None:
+            return misfiled
+        if "CL-QUEUE-OFFSET" in record.codes:
+            expected = record.fact("expected")
+            if isinstance(expected, int) and expected >= 0:
+                unit = self._unit(message.topic_text, message.queue_id, expected)
+                if unit is None or unit[0] == record.start:
+                    code = unit[1] if unit is not None else None
+                    return Seat(message.topic_text, message.queue_id, expected, code)
+        if not is_sound_topic(message.topic):
+            return self._near_topic(record, message)
+        return None
+
+    def _near_topic(self, record: _Record, message: Message) -> Seat | None:
+        """The only known topic that is one bit away and has the record's queue offset free."""
+        found = []
+        for (topic, queue_id), part in self.logs.queues.items():
+            name = topic.encode()
+            if queue_id != message.queue_id or len(name) != len(message.topic):
+                continue
+            bits = sum((a ^ b).bit_count() for a, b in zip(name, message.topic, strict=True))
+            if bits == 1 and fits_queue(part, message.queue_offset, record.start):
+                found.append(Seat(topic, queue_id, message.queue_offset))
+        return found[0] if len(found) == 1 else None
+
+    def _unit(self, topic: str, queue_id: int, index: int) -> tuple[int, int] | None:
+        """(offset, tags code) of a unit that is one."""
+        if not topic or "/" in topic or "\0" in topic or len(topic.encode()) > 255:
+            return None
+        raw = self.store.consume_queue(topic, queue_id).queue.pread(UNIT, index * UNIT)
+        if len(raw) < UNIT:
+            return None
+        unit = consumequeue.UNIT.parse(raw)
+        size = int(unit["size"])
+        if size <= 0 or size == consumequeue.PRE_BLANK_SIZE:
+            return None
+        return int(unit["commitlog_offset"]), int(unit["tags_code"])
+
+    def _tags_code(self, message: Message, at: int) -> int | None:
+        """What the record's own unit says of its tags."""
+        if message.topic_text == properties.SCHEDULE_TOPIC:
+            return None
+        unit = self._unit(message.topic_text, message.queue_id, message.queue_offset)
+        if unit is None or unit[0] != at or unit[1] <= consumequeue.EXT_MAX_ADDRESS:
+            return None
+        return unit[1]
+
+    def _unknown(self, record: _Record, message: Message) -> None:
+        """No unit and no neighbour says where a record belongs."""
+        what = "/".join(sorted(record.codes))
+        self.refusals.append(
+            f"{what} at {record.start:,}: nothing proves which queue and offset the message has "
+            f"({message.topic_text!r}/{message.queue_id} {message.queue_offset}); it stays as it is"
+        )

@@ -1,0 +1,142 @@
+"""Where the log ends: what stands behind is zeroed, so that neither ghosts nor old records come back.
+
+A zero file of the right length behind the end is normal and stays. Nothing inside of a closing BLANK is touched: those
+bytes are undefined, and nobody reads them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from rmqstore.checks.commitlog import LogResult
+from rmqstore.checks.record_findings import code_of
+from rmqstore.files.mapped_file_queue import MappedFile
+from rmqstore.formats.message import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, Fault, parse_message
+from rmqstore.repair.draft import Draft
+from rmqstore.repair.log_rows import Name, Sink
+from rmqstore.repair.steps import Span
+from rmqstore.scan.kernels import I64
+from rmqstore.scan.tiling import Kind
+from rmqstore.scan.units import last_nonzero_in
+
+_KEPT = 64 << 20  # bytes of a tail that lost+found keeps; the journal can restore all of it anyway
+
+
+def dirty_tail(result: LogResult) -> bool:
+    """Whether anything but zeros and BLANKs stands behind the end of the log."""
+    if result.stale_from is not None:
+        return True
+    return any(run.kind is Kind.DIRTY for run in result.tiling.tail())
+
+
+def zero_from(draft: Draft, result: LogResult, end: int, why: str) -> None:
+    """Zero everything from `end` (global offset) on; files that begin behind it go into quarantine."""
+    dirty = False
+    for file in result.queue.files:
+        if file.stop <= end or draft.path(file.path) in draft.gone:
+            continue
+        last = last_nonzero_in(file, 1)
+        if file.start <= end:
+            if last is not None and file.start + last >= end:
+                _zero(draft, file, end - file.start, last + 1, why)
+            continue
+        dirty |= last is not None
+        if dirty:  # the files behind a discarded one go too: a hole must not stay
+            draft.discard(file.path, why)
+
+
+def _zero(draft: Draft, file: MappedFile, start: int, stop: int, why: str) -> None:
+    name = draft.path(file.path)
+    if stop - start <= _KEPT:
+        draft.spans.append(Span(name, start, stop - start, f"{file.start + start}.bin", why))
+    draft.zero(file.path, start, stop - start, why)
+
+
+def plan_tail(draft: Draft, result: LogResult) -> frozenset[Name]:
+    """Steps for what stands behind the end of a log that goes on as it is; the queues that lose a message by it.
+
+    A record at the very end whose bytes are wrong goes too, as a broker would have it: nothing follows it.
+    """
+    if not dirty_tail(result):
+        return frozenset()
+    prefix = "DL" if result.lead else "CL"
+    if result.stale_from is not None:
+        draft.cures.add(f"{prefix}-STALE-TAIL")
+        zero_from(draft, result, result.wrote, "old records of a truncated log")
+        return frozenset()
+    lost: Counter[Name] = Counter()
+    for run in result.tiling.tail():
+        if run.kind is not Kind.DIRTY:
+            continue
+        file = result.queue.find(run.start)
+        if file is None or draft.path(file.path) in draft.gone:
+            continue
+        cause = code_of(run.cause, result.lead)
+        draft.cures.add(cause if run.count else f"{prefix}-DIRTY-TAIL")
+        why = "no record: a write that was cut"
+        if run.count and run.cause is not Fault.PHYSICAL_OFFSET:
+            why = "damaged records at the very end"
+            names = _queues_of(result, run.start, run.stop)
+            lost.update(names)
+            draft.lose(Counter(f"{topic}/{queue_id}" for topic, queue_id in names), run.stop - run.start)
+            draft.lost_messages += max(0, run.count - len(names))
+        _zero(draft, file, run.start - file.start, run.stop - file.start, why)
+    return frozenset(lost)
+
+
+def damaged_behind(result: LogResult, cut: int) -> list[Name]:
+    """Queues of framed but wrong records at or behind a place: they count as lost like the good ones."""
+    names: list[Name] = []
+    for run in result.tiling:
+        if run.kind is Kind.DIRTY and run.count and run.start >= cut and run.cause is not Fault.PHYSICAL_OFFSET:
+            names += _queues_of(result, run.start, run.stop)
+    return names
+
+
+def _queues_of(result: LogResult, start: int, stop: int) -> list[Name]:
+    """Topic and queue of the records of a stretch, as far as they can be told."""
+    names: list[Name] = []
+    at = start
+    while at < stop:
+        head = result.queue.pread(result.lead + 4, at)
+        size = int.from_bytes(head[result.lead :], "big", signed=True)
+        if not 0 < size <= stop - at - result.lead:
+            break
+        message, _ = parse_message(result.queue.pread(size, at + result.lead))
+        if message is None:
+            break
+        if message.transaction_type not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
+            names.append((message.topic_text, message.queue_id))
+        at += result.lead + size
+    return names
+
+
+def first_damage(result: LogResult, listed: list[int]) -> int | None:
+    """Where a replica must cut: the first byte that is no good record (`listed`: where findings are). Global offset."""
+    end = result.wrote
+    bad = result.tiling.first_bad()
+    places = [at for at in listed if result.tiling.start <= at < end]
+    if bad is not None and bad.start < end:
+        places.append(bad.start)
+    return min(places, default=None)
+
+
+class Counting(Sink):
+    """Counts the messages of a part of the log per queue."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.bytes = 0
+
+    def rows(self, names: list[Name], number: I64, queue_offset: I64, offset: I64, size: I64, tags: I64) -> None:
+        found, counts = np.unique(number, return_counts=True)
+        for n, count in zip(found.tolist(), counts.tolist(), strict=True):
+            topic, queue_id = names[n]
+            self.counts[f"{topic}/{queue_id}"] += count
+        self.bytes += int(size.sum())
+
+    def batch(self, name: Name, offset: int, size: int, tags: int, time: int, base: int, count: int) -> None:
+        self.counts[f"{name[0]}/{name[1]}"] += count
+        self.bytes += size

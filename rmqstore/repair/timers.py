@@ -1,0 +1,166 @@
+"""Timer log, wheel and timercheck brought to each other and to the end of the log.
+
+Source: TimerMessageStore#recover, #recoverAndRevise, #doEnqueue, TimerWheel#putSlot (RocketMQ 5.4.0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from rmqstore.checks.verify import Verified
+from rmqstore.files.mapped_file_queue import MappedFileQueue, read_at
+from rmqstore.formats import timer
+from rmqstore.formats.message import BLANK_MAGIC
+from rmqstore.formats.properties import TIMER_TOPIC
+from rmqstore.repair.content import Literal
+from rmqstore.repair.disk import Scratch
+from rmqstore.repair.draft import Draft
+from rmqstore.repair.scratch_content import ScratchContent
+from rmqstore.repair.settings import RecoverOptions
+from rmqstore.scan.units import file_chunks, last_nonzero_in
+
+_UNIT = timer.LOG_UNIT
+_SLOT = timer.WHEEL_SLOT
+_MARGIN = 10_000  # ms: rather deliver twice than not at all
+_WHEEL_WHY = "slots as the timer log's units have them"
+
+
+def plan_timer(draft: Draft, verified: Verified, options: RecoverOptions, *, cut: int | None, last_time: int) -> None:
+    """Steps for TM-LOG, TM-DANGLING, TM-WHEEL-LENGTH and TM-CHECK: when asked for, or after the log was cut."""
+    store = draft.store
+    counts = verified.report.findings.counts
+    queue = store.timer_log
+
+    def wanted(code: str) -> bool:
+        return code in options.only and code in counts
+
+    shortened = cut is not None
+    end = _end(queue) if queue is not None else 0
+    if queue is not None and (wanted("TM-LOG") or wanted("TM-DANGLING") or cut is not None):
+        wrote = cut if cut is not None else max((r.wrote for r in verified.logs.results), default=0)
+        keep = _first_beyond(queue, end, wrote) if wanted("TM-DANGLING") or cut is not None else end
+        if _cut(draft, queue, keep):
+            shortened = True
+            draft.cures.update(c for c in ("TM-LOG", "TM-DANGLING") if c in counts)
+        end = keep
+    if wanted("TM-WHEEL-LENGTH"):
+        _wheel(draft, queue, end)
+        draft.cures.add("TM-WHEEL-LENGTH")
+    if wanted("TM-CHECK") or shortened:
+        _timercheck(draft, verified, end, last_time)
+
+
+def _good_units(queue: MappedFileQueue) -> Iterator[tuple[int, Any]]:
+    """(position of the first, units) of the good units, file by file, as far as they follow each other."""
+    for i, file in enumerate(queue.files):
+        if i and queue.files[i - 1].stop != file.start:
+            return
+        at, closed = file.start, False
+        for chunk in file_chunks(file, _UNIT):
+            if chunk.start != at:
+                break
+            units: Any = chunk.units
+            magic = units["magic"].astype(np.int64)
+            good = (units["size"] == _UNIT.size) & (magic > 0) & (magic <= 0xF) & (units["message_size"] > 0)
+            n = len(good) if good.all() else int(np.argmin(good))
+            yield at, units[:n]
+            at += n * _UNIT.size
+            if n < len(good):
+                blank = timer.LOG_BLANK.parse(
+                    read_at(file.path, timer.LOG_BLANK.size, at - file.start).ljust(16, b"\0")
+                )
+                closed = blank["magic"] == BLANK_MAGIC
+                break
+        if not closed and at + _UNIT.size <= file.stop:
+            return
+
+
+def _end(queue: MappedFileQueue) -> int:
+    """Behind the last good unit, global offset."""
+    end = queue.start
+    for at, units in _good_units(queue):
+        end = at + len(units) * _UNIT.size
+    return end
+
+
+def _first_beyond(queue: MappedFileQueue, end: int, wrote: int) -> int:
+    """The first unit whose message lies behind the log's end; units stand in the order of the log."""
+    for at, units in _good_units(queue):
+        beyond = units["commitlog_offset"] >= wrote
+        if beyond.any():
+            return int(at + int(np.argmax(beyond)) * _UNIT.size)
+    return end
+
+
+def _cut(draft: Draft, queue: MappedFileQueue, end: int) -> bool:
+    """Zero what stands behind `end`, also a BLANK: nothing follows it any more."""
+    before = len(draft.steps)
+    why = "no timer unit of the log"
+    for file in queue.files:
+        if file.stop <= end or draft.path(file.path) in draft.gone:
+            continue
+        last = last_nonzero_in(file, 1)
+        if file.start >= end and file is not queue.files[0]:
+            draft.discard(file.path, why)
+        elif last is not None and file.start + last >= end:
+            draft.zero(file.path, end - file.start, last + 1 - (end - file.start), why)
+    return len(draft.steps) > before
+
+
+def _wheel(draft: Draft, queue: MappedFileQueue | None, end: int) -> None:
+    """All wheels of a wrong length anew, from the units of the timer log."""
+    size = timer.wheel_size()
+    slots = np.zeros(size // _SLOT.size, dtype=_SLOT.dtype)
+    for at, units in _good_units(queue) if queue is not None else ():
+        due = units["write_time"].astype(np.int64) + units["delayed_time"].astype(np.int64)
+        for k in range(len(units)):
+            position = at + k * _UNIT.size
+            if position >= end:
+                break
+            time = int(due[k]) // timer.DEFAULT_PRECISION
+            slot = slots[timer.slot_index(int(due[k]))]
+            step = -1 if int(units["magic"][k]) & 4 else 1
+            if int(slot["time"]) != time or int(slot["num"]) <= 0:
+                slot["time"], slot["first_pos"], slot["num"] = time, position, 0
+            slot["last_pos"] = position
+            slot["num"] += step
+    raw = slots.tobytes()
+    for name, entry in sorted(draft.store.top.items()):
+        if not name.startswith("timerwheel") or (entry.length == size and not entry.directory):
+            continue
+        if not (name == "timerwheel" or name.removeprefix("timerwheel.").isdigit()):
+            continue
+        draft.discard(entry.path, "wrong length")
+        if name == "timerwheel":
+            content = ScratchContent(0, Scratch())
+            for start in np.flatnonzero(slots["num"]).tolist():
+                content.add(start * _SLOT.size, raw[start * _SLOT.size : (start + 1) * _SLOT.size])
+            draft.create(entry.path, size, content, _WHEEL_WHY)
+
+
+def _timercheck(draft: Draft, verified: Verified, end: int, last_time: int) -> None:
+    """Positions not behind the timer log and the timer queue; a lost read time becomes the log's last one."""
+    path = draft.store.root / "config" / "timercheck"
+    exists = path.is_file()
+    if not exists and draft.store.timer_log is None:
+        return
+    values = timer.parse_timercheck(read_at(path, timer.TIMERCHECK_FILE_SIZE, 0))
+    state = verified.report.queues.get(f"{TIMER_TOPIC}/0")
+    top = draft.ends.get(f"{TIMER_TOPIC}/0")
+    if top is None and state is not None:
+        top = max(state.max, state.expected_max)
+    values["last_timer_log_flush_pos"] = max(0, min(values["last_timer_log_flush_pos"], end))
+    for name in ("last_timer_queue_offset", "master_timer_queue_offset"):
+        values[name] = max(0, values[name] if top is None else min(values[name], top))
+    if values["last_read_time"] <= 0:
+        values["last_read_time"] = max(0, (last_time - _MARGIN) // timer.DEFAULT_PRECISION * timer.DEFAULT_PRECISION)
+    content = timer.TIMERCHECK.build({k: max(0, v) for k, v in values.items()}).ljust(timer.TIMERCHECK_FILE_SIZE, b"\0")
+    if read_at(path, timer.TIMERCHECK_FILE_SIZE + 1, 0) == content:
+        return
+    if path.exists():
+        draft.discard(path, "positions behind the end")
+    draft.create(path, len(content), Literal(content), "positions within the timer log and its queue")
+    draft.cures.add("TM-CHECK")

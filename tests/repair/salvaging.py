@@ -1,0 +1,85 @@
+"""Salvage on copies of real stores: damage records by number, salvage, apply, look again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmqstore.checks.verify import Verified, VerifyOptions, examine
+from rmqstore.files.store import Store, open_store
+from rmqstore.formats.message import Message
+from rmqstore.repair import journal
+from rmqstore.repair.plan import Plan
+from rmqstore.repair.salvage import SalvageResult, plan_salvage
+from rmqstore.scan.records import scan_file
+from rmqstore.scan.tiling import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A good record of a store: `at` in its file, `offset` global (in DLedger behind the entry's header), bytes."""
+
+    path: Path
+    at: int
+    offset: int
+    lead: int
+    message: Message
+
+    @property
+    def size(self) -> int:
+        return self.message.size
+
+    @property
+    def stop(self) -> int:
+        """Position in the file behind the record."""
+        return self.at + self.size
+
+    @property
+    def seat(self) -> tuple[str, int, int]:
+        return self.message.topic_text, self.message.queue_id, self.message.queue_offset
+
+
+def rows(store: Path) -> list[Row]:
+    """Every good record of all logs, in address order."""
+    opened = open_store(store)
+    queues = [(opened.commitlog, 0), (opened.dledger.data if opened.dledger else None, 48)]
+    out: list[Row] = []
+    for queue, lead in queues:
+        for file in queue.files if queue is not None else ():
+            for run in scan_file(file, lead=lead):
+                if run.kind is not Kind.RECORDS or run.columns is None:
+                    continue
+                for i in range(len(run.columns)):
+                    offset = int(run.columns.offset[i])
+                    out.append(Row(file.path, offset - file.start, offset, lead, run.columns.message(i)))
+    return out
+
+
+def pick(store: Path, wanted: Callable[[Row], bool], number: int = 0) -> Row:
+    """The N-th record of a kind."""
+    return [row for row in rows(store) if wanted(row)][number]
+
+
+def look(store: Path) -> tuple[Store, Verified]:
+    opened = open_store(store)
+    return opened, examine(opened, VerifyOptions(jobs=1))
+
+
+def salvage(store: Path, *, accept_fillers: bool = False, allow_shift: bool = False) -> SalvageResult:
+    opened, verified = look(store)
+    return plan_salvage(opened, verified, accept_fillers=accept_fillers, allow_shift=allow_shift, now_ms=1)
+
+
+def apply(store: Path, result: SalvageResult) -> Path:
+    """Carries the steps out; gives the journal."""
+    plan = Plan(str(store.absolute()), result.steps, result.loss, result.cures, spans=result.spans)
+    done = journal.apply(plan)
+    assert done.journal is not None
+    return done.journal
+
+
+def log_faults(store: Path) -> dict[str, int]:
+    """Problems of the log and of the consume queues that verify still counts."""
+    counts = look(store)[1].report.findings.counts
+    return {code: n for code, n in sorted(counts.items()) if n and code[:3] in ("CL-", "DL-", "CQ-", "BCQ")}

@@ -1,0 +1,145 @@
+"""expire: what the clean-up would delete, as a plan that can be applied and undone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqstore.append.retention import HOUR, Disk, Why
+from rmqstore.checks.verify import verify
+from rmqstore.errors import UsageError
+from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.store import open_store
+from rmqstore.formats.consumequeue import UNIT
+from rmqstore.repair.expire import ExpireOptions, plan_expire
+from rmqstore.repair.journal import apply, undo
+from rmqstore.repair.steps import Discard
+from tests.append.rewriting import messages_of
+from tests.broker.test_append import OPTIONS, write
+from tests.command import run_json
+from tests.untouched import snapshot
+
+NOW = 1_800_000_000_000
+
+
+def options(**more: object) -> ExpireOptions:
+    return ExpireOptions(now=NOW, any_hour=True, disk_of=lambda path: Disk(10, 100), **more)  # type: ignore[arg-type]
+
+
+def make_old(folder: Path, count: int) -> list[Path]:
+    """Gives the first files of a log an age of 100 h, the others one of an hour."""
+    files = sorted(folder.iterdir())
+    for number, path in enumerate(files):
+        age = 100 if number < count else 1
+        os.utime(path, ns=(0, (NOW - age * HOUR) * 1_000_000))
+    return files
+
+
+def test_expired_files_and_what_points_only_at_them_go(store_copy: Callable[[str], Path]) -> None:
+    root = store_copy("5.4.0-killed")
+    files = make_old(root / "commitlog", 12)
+    expiry = plan_expire(open_store(root), options())
+    paths = [step.path for step in expiry.plan.steps]
+    assert all(isinstance(step, Discard) for step in expiry.plan.steps)
+    assert [p for p in paths if p.startswith("commitlog/")] == [f"commitlog/{f.name}" for f in files[:12]]
+    assert any(p.startswith("index/") for p in paths)
+    log = open_store(root).commitlog
+    assert log is not None
+    gone = [m for m in messages_of(log) if m.physical_offset < log.files[12].start]
+    assert expiry.plan.loss.messages == len(gone) == sum(expiry.plan.loss.queues.values())
+    assert expiry.plan.loss.bytes == sum(m.size for m in gone)
+
+
+def test_applied_the_store_is_sound_and_undone_it_is_as_before(store_copy: Callable[[str], Path]) -> None:
+    root = store_copy("5.4.0-clean")
+    make_old(root / "commitlog", 4)
+    before = snapshot(root)
+    expiry = plan_expire(open_store(root), options())
+    done = apply(expiry.plan)
+    assert done.journal is not None
+    left = open_store(root).commitlog
+    assert left is not None
+    assert left.start == 4 * 65536
+    assert verify(open_store(root)).clean
+    undo(done.journal)
+    after = snapshot(root, without=(".rmqstore",))
+    assert {n: (e.size, e.content, e.mtime_ns) for n, e in after.items() if e.kind == "file"} == {
+        n: (e.size, e.content, e.mtime_ns) for n, e in before.items() if e.kind == "file"
+    }
+
+
+def test_nothing_goes_out_of_hours_and_the_reason_is_told(store_copy: Callable[[str], Path]) -> None:
+    root = store_copy("4.9.7-clean")
+    make_old(root / "commitlog", 2)
+    config = BrokerConfig({"deleteWhen": "99"})
+    quiet = ExpireOptions(now=NOW, disk_of=lambda path: Disk(10, 100))
+    expiry = plan_expire(open_store(root, config), quiet)
+    assert expiry.plan.empty
+    assert "commitlog: 2 files kept: waits for deleteWhen" in expiry.plan.notes
+    full = plan_expire(open_store(root, config), ExpireOptions(now=NOW, disk_of=lambda path: Disk(80, 100)))
+    assert [Path(step.path).name for step in full.plan.steps if step.path.startswith("commitlog")] == [
+        "00000000000000000000",
+        "00000000000000065536",
+    ]
+
+
+def test_dledger_files_stay_beside_legacy_ones_and_go_without_them(store_copy: Callable[[str], Path]) -> None:
+    mixed = store_copy("5.4.0-dledger-mixed")
+    make_old(mixed / "commitlog", 99)
+    make_old(mixed / "dledger-n0" / "data", 99)
+    expiry = plan_expire(open_store(mixed), options())
+    assert expiry.dledger is not None and expiry.commitlog is not None
+    assert expiry.dledger.delete == ()
+    assert len(expiry.commitlog.delete) == len(list((mixed / "commitlog").iterdir()))
+    assert {why for _, why in expiry.dledger.keep} <= {Why.BESIDE_LEGACY, Why.BEHIND_YOUNG, Why.LAST}
+    alone = store_copy("5.4.0-dledger")
+    files = make_old(alone / "dledger-n0" / "data", 3)
+    expiry = plan_expire(open_store(alone), options())
+    gone = [step.path for step in expiry.plan.steps if "/data/" in step.path]
+    assert gone == [f"dledger-n0/data/{f.name}" for f in files[:3]]
+    apply(expiry.plan)
+    assert verify(open_store(alone)).clean
+
+
+def test_a_part_of_a_store_is_refused(store_copy: Callable[[str], Path]) -> None:
+    with pytest.raises(UsageError, match="is a part of a store"):
+        plan_expire(open_store(store_copy("5.4.0-clean") / "commitlog"), options())
+
+
+def test_queue_files_go_when_all_their_units_point_at_files_that_are_gone(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    write(root, OPTIONS, 900)
+    log = open_store(root).commitlog
+    assert log is not None
+    make_old(root / "commitlog", 25)
+    minimum = log.files[25].start
+    plan = plan_expire(open_store(root), options()).plan
+    gone = {step.path for step in plan.steps if step.path.startswith("consumequeue/")}
+    expected = set()
+    for queue in open_store(root).consume_queues():
+        for file in queue.queue.files[:-1]:
+            if UNIT.parse(file.path.read_bytes(), file.file_size - UNIT.size)["commitlog_offset"] < minimum:
+                expected.add(file.path.relative_to(root).as_posix())
+    assert gone == expected
+    assert gone
+    apply(plan)
+    assert verify(open_store(root)).clean
+
+
+def test_the_command_prints_its_plan_applies_it_and_can_be_undone(store_copy: Callable[[str], Path]) -> None:
+    root = store_copy("5.4.0-clean")
+    files = sorted((root / "commitlog").iterdir())
+    for path in files[:3]:
+        os.utime(path, (0, 1_000_000_000))
+    planned = run_json("expire", str(root), "--any-hour", exit_code=1)
+    assert planned["schema"] == "rmqstore.expire/1"
+    assert sorted(path.name for path in (root / "commitlog").iterdir()) == [path.name for path in files]
+    done = run_json("expire", str(root), "--any-hour", "--apply", exit_code=0)
+    assert done["steps"] == planned["steps"]
+    assert sorted(path.name for path in (root / "commitlog").iterdir()) == [path.name for path in files[3:]]
+    run_json("expire", str(root), "--any-hour", exit_code=0)
+    run_json("undo", str(done["journal"]), exit_code=0)
+    assert sorted(path.name for path in (root / "commitlog").iterdir()) == [path.name for path in files]

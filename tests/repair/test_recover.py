@@ -1,0 +1,275 @@
+"""plan_recovery over copies of real stores: strategies, roles, brakes, what is left alone, and the way back."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rmqstore.checks.verify import VerifyOptions, examine
+from rmqstore.errors import Refused, UsageError
+from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.store import open_store
+from rmqstore.formats.consumequeue import PRE_BLANK
+from rmqstore.repair.journal import apply, undo
+from rmqstore.repair.plan import Overwrite, Plan, Zeros
+from rmqstore.repair.recover import plan_recovery
+from rmqstore.repair.settings import RecoverOptions
+from tests import damage
+from tests.cases.case import locate_record
+from tests.command import run, run_json
+from tests.stores import BROKER_STORES, copy_store, meta, write_broker_conf
+from tests.untouched import assert_untouched, content_only, snapshot
+
+JOURNAL = ".rmqstore"
+SINGLE = {"brokerRole": "ASYNC_MASTER"}
+
+
+def plan_of(store: Path, options: RecoverOptions | None = None, **settings: str) -> Plan:
+    opened = open_store(store, BrokerConfig(settings))
+    return plan_recovery(opened, examine(opened, VerifyOptions(jobs=1)), options)
+
+
+def counts_of(store: Path, **settings: str) -> dict[str, int]:
+    return dict(examine(open_store(store, BrokerConfig(settings)), VerifyOptions(jobs=1)).report.findings.counts)
+
+
+def flip_body(store: Path, record: int, folder: str = "commitlog") -> None:
+    path, at = locate_record(store / folder, f"record {record} body")
+    damage.flip(path, at)
+
+
+def content(store: Path) -> dict[str, object]:
+    return dict(content_only(snapshot(store, without=(JOURNAL,))))
+
+
+@pytest.mark.parametrize("name", [n for n in BROKER_STORES if "rocksdb" not in n])
+def test_a_sound_store_needs_nothing(name: str, tmp_path: Path) -> None:
+    store = copy_store(name, tmp_path)
+    conf = write_broker_conf(name, store)
+    with assert_untouched(store):
+        answer = run_json("recover", str(store), "-c", str(conf), exit_code=0)
+    assert (answer["steps"], answer["applied"], answer["loss"]["messages"]) == ([], False, 0)  # type: ignore[index]
+
+
+def test_truncation_cuts_log_queues_offsets_and_checkpoint(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    flip_body(store, 225)
+    before = content(store)
+    plan = plan_of(store, RecoverOptions(strategy="truncate"))
+    assert plan.loss.messages == 553 - 225
+    assert plan.loss.queues["log-15445/0"] == 33 - 12
+    done = apply(plan)
+    assert counts_of(store) == {}
+    assert examine(open_store(store), VerifyOptions(jobs=1)).report.commitlog == {
+        **(examine(open_store(store), VerifyOptions(jobs=1)).report.commitlog or {}),
+        "wrote": 166170,
+        "messages": 225,
+    }
+    assert done.journal is not None
+    undo(done.journal)
+    assert content(store) == before
+
+
+def test_what_is_cut_is_zero(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    flip_body(store, 225)
+    apply(plan_of(store, RecoverOptions(strategy="truncate")))
+    tail = (store / "commitlog" / "00000000000000131072").read_bytes()[166170 - 131072 :]
+    assert tail == bytes(len(tail))
+    units = (store / "consumequeue" / "log-15445" / "0" / "00000000000000000000").read_bytes()[12 * 20 :]
+    assert units == bytes(len(units))
+
+
+@pytest.mark.parametrize(
+    ("settings", "strategy"),
+    [
+        ({"brokerRole": "SLAVE"}, "truncate"),
+        ({"brokerRole": "ASYNC_MASTER"}, "salvage"),
+        ({"brokerRole": "SYNC_MASTER", "enableControllerMode": "true"}, "truncate"),
+        ({}, "salvage"),
+    ],
+)
+def test_the_role_chooses_the_strategy(settings: dict[str, str], strategy: str, tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    flip_body(store, 225)
+    assert plan_of(store, **settings).facts["strategy"] == strategy
+
+
+def test_a_member_of_a_dledger_group_is_truncated(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-dledger3-n0", tmp_path)
+    flip_body(store, 60, "dledger-n0/data")
+    plan = plan_of(store, **meta("5.4.0-dledger3-n0").broker_conf)
+    assert (plan.facts["role"], plan.facts["strategy"]) == ("dledger-group", "truncate")
+    assert plan.loss.messages > 0
+
+
+def test_salvage_on_a_replica_is_warned_about(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    flip_body(store, 225)
+    plan = plan_of(store, RecoverOptions(strategy="salvage", role="slave"))
+    assert any("differs from the other replicas" in note for note in plan.notes)
+
+
+def test_an_unknown_role_is_said(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    flip_body(store, 225)
+    assert any("role is not known" in note for note in plan_of(store).notes)
+
+
+def test_salvage_keeps_every_other_message(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    flip_body(store, 225)
+    plan = plan_of(store, **SINGLE)
+    assert plan.loss.queues == {"log-15445/0": 1}
+    apply(plan)
+    assert counts_of(store) == {}
+
+
+def test_a_rebuild_behind_a_salvage_reads_the_repaired_log(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    queue = store / "consumequeue" / "log-15445" / "0" / "00000000000000000000"
+    before = queue.read_bytes()
+    flip_body(store, 225)
+    shutil.rmtree(queue.parent)
+    apply(plan_of(store, **SINGLE))
+    assert queue.read_bytes()[: 12 * 20] == before[: 12 * 20]
+    assert queue.read_bytes()[13 * 20 :] == before[13 * 20 :]
+    assert counts_of(store) == {}
+
+
+def test_a_damaged_last_record_goes_with_its_unit(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    flip_body(store, -1)
+    plan = plan_of(store, **SINGLE)
+    assert plan.loss.messages == 1
+    assert any(isinstance(s, Overwrite) and isinstance(s.content, Zeros) for s in plan.steps)
+    apply(plan)
+    assert counts_of(store) == {}
+
+
+def test_only_limits_what_is_done(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    flip_body(store, 225)
+    (store / "commitlog" / "notes.txt").write_text("a note")
+    plan = plan_of(store, RecoverOptions(only=("DIR-STRAY-FILE",)))
+    assert [(s.do, s.path) for s in plan.steps] == [("discard", "commitlog/notes.txt")]
+
+
+def test_abort_goes_when_all_is_complete(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-killed", tmp_path)
+    shutil.rmtree(store / "consumequeue" / "Order_11")
+    plan = plan_of(store, **SINGLE)
+    assert "abort" in [s.path for s in plan.steps]
+    apply(plan)
+    assert counts_of(store) == {}
+
+
+def test_a_missing_data_path_stops_everything(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    flip_body(store, 225)
+    plan = plan_of(store, storePathCommitLog=f"{store}/commitlog,{store}/gone")
+    assert plan.steps == ()
+    assert "gone is configured and not there" in plan.brakes[0]
+
+
+def test_much_damage_needs_a_decision(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    damage.garble(store / "commitlog" / "00000000000000131072", 0, 60_000)
+    plan = plan_of(store, **SINGLE)
+    assert any("% of commitlog is damaged" in brake for brake in plan.brakes)
+    with pytest.raises(Refused):
+        apply(plan)
+    apply(plan, force_digest=plan.digest)
+
+
+def test_queue_files_of_an_assumed_size_need_a_decision(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    shutil.rmtree(store / "consumequeue")
+    answer = run_json("recover", str(store), "--apply", exit_code=5)
+    assert answer["error"]["code"] == "refused"  # type: ignore[index]
+    assert not (store / "consumequeue").exists()
+
+
+def test_a_strategy_that_is_none_is_refused(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    with pytest.raises(UsageError):
+        plan_of(store, RecoverOptions(strategy="hope"))
+
+
+def test_queues_in_rocksdb_keep_the_log_as_it_is(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-rocksdb", tmp_path)
+    flip_body(store, 100)
+    with pytest.raises(Refused):
+        plan_of(store, **SINGLE)
+
+
+def test_a_saved_plan_is_applied_exactly(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    shutil.rmtree(store / "consumequeue" / "Order_11")
+    saved = tmp_path / "plan.json"
+    run_json("recover", str(store), "--plan-out", str(saved), exit_code=1)
+    assert json.loads(saved.read_text())["digest"] == plan_of(store).digest
+    run_json("recover", str(store), "--plan", str(saved), "--apply", exit_code=0)
+    assert counts_of(store) == {}
+
+
+def test_a_stale_plan_is_refused(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    queue = store / "consumequeue" / "Order_11" / "0" / "00000000000000000000"
+    damage.zero(queue, 20 * 20, 20)
+    saved = tmp_path / "plan.json"
+    run_json("recover", str(store), "--plan-out", str(saved), exit_code=1)
+    damage.overwrite(queue, 20 * 20, b"\1")
+    answer = run_json("recover", str(store), "--plan", str(saved), "--apply", exit_code=5)
+    assert answer["error"]["code"] == "plan-stale"  # type: ignore[index]
+
+
+def test_the_text_says_the_loss_first_and_how_to_go_on(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    flip_body(store, 225)
+    lines = run("recover", str(store)).stdout.splitlines()
+    assert "Lost: 1 message of 1 topic, 292 bytes." in lines
+    assert "commitlog ends at 479,958; its files reach to 524,288" in lines
+    assert lines[-1] == "Nothing was written: add --apply to carry it out."
+
+
+def test_resume_of_a_finished_repair_does_nothing(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    flip_body(store, 225)
+    done = run_json("recover", str(store), "--apply", exit_code=0)
+    answer = run_json("resume", str(done["journal"]), exit_code=0)
+    assert answer["steps"] == 0
+
+
+@pytest.mark.parametrize("part", ["commitlog", "consumequeue/Order_11/0", "index"])
+def test_a_part_of_a_store_is_refused(part: str, tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    with assert_untouched(store):
+        for words in (("recover",), ("rebuild", "cq")):
+            answer = run_json(words[0], str(store / part), *words[1:], exit_code=5)
+            assert answer["error"]["code"] == "refused"  # type: ignore[index]
+
+
+def test_a_queue_that_a_truncation_leaves_with_pre_blanks_only_is_emptied(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    queue = store / "consumequeue" / "TRANS_CHECK_MAX_TIME_TOPIC" / "0" / "00000000000000000000"
+    used = len(queue.read_bytes().rstrip(b"\0")) // 20
+    damage.overwrite(queue, 0, PRE_BLANK * used + queue.read_bytes()[: used * 20])
+    flip_body(store, 100)
+    plan = plan_of(store, RecoverOptions(strategy="truncate"))
+    apply(plan)
+    assert counts_of(store).keys() <= {"CQ-DELETED-TOPIC"}
+
+
+def test_units_that_point_into_a_missing_file_stay(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    queue = store / "consumequeue" / "Order_11" / "0" / "00000000000000000000"
+    before = queue.read_bytes()
+    (store / "commitlog" / "00000000000000196608").unlink()
+    damage.zero(queue, 0, 20)
+    plan = plan_of(store, RecoverOptions(only=("CQ-MISSING-UNIT",)))
+    apply(plan, force_digest=plan.digest)
+    assert queue.read_bytes() == before
