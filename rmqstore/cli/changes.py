@@ -1,0 +1,219 @@
+"""What commands that change a store share: print the plan, save it, apply it, verify again, say what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rmqstore.cli.output import Output
+from rmqstore.errors import NotReadable, UsageError
+
+if TYPE_CHECKING:
+    from rmqstore.checks.report import Report
+    from rmqstore.files.broker_config import BrokerConfig
+    from rmqstore.files.store import Store
+    from rmqstore.repair.plan import Plan
+
+_SHOWN_QUEUES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A plan for a store, with what was found before it."""
+
+    schema: str
+    store: Store
+    config: BrokerConfig
+    plan: Plan
+    report: Report
+    wrote: Mapping[str, Any]
+
+
+def read_plan(path: Path, store: Store) -> Plan:
+    """A saved plan, for this store only.
+
+    Errors: NotReadable; UsageError for what is no plan, or one of another store.
+    """
+    from rmqstore.repair.plan import Plan
+
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise NotReadable(f"{path}: {error.strerror or error}") from error
+    roots = [d for d in store.commitlog_directories if d.is_dir()]
+    if store.dledger is not None:
+        roots += store.dledger.data.directories
+    return Plan.from_json(text, store=store.root, roots=roots)
+
+
+def finish(
+    out: Output,
+    change: Change,
+    *,
+    apply_it: bool,
+    plan_out: Path | None,
+    force: str | None,
+    journal: Path | None,
+    jobs: int | None,
+) -> int:
+    """Print, save or apply; the exit code."""
+    plan = change.plan
+    if plan_out is not None:
+        saving = Output(path=plan_out)
+        saving.keep_out_of(change.store.path)
+        with saving.stream() as file:
+            for piece in plan.iter_json():
+                file.write(piece.encode())
+        out.note(f"the plan is in {plan_out}")
+    if not apply_it or plan.empty:
+        if force is not None and not apply_it:
+            raise UsageError("--force says how to apply", "add --apply")
+        _print(out, change, applied=False, journal=None, after=None)
+        return _left(change.report, plan) if plan.empty else 1
+    if not out.as_json:
+        out.lines(_plan_lines(change, out.verbose))
+    done = _apply(out, change, force, journal)
+    after = _verify_again(change, jobs)
+    _print(out, change, applied=True, journal=done, after=after, plan_shown=True)
+    return after.exit_code
+
+
+def _left(report: Report, plan: Plan) -> int:
+    """Nothing to do, yet something may be wrong that no planner cures."""
+    return 1 if plan.brakes or not report.clean else 0
+
+
+def _apply(out: Output, change: Change, force: str | None, journal: Path | None) -> Path | None:
+    from rmqstore.repair.journal import apply
+
+    with out.progress("apply", None, unit="batch") as progress:
+        result = apply(change.plan, journal_dir=journal, force_digest=force, progress=progress)
+    return result.journal
+
+
+def _verify_again(change: Change, jobs: int | None) -> Report:
+    from rmqstore.checks.verify import VerifyOptions, verify
+    from rmqstore.files.store import open_store
+
+    return verify(open_store(change.store.path, change.config), VerifyOptions(jobs=jobs))
+
+
+def _print(
+    out: Output, change: Change, *, applied: bool, journal: Path | None, after: Report | None, plan_shown: bool = False
+) -> None:
+    if out.as_json:
+        out.report(_json(change, applied, journal, after))
+        return
+    lines: list[str] = []
+    if not plan_shown:
+        lines += _plan_lines(change, out.verbose)
+    if applied:
+        lines.append(f"Applied. The way back: rmqstore undo {journal}")
+    if after is not None:
+        lines += _left_lines(after)
+    elif not change.plan.empty:
+        lines.append("Nothing was written: add --apply to carry it out.")
+    out.lines(lines)
+
+
+def _json(change: Change, applied: bool, journal: Path | None, after: Report | None) -> dict[str, Any]:
+    plan, report = change.plan, after or change.report
+    loss = {"visible_fillers": 0, "groups_that_will_see_them": {}, **plan.loss.to_json()}
+    return {
+        "schema": change.schema,
+        "store": str(change.store.path),
+        "applied": applied,
+        "strategy": plan.facts.get("strategy"),
+        "role": plan.facts.get("role"),
+        "journal": None if journal is None else str(journal),
+        "digest": plan.digest,
+        "wrote": _wrote(change, after),
+        "broker": report.broker,
+        "loss": loss,
+        "cures": list(plan.cures),
+        "notes": list(plan.notes),
+        "brakes": list(plan.brakes),
+        "steps": plan.summaries(),
+        "remaining": {"counts": _remaining(report) if applied or plan.empty else {}},
+        "facts": dict(plan.facts),
+    }
+
+
+def _wrote(change: Change, after: Report | None) -> dict[str, Any]:
+    if after is None:
+        return dict(change.wrote)
+    return {
+        "commitlog": after.commitlog["wrote"] if after.commitlog else None,
+        "dledger": after.dledger["wrote"] if after.dledger else None,
+        **{k: v for k, v in change.wrote.items() if k not in ("commitlog", "dledger", "consumequeue")},
+        "consumequeue": {label: state.max for label, state in sorted(after.queues.items())},
+    }
+
+
+def _remaining(report: Report) -> dict[str, int]:
+    from rmqstore.checks.problems import PROBLEMS, Severity
+
+    return {c: n for c, n in sorted(report.findings.counts.items()) if PROBLEMS[c].severity > Severity.NOTE}
+
+
+def _plan_lines(change: Change, verbose: int) -> list[str]:
+    return [*_wrote_lines(change, verbose), "", *change.plan.describe()]
+
+
+def _wrote_lines(change: Change, verbose: int) -> Iterator[str]:
+    """The positions where the parts really end, beside what lengths and checkpoint claim."""
+    report = change.report
+    if report.broker and report.broker.get("sentence"):
+        yield str(report.broker["sentence"])
+    entries = change.store.dledger
+    for name, queue in (("commitlog", change.store.commitlog), ("dledger", entries.data if entries else None)):
+        wrote = change.wrote.get(name)
+        if wrote is not None and queue is not None:
+            yield f"{name} ends at {wrote:,}; its files reach to {queue.stop:,}"
+    files = change.store.timer_log
+    if files is not None and change.wrote.get("timerlog"):
+        yield f"timer log ends at {change.wrote['timerlog']:,}; its files reach to {files.stop:,}"
+    if entries is not None and change.wrote.get("dledger_index"):
+        yield f"DLedger index ends at {change.wrote['dledger_index']:,}; its files reach to {entries.index.stop:,}"
+    index = change.wrote.get("index") or {}
+    if index:
+        yield f"{len(index):,} index files hold {sum(index.values()):,} entries"
+    checkpoint = change.store.checkpoint
+    last = max((int(log.get("last_timestamp") or 0) for log in (report.commitlog, report.dledger) if log), default=0)
+    if checkpoint is not None and last:
+        from rmqstore.cli.quantities import time_text
+        from rmqstore.files.mapped_file_queue import read_at
+        from rmqstore.formats.checkpoint import FILE_SIZE, parse_checkpoint
+
+        said = parse_checkpoint(read_at(checkpoint.path, FILE_SIZE, 0))
+        yield (
+            f"last message {_time(last, time_text)}; the checkpoint claims "
+            f"{_time(said.physic_msg_timestamp, time_text)} for the log, "
+            f"{_time(said.logics_msg_timestamp, time_text)} for the queues"
+        )
+    rows = [(label, state) for label, state in sorted(report.queues.items()) if state.max != state.expected_max]
+    shown = rows if verbose else rows[:_SHOWN_QUEUES]
+    for label, state in shown:
+        yield f"{label} ends at {state.max:,}; the log says {state.expected_max:,}"
+    if len(rows) > len(shown):
+        yield f"… and {len(rows) - len(shown):,} more queues (-v)"
+
+
+def _time(value: int, text: Any) -> str:
+    if value <= 0 or value > 253_370_764_800_000:
+        return f"{value}"
+    return str(text(value))
+
+
+def _left_lines(report: Report) -> Iterator[str]:
+    left = _remaining(report)
+    if not left and not report.unchecked:
+        yield "Verified again: nothing is left."
+        return
+    yield "Verified again; what is left:"
+    for code, count in left.items():
+        yield f"  {code} x {count:,}"
+    for line in report.unchecked:
+        yield f"  not checked: {line}"

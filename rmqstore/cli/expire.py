@@ -1,0 +1,68 @@
+"""`rmqstore expire`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rmqstore.cli.options import command
+from rmqstore.cli.output import Output
+
+if TYPE_CHECKING:
+    from rmqstore.files.broker_config import BrokerConfig
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@command(
+    "expire",
+    report=True,
+    work=True,
+    examples=(
+        "rmqstore expire /data/rocketmq/store -c broker.conf",
+        "rmqstore expire /data/rocketmq/store --reserved 24 --any-hour --apply",
+        "rmqstore expire /data/rocketmq/store -c broker.conf --json | jq '.loss, .notes'",
+    ),
+)
+@click.option("--reserved", type=click.IntRange(0), metavar="HOURS", help="Instead of fileReservedTime (72).")
+@click.option("--any-hour", is_flag=True, help="Do not wait for deleteWhen.")
+@click.option("--apply", "apply_it", is_flag=True, help="Carry the plan out; without it nothing is written.")
+@click.option("--plan-out", type=_FILE, metavar="FILE", help="Save the plan.")
+@click.option("--force", metavar="DIGEST", help="Apply a plan that needs a decision; the plan names its digest.")
+@click.option(
+    "--journal", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Keep the way back there."
+)
+def expire(
+    out: Output,
+    store: Path,
+    config: BrokerConfig,
+    reserved: int | None,
+    any_hour: bool,
+    apply_it: bool,
+    plan_out: Path | None,
+    force: str | None,
+    journal: Path | None,
+    jobs: int | None,
+    max_rate: int | None,
+) -> int:
+    """Which files the broker's clean-up would delete now, why the others stay, and what becomes unreadable.
+
+    Age goes by modification times, the hour by deleteWhen, the disk by its fill now; a broker deletes ten files per
+    round, this is all rounds. With --apply the files go into quarantine: `rmqstore undo` brings them back, and the
+    space is won when the journal's directory is removed.
+    """
+    from rmqstore.checks.verify import VerifyOptions, examine
+    from rmqstore.cli.changes import Change, finish
+    from rmqstore.files.store import open_store
+    from rmqstore.repair.expire import ExpireOptions, plan_expire
+    from rmqstore.repair.recover import wrote_positions
+
+    opened = open_store(store, config)
+    with out.progress("verify", None) as progress:
+        verified = examine(opened, VerifyOptions(jobs=jobs, quick=True, max_rate=max_rate or 0, progress=progress.add))
+    plan = plan_expire(opened, ExpireOptions(reserved, any_hour)).plan
+    change = Change("rmqstore.expire/1", opened, config, plan, verified.report, wrote_positions(verified))
+    code = finish(out, change, apply_it=apply_it, plan_out=plan_out, force=force, journal=journal, jobs=jobs)
+    return 0 if plan.empty else code  # what else is wrong with the store is verify's to say

@@ -1,0 +1,180 @@
+"""`rmqstore export`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import click
+
+from rmqstore.cli.options import command, parse_queues
+from rmqstore.cli.output import Output, json_bytes
+from rmqstore.errors import NotAStore, UsageError
+
+if TYPE_CHECKING:
+    from rmqstore.files.broker_config import BrokerConfig
+
+FORMATS = ("ndjson", "csv", "parquet")
+_SUFFIXES = {".ndjson": "ndjson", ".jsonl": "ndjson", ".csv": "csv", ".parquet": "parquet"}
+
+
+@command(
+    "export",
+    filters=True,
+    work=True,
+    examples=(
+        "rmqstore export /data/rocketmq/store -o all.ndjson",
+        "rmqstore export /data/rocketmq/store --topic Order --since today -o order.parquet",
+        "rmqstore export /data/rocketmq/store --topic Order --decode --text | jq .body",
+    ),
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write there.")
+@click.option("--format", "kind", type=click.Choice(FORMATS), help="Default: by the name of FILE, else NDJSON.")
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only messages with these TAGS (may be repeated).")
+@click.option("--key", "keys", multiple=True, metavar="KEY", help="Only messages with this key (may be repeated).")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="At most so many messages.")
+@click.option("--no-body", is_flag=True, help="Leave bodies out; the export cannot be imported then.")
+@click.option("--decode", is_flag=True, help="Bodies decompressed; otherwise as stored.")
+@click.option("--text", is_flag=True, help="Bodies as text where they are UTF-8; otherwise all in base64.")
+@click.option("--positions", is_flag=True, help="With offset, size and message id, which an imported store changes.")
+def export(
+    out: Output,
+    store: Path,
+    config: BrokerConfig,
+    topics: tuple[str, ...],
+    queues: tuple[str, ...],
+    since: int | None,
+    until: int | None,
+    jobs: int | None,
+    max_rate: int | None,
+    kind: str | None,
+    tags: tuple[str, ...],
+    keys: tuple[str, ...],
+    limit: int | None,
+    no_body: bool,
+    decode: bool,
+    text: bool,
+    positions: bool,
+) -> int:
+    """Messages with everything that they have, bodies included: for another store, another tool, an archive.
+
+    All records are covered, system topics too. `rmqstore import` makes a store of it again, and an export of that
+    store is equal to this one. Damaged spans are passed over, said on stderr, and make the exit code 1.
+    """
+    from rmqstore.cli.dump import tell_damage
+    from rmqstore.files.store import open_store
+    from rmqstore.scan.records import ScanOptions
+    from rmqstore.scan.workers import jobs_or_default
+    from rmqstore.views.export import ExportOptions, export_messages
+    from rmqstore.views.messages import Damage, logs_of
+    from rmqstore.views.selection import Selection
+
+    kind = kind or (_SUFFIXES.get(out.path.suffix.lower(), "ndjson") if out.path else "ndjson")
+    if kind == "parquet" and out.path is None:
+        raise UsageError("a Parquet file cannot be written to stdout", "name it with -o")
+    opened = open_store(store, config)
+    logs = logs_of(opened)
+    if not logs and not (opened.commitlog or opened.dledger):
+        raise NotAStore(f"{store} has no log")
+    live = opened.lock_state().held
+    if live:
+        out.note("note: a broker is running on this store; what it writes meanwhile may or may not be exported")
+    ids, pairs = parse_queues(queues)
+    selection = Selection(
+        topics=frozenset(topics),
+        queue_ids=ids,
+        queues=pairs,
+        tags=frozenset(tags),
+        keys=frozenset(keys),
+        since=since,
+        until=until,
+        limit=limit,
+    )
+    options = ExportOptions(
+        body=not no_body,
+        decode=decode,
+        text=text,
+        positions=positions,
+        scan=ScanOptions(drop_cache=live, max_rate=max_rate or 0),
+    )
+    damage = Damage(live=live)
+    total = sum(log.queue.bytes_on_disk for log in logs)
+    count = jobs_or_default(jobs) if total > 32 << 20 and not max_rate else 1
+    parts = export_messages(opened, selection, options, damage=damage, jobs=count)
+    with out.progress("export", unit=" messages") as progress, out.stream() as file:
+        written = _write(file, kind, _told(parts, progress), positions)
+    if out.path is not None:
+        out.note(f"{written:,} messages in {out.path}")
+    return tell_damage(out, damage)
+
+
+def _told(parts: Iterable[list[dict[str, Any]]], progress: Any) -> Iterable[list[dict[str, Any]]]:
+    for rows in parts:
+        yield rows
+        progress.add(len(rows))
+
+
+def _write(file: BinaryIO, kind: str, parts: Iterable[list[dict[str, Any]]], positions: bool) -> int:
+    if kind == "csv":
+        return _write_csv(file, parts, positions)
+    if kind == "parquet":
+        return _write_parquet(file, parts, positions)
+    count = 0
+    for rows in parts:
+        file.write(b"".join(json_bytes(row) + b"\n" for row in rows))
+        count += len(rows)
+    return count
+
+
+def _columns(positions: bool) -> list[str]:
+    from rmqstore.append.exchange import COLUMNS
+
+    return [*COLUMNS, *(("offset", "size", "msg_id") if positions else ())]
+
+
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "properties": json_bytes(row["properties"]).decode()}
+
+
+def _write_csv(file: BinaryIO, parts: Iterable[list[dict[str, Any]]], positions: bool) -> int:
+    import csv
+    import io
+
+    text = io.TextIOWrapper(file, encoding="utf-8", errors="backslashreplace", newline="", write_through=True)
+    writer = csv.DictWriter(text, _columns(positions), restval="", lineterminator="\n")
+    writer.writeheader()
+    count = 0
+    for rows in parts:
+        writer.writerows(map(_flat, rows))
+        count += len(rows)
+    text.flush()
+    text.detach()
+    return count
+
+
+def _write_parquet(file: BinaryIO, parts: Iterable[list[dict[str, Any]]], positions: bool) -> int:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise UsageError("Parquet needs pyarrow", "pip install 'rmqstore[arrow]'") from error
+    from base64 import b64decode
+
+    from rmqstore.append.exchange import INTEGERS
+
+    kinds = {name: pa.int32() if bits == 32 else pa.int64() for name, bits in INTEGERS.items()}
+    kinds |= {"offset": pa.int64(), "size": pa.int32(), "last_separator": pa.bool_()}
+    kinds |= {name: pa.binary() for name in ("body_base64", "topic_base64", "properties_base64")}
+    schema = pa.schema([(name, kinds.get(name, pa.string())) for name in _columns(positions)])
+    count = 0
+    with pq.ParquetWriter(file, schema) as writer:
+        for rows in parts:
+            flat = [_flat(row) for row in rows]
+            for row in flat:
+                for name in ("body_base64", "topic_base64", "properties_base64"):
+                    if name in row:
+                        row[name] = b64decode(row[name])
+            writer.write_table(pa.Table.from_pylist(flat, schema=schema))
+            count += len(rows)
+    return count

@@ -1,0 +1,170 @@
+"""`rmqstore info`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rmqstore.cli.options import command
+from rmqstore.cli.output import Output
+from rmqstore.cli.quantities import bytes_text, columns, fitted, many, time_text
+
+if TYPE_CHECKING:
+    from rmqstore.files.broker_config import BrokerConfig
+    from rmqstore.views.info import DLedgerInfo, Info, LogInfo, TopicInfo
+
+_LABEL = 16
+_LISTED = 40
+
+
+@command(
+    "info",
+    report=True,
+    examples=(
+        "rmqstore info /data/rocketmq/store",
+        "rmqstore info /data/rocketmq/store -c /etc/rocketmq/broker.conf -v",
+        "rmqstore info /data/rocketmq/store --json | jq '.queues'",
+    ),
+)
+def info(out: Output, store: Path, config: BrokerConfig) -> int:
+    """What is in a store, at a glance.
+
+    Kind, files, sizes, first and last offsets, topics and queues, clean exit or not, live or not, checkpoint, DLedger
+    terms and indexes, retained time. Reads a few kilobytes per file, also of a store of terabytes; what is wrong with
+    a store is said by `rmqstore verify`.
+    """
+    from rmqstore.files.store import open_store
+    from rmqstore.views.info import info as look
+
+    seen = look(open_store(store, config))
+    if seen.live:
+        pid = seen.lock.get("pid")
+        out.note(f"note: a broker is running on this store{f' (pid {pid})' if pid else ''}; the numbers move")
+    if out.as_json:
+        out.report(seen.to_json())
+    else:
+        out.lines(_text(seen, out.verbose, out.width))
+    return 4 if seen.unchecked else 0
+
+
+def _text(seen: Info, verbose: int, width: int) -> Iterator[str]:
+    kinds = {
+        "plain": "plain store",
+        "dledger": "DLedger store",
+        "mixed": "mixed store (plain commitlog, continued by DLedger)",
+        "rocksdb": "store with consume queues in RocksDB",
+        "part": f"part of a store: {seen.part}",
+    }
+    yield f"{seen.store} — {kinds[seen.kind]}"
+    if seen.part is None:
+        if seen.live:
+            pid = seen.lock.get("pid")
+            yield f"A broker is running on it{f' (pid {pid})' if pid else ''}."
+        elif seen.abort:
+            yield "The broker did not stop cleanly (abort is there); none is running on it now."
+        else:
+            yield "The broker stopped cleanly (no abort file); none is running on it now."
+    yield ""
+    if seen.commitlog is not None and (seen.commitlog.files or seen.dledger is None):
+        yield from _log("Commitlog", seen.commitlog)
+    if seen.dledger is not None:
+        yield from _dledger(seen.dledger)
+    retained = seen.retained
+    if retained is not None:
+        span = (retained[1] - retained[0]) / 1000
+        yield _row("Messages from", f"{time_text(retained[0])} to {time_text(retained[1])} ({_span(span)})")
+    queues = sum(len(t.queues) for t in seen.topics)
+    if seen.topics:
+        count = sum(t.messages for t in seen.topics)
+        what = f"{many(len(seen.topics), 'topic')}, {many(queues, 'queue')}, {many(count, 'readable message')}"
+        yield _row("Consume queues", what)
+    if seen.index is not None:
+        yield _row(
+            "Index",
+            f"{many(seen.index['files'], 'file')}, {bytes_text(seen.index['bytes'])}, "
+            f"{many(seen.index['entries'], 'entry', 'entries')}",
+        )
+    if seen.timerlog is not None:
+        yield _row("Timer log", f"{many(seen.timerlog.files, 'file')} of {bytes_text(seen.timerlog.file_size)}")
+    if seen.checkpoint is not None:
+        yield _row("Checkpoint", f"log      {time_text(seen.checkpoint['physic_msg_timestamp'])}")
+        yield _row("", f"queues   {time_text(seen.checkpoint['logics_msg_timestamp'])}")
+        yield _row("", f"index    {time_text(seen.checkpoint['index_msg_timestamp'])}")
+    bad = [f"{name} ({row['condition']})" for name, row in seen.config.items() if row["condition"] != "sound"]
+    if seen.config:
+        counts = [f"{row['entries']:,} {row['what']}" for row in seen.config.values() if row.get("entries")]
+        yield _row("Config", f"{many(len(seen.config), 'file')}" + (f": {', '.join(counts)}" if counts else ""))
+    if bad:
+        yield _row("", f"not sound: {', '.join(bad)}")
+    for journal in seen.journals:
+        yield _row("Open repair", f"{journal['journal']} ({journal['state']}): rmqstore undo or resume it")
+    for line in seen.unchecked:
+        yield _row("Not read", line)
+    for line in seen.notes:
+        yield _row("Note", line)
+    if seen.part is not None and not (seen.commitlog or seen.dledger or seen.topics or seen.index or seen.timerlog):
+        yield "`rmqstore dump` shows what stands in it."
+    if seen.topics:
+        yield ""
+        yield from _topics(seen.topics, verbose, width)
+
+
+def _row(label: str, text: str) -> str:
+    return f"{label:<{_LABEL}}{text}"
+
+
+def _log(name: str, log: LogInfo) -> Iterator[str]:
+    how = {"files": "by the files", "names": "by their names", "config": "by broker.conf", "default": "assumed"}
+    size = f"{bytes_text(log.file_size)} each, {how.get(log.file_size_from, log.file_size_from)}"
+    yield _row(name, f"{many(log.files, 'file')}, {bytes_text(log.bytes)} ({size})")
+    yield _row("", f"offsets {log.min_offset:,} to {log.wrote:,}, where the last record met ends")
+    for start, stop in log.holes:
+        yield _row("", f"missing: {start:,} to {stop:,} ({bytes_text(stop - start)})")
+    for odd in log.odd:
+        yield _row("", f"odd: {odd}")
+
+
+def _dledger(group: DLedgerInfo) -> Iterator[str]:
+    yield from _log("DLedger", group.data)
+    yield _row("", f"group member {group.self_id} in {group.group_dir}/")
+    committed = "not written" if group.committed_index is None else f"{group.committed_index:,}"
+    voted = f", voted for {group.voted_for}" if group.voted_for else ""
+    yield _row("", f"entries {group.first_index:,} to {group.last_index:,}, committed (at least) {committed}")
+    yield _row("", f"term {group.term}{voted}; last entry of term {group.last_index_term}")
+    if group.divided_commitlog_offset is not None:
+        yield _row("", f"goes on where the commitlog ends: {group.divided_commitlog_offset:,}")
+
+
+def _topics(topics: list[TopicInfo], verbose: int, width: int) -> Iterator[str]:
+    name = min(max(max(columns(t.topic) for t in topics), 5), max(20, width - 46))
+    yield f"{'Topic':<{name}} {'Queues':>7} {'Messages':>13}  Offsets per queue"
+    shown = topics if verbose else topics[:_LISTED]
+    for topic in shown:
+        head = f"{fitted(topic.topic, name)} {len(topic.queues):>7} {topic.messages:>13,}  "
+        ranges = [f"{q.queue_id}: {q.min:,}–{q.max:,}" for q in topic.queues]
+        if verbose:
+            yield head + (ranges[0] if ranges else "")
+            yield from (" " * len(head) + r for r in ranges[1:])
+        else:
+            yield head + _fit(ranges, max(12, width - len(head)))
+    if len(shown) < len(topics):
+        yield f"… and {len(topics) - len(shown):,} more topics: -v lists all"
+
+
+def _fit(parts: list[str], width: int) -> str:
+    out = ""
+    for i, part in enumerate(parts):
+        more = f"{out}  {part}" if out else part
+        rest = len(parts) - i - 1
+        if len(more) + (len(f"  +{rest}") if rest else 0) > width and out:
+            return f"{out}  +{len(parts) - i}"
+        out = more
+    return out
+
+
+def _span(seconds: float) -> str:
+    for size, word in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {word}"
+    return f"{seconds:.1f} s"

@@ -1,0 +1,189 @@
+"""The command tree. A command's module is imported when it is called, never before, so that `--help` is instant.
+
+A new command is a module here with one `click.Command` in it, and a row in `COMMANDS`; rows without a module are not
+shown. All errors end here: one line on stderr, the exit code of CLI.md, and with --json the error object on stdout.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from rmqstore.errors import RmqStoreError
+
+VERSION = "0.1.0"
+READING, CHANGING, FLEET = "Reading", "Changing (a plan first; nothing is written without --apply)", "Many stores"
+
+# command -> (module, section, short help); the order is that of `rmqstore --help`
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "info": ("info", READING, "What is here: kind, files, topics, offsets, clean exit or not."),
+    "verify": ("verify", READING, "Everything that is wrong, and what the next broker start would do."),
+    "dump": ("dump", READING, "Records as a table, NDJSON, CSV or annotated hex."),
+    "du": ("du", READING, "Messages and bytes per topic, queue, tag, producer or day."),
+    "get": ("get", READING, "One message, fully decoded."),
+    "find": ("find", READING, "Messages by key, message id or a pattern."),
+    "trace": ("trace", READING, "Where a message is, and why a consumer does or does not get it."),
+    "export": ("export", READING, "Messages to NDJSON, CSV or Parquet."),
+    "compare": ("compare", READING, "First divergence of two replicas."),
+    "report": ("report", READING, "One HTML page about a store."),
+    "recover": ("recover", CHANGING, "Makes a store start again, and loses nothing that can be kept."),
+    "rebuild": ("rebuild", CHANGING, "Consume queues, index or checkpoint again from the log."),
+    "expire": ("expire", CHANGING, "Which files the clean-up would remove, and when; or removes them."),
+    "migrate-to-dledger": ("migrate_to_dledger", CHANGING, "A plain store becomes the base of a DLedger group."),
+    "migrate-to-commitlog": ("migrate_to_commitlog", CHANGING, "A DLedger store becomes a plain one, beside it."),
+    "import": ("import_", CHANGING, "Messages of an export into a new store."),
+    "undo": ("undo", CHANGING, "Takes a repair back, byte by byte."),
+    "resume": ("resume", CHANGING, "Goes on with a repair that was interrupted."),
+    "pipeline": ("pipeline", FLEET, "The same answers for many stores, on Spark."),
+}
+
+
+class _PipeClosed(Exception):
+    """The reader of stdout has gone: a quiet end."""
+
+
+class _Bug(Exception):
+    """Something that should not happen; carries what happened."""
+
+
+class CommandGroup(click.Group):
+    """Knows its commands by name and loads one when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        here = Path(__file__).parent
+        return [name for name, (module, _, _) in COMMANDS.items() if (here / f"{module}.py").exists()]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        module = importlib.import_module(f"rmqstore.cli.{COMMANDS[cmd_name][0]}")
+        found = [v for v in vars(module).values() if isinstance(v, click.Command)]
+        return next((c for c in found if c.name == cmd_name), found[0] if found else None)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        names = self.list_commands(ctx)
+        if args and args[0] not in names and not args[0].startswith("-"):
+            import difflib
+
+            close = difflib.get_close_matches(args[0], names, 1, 0.5)
+            hint = f"did you mean `rmqstore {close[0]}`?" if close else "see `rmqstore --help` for all commands"
+            raise click.UsageError(f"there is no command {args[0]!r} — {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        names = self.list_commands(ctx)
+        width = max((len(n) for n in names), default=0)
+        for section in (READING, CHANGING, FLEET):
+            rows = [(n.ljust(width), COMMANDS[n][2]) for n in names if COMMANDS[n][1] == section]
+            if rows:
+                with formatter.section(section):
+                    formatter.write_dl(rows)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as e:  # click's own answer to it would be exit code 1
+            raise _PipeClosed from e
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> NoReturn:
+        words = list(sys.argv[1:] if args is None else args)
+        as_json = "--json" in words
+        code = 0
+        try:
+            code = self._run(words, prog_name or "rmqstore", complete_var, as_json, **extra)
+            from rmqstore.cli.output import flush_stdout
+
+            flush_stdout()
+        except (_PipeClosed, BrokenPipeError):
+            from rmqstore.cli.output import swallow_stdout
+
+            swallow_stdout()
+        sys.exit(code)
+
+    def _run(self, words: list[str], prog_name: str, complete_var: str | None, as_json: bool, **extra: Any) -> int:
+        try:
+            answer = super().main(words, prog_name, complete_var, standalone_mode=False, **extra)
+            return answer if isinstance(answer, int) else 0
+        except RmqStoreError as e:
+            return _tell(e.exit_code, e.code, e.message, e.advice, as_json)
+        except click.UsageError as e:
+            where = e.ctx.command_path if e.ctx else "rmqstore"
+            message, _, advice = e.format_message().partition(" — ")
+            return _tell(2, "usage", message, advice or f"see `{where} --help`", as_json)
+        except click.ClickException as e:
+            return _tell(e.exit_code, "usage", e.format_message(), "", as_json)
+        except (click.Abort, KeyboardInterrupt):
+            return _tell(130, "interrupted", "interrupted", "nothing was left half-written", as_json)
+        except _PipeClosed:
+            raise
+        except OSError as e:
+            return self._system_error(e, as_json)
+        except Exception as e:  # noqa: BLE001  # the outermost frame: a bug ends as exit code 70, with its traceback
+            return _bug(e, as_json)
+
+    def _system_error(self, e: OSError, as_json: bool) -> int:
+        what = f"{e.filename}: {e.strerror}" if e.filename else str(e.strerror or e)
+        if isinstance(e, BrokenPipeError):
+            raise _PipeClosed from e
+        if e.errno in (errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP):
+            return _tell(3, "not-readable", what, "check the path, and run as the user that runs the broker", as_json)
+        if e.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+            return _tell(5, "no-space", what, "free space, or write the output elsewhere", as_json)
+        if e.errno is None:
+            return _bug(e, as_json)
+        return _tell(4, "could-not-check", what, "the disk or the system gave an error; see dmesg", as_json)
+
+
+def _tell(code: int, word: str, message: str, advice: str, as_json: bool) -> int:
+    from rmqstore.cli.output import tell_error
+
+    tell_error(word, " ".join(message.split()), advice, as_json)
+    return code
+
+
+def _bug(e: BaseException, as_json: bool) -> int:
+    import traceback
+
+    from rmqstore.cli.output import tell_error, warn
+
+    warn("".join(traceback.format_exception(e)).rstrip())
+    advice = "this is a bug in rmqstore: please report it with the lines above; the store was not changed by reading"
+    tell_error("bug", f"{type(e).__name__}: {e}", advice, as_json)
+    return 70
+
+
+EPILOG = """\b
+Examples:
+  rmqstore info /data/rocketmq/store
+  rmqstore verify /data/rocketmq/store -c /etc/rocketmq/broker.conf
+  rmqstore dump /data/rocketmq/store --topic Order --since -2h --format ndjson
+\b
+Exit codes: 0 nothing wrong, 1 problems found, 2 usage, 3 no store, 4 not everything could be checked,
+5 refused, 6 apply stopped half-way, 70 a bug, 130 interrupted.
+"""
+
+
+@click.group(cls=CommandGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(VERSION, prog_name="rmqstore")
+def cli() -> None:
+    """Looks into the store directory of an Apache RocketMQ broker without the broker: shows what is in it, proves
+    whether it is sound, says what the next broker start would do to it, and repairs it.
+
+    STORE is a broker's storePathRootDir, a part of it (commitlog/, consumequeue/TOPIC/0/, index/, dledger-n0/), or one
+    file. Commands that read change nothing, and work beside a live broker.
+    """

@@ -1,0 +1,211 @@
+"""`rmqstore migrate-to-commitlog`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rmqstore.cli.options import command
+from rmqstore.cli.output import Output
+from rmqstore.cli.quantities import many
+from rmqstore.errors import NotReadable, OutputExists, Refused, UsageError
+
+if TYPE_CHECKING:
+    from rmqstore.files.broker_config import BrokerConfig
+    from rmqstore.files.store import Store
+    from rmqstore.repair.migrate_to_commitlog import Choice, CommitLogMigration
+    from rmqstore.repair.migrate_to_commitlog_build import Built
+
+_PATH = click.Path(path_type=Path)
+
+
+@command(
+    "migrate-to-commitlog",
+    work=True,
+    examples=(
+        "rmqstore migrate-to-commitlog /data/rocketmq/store -c /etc/rocketmq/broker.conf --output /data/plain",
+        "rmqstore migrate-to-commitlog /data/n0/store --output /data/plain --peers 'n0-h0:1;n1-h1:1;n2-h2:1' \\\n"
+        "      --replica /data/n1/store --replica /data/n2/store",
+        "rmqstore migrate-to-commitlog /data/rocketmq/store --output /data/plain --include-uncommitted --dry-run",
+    ),
+)
+@click.option(
+    "-o", "--output", "target", type=_PATH, required=True, metavar="DIR", help="The new store; must not exist."
+)
+@click.option("--self-id", metavar="ID", help="Which DLedger directory, where there are several.")
+@click.option("--peers", metavar="TEXT", help="dLegerPeers, or how many nodes the group has.")
+@click.option(
+    "--replica", "replicas", type=_PATH, multiple=True, metavar="DIR", help="Another node's store (may be repeated)."
+)
+@click.option("--include-uncommitted", is_flag=True, help="Take entries above committedIndex too.")
+@click.option("--only-committed", is_flag=True, help="Leave entries above committedIndex out.")
+@click.option("--id-map", type=_PATH, metavar="FILE", help="Old and new message ids (default: DIR.message-ids.csv).")
+@click.option("--dry-run", is_flag=True, help="Say what would be done; write nothing.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
+def migrate_to_commitlog(
+    out: Output,
+    store: Path,
+    config: BrokerConfig,
+    target: Path,
+    self_id: str | None,
+    peers: str | None,
+    replicas: tuple[Path, ...],
+    include_uncommitted: bool,
+    only_committed: bool,
+    id_map: Path | None,
+    dry_run: bool,
+    jobs: int | None,
+    max_rate: int | None,
+) -> int:
+    """Make a plain store of a DLedger store, beside it: the way back.
+
+    Every DLedger entry becomes a plain record with a new physical offset; the legacy part stays as it is. Queue
+    offsets, and with them the progress of consumers, do not change; message ids that contain an address do, and a
+    file tells the new one of each. Consume queues, index and checkpoint are made anew, configuration is copied.
+    The source is only read; the new store appears when it is whole.
+
+    DLedger writes down what is committed every 3 seconds only. In a group of one all entries count; in a larger group
+    those above need the other nodes' stores, or a word. Exit code 0: done; 5: refused.
+    """
+    from rmqstore.checks.verify import VerifyOptions, examine
+    from rmqstore.files.broker_config import BrokerConfig as Config
+    from rmqstore.files.store import open_store
+    from rmqstore.repair.liveness import refuse_locked
+    from rmqstore.repair.migrate_to_commitlog import plan_migration_to_commitlog
+    from rmqstore.repair.migrate_to_commitlog_build import migrate_to_commitlog as run
+
+    if include_uncommitted and only_committed:
+        raise UsageError("--include-uncommitted and --only-committed exclude each other")
+    if self_id is not None:
+        config = Config({**config.given, "dLegerSelfId": self_id}, config.source)
+    opened = open_store(store, config)
+    refuse_locked(opened.root)
+    ids = id_map if id_map is not None else target.with_name(f"{target.name}.message-ids.csv")
+    _free_places(opened, target, ids)
+    choice = _choice(opened, peers, replicas, include_uncommitted, only_committed, jobs)
+    total = sum(q.bytes_on_disk for q in (opened.commitlog, opened.dledger and opened.dledger.data) if q)
+    with out.progress("verify", total) as progress:
+        options = VerifyOptions(jobs=jobs, max_rate=max_rate or 0, progress=progress.add)
+        verified = examine(opened, options)
+    migration = plan_migration_to_commitlog(opened, verified, choice, target)
+    document = migration.to_json() | {"output": str(target), "written": False}
+    if not migration.ready:
+        first = migration.refusals[0]
+        if out.as_json:
+            out.report(document | {"error": {"code": "refused", "message": first.reason, "advice": first.advice}})
+        else:
+            out.lines(_refusal_lines(migration))
+        return Refused.exit_code
+    if dry_run:
+        if out.as_json:
+            out.report(document)
+        else:
+            out.lines([*_plan_lines(migration), "", "Nothing was written: --dry-run."])
+        return 0
+    with out.progress("migrate", total) as progress:
+        built = run(opened, verified, migration, target, ids, progress.add)
+    document |= {
+        "written": True,
+        "id_map": str(ids),
+        "messages": built.messages + migration.legacy_messages,
+        "wrote": built.wrote,
+        "files": built.files,
+        "unmapped": built.unmapped,
+        "notes": built.notes,
+    }
+    if out.as_json:
+        out.report(document)
+    else:
+        out.lines(_done_lines(migration, built, target, ids))
+    return 0
+
+
+def _free_places(store: Store, target: Path, ids: Path) -> None:
+    """The outputs are not there, and not in the store."""
+    root = store.path.absolute().resolve()
+    for path in (target, ids):
+        place = path.absolute().resolve()
+        if place == root or root in place.parents:
+            raise UsageError(f"the output {path} lies inside the store", "write it elsewhere")
+        if path.is_symlink() or path.exists():
+            raise OutputExists(f"{path} is there already")
+        if not any(parent.is_dir() for parent in place.parents):
+            raise NotReadable(f"{path.parent}: no such directory")
+
+
+def _choice(
+    store: Store, peers: str | None, replicas: tuple[Path, ...], include: bool, only: bool, jobs: int | None
+) -> Choice:
+    from rmqstore.files.broker_config import BrokerConfig
+    from rmqstore.files.store import open_store
+    from rmqstore.repair.migrate_to_commitlog import Choice, Replica
+    from rmqstore.views.compare import compare
+
+    text = peers if peers is not None else store.config.given.get("dLegerPeers", "")
+    if text.strip().isdigit():
+        nodes: int | None = int(text)
+    else:
+        nodes = len([p for p in text.split(";") if p.strip()]) or None
+    if nodes is not None and nodes < 1:
+        raise UsageError("--peers: a group has at least one node")
+    if nodes is not None and len(replicas) >= nodes:
+        raise UsageError(f"{len(replicas)} replicas are more than the other nodes of a group of {nodes}")
+    found = []
+    for path in replicas:
+        if path.resolve() == store.path.resolve():
+            raise UsageError(f"--replica {path} is this store itself", "give the other node's store")
+        sizes = {k: v for k, v in store.config.given.items() if k == "mappedFileSizeCommitLog"}
+        answer = compare(store, open_store(path, BrokerConfig(sizes)), jobs=jobs)
+        other = answer.other.dledger
+        if other is None:
+            raise UsageError(f"--replica {path} is no DLedger store", "give the store of another node of the group")
+        own = answer.store.dledger or {"last_index": -1}
+        where = answer.divergence
+        if where is None or where.store is None:
+            equal = own["last_index"]
+        elif where.store.index >= 0:
+            equal = where.store.index - 1
+        else:
+            equal = -1
+        found.append(Replica(str(path), equal, other["last_index"]))
+    return Choice(nodes, tuple(found), include, only)
+
+
+def _refusal_lines(migration: CommitLogMigration) -> Iterator[str]:
+    yield f"Refused: {migration.store} cannot be migrated as it is. Nothing was written."
+    for refusal in migration.refusals:
+        yield ""
+        yield f"  {refusal.reason}"
+        yield f"    -> {refusal.advice}"
+
+
+def _plan_lines(migration: CommitLogMigration) -> Iterator[str]:
+    yield f"{migration.store} becomes a plain store:"
+    if migration.legacy_messages:
+        yield f"  {many(migration.legacy_messages, 'message')} of the legacy commitlog stay as they are"
+    yield (
+        f"  {many(migration.entries, 'DLedger entry', 'DLedger entries')} up to index {migration.last_index:,}"
+        f" ({migration.decided_by}) get new physical offsets from {migration.start:,} on"
+    )
+    if migration.left_out:
+        yield f"  {many(migration.left_out, 'entry', 'entries')} above index {migration.last_index:,} are left out"
+    yield "  queue offsets and consumer progress do not change"
+
+
+def _done_lines(migration: CommitLogMigration, built: Built, target: Path, ids: Path) -> Iterator[str]:
+    yield from _plan_lines(migration)
+    yield ""
+    yield f"Done: {target}"
+    copied = many(built.copied, "file")
+    yield f"  {many(built.files, 'commitlog file')}, the log ends at {built.wrote:,}; {copied} copied"
+    yield f"  old and new message ids: {ids}"
+    if built.unmapped:
+        yield f"  {many(built.unmapped, 'reference')} to messages that are gone stayed as they were"
+    yield from (f"  note: {note}" for note in built.notes)
+    yield ""
+    yield f"Check it with: rmqstore verify {shlex.quote(str(target))}"
+    yield "Then set enableDLegerCommitLog=false and storePathRootDir to it."

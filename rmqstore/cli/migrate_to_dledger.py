@@ -1,0 +1,275 @@
+"""`rmqstore migrate-to-dledger`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rmqstore.cli.options import command
+from rmqstore.cli.output import Output
+from rmqstore.errors import NotReadable, Refused, UsageError
+
+if TYPE_CHECKING:
+    from rmqstore.checks.report import Report
+    from rmqstore.files.broker_config import BrokerConfig
+    from rmqstore.files.store import Store
+    from rmqstore.repair.migrate_to_dledger import DLedgerMigration
+    from rmqstore.repair.migrate_to_dledger_preflight import ReplicaCheck, Target
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_DIR = click.Path(path_type=Path, file_okay=False)
+
+
+@command(
+    "migrate-to-dledger",
+    report=True,
+    work=True,
+    broker=True,
+    examples=(
+        "rmqstore migrate-to-dledger /data/rocketmq/store --self-id n0 --group broker-a",
+        "rmqstore migrate-to-dledger /data/rocketmq/store -c /etc/rocketmq/broker.conf --self-id n0 --apply",
+        "rmqstore migrate-to-dledger STORE --self-id n0 --peers 'n0-h0:40911;n1-h1:40911;n2-h2:40911' \\\n"
+        "      --check-replica n1.fingerprint --check-replica n2.fingerprint --apply",
+    ),
+)
+@click.option("--self-id", required=True, metavar="ID", help="dLegerSelfId of this node, such as n0.")
+@click.option("--group", metavar="NAME", help="dLegerGroup (default: broker.conf's, else its brokerName).")
+@click.option("--peers", metavar="TEXT", help="dLegerPeers: n0-host0:40911;n1-host1:40911;n2-host2:40911.")
+@click.option(
+    "--check-replica",
+    "replicas",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Another node's store, or its fingerprint file: must be equal (may be repeated).",
+)
+@click.option("--apply", "apply_", is_flag=True, help="Do it. Without it the plan is printed and nothing is written.")
+@click.option("--plan-out", type=_FILE, metavar="FILE", help="Save the plan.")
+@click.option("--plan", "plan_file", type=_FILE, metavar="FILE", help="Apply exactly this saved plan.")
+@click.option(
+    "--journal", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Keep the journal there."
+)
+@click.option("--force", metavar="DIGEST", help="Apply although the plan has a brake; names the plan's digest.")
+def migrate_to_dledger(
+    out: Output,
+    store: Path,
+    config: BrokerConfig,
+    self_id: str,
+    group: str | None,
+    peers: str | None,
+    replicas: tuple[Path, ...],
+    apply_: bool,
+    plan_out: Path | None,
+    plan_file: Path | None,
+    journal: Path | None,
+    force: str | None,
+    jobs: int | None,
+    max_rate: int | None,
+    broker: str | None,
+) -> int:
+    """Make a plain store the base of a DLedger group, as the broker's first start in DLedger mode does.
+
+    Pads the commitlog with the 8-byte BLANK where its records really end and lays out the first DLedger file behind
+    it. Old messages stay where they are and are read from there; `undo` brings the plain store back as long as no
+    broker has run. A store that is not sound is refused: the broker's own first start would cut it.
+
+    With more than one peer every peer's replica is compared first: nodes that are padded at different offsets never
+    agree again. Exit code 0: done; 1: a plan, not applied; 5: refused.
+    """
+    from rmqstore.checks.verify import VerifyOptions, examine
+    from rmqstore.files.store import open_store
+    from rmqstore.repair.liveness import refuse_locked
+    from rmqstore.repair.migrate_to_dledger import plan_migration_to_dledger
+
+    opened = open_store(store, config)
+    refuse_locked(opened.root)
+    target = _target(opened, self_id, group, peers, broker)
+    if plan_file is not None:
+        return _apply_saved(out, opened, plan_file, apply_, journal, force)
+    checks = [_compare(opened, path, jobs) for path in replicas]
+    with out.progress("verify", _bytes_of(opened)) as progress:
+        options = VerifyOptions(jobs=jobs, max_rate=max_rate or 0, progress=progress.add)
+        verified = examine(opened, options)
+    migration = plan_migration_to_dledger(opened, verified, target, replicas=checks)
+    document = migration.to_json() | {"applied": False, "journal": None}
+    if not migration.ready:
+        first = migration.refusals[0]
+        if out.as_json:
+            error = {"code": "refused", "message": first.reason, "advice": first.advice}
+            out.report(document | {"error": error})
+            return Refused.exit_code
+        out.lines(_refusal_lines(migration))
+        return Refused.exit_code
+    assert migration.plan is not None
+    if plan_out is not None:
+        target_file = Output(path=plan_out)
+        target_file.keep_out_of(store)
+        with target_file.stream() as file:
+            for text in migration.plan.iter_json():
+                file.write(text.encode("utf-8", "surrogatepass"))
+    if not apply_:
+        if out.as_json:
+            out.report(document)
+        else:
+            out.lines(_plan_lines(migration))
+        return 1
+    from rmqstore.repair.journal import apply
+
+    applied = apply(migration.plan, journal_dir=journal, force_digest=force)
+    after = examine(open_store(store, config), VerifyOptions(jobs=jobs)).report
+    left = _remaining(after)
+    document |= {"applied": True, "journal": str(applied.journal), "remaining": {"counts": left}}
+    if out.as_json:
+        out.report(document)
+    else:
+        out.lines(_done_lines(migration, applied.journal, left))
+    return 1 if left else 0
+
+
+def _target(store: Store, self_id: str, group: str | None, peers: str | None, broker: str | None) -> Target:
+    from rmqstore.repair.migrate_to_dledger_preflight import DEFAULT_GROUP, Target
+
+    given = store.config.given
+    return Target(
+        str(store.path),
+        self_id,
+        group or given.get("dLegerGroup") or given.get("brokerName") or DEFAULT_GROUP,
+        peers if peers is not None else given.get("dLegerPeers", ""),
+        broker or "",
+        given.get("brokerIP1", "127.0.0.1"),
+    )
+
+
+def _compare(store: Store, path: Path, jobs: int | None) -> ReplicaCheck:
+    """Whether another node's store, or fingerprint file, holds the same log and would be padded at the same place."""
+    from rmqstore.files.broker_config import BrokerConfig
+    from rmqstore.files.store import open_store
+    from rmqstore.repair.migrate_to_dledger_preflight import ReplicaCheck
+    from rmqstore.views.compare import compare
+    from rmqstore.views.compare_fingerprint import compare_with, read_fingerprint
+
+    if not path.exists():
+        raise NotReadable(f"{path}: no such file or directory")
+    if path.is_dir():
+        if path.resolve() == store.path.resolve():
+            raise UsageError(f"--check-replica {path} is this store itself", "give the other node's store")
+        size = {k: v for k, v in store.config.given.items() if k == "mappedFileSizeCommitLog"}
+        found = compare(store, open_store(path, BrokerConfig(size)), jobs=jobs)
+        where = found.divergence
+        if where is not None:
+            what = f"{found.relation.replace('-', ' ')}, first difference at {where.offset}"
+            return ReplicaCheck(str(path), False, what)
+        mine, other = found.store, found.other
+    else:
+        against = compare_with(store, read_fingerprint(path), jobs=jobs)
+        if not against.equal:
+            what = f"{against.relation.replace('-', ' ')}, equal until {against.equal_until}"
+            return ReplicaCheck(str(path), False, what)
+        mine, other = against.store, against.other
+    if mine.divided_offset != other.divided_offset:
+        what = f"DLedger would begin at {other.divided_offset} there, at {mine.divided_offset} here"
+        return ReplicaCheck(str(path), False, what)
+    if other.damaged:
+        return ReplicaCheck(str(path), False, f"{other.damaged} damaged places")
+    return ReplicaCheck(str(path), True)
+
+
+def _bytes_of(store: Store) -> int:
+    return store.commitlog.bytes_on_disk if store.commitlog is not None else 0
+
+
+def _remaining(report: Report) -> dict[str, int]:
+    """What verify still says afterwards, but for what no broker looks at."""
+    from rmqstore.checks.problems import PROBLEMS, Severity
+    from rmqstore.repair.migrate_to_dledger_preflight import HARMLESS
+
+    counts = sorted(report.findings.counts.items())
+    return {code: n for code, n in counts if PROBLEMS[code].severity >= Severity.WARNING and code != HARMLESS}
+
+
+def _apply_saved(
+    out: Output, store: Store, plan_file: Path, apply_: bool, journal: Path | None, force: str | None
+) -> int:
+    """Apply a plan that was saved, if it is one of this command for this store."""
+    from rmqstore.repair.journal import apply
+    from rmqstore.repair.migrate_to_dledger import COMMAND, SCHEMA
+    from rmqstore.repair.plan import Plan
+
+    try:
+        text = plan_file.read_bytes()
+    except OSError as error:
+        raise NotReadable(f"{plan_file}: {error.strerror or error}") from error
+    roots = [*store.config.paths("storePathCommitLog"), *store.config.paths("storePathDLedgerCommitLog")]
+    plan = Plan.from_json(text, store=store.root, roots=[*roots, *(p.parent for p in roots)])
+    if plan.facts.get("command") != COMMAND:
+        raise UsageError(f"{plan_file} is no plan of {COMMAND}", "apply it with the command that made it")
+    journal_at = apply(plan, journal_dir=journal, force_digest=force).journal if apply_ else None
+    if out.as_json:
+        out.report(
+            {
+                "schema": SCHEMA,
+                "store": str(store.path),
+                "applied": apply_,
+                "ready": True,
+                "refusals": [],
+                "divided_commitlog_offset": plan.facts.get("divided_commitlog_offset"),
+                "steps": plan.summaries(),
+                "journal": None if journal_at is None else str(journal_at),
+            }
+        )
+    else:
+        out.lines([*plan.describe(), *_journal_lines(journal_at)])
+    return 0 if apply_ else 1
+
+
+def _refusal_lines(migration: DLedgerMigration) -> Iterator[str]:
+    yield f"Refused: {migration.target.store} cannot be migrated as it is. Nothing was written."
+    for refusal in migration.refusals:
+        yield ""
+        yield f"  {refusal.reason}"
+        yield f"    -> {refusal.advice}"
+
+
+def _settings_lines(settings: Sequence[str]) -> Iterator[str]:
+    yield "Set in broker.conf:"
+    yield from (f"  {line}" for line in settings)
+
+
+def _plan_lines(migration: DLedgerMigration) -> Iterator[str]:
+    assert migration.plan is not None
+    if migration.divided_commitlog_offset >= 0:
+        yield f"DLedger begins at offset {migration.divided_commitlog_offset:,}; what is before it stays as it is."
+    else:
+        yield "There is no commitlog file: DLedger begins at offset 0 with the first message."
+    yield ""
+    yield from migration.plan.describe()
+    yield ""
+    yield from _settings_lines(migration.settings)
+    yield ""
+    force = f" --force {migration.plan.digest}" if migration.plan.brakes else ""
+    yield f"Nothing was written. To do it, give the same command with --apply{force}"
+
+
+def _done_lines(migration: DLedgerMigration, journal: Path | None, left: Mapping[str, int]) -> Iterator[str]:
+    yield "Done: this is a DLedger store now."
+    if migration.pad is not None:
+        pad = migration.pad
+        yield f"  {pad.file} was closed at byte {pad.at:,} ({pad.size:,} bytes were left)"
+    if migration.first_dledger_file is not None:
+        yield f"  DLedger goes on in {migration.first_dledger_file}"
+    if left:
+        listed = ", ".join(f"{count} × {code}" for code, count in left.items())
+        yield f"  but `rmqstore verify` finds: {listed}"
+    yield ""
+    yield from _settings_lines(migration.settings)
+    yield from _journal_lines(journal)
+
+
+def _journal_lines(journal: Path | None) -> Iterator[str]:
+    if journal is not None:
+        yield ""
+        yield f"To take it back, before any broker has run: rmqstore undo {shlex.quote(str(journal))}"

@@ -1,0 +1,160 @@
+"""What every command has in common, written once: STORE, -c, --json or --format, -o, filters, --jobs, how to talk.
+
+    @command("info", report=True, examples=(...,))
+    def info(out: Output, store: Path, config: BrokerConfig) -> int: ...
+
+The function gets `out` instead of the options about output, `config` instead of `-c`, and returns the exit code.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ParamSpec
+
+import click
+
+from rmqstore.cli.output import Output
+from rmqstore.cli.quantities import Size, Time
+
+P = ParamSpec("P")
+VERSIONS = "4.3 … 5.4"
+
+
+class Command(click.Command):
+    """A command that shows its examples at the end of its help, each on a line of its own."""
+
+    examples: tuple[str, ...] = ()
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_epilog(ctx, formatter)
+        if self.examples:
+            with formatter.section("Examples"):
+                for line in self.examples:
+                    formatter.write(f"  {line}\n")
+
+
+def command(
+    name: str,
+    *,
+    examples: tuple[str, ...],
+    store: bool = True,
+    report: bool = False,
+    formats: tuple[str, ...] = (),
+    filters: bool = False,
+    work: bool = False,
+    broker: bool = False,
+) -> Callable[[Callable[..., int]], click.Command]:
+    """A click command with the conventions asked for.
+
+    `store` STORE and -c; `report` --json; `formats` --format with these choices; `filters` --topic, --queue, --since,
+    --until; `work` --jobs and --max-rate; `broker` --broker.
+    """
+
+    def decorate(function: Callable[..., int]) -> click.Command:
+        @functools.wraps(function)
+        def call(**values: Any) -> int:
+            config_path = values.pop("config", None)
+            out = Output.from_options(values, as_json=values.pop("as_json", False), formats=bool(formats))
+            if store:
+                from rmqstore.files.broker_config import BrokerConfig
+
+                values["config"] = BrokerConfig.read(config_path) if config_path else BrokerConfig()
+                out.keep_out_of(values["store"])
+            return function(out=out, **values)
+
+        result = click.command(name, cls=Command)(call)
+        assert isinstance(result, Command)
+        result.examples = examples
+        shared = _shared(store, report, formats, filters, work, broker)
+        own = result.params
+        arguments = [p for p in own if isinstance(p, click.Argument)]
+        options = [p for p in own if not isinstance(p, click.Argument)]
+        result.params = [p for p in shared if isinstance(p, click.Argument)] + arguments + options
+        result.params += [p for p in shared if not isinstance(p, click.Argument)]
+        return result
+
+    return decorate
+
+
+def _shared(
+    store: bool, report: bool, formats: tuple[str, ...], filters: bool, work: bool, broker: bool
+) -> list[click.Parameter]:
+    out: list[click.Parameter] = []
+    file = click.Path(path_type=Path, dir_okay=False)
+    if store:
+        out.append(click.Argument(["store"], type=click.Path(path_type=Path), metavar="STORE"))
+    if filters:
+        out += [
+            _option("--topic", "topics", multiple=True, metavar="NAME", help="Only this topic (may be repeated)."),
+            _option(
+                "--queue",
+                "queues",
+                multiple=True,
+                metavar="ID",
+                help="Only this queue: a queue id, or TOPIC/ID (may be repeated).",
+            ),
+            _option("--since", type=Time(), help="Stored at or after: epoch ms, ISO-8601, -2h, today."),
+            _option("--until", type=Time(), help="Stored before."),
+        ]
+    if broker:
+        out.append(
+            _option("--broker", metavar="VERSION", help=f"Whose start to forecast ({VERSIONS}; default: the newest).")
+        )
+    if store:
+        out.append(_option("-c", "--config", type=file, metavar="FILE", help="broker.conf: paths, sizes, DLedger."))
+    if work:
+        out += [
+            _option("--jobs", type=click.IntRange(1), metavar="N", help="Processes (default: all cores)."),
+            _option("--max-rate", type=Size(), metavar="SIZE", help="Read at most so much per second, such as 50M."),
+        ]
+    if report:
+        out.append(_option("--json", "as_json", is_flag=True, help="One JSON object instead of text."))
+    if formats:
+        out.append(
+            _option(
+                "--format",
+                "format",
+                type=click.Choice(formats),
+                help="Default: a table on a terminal, NDJSON otherwise.",
+            )
+        )
+    if report or formats:
+        out += [
+            _option("-o", "--output", type=file, metavar="FILE", help="Write there instead of stdout, all or nothing."),
+            _option("--string-ints", is_flag=True, help="64-bit numbers as JSON strings."),
+        ]
+    out += [
+        _option("-q", "--quiet", is_flag=True, help="No warnings, no progress on stderr."),
+        _option("-v", "--verbose", count=True, help="More to read."),
+        _option(
+            "--progress",
+            type=click.Choice(["auto", "bar", "json", "none"]),
+            default="auto",
+            help="Progress on stderr (auto: a bar on a terminal).",
+        ),
+        _option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", help="Colours."),
+    ]
+    return out
+
+
+def _option(*names: str, **options: Any) -> click.Option:
+    return click.Option(list(names), **options)
+
+
+def parse_queues(texts: tuple[str, ...]) -> tuple[frozenset[int], frozenset[tuple[str, int]]]:
+    """`--queue` values: plain queue ids, and (topic, id) pairs.
+
+    Errors: click.BadParameter
+    """
+    ids, pairs = set(), set()
+    for text in texts:
+        topic, slash, number = text.rpartition("/")
+        if not number.isdigit() or (slash and not topic):
+            raise click.BadParameter(f"{text!r} is no queue: give a queue id, or TOPIC/ID", param_hint="--queue")
+        if slash:
+            pairs.add((topic, int(number)))
+        else:
+            ids.add(int(number))
+    return frozenset(ids), frozenset(pairs)

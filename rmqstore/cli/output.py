@@ -1,0 +1,406 @@
+"""The only module that prints: data on stdout or into -o FILE, talk and progress on stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from rmqstore.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+Json = dict[str, Any]
+
+# numbers of 64 bits on disk or in counts; with --string-ints they are always strings, whatever their value
+WIDE = frozenset(
+    [
+        "offset",
+        "physical_offset",
+        "queue_offset",
+        "born_timestamp",
+        "store_timestamp",
+        "prepared_transaction_offset",
+        "commitlog_offset",
+        "tags_code",
+        "index",
+        "term",
+        "pos",
+        "min",
+        "max",
+        "expected_max",
+        "min_offset",
+        "max_offset",
+        "wrote",
+        "next_append",
+        "bytes",
+        "length",
+        "start",
+        "stop",
+        "commitlog_stop",
+        "messages",
+        "messages_lost",
+        "first_index",
+        "last_index",
+        "first_pos",
+        "committed_index",
+        "entries",
+        "physic_msg_timestamp",
+        "logics_msg_timestamp",
+        "index_msg_timestamp",
+        "master_flushed_offset",
+        "confirm_phy_offset",
+        "begin_timestamp",
+        "end_timestamp",
+        "begin_phy_offset",
+        "end_phy_offset",
+        "phy_offset",
+        "timestamp",
+        "prev_pos",
+        "write_time",
+        "time",
+        "first_pos",
+        "last_pos",
+        "base_offset",
+        "last_read_time",
+        "last_timer_log_flush_pos",
+        "last_timer_queue_offset",
+        "size_bytes",
+        "master_timer_queue_offset",
+        "state_version",
+        "counter",
+    ]
+)
+
+
+def quote_wide(value: Any, name: str = "") -> Any:
+    """The value with 64-bit numbers as strings, by field name and, for any other field, beyond 2^53."""
+    if isinstance(value, dict):
+        return {k: quote_wide(v, k) for k, v in value.items()}
+    if isinstance(value, list):
+        return [quote_wide(v, name) for v in value]
+    if isinstance(value, int) and not isinstance(value, bool) and (name in WIDE or abs(value) > 1 << 53):
+        return str(value)
+    return value
+
+
+def flush_stdout() -> None:
+    """What is buffered goes out now, so that a closed pipe is met while somebody can still handle it."""
+    sys.stdout.flush()
+
+
+def swallow_stdout() -> None:
+    """Nothing more can be written to stdout: keeps the interpreter from complaining at exit."""
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+    except (OSError, ValueError, AttributeError):  # not a real file (in tests)
+        pass
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """A small file of the tool's own (never in a store), all or nothing.
+
+    A place that cannot be written is passed over.
+    """
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+        beside.write_bytes(data)
+        beside.replace(path)
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file that `write_file` made, if it is there."""
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
+def json_bytes(value: Any, *, indent: bool = False) -> bytes:
+    """JSON text; bytes that are no text show as escapes, integers beyond 64 bits as strings."""
+    import orjson
+
+    option = orjson.OPT_NON_STR_KEYS | (orjson.OPT_INDENT_2 if indent else 0)
+    try:
+        return orjson.dumps(value, option=option)
+    except TypeError:
+        return orjson.dumps(_plain(value), option=option)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {_plain(k) if isinstance(k, str) else str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple, frozenset, set)):
+        return [_plain(v) for v in value]
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass").decode("utf-8", "backslashreplace")
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, int) and not isinstance(value, bool) and not -(1 << 63) <= value < 1 << 64:
+        return str(value)
+    if isinstance(value, Path):
+        return str(value)
+    return value
+
+
+def warn(message: str) -> None:
+    """A line on stderr."""
+    with contextlib.suppress(BrokenPipeError, ValueError):
+        print(message, file=sys.stderr, flush=True)  # noqa: T201  # the one place that talks
+
+
+def tell_error(code: str, message: str, advice: str, as_json: bool) -> None:
+    """One line on stderr; with --json also the error object on stdout."""
+    warn(f"error: {message} — {advice}" if advice else f"error: {message}")
+    if as_json:
+        line = json_bytes({"error": {"code": code, "message": message, "advice": advice}})
+        _stdout().write(line + b"\n")
+        sys.stdout.flush()
+
+
+def _stdout() -> BinaryIO:
+    sys.stdout.flush()
+    return sys.stdout.buffer
+
+
+class Output:
+    """Where and how a command answers."""
+
+    def __init__(
+        self,
+        *,
+        as_json: bool = False,
+        format: str | None = None,  # noqa: A002  # as the option is called
+        path: Path | None = None,
+        quiet: bool = False,
+        verbose: int = 0,
+        progress: str = "auto",
+        color: str = "auto",
+        string_ints: bool = False,
+    ) -> None:
+        self.as_json = as_json
+        self.format = format
+        self.path = None if path is None or str(path) == "-" else path
+        self.quiet = quiet
+        self.verbose = verbose
+        self.progress_mode = progress
+        self.color = color
+        self.string_ints = string_ints
+
+    @classmethod
+    def from_options(cls, values: dict[str, Any], *, as_json: bool, formats: bool) -> Output:
+        """Takes the options about output out of a command's values."""
+        out = cls(
+            as_json=as_json,
+            format=values.pop("format", None) if formats else None,
+            path=values.pop("output", None),
+            quiet=values.pop("quiet", False),
+            verbose=values.pop("verbose", 0),
+            progress=values.pop("progress", "auto"),
+            color=values.pop("color", "auto"),
+            string_ints=values.pop("string_ints", False),
+        )
+        if formats and out.format is None:
+            out.format = "table" if out.path is None and sys.stdout.isatty() else "ndjson"
+        return out
+
+    def keep_out_of(self, store: Path) -> None:
+        """Refuses an output inside the store: a stray file there can keep a broker from starting.
+
+        Errors: UsageError
+        """
+        if self.path is None:
+            return
+        target, root = self.path.absolute().resolve(), store.absolute().resolve()
+        if target == root or root in target.parents:
+            raise UsageError(f"the output {self.path} lies inside the store", "write it elsewhere")
+
+    # --- stdout ------------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def stream(self) -> Iterator[BinaryIO]:
+        """stdout, or a file that appears when everything is written."""
+        if self.path is None:
+            stdout = _stdout()
+            yield stdout
+            stdout.flush()
+            return
+        building = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
+        try:
+            with building.open("wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            building.replace(self.path)
+        finally:
+            building.unlink(missing_ok=True)
+
+    def report(self, value: Json) -> None:
+        """One JSON object."""
+        if self.string_ints:
+            value = quote_wide(value)
+        with self.stream() as file:
+            file.write(json_bytes(value, indent=self.path is None and sys.stdout.isatty()) + b"\n")
+
+    def lines(self, lines: Iterable[str]) -> None:
+        """Plain text, a line each."""
+        with self.stream() as file:
+            for line in lines:
+                file.write(line.encode("utf-8", "surrogateescape") + b"\n")
+
+    def render(self, *parts: RenderableType) -> None:
+        """Text for people, by rich."""
+        with self.stream() as file:
+            console = self.console(file)
+            for part in parts:
+                console.print(part)
+
+    def console(self, file: BinaryIO) -> Console:
+        """A rich console on a binary file, with colours as asked for."""
+        import io
+
+        from rich.console import Console
+
+        colors = self.colors
+        text = _Text(io.TextIOWrapper(_Unclosed(file), encoding="utf-8", errors="replace", write_through=True))
+        return Console(
+            file=text,  # type: ignore[arg-type]
+            width=self.width,
+            force_terminal=colors,
+            no_color=not colors,
+            color_system="standard" if colors else None,
+            highlight=False,
+            soft_wrap=False,
+            legacy_windows=False,
+            markup=False,
+        )
+
+    @property
+    def colors(self) -> bool:
+        """Whether to colour: --color, then NO_COLOR, CLICOLOR_FORCE, then whether stdout is a terminal."""
+        if self.color != "auto":
+            return self.color == "always"
+        if os.environ.get("NO_COLOR"):
+            return False
+        if os.environ.get("CLICOLOR_FORCE", "0") not in ("", "0"):
+            return True
+        return self.path is None and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+    @property
+    def width(self) -> int:
+        """Columns for text: the terminal's, else 80."""
+        if self.path is None and sys.stdout.isatty():
+            import shutil
+
+            return max(40, shutil.get_terminal_size().columns)
+        columns = os.environ.get("COLUMNS", "")
+        return int(columns) if columns.isdigit() and int(columns) >= 40 else 80
+
+    # --- stderr ------------------------------------------------------------------------------------------------------
+
+    def note(self, message: str) -> None:
+        """Something worth knowing, on stderr; not with --quiet."""
+        if not self.quiet:
+            warn(message)
+
+    @contextlib.contextmanager
+    def progress(self, what: str, total: int | None = None, unit: str = "B") -> Iterator[Progress]:
+        """A progress bar, JSON lines, or nothing, on stderr."""
+        mode = self.progress_mode
+        if mode == "auto":
+            mode = "bar" if not self.quiet and sys.stderr.isatty() else "none"
+        progress = Progress(what, total, unit, mode)
+        try:
+            yield progress
+        finally:
+            progress.close()
+
+
+class Progress:
+    """Called with how much is done (`done`, and `total` when it is known by now)."""
+
+    def __init__(self, what: str, total: int | None, unit: str, mode: str) -> None:
+        self.what = what
+        self.total = total
+        self.mode = mode
+        self._last = 0.0
+        self._done = 0
+        self._bar: Any = None
+        if mode == "bar":
+            from tqdm import tqdm
+
+            self._bar = tqdm(
+                total=total, desc=what, unit=unit, unit_scale=True, unit_divisor=1024, leave=False, delay=0.5
+            )
+
+    def __call__(self, done: int, total: int | None = None) -> None:
+        if self.mode == "none":
+            return
+        if total is not None:
+            self.total = total
+        if self._bar is not None:
+            self._bar.total = self.total
+            self._bar.update(done - self._done)
+        elif time.monotonic() - self._last >= 1 or done == self.total:
+            self._last = time.monotonic()
+            warn(json_bytes({"progress": self.what, "done": done, "total": self.total}).decode())
+        self._done = done
+
+    def add(self, count: int) -> None:
+        """So much more is done."""
+        self(self._done + count)
+
+    def close(self) -> None:
+        """Takes the bar away."""
+        if self._bar is not None:
+            self._bar.close()
+
+
+class _Unclosed:
+    """A binary file that a text layer on top of it may not close."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.closed = False
+
+    def write(self, data: bytes) -> int:
+        return self._file.write(data)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def readable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self.flush()
+
+
+class _Text:
+    """What rich writes to."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self.encoding = "utf-8"
+
+    def write(self, text: str) -> int:
+        # paths may hold bytes that are no UTF-8
+        clean = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        return int(self._file.write(clean))
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def isatty(self) -> bool:
+        return False

@@ -1,0 +1,298 @@
+"""`rmqstore pipeline`: the jobs of rmqstore.spark on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqstore.cli.options import command
+from rmqstore.cli.output import Output, Progress
+from rmqstore.cli.quantities import Size, Time, bytes_text, many
+from rmqstore.errors import UsageError
+
+if TYPE_CHECKING:
+    from rmqstore.spark.jobs import JobResult
+
+JOBS = ("export", "verify", "crosscheck", "rebuild", "du", "compare", "sql")
+_NEEDS_OUTPUT = ("export", "rebuild")
+_ROWS = 1000
+_FINDINGS = 20
+_TOP = 10
+
+
+@command(
+    "pipeline",
+    store=False,
+    examples=(
+        "rmqstore pipeline verify /data/broker-*/store --json",
+        "rmqstore pipeline export /data/rocketmq/store --output /lake/messages --body plain",
+        'rmqstore pipeline sql "select topic, count(*) from messages group by topic" /data/rocketmq/store',
+    ),
+)
+@click.argument("job", type=click.Choice(JOBS), metavar="JOB")
+@click.argument("stores", nargs=-1, metavar="STORE...")
+@click.option("--master", metavar="URL", help="spark://…, yarn, k8s://… (default: embedded, local[*]).")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of Spark (may be repeated).")
+@click.option("--py-files", metavar="FILES", help="rmqstore for executors that do not have it: a zip.")
+@click.option(
+    "-o", "--output", "target", metavar="DIR", help="Where export and rebuild write; Parquet of sql and crosscheck."
+)
+@click.option(
+    "-c",
+    "--config",
+    "broker_conf",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="broker.conf.",
+)
+@click.option("--body", type=click.Choice(["plain", "raw"]), help="With bodies: decompressed, or as stored.")
+@click.option("--topic", "topics", multiple=True, metavar="NAME", help="Only this topic: export, du (may be repeated).")
+@click.option("--since", type=Time(), help="Stored at or after: epoch ms, ISO-8601, -2h, today (export, du).")
+@click.option("--until", type=Time(), help="Stored before (export, du).")
+@click.option("--quick", is_flag=True, help="verify, crosscheck: leave body CRCs out.")
+@click.option("--broker", metavar="VERSION", help="verify: whose start to forecast.")
+@click.option("--split-size", type=Size(), metavar="SIZE", help="Bytes of a task (default 64M, export 256M).")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
+def pipeline(
+    out: Output,
+    job: str,
+    stores: tuple[str, ...],
+    master: str | None,
+    settings: tuple[str, ...],
+    py_files: str | None,
+    target: str | None,
+    broker_conf: Path | None,
+    body: str | None,
+    topics: tuple[str, ...],
+    since: int | None,
+    until: int | None,
+    quick: bool,
+    broker: str | None,
+    split_size: int | None,
+) -> int:
+    """The same answers for stores of any size and any number, on Spark.
+
+    JOB is one of export, verify, crosscheck, rebuild, du, compare, sql. STORE is a path, a glob in quotes, or @FILE
+    with a path in each line; executors read the same paths, from a shared file system. Without --master it runs in
+    this machine. Before the stores, sql takes the query, over the views messages, consumequeue, indexfile, dledger,
+    consumer_offsets and findings; compare takes the store that the others are compared with.
+    """
+    query = ""
+    if job == "sql":
+        query, stores = (stores[0], stores[1:]) if stores else ("", ())
+        if not query.strip():
+            raise UsageError("sql needs a query", 'rmqstore pipeline sql "select …" STORE')
+    if not stores:
+        raise UsageError(f"{job} needs at least one STORE")
+    if job in _NEEDS_OUTPUT and target is None:
+        raise UsageError(f"{job} needs --output DIR")
+    given = dict(_pair(text) for text in settings)
+    if py_files:
+        given["spark.submit.pyFiles"] = py_files
+    from rmqstore.spark.session import open_session
+
+    with out.progress(job, None, "B") as progress:
+        spark = open_session(master, given)
+        try:
+            work = _Work(out, spark, list(stores), broker_conf, progress)
+            if job == "sql":
+                return work.sql(query, body or "", target)
+            result = work.run(
+                job,
+                target or "",
+                body=body or "",
+                topics=topics,
+                since=since,
+                until=until,
+                quick=quick,
+                broker=broker or "",
+                split=split_size,
+            )
+        finally:
+            progress.close()
+            spark.stop()
+    if out.as_json:
+        out.report(result.to_json())
+    else:
+        out.lines(_text(result))
+    return result.exit_code
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, sign, value = text.partition("=")
+    if not sign or not key:
+        raise UsageError(f"--set {text}: that is no KEY=VALUE")
+    return key, value
+
+
+class _Work:
+    """One job in one session."""
+
+    def __init__(self, out: Output, spark: Any, stores: list[str], config: Path | None, progress: Progress) -> None:
+        self.out = out
+        self.spark = spark
+        self.stores = stores
+        self.config = config
+        self.progress = progress
+
+    def run(
+        self,
+        job: str,
+        target: str,
+        *,
+        body: str,
+        topics: tuple[str, ...],
+        since: int | None,
+        until: int | None,
+        quick: bool,
+        broker: str,
+        split: int | None,
+    ) -> JobResult:
+        """Everything but sql."""
+        from rmqstore.checks.verify import VerifyOptions
+        from rmqstore.spark import jobs
+        from rmqstore.views.selection import Selection
+
+        where: dict[str, Any] = {"config": self.config, "progress": self.progress}
+        size: dict[str, Any] = {} if split is None else {"task_bytes": split}
+        if job in ("verify", "crosscheck"):
+            options = VerifyOptions(quick=quick, broker=broker, split_size=split)
+            run = jobs.verify if job == "verify" else jobs.crosscheck
+            result = run(self.spark, self.stores, options=options, **where, **size)
+            if job == "crosscheck" and target:
+                from rmqstore.spark.crosscheck import crosscheck_rows
+
+                crosscheck_rows(self.spark, self.stores, config=self.config).write.parquet(target)
+            return result
+        if job == "du":
+            wanted = Selection(topics=frozenset(topics), since=since, until=until)
+            return jobs.du(self.spark, self.stores, selection=wanted, split_size=split, **where, **size)
+        if job == "compare":
+            from rmqstore.spark.compare import compare
+
+            return compare(self.spark, self.stores, **where)
+        if job == "rebuild":
+            from rmqstore.spark.rebuild import rebuild
+
+            return rebuild(self.spark, self.stores, Path(target), **where)
+        from rmqstore.spark.export import SPLIT, export
+
+        return export(
+            self.spark,
+            self.stores,
+            target,
+            body=body,
+            topics=topics,
+            since=since,
+            until=until,
+            split_bytes=split or SPLIT,
+            **where,
+        )
+
+    def sql(self, query: str, body: str, target: str | None) -> int:
+        """Rows of a query: a table, one JSON object, or Parquet in a directory."""
+        from rmqstore.spark.views import sql
+
+        frame, lost = sql(self.spark, query, self.stores, config=self.config, body=body, progress=self.progress)
+        for store in lost:
+            self.out.note(f"warning: {store['error']}")
+        code = 4 if lost else 0
+        if target:
+            frame.write.parquet(target)
+            self.out.note(f"written: {target}")
+            return code
+        rows = [list(row) for row in frame.limit(_ROWS + 1).collect()]
+        more = len(rows) > _ROWS
+        rows = rows[:_ROWS]
+        if self.out.as_json:
+            shown = [dict(zip(frame.columns, map(_plain, row), strict=True)) for row in rows]
+            head: dict[str, Any] = {"schema": "rmqstore.pipeline.sql/1", "columns": frame.columns, "rows": shown}
+            self.out.report(head | {"more": more, "stores": lost})
+        else:
+            from rich.table import Table
+
+            table = Table(*frame.columns)
+            for row in rows:
+                table.add_row(*("" if cell is None else str(_plain(cell)) for cell in row))
+            self.out.render(table)
+            if more:
+                self.out.note(f"only the first {_ROWS} rows; --output DIR writes all as Parquet")
+        return code
+
+
+def _plain(value: Any) -> Any:
+    """A cell as JSON takes it; binary as hex."""
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).hex()
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return str(value)
+
+
+def _text(result: JobResult) -> Iterator[str]:
+    for store in result.stores:
+        if "error" in store:
+            yield f"{store['store']}: not read: {store['error']}"
+            continue
+        yield from _STORE_TEXT[result.job](store)
+        for text in store.get("unchecked") or ():
+            yield f"  not checked: {text}"
+    if result.job == "export":
+        more = result.more
+        yield f"{more['output']}: {many(more['written'], 'segment')} written of {more['segments']:,}"
+        if more["damaged_messages"]:
+            yield f"  {many(more['damaged_messages'], 'damaged message')} among them (crc_ok is false)"
+    yield f"{many(len(result.stores), 'store')}, {result.seconds:.1f} s"
+
+
+def _verify_text(store: dict[str, Any]) -> Iterator[str]:
+    yield f"{store['store']}: {'clean' if store['clean'] else 'problems'}, {many(store['messages'], 'message')}"
+    if store.get("verdict"):
+        yield f"  {store['verdict']}"
+    for code, n in store["counts"].items():
+        yield f"  {code}: {n:,}"
+    for finding in [f for f in store["findings"] if f["severity"] != "note"][:_FINDINGS]:
+        yield f"    {finding['code']} {finding['queue']} {finding['file']} at {finding['offset']:,}"
+
+
+def _du_text(store: dict[str, Any]) -> Iterator[str]:
+    yield f"{store['store']}: {many(store['messages'], 'message')}, {bytes_text(store['bytes'])}"
+    for row in store["by"]["topic"][:_TOP]:
+        yield f"  {row['topic']}: {many(row['messages'], 'message')}, {bytes_text(row['bytes'])}"
+    if store["damaged_spans"]:
+        yield f"  {many(store['damaged_spans'], 'damaged span')} passed over"
+
+
+def _export_text(store: dict[str, Any]) -> Iterator[str]:
+    yield f"{store['store']}: {many(store['messages'], 'message')} exported"
+
+
+def _rebuild_text(store: dict[str, Any]) -> Iterator[str]:
+    yield f"{store['store']}: {many(store['queues'], 'queue')}, {many(store['files'], 'file')} in {store['output']}"
+    for note in store["notes"]:
+        yield f"  {note}"
+
+
+def _compare_text(store: dict[str, Any]) -> Iterator[str]:
+    yield f"{store['store']}: {store['relation']} ({many(store['common']['messages'], 'equal message')})"
+    if store["first_divergence"] is not None:
+        yield f"  first difference: {store['first_divergence']['log']}, offset {store['first_divergence']['offset']:,}"
+        yield f"  only here: {many(store['only_in_other']['messages'], 'message')}"
+        yield f"  missing here: {many(store['only_in_store']['messages'], 'message')}"
+
+
+_STORE_TEXT = {
+    "verify": _verify_text,
+    "crosscheck": _verify_text,
+    "du": _du_text,
+    "export": _export_text,
+    "rebuild": _rebuild_text,
+    "compare": _compare_text,
+}

@@ -1,0 +1,70 @@
+"""`rmqstore rebuild`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rmqstore.cli.options import command, parse_queues
+from rmqstore.cli.output import Output
+
+if TYPE_CHECKING:
+    from rmqstore.files.broker_config import BrokerConfig
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+PARTS = ("cq", "index", "checkpoint", "dledger-index")
+
+
+@command(
+    "rebuild",
+    report=True,
+    work=True,
+    examples=(
+        "rmqstore rebuild /data/rocketmq/store cq",
+        "rmqstore rebuild /data/rocketmq/store cq --topic Order --queue 3 --apply",
+        "rmqstore rebuild /data/rocketmq/store index --apply",
+    ),
+)
+@click.argument("part", type=click.Choice(PARTS))
+@click.option("--topic", "topics", multiple=True, metavar="NAME", help="Only this topic (may be repeated).")
+@click.option("--queue", "queues", multiple=True, metavar="ID", help="Only this queue: a queue id, or TOPIC/ID.")
+@click.option("--apply", "apply_it", is_flag=True, help="Carry the plan out; without it nothing is written.")
+@click.option("--plan-out", type=_FILE, metavar="FILE", help="Save the plan.")
+@click.option("--force", metavar="DIGEST", help="Apply a plan that needs a decision; the plan names its digest.")
+@click.option(
+    "--journal", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Keep the way back there."
+)
+def rebuild(
+    out: Output,
+    store: Path,
+    config: BrokerConfig,
+    part: str,
+    topics: tuple[str, ...],
+    queues: tuple[str, ...],
+    apply_it: bool,
+    plan_out: Path | None,
+    force: str | None,
+    journal: Path | None,
+    jobs: int | None,
+    max_rate: int | None,
+) -> int:
+    """Consume queues, index, checkpoint or DLedger index again from the log, also when they are gone.
+
+    The log itself stays as it is: damage in it is told, and its messages get no units. Only what differs is written.
+    Nothing is written without --apply; `rmqstore undo` takes it back.
+    """
+    from rmqstore.checks.verify import VerifyOptions, examine
+    from rmqstore.cli.changes import Change, finish
+    from rmqstore.files.store import open_store
+    from rmqstore.repair.rebuild_parts import plan_rebuild
+    from rmqstore.repair.recover import wrote_positions
+
+    opened = open_store(store, config)
+    with out.progress("verify", None) as progress:
+        verified = examine(opened, VerifyOptions(jobs=jobs, max_rate=max_rate or 0, progress=progress.add))
+    ids, pairs = parse_queues(queues)
+    plan = plan_rebuild(opened, verified, part, topics=frozenset(topics), queue_ids=ids, queues=pairs)
+    change = Change("rmqstore.rebuild/1", opened, config, plan, verified.report, wrote_positions(verified))
+    return finish(out, change, apply_it=apply_it, plan_out=plan_out, force=force, journal=journal, jobs=jobs)

@@ -1,0 +1,99 @@
+"""`rmqstore recover`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rmqstore.cli.options import command
+from rmqstore.cli.output import Output
+from rmqstore.errors import UsageError
+
+if TYPE_CHECKING:
+    from rmqstore.files.broker_config import BrokerConfig
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@command(
+    "recover",
+    report=True,
+    work=True,
+    broker=True,
+    examples=(
+        "rmqstore recover /data/rocketmq/store -c /etc/rocketmq/broker.conf",
+        "rmqstore recover /data/rocketmq/store --apply",
+        "rmqstore recover /data/rocketmq/store --plan-out plan.json && rmqstore recover /data/rocketmq/store "
+        "--plan plan.json --apply",
+    ),
+)
+@click.option("--apply", "apply_it", is_flag=True, help="Carry the plan out; without it nothing is written.")
+@click.option("--plan-out", type=_FILE, metavar="FILE", help="Save the plan.")
+@click.option("--plan", "plan_file", type=_FILE, metavar="FILE", help="Take this plan, made by --plan-out.")
+@click.option("--force", metavar="DIGEST", help="Apply a plan that needs a decision; the plan names its digest.")
+@click.option(
+    "--journal", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Keep the way back there."
+)
+@click.option(
+    "--strategy", type=click.Choice(["salvage", "truncate"]), help="Default: what the broker's role asks for."
+)
+@click.option(
+    "--role", type=click.Choice(["master", "single", "slave", "controller", "dledger-group"]), help="The broker's role."
+)
+@click.option("--only", metavar="CODE", multiple=True, help="Cure only this problem (may be repeated).")
+@click.option("--accept-fillers", is_flag=True, help="Also more than 1,000 fillers, and a missing file.")
+@click.option("--accept-shift", is_flag=True, help="Also where units behind a lost message move up by one.")
+def recover(
+    out: Output,
+    store: Path,
+    config: BrokerConfig,
+    apply_it: bool,
+    plan_file: Path | None,
+    plan_out: Path | None,
+    force: str | None,
+    journal: Path | None,
+    strategy: str | None,
+    role: str | None,
+    only: tuple[str, ...],
+    accept_fillers: bool,
+    accept_shift: bool,
+    jobs: int | None,
+    max_rate: int | None,
+    broker: str | None,
+) -> int:
+    """Makes a store start in every version that its format allows, and loses nothing that can be kept.
+
+    Prints the plan, what would be lost first. Nothing is written without --apply; every change can be taken back with
+    `rmqstore undo`. Exit code 0: nothing to do, or done and clean; 1: something to do, or left; 5: refused.
+    """
+    from rmqstore.checks.problems import PROBLEMS
+    from rmqstore.checks.verify import VerifyOptions, examine
+    from rmqstore.cli.changes import Change, finish, read_plan
+    from rmqstore.files.store import open_store
+    from rmqstore.repair.recover import plan_recovery, wrote_positions
+    from rmqstore.repair.settings import RecoverOptions
+
+    unknown = [code for code in only if code not in PROBLEMS]
+    if unknown:
+        raise UsageError(f"there is no problem {unknown[0]!r}", "man rmqstore-problems lists all codes")
+    opened = open_store(store, config)
+    with out.progress("verify", None) as progress:
+        options = VerifyOptions(jobs=jobs, max_rate=max_rate or 0, broker=broker or "", progress=progress.add)
+        verified = examine(opened, options)
+    if verified.report.live:
+        out.note("note: a broker is running on this store: the plan is not final, and cannot be applied")
+    if plan_file is not None:
+        plan = read_plan(plan_file, opened)
+    else:
+        wishes = RecoverOptions(
+            strategy=strategy or "",
+            role=role or "",
+            only=only,
+            accept_fillers=accept_fillers,
+            allow_shift=accept_shift,
+        )
+        plan = plan_recovery(opened, verified, wishes)
+    change = Change("rmqstore.recover/1", opened, config, plan, verified.report, wrote_positions(verified))
+    return finish(out, change, apply_it=apply_it, plan_out=plan_out, force=force, journal=journal, jobs=jobs)

@@ -1,0 +1,39 @@
+"""`rmqstore resume`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rmqstore.cli.options import command
+from rmqstore.cli.output import Output
+from rmqstore.cli.quantities import many
+
+
+@command(
+    "resume",
+    store=False,
+    report=True,
+    examples=(
+        "rmqstore resume /data/rocketmq/store/.rmqstore/20260301-101500",
+        "rmqstore resume /backup/journals/20260301-101500 --json",
+        "rmqstore info /data/rocketmq/store   # names an unfinished repair",
+    ),
+)
+@click.argument("journal", type=click.Path(path_type=Path))
+def resume(out: Output, journal: Path) -> int:
+    """Goes on with a repair that was interrupted, to its end.
+
+    JOURNAL is the directory that the repair named. Refused (exit code 5) when something that the repair touches has
+    changed since, or when it was undone.
+    """
+    from rmqstore.repair.journal import resume as go_on
+
+    with out.progress("resume", None, unit="batch") as progress:
+        done = go_on(journal, progress=progress)
+    if out.as_json:
+        out.report({"schema": "rmqstore.resume/1", "steps": done.steps, "journal": str(done.journal or journal)})
+    else:
+        out.lines([f"{many(done.steps, 'step')} carried out; the repair is complete"])
+    return 0

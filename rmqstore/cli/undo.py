@@ -1,0 +1,38 @@
+"""`rmqstore undo`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rmqstore.cli.options import command
+from rmqstore.cli.output import Output
+from rmqstore.cli.quantities import many
+
+
+@command(
+    "undo",
+    store=False,
+    report=True,
+    examples=(
+        "rmqstore undo /data/rocketmq/store/.rmqstore/20260301-101500",
+        "rmqstore undo /backup/journals/20260301-101500 --json",
+        "ls /data/rocketmq/store/.rmqstore",
+    ),
+)
+@click.argument("journal", type=click.Path(path_type=Path))
+def undo(out: Output, journal: Path) -> int:
+    """Takes a repair back: every byte, name, size, owner, mode and time is as it was before it.
+
+    JOURNAL is the directory that the repair named. Refused (exit code 5) when something that the repair touched has
+    changed since, as after a broker's run: undoing would destroy that. Works after a crash in the middle, too.
+    """
+    from rmqstore.repair.journal import undo as take_back
+
+    done = take_back(journal)
+    if out.as_json:
+        out.report({"schema": "rmqstore.undo/1", "restored": done.restored, "store": str(done.store)})
+    else:
+        out.lines([f"{done.store} is as before: {many(done.restored, 'step')} taken back"])
+    return 0

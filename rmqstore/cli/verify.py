@@ -1,0 +1,190 @@
+"""`rmqstore verify`."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqstore.cli.options import command, parse_queues
+from rmqstore.cli.output import Output, json_bytes
+from rmqstore.cli.quantities import Span
+from rmqstore.errors import UsageError
+
+if TYPE_CHECKING:
+    from rmqstore.checks.report import Finding, Report
+    from rmqstore.checks.verify import VerifyOptions
+    from rmqstore.files.broker_config import BrokerConfig
+    from rmqstore.files.store import Store
+
+
+@command(
+    "verify",
+    report=True,
+    filters=True,
+    work=True,
+    broker=True,
+    examples=(
+        "rmqstore verify /data/rocketmq/store -c /etc/rocketmq/broker.conf",
+        "rmqstore verify /data/rocketmq/store --broker 4.9.7 --json > report.json",
+        "rmqstore verify /data/rocketmq/store/commitlog --findings-out findings.ndjson",
+    ),
+)
+@click.option(
+    "--only", metavar="CODE", multiple=True, help="Only this problem (may be repeated): man rmqstore-problems."
+)
+@click.option("--quick", is_flag=True, help="Leave body CRCs out.")
+@click.option("--max-duration", type=Span(), metavar="TIME", help="Stop after 10m, 2h; --resume goes on.")
+@click.option("--resume", is_flag=True, help="Go on where --max-duration stopped.")
+@click.option(
+    "--findings-out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="All findings, as NDJSON."
+)
+def verify(
+    out: Output,
+    store: Path,
+    config: BrokerConfig,
+    only: tuple[str, ...],
+    quick: bool,
+    max_duration: float | None,
+    resume: bool,
+    findings_out: Path | None,
+    topics: tuple[str, ...],
+    queues: tuple[str, ...],
+    since: int | None,
+    until: int | None,
+    jobs: int | None,
+    max_rate: int | None,
+    broker: str | None,
+) -> int:
+    """Everything that is wrong with a store, and what the next start of a broker would make of it.
+
+    Checks every byte of the log, compares it with consume queues, index, checkpoint and configuration, and plays
+    through the recovery of --broker. Exit code 0: clean; 1: problems; 4: not everything could be checked.
+    """
+    from rmqstore.checks.problems import PROBLEMS
+    from rmqstore.checks.verify import verify as run
+    from rmqstore.files.store import open_store
+
+    unknown = [code for code in only if code not in PROBLEMS]
+    if unknown:
+        raise UsageError(_unknown_code(unknown[0], list(PROBLEMS)), "man rmqstore-problems lists all codes")
+    out.keep_out_of(store)
+    opened = open_store(store, config)
+    if opened.lock_state().held:
+        out.note("note: a broker is running on this store; what it is just writing is not taken for damage")
+    ids, pairs = parse_queues(queues)
+    with out.progress("verify", _bytes_of(opened)) as progress, _sink(out, opened, findings_out) as sink:
+        options = _options(
+            jobs=jobs,
+            quick=quick,
+            only=only,
+            broker=broker or "",
+            max_rate=max_rate or 0,
+            max_duration=max_duration,
+            start_at=_resume_point(opened) if resume else None,
+            topics=topics,
+            queues=tuple(sorted(str(i) for i in ids)) + tuple(sorted(f"{t}/{i}" for t, i in pairs)),
+            since=since,
+            until=until,
+            sink=sink,
+            progress=progress.add,
+        )
+        report = run(opened, options)
+    _remember(opened, report)
+    if out.as_json:
+        out.report(report.to_json())
+    else:
+        from rmqstore.cli.verify_text import verify_text
+
+        out.render(*verify_text(report, out.verbose, out.width))
+    return report.exit_code
+
+
+def _state_file(store: Store) -> Path:
+    """Where a verify cut short by --max-duration leaves how far it came: in the user's cache, never in the store."""
+    import hashlib
+    import os
+
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    name = hashlib.sha256(os.fsencode(store.path.resolve())).hexdigest()[:32]
+    return cache / "rmqstore" / "verify" / f"{name}.json"
+
+
+def _resume_point(store: Store) -> dict[str, int]:
+    """Offsets to go on from, per log.
+
+    Errors: UsageError when there is nothing to go on from.
+    """
+    import orjson
+
+    try:
+        state = orjson.loads(_state_file(store).read_bytes())
+        return {str(name): int(at) for name, at in state["resume_at"].items()}
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        raise UsageError(
+            "--resume: no verify of this store was cut short", "run it with --max-duration first, or without --resume"
+        ) from None
+
+
+def _remember(store: Store, report: Report) -> None:
+    """Keep, or forget, where the next --resume goes on."""
+    from rmqstore.cli.output import remove_file, write_file
+
+    path = _state_file(store)
+    if report.resume_at is not None:
+        write_file(path, json_bytes({"store": str(store.path), "resume_at": report.resume_at}))
+    else:
+        remove_file(path)
+
+
+def _options(**wanted: Any) -> VerifyOptions:
+    """VerifyOptions from what the command line gives.
+
+    Errors: UsageError for an option that this verify does not know of.
+    """
+    from rmqstore.checks.verify import VerifyOptions
+
+    known = {f.name for f in dataclasses.fields(VerifyOptions)}
+    for name, value in wanted.items():
+        if value and name not in known:
+            raise UsageError(f"verify cannot be narrowed by --{name.replace('_', '-').rstrip('s')}", "leave it out")
+    return VerifyOptions(**{k: v for k, v in wanted.items() if k in known and v is not None})
+
+
+def _unknown_code(code: str, codes: list[str]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(code.upper(), codes, 1, 0.5)
+    return f"--only {code}: there is no such problem" + (f", did you mean {close[0]}?" if close else "")
+
+
+def _bytes_of(store: Store) -> int:
+    logs = [store.commitlog, store.dledger.data if store.dledger else None]
+    return sum(log.bytes_on_disk for log in logs if log is not None)
+
+
+@contextlib.contextmanager
+def _sink(out: Output, store: Store, path: Path | None) -> Iterator[Callable[[Finding], None] | None]:
+    """Writes findings to --findings-out as they come; the file appears when all are there."""
+    if path is None:
+        yield None
+        return
+    target = Output(path=path, string_ints=out.string_ints)
+    target.keep_out_of(store.path)
+    with target.stream() as file:
+
+        def write(finding: Finding) -> None:
+            file.write(json_bytes(finding.to_json(str(store.path), store.kind.value)) + b"\n")
+
+        yield write
+
+
+def report_problems(report: Report) -> int:
+    """How many WARNINGs and ERRORs a report counts."""
+    from rmqstore.checks.problems import PROBLEMS, Severity
+
+    return sum(n for code, n in report.findings.counts.items() if PROBLEMS[code].severity >= Severity.WARNING)

@@ -1,0 +1,255 @@
+"""The report of `verify` for people: verdict, what is there, findings worst first, what was not checked, what to do."""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+from rich.text import Text
+
+from rmqstore.checks.problems import PROBLEMS, Problem, Severity
+from rmqstore.checks.report import Fact, Finding, Report, next_command, remedy_of
+from rmqstore.cli.quantities import bytes_text, many, time_text
+
+EXAMPLES = 3
+_STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "cyan"}
+_KINDS = {
+    "plain": "plain store",
+    "dledger": "DLedger store",
+    "mixed": "mixed store (plain commitlog, continued by DLedger)",
+    "rocksdb": "store with consume queues in RocksDB",
+    "part": "part of a store",
+}
+_INDENT = "  "
+
+
+def verify_text(report: Report, verbose: int = 0, width: int = 80) -> Iterator[Text]:
+    """The lines of the report; nothing in them needs more than `width` columns, but paths and commands."""
+    yield _verdict(report, width)
+    yield Text()
+    yield from _what(report, width)
+    groups = _groups(report)
+    if groups:
+        yield Text()
+        yield _totals(report)
+        for code, examples in groups:
+            yield Text()
+            yield from _group(report, PROBLEMS[code], examples, verbose, width)
+    if report.unchecked:
+        yield Text()
+        yield Text("Not checked", style="bold yellow")
+        for line in report.unchecked:
+            yield from _wrapped(line, width, _INDENT, _INDENT + "  ")
+    yield Text()
+    yield from _next(report, width)
+
+
+def _verdict(report: Report, width: int) -> Text:
+    worst = report.findings.worst
+    starts = report.broker is None or bool(report.broker.get("starts"))
+    lost = int(report.broker.get("messages_lost") or 0) if report.broker else 0
+    if (worst is not None and worst >= Severity.ERROR) or not starts or lost or _start_drops(report):
+        style = "bold red"
+    elif not report.clean:
+        style = "bold yellow"
+    else:
+        style = "bold green"
+    problems = sum(n for c, n in report.findings.counts.items() if PROBLEMS[c].severity >= Severity.WARNING)
+    kinds = sum(1 for c in report.findings.counts if PROBLEMS[c].severity >= Severity.WARNING)
+    if report.clean:
+        state = "The store itself is sound." if _start_drops(report) else "Nothing is wrong with this store."
+    elif not problems:
+        state = "Nothing wrong was found, but not everything was checked."
+    elif kinds == 1:
+        state = f"{many(problems, 'problem')} found."
+    else:
+        state = f"{many(problems, 'problem')} of {kinds} kinds found."
+    verdict = report.verdict.rstrip(".")
+    text = f"{verdict}. {state}" if verdict else state
+    return Text("\n".join(textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)), style=style)
+
+
+def _what(report: Report, width: int) -> Iterator[Text]:
+    live = ", a broker is running on it" if report.live else ""
+    yield Text(f"{report.store}: {_KINDS.get(report.kind, report.kind)}{live}")
+    if report.commitlog:
+        yield from _row("commitlog", _log_words(report.commitlog, "messages", "min_offset"), width)
+    if report.dledger:
+        d = report.dledger
+        yield from _row(d.get("group_dir") or "dledger", _log_words(d, "entries", "first_pos"), width)
+        yield from _row("", f"index {d['first_index']:,} to {d['last_index']:,}, term {d['term']}", width)
+    if report.queues:
+        behind = sum(1 for q in report.queues.values() if q.max < q.expected_max)
+        ahead = sum(1 for q in report.queues.values() if q.max > q.expected_max)
+        topics = len({name.rpartition("/")[0] for name in report.queues})
+        state = ", ".join(
+            words for n, words in ((behind, f"{behind} behind the log"), (ahead, f"{ahead} ahead of the log")) if n
+        )
+        state = state or "all as long as the log says"
+        yield from _row(
+            "queues", f"{many(len(report.queues), 'consume queue')} of {many(topics, 'topic')}, {state}", width
+        )
+    if report.broker:
+        yield from _forecast(report.broker, width)
+    for note in report.notes:
+        yield from _row("note", note, width)
+
+
+def _log_words(log: dict[str, Any], counted: str, start: str) -> str:
+    word = {"messages": "message", "entries": "entry"}[counted]
+    text = f"{many(int(log[counted]), word, counted)}"
+    if log.get("files"):
+        text += f" in {many(int(log['files']), 'file')}"
+    text += f", offsets {int(log[start]):,} to {int(log['wrote']):,}"
+    if log.get("first_timestamp") and log.get("last_timestamp"):
+        text += f", stored {time_text(int(log['first_timestamp']))} to {time_text(int(log['last_timestamp']))}"
+    return text
+
+
+def _forecast(broker: dict[str, Any], width: int) -> Iterator[Text]:
+    if broker.get("starts"):
+        deleted = [*(broker.get("files_deleted") or []), *(broker.get("other_files_deleted") or [])]
+        if deleted:
+            names = ", ".join(deleted[:3]) + (f" and {len(deleted) - 3} more" if len(deleted) > 3 else "")
+            yield from _row("next start", f"deletes {many(len(deleted), 'file')}: {names}", width)
+        lost = broker.get("lost_by_topic") or {}
+        if lost:
+            worst = sorted(lost.items(), key=lambda kv: -int(kv[1]))
+            names = ", ".join(f"{t} {int(n):,}" for t, n in worst[:5]) + (" …" if len(worst) > 5 else "")
+            yield from _row("would lose", names, width)
+    elif broker.get("log_line"):
+        yield from _row("broker log", str(broker["log_line"]), width)
+
+
+def _row(label: str, text: str, width: int) -> Iterator[Text]:
+    lines = textwrap.wrap(text, max(20, width - 15), break_long_words=False, break_on_hyphens=False) or [""]
+    for i, line in enumerate(lines):
+        yield Text(f"  {label if i == 0 else '':<12} ", style="dim").append(line, style="not dim")
+
+
+def _totals(report: Report) -> Text:
+    counts: dict[Severity, int] = {}
+    for code, n in report.findings.counts.items():
+        severity = PROBLEMS[code].severity
+        counts[severity] = counts.get(severity, 0) + n
+    text = Text("Found: ", style="bold")
+    for i, severity in enumerate(sorted(counts, reverse=True)):
+        text.append(", " if i else "", style="not bold")
+        text.append(many(counts[severity], severity.name.lower()), style=_STYLE[severity])
+    return text
+
+
+def _groups(report: Report) -> list[tuple[str, list[Finding]]]:
+    """Codes with their listed findings, the worst code first; a code that is only counted has no examples."""
+    groups: dict[str, list[Finding]] = {code: [] for code in report.findings.counts}
+    for finding in report.ordered():
+        groups.setdefault(finding.code, []).append(finding)
+    order = sorted(groups, key=lambda c: (-PROBLEMS[c].severity, -report.findings.counts[c], c))
+    return [(code, groups[code]) for code in order]
+
+
+def _group(report: Report, problem: Problem, findings: list[Finding], verbose: int, width: int) -> Iterator[Text]:
+    count = report.findings.counts[problem.code]
+    head = Text(f"{problem.severity.name:<8}", style=_STYLE[problem.severity])
+    head.append(problem.code, style="bold").append(f"  {problem.title}", style="not bold default")
+    times = f"  ×{count:,}" if count > 1 else ""
+    head.append(times, style="bold")
+    yield head
+    for line in textwrap.wrap(problem.about, width - 4, break_on_hyphens=False):
+        yield Text(f"    {line}", style="dim")
+    shown = findings if verbose else findings[:EXAMPLES]
+    for finding in shown:
+        yield Text(f"    {_place(finding)}")
+        facts = _facts(finding)
+        if facts:
+            yield from _wrapped(facts, width, "      ", "      ")
+    if count > len(shown):
+        more = count - len(shown)
+        hint = "" if verbose else " (-v lists them; --findings-out FILE has all)"
+        yield Text(f"    … and {more:,} more{hint}", style="dim")
+    cure = next_command(findings[0], report.store, report.kind) if findings else None
+    if cure:
+        yield Text("    cure: ", style="green").append(cure, style="not dim default")
+
+
+def _place(finding: Finding) -> str:
+    text = finding.queue
+    if finding.file and finding.file != finding.queue:
+        text += f"  file {finding.file}"
+    if finding.length or finding.offset:
+        text += f"  at {finding.offset:,}"
+    if finding.length:
+        text += f" ({bytes_text(finding.length)})"
+    return text
+
+
+_TIMES = ("timestamp", "_time")
+
+
+def _facts(finding: Finding) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {_fact(name, value)}" for name, value in finding.facts.items())
+
+
+def _fact(name: str, value: Fact) -> str:
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "none"}[value]
+    if isinstance(value, int):
+        if name.endswith(_TIMES) and value > 10**11:
+            return time_text(value)
+        if name.endswith(("magic", "crc", "stored", "computed", "code")):
+            return str(value)
+        return f"{value:,}"
+    return value if len(value) <= 200 else value[:200] + "…"
+
+
+def _wrapped(text: str, width: int, first: str, then: str) -> Iterator[Text]:
+    for line in textwrap.wrap(
+        text, width, initial_indent=first, subsequent_indent=then, break_long_words=False, break_on_hyphens=False
+    ):
+        yield Text(line)
+
+
+def _start_drops(report: Report) -> bool:
+    """Whether the next start would take messages from a store that is sound."""
+    broker = report.broker or {}
+    return report.clean and bool(broker.get("messages_lost") or broker.get("units_cut"))
+
+
+def _next(report: Report, width: int) -> Iterator[Text]:
+    store = shlex.quote(report.store)
+    counts = report.findings.counts
+    codes = [c for c in counts if PROBLEMS[c].severity >= Severity.WARNING and remedy_of(c, report.kind)]
+    if not codes and _start_drops(report):
+        yield Text("Next: ", style="bold").append(f"rmqstore recover {store}", style="not bold")
+        yield from _wrapped(
+            "spares the store what the next start would do to it; nothing is written until --apply.",
+            width,
+            "      ",
+            "      ",
+        )
+        return
+    if not codes:
+        worst = report.findings.worst
+        if worst is not None and worst >= Severity.WARNING:
+            yield from _wrapped(
+                "Next: nothing here can be repaired by rmqstore; read what is said above.", width, "", "  "
+            )
+        elif report.clean:
+            yield Text("Next: nothing to do.", style="green")
+        else:
+            yield from _wrapped(
+                "Next: check what was left out; until then this store counts as unchecked.", width, "", ""
+            )
+        return
+    if report.live:
+        yield from _wrapped("Next: stop the broker and keep its service stopped; then:", width, "", "")
+    yield Text("Next: ", style="bold").append(f"rmqstore recover {store}", style="not bold")
+    yield from _wrapped(
+        "shows what would be repaired and what would be lost, and writes nothing until --apply; "
+        "every step is journaled, and `rmqstore undo` takes it back.",
+        width,
+        "      ",
+        "      ",
+    )

@@ -1,0 +1,259 @@
+"""Where a queue of files begins and ends, found with a few reads: first records, last units, no full scan.
+
+Good for an overview: a record behind damage in the last file is not looked for (`verify` does that). Neither NumPy nor
+a scan is needed here, so that `info` starts at once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
+from rmqstore.formats import consumequeue, dledger
+from rmqstore.formats.layout import Layout
+from rmqstore.formats.message import (
+    HEAD,
+    HEADS_BY_FLAG,
+    MAGIC_V1_U32,
+    MAGIC_V2_U32,
+    MIN_SIZE,
+    PHYSICAL_OFFSET_AT,
+    SYS_FLAG_AT,
+)
+
+_BLOCK = 1 << 20
+_LONGEST_HEAD = dledger.ENTRY.size + HEADS_BY_FLAG[0x30].size
+_MAGIC_AT = HEAD.at("magic")
+_ENTRY_SIZE_AT = dledger.ENTRY.at("size")
+_ENTRY_POS_AT = dledger.ENTRY.at("pos")
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """The end of a log: `wrote` is behind the last record met (bytes); its store time in ms, None: no record."""
+
+    wrote: int
+    last_timestamp: int | None
+    found_by: str
+
+
+class OpenFile:
+    """A file that is read in small pieces; what cannot be read is empty."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            self._fd = -1
+
+    def __enter__(self) -> OpenFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+    def pread(self, size: int, at: int) -> bytes:
+        """Up to `size` bytes at a position."""
+        if self._fd < 0 or at < 0:
+            return b""
+        try:
+            return os.pread(self._fd, size, at)
+        except OSError:
+            return b""
+
+
+def _u32(data: bytes, at: int) -> int:
+    return int.from_bytes(data[at : at + 4], "big")
+
+
+def _i64(data: bytes, at: int) -> int:
+    return int.from_bytes(data[at : at + 8], "big", signed=True)
+
+
+def store_timestamp(head: bytes) -> int:
+    """Store time (ms) in the head of a record."""
+    layout = HEADS_BY_FLAG[_u32(head, SYS_FLAG_AT) & 0x30]
+    return _i64(head, layout.at("store_timestamp"))
+
+
+def record_at(head: bytes, position: int, lead: int) -> int | None:
+    """Size of the record (with its DLedger header) that starts with these bytes at a global position, or None."""
+    if len(head) < lead + HEAD.size:
+        return None
+    if lead and (_u32(head, 0) != dledger.MAGIC or _i64(head, _ENTRY_POS_AT) != position):
+        return None
+    size = _u32(head, lead)
+    if (
+        _u32(head, lead + _MAGIC_AT) not in (MAGIC_V1_U32, MAGIC_V2_U32)
+        or size < MIN_SIZE
+        or _i64(head, lead + PHYSICAL_OFFSET_AT) != position + lead
+    ):
+        return None
+    if lead and _u32(head, _ENTRY_SIZE_AT) != size + lead:
+        return None
+    return size + lead
+
+
+def first_timestamp(queue: MappedFileQueue, lead: int) -> int | None:
+    """Store time (ms) of the first record of the first file that starts with one."""
+    for file in queue.files[:4]:
+        with OpenFile(file.path) as f:
+            head = f.pread(_LONGEST_HEAD, 0)
+        if record_at(head, file.start, lead) is not None:
+            return store_timestamp(head[lead:])
+    return None
+
+
+def find_end(queue: MappedFileQueue, lead: int, hint: int) -> LogEnd:
+    """Walks from the record at `hint` (global, of the record or entry; -1: none known) to where records stop.
+
+    Without a usable hint the walk begins at the start of the last file that begins with a record.
+    """
+    for file in reversed(queue.files):
+        with OpenFile(file.path) as f:
+            if file.start <= hint < file.stop:
+                at = hint - file.start
+                if record_at(f.pread(_LONGEST_HEAD, at), hint, lead) is not None:
+                    end, time = _walk(f, file, at, lead)
+                    return LogEnd(end, time, "consume queues" if not lead else "DLedger index")
+            if record_at(f.pread(_LONGEST_HEAD, 0), file.start, lead) is None:
+                continue
+            if file.start < hint < queue.stop and hint >= file.stop:
+                continue
+            end, time = _walk(f, file, 0, lead)
+            return LogEnd(end, time, "last file")
+    return LogEnd(queue.start, None, "")
+
+
+def _walk(f: OpenFile, file: MappedFile, at: int, lead: int) -> tuple[int, int | None]:
+    limit = min(file.length, file.file_size)
+    block, base = b"", at
+    last: int | None = None
+    while at < limit:
+        lo = at - base
+        if lo + _LONGEST_HEAD > len(block):
+            block, base, lo = f.pread(min(_BLOCK, limit - at), at), at, 0
+        head = block[lo : lo + _LONGEST_HEAD]
+        size = record_at(head, file.start + at, lead)
+        if size is None or at + size > limit:
+            break
+        last = store_timestamp(head[lead:])
+        at += size
+    return file.start + at, last
+
+
+def first_true(lo: int, hi: int, test: Callable[[int], bool]) -> int:
+    """The first number in [lo, hi) for which a test that goes from false to true is true, else `hi`."""
+    while lo < hi:
+        middle = (lo + hi) // 2
+        if test(middle):
+            hi = middle
+        else:
+            lo = middle + 1
+    return lo
+
+
+@dataclass(frozen=True, slots=True)
+class UnitRange:
+    """Units of a queue of fixed-size units: [first, stop) as unit numbers over all files, with the last one's bytes."""
+
+    first: int
+    stop: int
+    last: bytes = b""
+
+
+def written_units(queue: MappedFileQueue, layout: Layout, written: Callable[[bytes], bool]) -> UnitRange:
+    """Which units are written, by binary search for the first one that is not, in the last file in use."""
+    size = layout.size
+    for file in reversed(queue.files):
+        with OpenFile(file.path) as f:
+            if not written(f.pread(size, 0)):
+                continue
+            count = min(file.length, file.file_size) // size
+            n = first_true(1, count, lambda i, f=f: not written(f.pread(size, i * size)))  # type: ignore[misc]
+            return UnitRange(queue.start // size, file.start // size + n, f.pread(size, (n - 1) * size))
+    return UnitRange(queue.start // size, queue.start // size)
+
+
+class UnitReader:
+    """Single units by number over all files of a queue; the file in use stays open."""
+
+    def __init__(self, queue: MappedFileQueue, layout: Layout) -> None:
+        self.queue = queue
+        self.layout = layout
+        self._file: MappedFile | None = None
+        self._open: OpenFile | None = None
+
+    def close(self) -> None:
+        """Closes the file in use."""
+        if self._open is not None:
+            self._open.__exit__()
+            self._open = None
+
+    def __getitem__(self, number: int) -> bytes:
+        offset = number * self.layout.size
+        if self._file is None or not self._file.start <= offset < self._file.stop:
+            self.close()
+            self._file = self.queue.find(offset)
+            self._open = OpenFile(self._file.path) if self._file else None
+        if self._file is None or self._open is None:
+            return b""
+        return self._open.pread(self.layout.size, offset - self._file.start)
+
+
+_CQ_OFFSET_AT = consumequeue.UNIT.at("commitlog_offset")
+_CQ_SIZE_AT = consumequeue.UNIT.at("size")
+_BATCH_BASE_AT = consumequeue.BATCH_UNIT.at("base_offset")
+_BATCH_SIZE_AT = consumequeue.BATCH_UNIT.at("batch_size")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueBounds:
+    """A consume queue as its readers see it: logical offsets [min, max), and where the last message stands (-1: none).
+
+    `units` counts the units in [min, max).
+    """
+
+    min: int
+    max: int
+    last_commitlog_offset: int
+    units: int
+
+
+def queue_bounds(queue: MappedFileQueue, log_start: int, *, batch: bool) -> QueueBounds:
+    """Bounds of a consume queue; units below the log's start are expired and do not count.
+
+    Source: ConsumeQueue#getMinOffsetInQueue, #getMaxOffsetInQueue, BatchConsumeQueue
+    """
+    layout = consumequeue.BATCH_UNIT if batch else consumequeue.UNIT
+
+    def is_written(raw: bytes) -> bool:
+        return len(raw) == layout.size and _i64(raw, _CQ_OFFSET_AT) >= 0 and 0 < _u32(raw, _CQ_SIZE_AT) < 1 << 31
+
+    units = written_units(queue, layout, is_written)
+    reader = UnitReader(queue, layout)
+
+    def is_readable(number: int) -> bool:
+        raw = reader[number]
+        if len(raw) < layout.size:
+            return False
+        offset, size = _i64(raw, _CQ_OFFSET_AT), _u32(raw, _CQ_SIZE_AT)
+        return size not in (0, consumequeue.PRE_BLANK_SIZE) and offset >= log_start
+
+    first = first_true(units.first, units.stop, is_readable)
+    first_raw = reader[first] if first < units.stop else b""
+    reader.close()
+    last = _i64(units.last, _CQ_OFFSET_AT) if units.last else -1
+    if _u32(units.last, _CQ_SIZE_AT) == consumequeue.PRE_BLANK_SIZE:
+        last = -1
+    if not batch:
+        return QueueBounds(first, units.stop, last, units.stop - first)
+    if not units.last:
+        return QueueBounds(0, 0, -1, 0)
+    top = _i64(units.last, _BATCH_BASE_AT) + int.from_bytes(units.last[_BATCH_SIZE_AT : _BATCH_SIZE_AT + 2], "big")
+    low = _i64(first_raw, _BATCH_BASE_AT) if first_raw else top
+    return QueueBounds(low, top, last, units.stop - first)

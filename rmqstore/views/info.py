@@ -1,0 +1,394 @@
+"""What is in a store, without a full scan: listings, first and last records, last units, the small files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rmqstore.files.mapped_file_queue import MappedFileQueue, read_at
+from rmqstore.files.store import QueueKind, Store
+from rmqstore.formats import checkpoint, configjson, dledger, index, timer
+from rmqstore.views.ends import LogEnd, OpenFile, find_end, first_timestamp, queue_bounds, written_units
+
+if TYPE_CHECKING:
+    from rmqstore.views.rocksdb import RowBounds
+
+SCHEMA = "rmqstore.info/1"
+_SMALL = 64 << 20  # a bigger configuration file is not read
+
+
+@dataclass(frozen=True, slots=True)
+class LogInfo:
+    """A log: bytes, global offsets, times in ms. `wrote` is where records stop in the last file in use."""
+
+    files: int
+    file_size: int
+    file_size_from: str
+    bytes: int
+    min_offset: int
+    wrote: int
+    found_by: str
+    first_timestamp: int | None
+    last_timestamp: int | None
+    odd: tuple[str, ...] = ()
+    holes: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DLedgerInfo:
+    """A DLedger group of this store: its log, and what index and text files say."""
+
+    group_dir: str
+    self_id: str
+    data: LogInfo
+    first_index: int
+    last_index: int
+    last_index_term: int
+    term: int
+    voted_for: str | None
+    committed_index: int | None
+    divided_commitlog_offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueInfo:
+    """One consume queue: logical offsets [min, max), files and bytes on disk."""
+
+    queue_id: int
+    kind: str
+    min: int
+    max: int
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """The queues of a topic."""
+
+    topic: str
+    queues: tuple[QueueInfo, ...]
+
+    @property
+    def messages(self) -> int:
+        return sum(q.max - q.min for q in self.queues)
+
+
+@dataclass(slots=True)
+class Info:
+    """What `info` says; plain data."""
+
+    store: str
+    kind: str
+    part: str | None
+    live: bool
+    lock: dict[str, Any]
+    abort: bool
+    clean_exit: bool | None
+    commitlog: LogInfo | None = None
+    dledger: DLedgerInfo | None = None
+    topics: list[TopicInfo] = field(default_factory=list)
+    index: dict[str, Any] | None = None
+    timerlog: LogInfo | None = None
+    checkpoint: dict[str, int] | None = None
+    config: dict[str, Any] = field(default_factory=dict)
+    journals: list[dict[str, Any]] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def retained(self) -> tuple[int, int] | None:
+        """Store time (ms) of the first and the last message of the log."""
+        logs = [log for log in (self.commitlog, self.dledger.data if self.dledger else None) if log is not None]
+        first = [log.first_timestamp for log in logs if log.first_timestamp is not None]
+        last = [log.last_timestamp for log in logs if log.last_timestamp is not None]
+        return (first[0], last[-1]) if first and last else None
+
+    def to_json(self) -> dict[str, Any]:
+        """The object of `info --json`."""
+        retained = self.retained
+        return {
+            "schema": SCHEMA,
+            "store": self.store,
+            "kind": self.kind,
+            "part": self.part,
+            "live": self.live,
+            "lock": self.lock,
+            "abort": self.abort,
+            "clean_exit": self.clean_exit,
+            "commitlog": _log_json(self.commitlog),
+            "dledger": None if self.dledger is None else asdict(self.dledger) | {"data": _log_json(self.dledger.data)},
+            "retained": None if retained is None else {"first_timestamp": retained[0], "last_timestamp": retained[1]},
+            "queues": {
+                f"{t.topic}/{q.queue_id}": {
+                    "min": q.min,
+                    "max": q.max,
+                    "kind": q.kind,
+                    "files": q.files,
+                    "bytes": q.bytes,
+                }
+                for t in self.topics
+                for q in t.queues
+            },
+            "topics": {t.topic: {"queues": len(t.queues), "messages": t.messages} for t in self.topics},
+            "index": self.index,
+            "timerlog": _log_json(self.timerlog),
+            "checkpoint": self.checkpoint,
+            "config": self.config,
+            "journals": self.journals,
+            "unchecked": self.unchecked,
+            "notes": self.notes,
+        }
+
+
+def _log_json(log: LogInfo | None) -> dict[str, Any] | None:
+    if log is None:
+        return None
+    return asdict(log) | {"odd": list(log.odd), "holes": [list(h) for h in log.holes]}
+
+
+def info(store: Store) -> Info:
+    """Looks at a store; reads a few kilobytes per file at most, and changes nothing.
+
+    Errors: OSError when a directory cannot be listed.
+    """
+    lock = store.lock_state()
+    whole = store.part is None
+    out = Info(
+        store=str(store.path),
+        kind=store.kind.value,
+        part=store.part,
+        live=lock.held,
+        lock={"exists": lock.exists, "held": lock.held, "pid": lock.pid},
+        abort=store.abort,
+        clean_exit=None if not whole or lock.held else not store.abort,
+    )
+    log_start = store.commitlog.start if store.commitlog and store.commitlog.files else -1
+    if log_start < 0 and store.dledger and store.dledger.data.files:
+        log_start = store.dledger.data.start
+    problems: list[str] = []
+    out.topics, last = _topics(store, max(log_start, 0), problems)
+    if store.commitlog is not None:
+        out.commitlog = _log(store, store.commitlog, 0, last)
+    if store.dledger is not None:
+        out.dledger = _dledger(store)
+    out.index = _index(store)
+    if store.timer_log is not None and store.timer_log.files:
+        out.timerlog = _log_of(store, store.timer_log, LogEnd(store.timer_log.stop, None, ""), None)
+    out.checkpoint = _checkpoint(store)
+    out.config = dict(_config(store)) | dict(_config_rows(store, problems))
+    if whole and store.journal_directory.is_dir():  # else the whole room of repairs would be loaded for nothing
+        from rmqstore.repair.journal import find_unfinished
+
+        out.journals = [j.to_json() for j in find_unfinished(store.root)]
+    out.unchecked = problems + _unchecked(store)
+    out.notes = _notes(store)
+    return out
+
+
+def _topics(store: Store, log_start: int, problems: list[str]) -> tuple[list[TopicInfo], int]:
+    """Topics with their queues, and the greatest commitlog offset that a unit names (-1: none)."""
+    queues: dict[str, list[QueueInfo]] = {}
+    last = -1
+    kinds: tuple[QueueKind, ...] = (QueueKind.SIMPLE, QueueKind.BATCH)
+    if store.rocksdb_consume_queue:
+        kinds = (QueueKind.BATCH,)
+        for row in _rows(store, log_start, problems):
+            last = max(last, row.last_commitlog_offset)
+            queues.setdefault(row.topic, []).append(QueueInfo(row.queue_id, "rocksdb", row.min, row.max, 0, 0))
+    for cq in store.consume_queues(*kinds):
+        batch = cq.kind is QueueKind.BATCH
+        bounds = queue_bounds(cq.queue, log_start, batch=batch)
+        last = max(last, bounds.last_commitlog_offset)
+        one = QueueInfo(cq.queue_id, cq.kind.value, bounds.min, bounds.max, len(cq.queue), cq.queue.bytes_on_disk)
+        queues.setdefault(cq.topic, []).append(one)
+    return [TopicInfo(t, tuple(q)) for t, q in sorted(queues.items())], last
+
+
+def _rows(store: Store, log_start: int, problems: list[str]) -> list[RowBounds]:
+    from rmqstore.files.rocksdb import MISSING_EXTRA, CannotRead, is_readable
+
+    if not is_readable():
+        problems.append(f"consumequeue/ is a RocksDB: its queues are not read: that {MISSING_EXTRA}")
+        return []
+    from rmqstore.views.rocksdb import queue_bounds as row_bounds
+
+    try:
+        return row_bounds(store, log_start)
+    except CannotRead as e:
+        problems.append(f"consumequeue/ is a RocksDB that cannot be read: {e}")
+        return []
+
+
+def _log(store: Store, queue: MappedFileQueue, lead: int, hint: int) -> LogInfo:
+    return _log_of(store, queue, find_end(queue, lead, hint), first_timestamp(queue, lead))
+
+
+def _log_of(store: Store, queue: MappedFileQueue, end: LogEnd, first: int | None) -> LogInfo:
+    return LogInfo(
+        files=len(queue),
+        file_size=queue.file_size,
+        file_size_from=queue.size_from,
+        bytes=queue.bytes_on_disk,
+        min_offset=queue.start,
+        wrote=end.wrote,
+        found_by=end.found_by,
+        first_timestamp=first,
+        last_timestamp=end.last_timestamp,
+        odd=tuple(f"{store.relative(o.path)}: {o.kind.value}" for o in queue.odd),
+        holes=tuple(queue.holes()),
+    )
+
+
+def _dledger(store: Store) -> DLedgerInfo:
+    group = store.dledger
+    assert group is not None
+    unit = dledger.INDEX_UNIT
+
+    def is_written(raw: bytes) -> bool:
+        return len(raw) == unit.size and int.from_bytes(raw[:4], "big") == dledger.MAGIC
+
+    units = written_units(group.index, unit, is_written)
+    last = unit.parse(units.last) if units.last else None
+    data = _log(store, group.data, dledger.ENTRY.size, last["pos"] if last else -1)
+    first_index, last_index = units.first, units.stop - 1
+    if group.data.files:  # the index files may begin before the data (they are bigger)
+        with OpenFile(group.data.files[0].path) as f:
+            raw = f.pread(dledger.ENTRY.size, 0)
+        if len(raw) == dledger.ENTRY.size:
+            entry = dledger.ENTRY.parse(raw)
+            if entry["magic"] == dledger.MAGIC and entry["pos"] == group.data.start:
+                first_index = entry["index"]
+    point = dledger.parse_dledger_checkpoint(read_at(group.directory / "checkpoint", 4096, 0))
+    term = dledger.parse_currterm(read_at(group.directory / "currterm", 4096, 0))
+    legacy = store.commitlog is not None and bool(store.commitlog.files)
+    return DLedgerInfo(
+        group_dir=group.directory.name,
+        self_id=group.self_id,
+        data=data,
+        first_index=first_index if last or data.last_timestamp is not None else -1,
+        last_index=last_index if last else -1,
+        last_index_term=last["term"] if last else -1,
+        term=term.term,
+        voted_for=term.vote_leader,
+        committed_index=point.committed_index,
+        divided_commitlog_offset=group.data.start if legacy and group.data.files else None,
+    )
+
+
+def _index(store: Store) -> dict[str, Any] | None:
+    files = store.index_files
+    if not files:
+        return None
+    headers = []
+    for entry in files:
+        raw = read_at(entry.path, index.HEADER.size, 0)
+        if len(raw) == index.HEADER.size:
+            headers.append(index.HEADER.parse(raw))
+    begins = [h["begin_timestamp"] for h in headers if h["begin_timestamp"] > 0]
+    return {
+        "files": len(files),
+        "bytes": sum(e.length for e in files),
+        "entries": sum(index.entries(h["index_count"]) for h in headers),
+        "begin_timestamp": min(begins, default=0),
+        "end_timestamp": max((h["end_timestamp"] for h in headers), default=0),
+        "end_phy_offset": max((h["end_phy_offset"] for h in headers), default=0),
+    }
+
+
+def _checkpoint(store: Store) -> dict[str, int] | None:
+    path = store.path if store.part == "checkpoint" else store.root / "checkpoint"
+    if store.part not in (None, "checkpoint"):
+        return None
+    raw = read_at(path, checkpoint.FILE_SIZE, 0)
+    return asdict(checkpoint.parse_checkpoint(raw)) if raw else None
+
+
+def config_files(store: Store) -> Iterator[Path]:
+    """The broker's JSON files, `.bak` left out."""
+    if store.part == "config":
+        if store.path.is_file():
+            yield store.path
+            return
+        folder = store.path
+    elif store.part is None:
+        folder = store.root / "config"
+    else:
+        return
+    if folder.is_dir():
+        yield from sorted(p for p in folder.glob("*.json") if p.is_file())
+
+
+# file -> (table in it, what its entries are)
+_TABLES = {
+    "topics.json": ("topicConfigTable", "topics"),
+    "subscriptionGroup.json": ("subscriptionGroupTable", "groups"),
+    "consumerOffset.json": ("offsetTable", "topic@group pairs"),
+    "delayOffset.json": ("offsetTable", "delay levels"),
+    "consumerFilter.json": ("filterDataByTopic", "topics"),
+}
+
+
+def _config(store: Store) -> Iterator[tuple[str, dict[str, Any]]]:
+    for path in config_files(store):
+        try:
+            size = path.stat().st_size
+        except OSError:
+            continue
+        if size > _SMALL:
+            yield path.name, {"bytes": size, "condition": "too big to read here"}
+            continue
+        raw = read_at(path, _SMALL, 0)
+        row: dict[str, Any] = {"bytes": len(raw), "condition": configjson.Condition.SOUND.value}
+        try:
+            value = configjson.parse_config_object(raw)
+        except configjson.ConfigJsonError as e:
+            row["condition"] = e.condition.value
+        else:
+            key, what = _TABLES.get(path.name, ("", ""))
+            table = value.get(key)
+            if isinstance(table, dict):
+                row |= {"entries": len(table), "what": what}
+        yield path.name, row
+
+
+# directory of configuration v1 -> what its rows are
+_ROWS = {"topics": "topics", "subscriptionGroups": "groups", "consumerOffsets": "topic@group pairs"}
+
+
+def _config_rows(store: Store, problems: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    from rmqstore.files.rocksdb import CannotRead, is_readable
+
+    for name in store.rocksdb_config:
+        if name not in _ROWS or not is_readable():
+            problems.append(f"config/{name} is a RocksDB: not read")
+            continue
+        from rmqstore.views.rocksdb import config_entries
+
+        try:
+            size, rows = config_entries(store, name)
+        except (CannotRead, OSError) as e:
+            problems.append(f"config/{name} is a RocksDB that cannot be read: {e}")
+            continue
+        yield f"{name}/", {"bytes": size, "condition": "sound", "entries": rows, "what": _ROWS[name]}
+
+
+def _unchecked(store: Store) -> list[str]:
+    out = []
+    out += [f"configured path {p} is not there" for p in store.missing_paths]
+    return out
+
+
+def _notes(store: Store) -> list[str]:
+    out = [f"{name} is not read: {store.dledger.directory.name} is" for name in store.other_dledger if store.dledger]
+    out += [
+        f"{store.relative(entry.path)} is a symbolic link and was followed"
+        for entry in store.top.values()
+        if entry.path.is_symlink()
+    ]
+    if "timerwheel" in store.top and store.top["timerwheel"].length not in (0, timer.wheel_size()):
+        out.append(f"timerwheel has {store.top['timerwheel'].length} bytes, {timer.wheel_size()} are usual")
+    out += [f"{store.relative(s.path)} is nothing that a broker puts there" for s in store.strays]
+    return out

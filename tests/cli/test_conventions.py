@@ -1,0 +1,244 @@
+"""What holds for every command: exit codes, one-line errors, JSON errors, closed pipes, Ctrl-C, atomic output."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+import pytest
+
+from tests.command import command_names, run
+from tests.stores import copy_store, unpack
+from tests.untouched import assert_untouched
+
+READING = ("info", "verify", "dump", "du")
+
+
+def process(*words: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "rmqstore", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | dict(env or {}),
+    )
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom rmqstore.cli.main import cli\n"
+        "try:\n cli.main(['--help'], prog_name='rmqstore')\nexcept SystemExit:\n pass\n"
+        "print([m for m in ('numpy', 'rich', 'construct', 'pyarrow', 'pyspark', 'numba', 'tqdm', 'orjson')"
+        " if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.splitlines()[-1] == "[]"
+
+
+def test_info_loads_no_numpy() -> None:
+    code = (
+        "import sys\nfrom rmqstore.cli.main import cli\n"
+        f"try:\n cli.main(['info', {str(unpack('5.4.0-clean'))!r}], prog_name='rmqstore')\nexcept SystemExit:\n pass\n"
+        "print([m for m in ('numpy', 'rich', 'pyarrow') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("command", sorted(command_names()))
+def test_every_help_ends_with_three_examples(command: str) -> None:
+    result = run(command, "--help")
+    assert result.exit_code == 0
+    text = result.stdout.partition("Examples:")[2].replace("\\\n", "")
+    examples = [line.strip() for line in text.strip().splitlines()]
+    assert len(examples) == 3
+    assert examples[0].startswith(f"rmqstore {command} ")
+
+
+def test_every_listed_command_has_a_short_help_and_a_module() -> None:
+    from rmqstore.cli.main import COMMANDS, cli
+
+    for name in command_names():
+        assert COMMANDS[name][2].endswith(".")
+        assert cli.get_command(click.Context(cli), name) is not None
+
+
+def test_a_typo_names_the_nearest_command() -> None:
+    result = run("verfy", "x")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "error: there is no command 'verfy' — did you mean `rmqstore verify`?\n"
+
+
+@pytest.mark.parametrize("command", READING)
+def test_no_such_path_is_exit_3(command: str, tmp_path: Path) -> None:
+    result = run(command, str(tmp_path / "none"))
+    assert result.exit_code == 3
+    assert result.stderr.startswith(f"error: {tmp_path / 'none'}: no such file or directory — ")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", READING)
+def test_not_a_store_is_exit_3(command: str, tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("dear sir")
+    for path in (tmp_path, tmp_path / "letter.txt"):
+        result = run(command, str(path))
+        assert (result.exit_code, result.stdout) == (3, "")
+        assert result.stderr.startswith("error: ")
+
+
+@pytest.mark.parametrize("command", ["info", "verify", "du"])
+def test_json_gives_the_error_as_an_object(command: str, tmp_path: Path) -> None:
+    result = run(command, str(tmp_path), "--json")
+    assert result.exit_code == 3
+    error = json.loads(result.stdout)["error"]
+    assert set(error) == {"code", "message", "advice"}
+    assert error["code"] == "not-a-store"
+    assert result.stderr == f"error: {error['message']} — {error['advice']}\n"
+
+
+def test_wrong_usage_is_an_object_too() -> None:
+    result = run("info", "--no-such-option", "x", "--json")
+    assert result.exit_code == 2
+    assert json.loads(result.stdout)["error"]["code"] == "usage"
+
+
+def test_a_bad_broker_conf_is_exit_2(tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text("mappedFileSizeCommitLog=big\n")
+    result = run("info", str(unpack("5.4.0-clean")), "-c", str(conf))
+    assert result.exit_code == 2
+    assert "mappedFileSizeCommitLog=big is no number" in result.stderr
+
+
+@pytest.mark.parametrize("command", READING)
+def test_reading_changes_nothing(command: str, tmp_path: Path) -> None:
+    store = copy_store("5.1.4-dledger-mixed", tmp_path)
+    with assert_untouched(store):
+        assert run(command, str(store)).exit_code == 0
+
+
+def test_output_is_written_whole_and_replaces(tmp_path: Path) -> None:
+    store = str(unpack("5.4.0-clean"))
+    target = tmp_path / "out.ndjson"
+    target.write_text("old")
+    assert run("dump", store, "-o", str(target)).exit_code == 0
+    assert target.read_text("utf-8") == run("dump", store, "--format", "ndjson").stdout
+    assert [p.name for p in tmp_path.iterdir()] == ["out.ndjson"]
+
+
+def test_output_stays_away_when_something_goes_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rmqstore.views.message_lines import MessageLines
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(MessageLines, "lines", fail)
+    result = run("dump", str(unpack("5.4.0-clean")), "-o", str(tmp_path / "out"))
+    assert result.exit_code == 5
+    assert result.stderr == "error: No space left on device — free space, or write the output elsewhere\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_output_inside_the_store_is_refused(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    result = run("info", str(store), "-o", str(store / "commitlog" / "info.txt"))
+    assert result.exit_code == 2
+    assert "lies inside the store" in result.stderr
+
+
+def test_a_bug_is_exit_70_with_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rmqstore.views import info
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("surprise")
+
+    monkeypatch.setattr(info, "info", fail)
+    result = run("info", str(unpack("5.4.0-clean")), "--json")
+    assert result.exit_code == 70
+    assert "Traceback (most recent call last)" in result.stderr
+    assert json.loads(result.stdout)["error"]["code"] == "bug"
+
+
+@pytest.mark.parametrize("words", [("dump",), ("dump", "--format", "csv"), ("dump", "--body", "hex")])
+def test_a_closed_pipe_ends_quietly(words: tuple[str, ...]) -> None:
+    with process(words[0], str(unpack("5.4.0-killed")), *words[1:]) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        child.stdout.read(100)
+        child.stdout.close()
+        assert child.stderr.read() == b""
+    assert child.returncode == 0
+
+
+def test_ctrl_c_is_exit_130_and_leaves_no_output(tmp_path: Path) -> None:
+    # a read limit makes it last: the first chunk alone would take a minute
+    words = ("dump", str(unpack("5.4.0-killed")), "--max-rate", "10k", "-o", str(tmp_path / "out"))
+    with process(*words) as child:
+        assert child.stderr is not None
+        deadline = time.monotonic() + 30
+        while not list(tmp_path.iterdir()) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        child.send_signal(signal.SIGINT)
+        said = child.stderr.read().decode()
+    assert child.returncode == 130
+    assert said.strip() == "error: interrupted — nothing was left half-written"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_an_unreadable_store_is_exit_3(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    store.chmod(0)
+    try:
+        assert run("info", str(store)).exit_code == 3
+    finally:
+        store.chmod(0o700)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shell_completion(shell: str) -> None:
+    with process(env={"_RMQSTORE_COMPLETE": f"{shell}_source"}) as child:
+        assert child.stdout is not None
+        assert b"_RMQSTORE_COMPLETE" in child.stdout.read()
+    assert child.returncode == 0
+
+
+def test_completion_knows_the_commands() -> None:
+    env = {"_RMQSTORE_COMPLETE": "bash_complete", "COMP_WORDS": "rmqstore ver", "COMP_CWORD": "1"}
+    with process(env=env) as child:
+        assert child.stdout is not None
+        assert child.stdout.read().decode().splitlines() == ["plain,verify"]
+
+
+@pytest.mark.parametrize(
+    ("env", "option", "colored"),
+    [
+        ({}, "auto", False),
+        ({"CLICOLOR_FORCE": "1"}, "auto", True),
+        ({"CLICOLOR_FORCE": "1", "NO_COLOR": "1"}, "auto", False),
+        ({"NO_COLOR": "1"}, "always", True),
+        ({"CLICOLOR_FORCE": "1"}, "never", False),
+    ],
+)
+def test_colors(env: dict[str, str], option: str, colored: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NO_COLOR", "CLICOLOR_FORCE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    result = run("verify", str(unpack("5.4.0-clean")), "--color", option)
+    assert ("\x1b[" in result.stdout) is colored
+
+
+def test_progress_as_json_goes_to_stderr() -> None:
+    result = run("verify", str(unpack("5.4.0-killed")), "--progress", "json", "--json")
+    json.loads(result.stdout)
+    lines = [json.loads(line) for line in result.stderr.splitlines()]
+    assert lines
+    assert all(line["progress"] == "verify" for line in lines)

@@ -1,0 +1,196 @@
+"""`info`, `verify` and `du`: what they print for people and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from rmqstore.checks.problems import PROBLEMS
+from tests.command import run, run_json
+from tests.damage import flip, zero
+from tests.rocksdb_rows import without_extra
+from tests.stores import BROKER_STORES, copy_store, meta, unpack
+from tests.views.decoder import read_folder
+
+ROCKSDB = [name for name in BROKER_STORES if "rocksdb" in name]
+# loading a killed store completes its queues, and a follower cuts entries that were not committed: there the real store
+# says something else than the files do
+AS_ON_DISK = [n for n in BROKER_STORES if n not in ROCKSDB and "killed" not in n and "dledger3" not in n]
+
+
+# --- info ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", AS_ON_DISK)
+def test_info_finds_the_queues_that_the_real_store_reads(name: str) -> None:
+    info = run_json("info", str(unpack(name)), exit_code=0)
+    queues = info["queues"]
+    assert isinstance(queues, dict)
+    expected = meta(name).oracle_load.queues
+    assert expected
+    for label, queue in expected.items():
+        if label not in queues:
+            assert queue.max == 0, label  # the real store names queues of topics that never got a message
+            continue
+        found = queues[label]
+        if found["kind"] == "simple":
+            assert (found["min"], found["max"]) == (queue.min, queue.max), label
+
+
+@pytest.mark.parametrize("name", ["5.4.0-clean", "4.9.7-ipv6", "5.4.0-killed"])
+def test_info_finds_the_end_of_the_log(name: str) -> None:
+    records = list(read_folder(unpack(name) / "commitlog"))
+    log = run_json("info", str(unpack(name)), exit_code=0)["commitlog"]
+    assert isinstance(log, dict)
+    assert log["wrote"] == records[-1].position + records[-1].size
+    assert (log["first_timestamp"], log["last_timestamp"]) == (
+        records[0].store_timestamp,
+        records[-1].store_timestamp,
+    )
+
+
+def test_info_finds_the_end_without_consume_queues() -> None:
+    whole = run_json("info", str(unpack("5.4.0-clean")), exit_code=0)["commitlog"]
+    part = run_json("info", str(unpack("5.4.0-clean") / "commitlog"), exit_code=0)["commitlog"]
+    assert isinstance(whole, dict)
+    assert isinstance(part, dict)
+    assert part["wrote"] == whole["wrote"]
+    assert (whole["found_by"], part["found_by"]) == ("consume queues", "last file")
+
+
+def test_info_of_a_dledger_store_names_terms_and_indexes() -> None:
+    store = unpack("5.1.4-dledger-mixed")
+    entries = list(read_folder(store / "dledger-n0" / "data", entries=True))
+    group = run_json("info", str(store), exit_code=0)["dledger"]
+    assert isinstance(group, dict)
+    assert (group["first_index"], group["last_index"]) == (0, len(entries) - 1)
+    assert group["data"]["wrote"] == entries[-1].position + entries[-1].size
+    assert group["divided_commitlog_offset"] == entries[0].position - 48
+    assert (group["group_dir"], group["self_id"]) == ("dledger-n0", "n0")
+
+
+@pytest.mark.parametrize("name", ROCKSDB)
+def test_info_never_calls_a_rocksdb_store_complete_without_the_extra(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_extra(monkeypatch)
+    info = run_json("info", str(unpack(name)), exit_code=4)
+    assert info["kind"] == "rocksdb"
+    assert info["unchecked"]
+
+
+def test_info_says_whether_the_broker_stopped_cleanly() -> None:
+    clean, killed = run("info", str(unpack("5.4.0-clean"))), run("info", str(unpack("5.4.0-killed")))
+    assert "The broker stopped cleanly" in clean.stdout
+    assert "did not stop cleanly (abort is there)" in killed.stdout
+
+
+def test_info_of_a_sparse_store_reads_next_to_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "commitlog"
+    folder.mkdir()
+    for n in range(64):
+        with (folder / f"{n << 30:020d}").open("wb") as file:
+            file.truncate(1 << 30)
+    log = run_json("info", str(tmp_path), exit_code=0)["commitlog"]
+    assert isinstance(log, dict)
+    assert (log["files"], log["bytes"], log["wrote"]) == (64, 64 << 30, 0)
+
+
+# --- verify ----------------------------------------------------------------------------------------------------------
+
+
+def test_verify_text_leads_with_the_verdict_and_ends_with_what_to_do() -> None:
+    result = run("verify", str(unpack("5.4.0-clean")))
+    lines = result.stdout.splitlines()
+    assert result.exit_code == 0
+    assert lines[0] == "RocketMQ 5.4.0 would start and lose nothing. Nothing is wrong with this store."
+    assert lines[-1] == "Next: nothing to do."
+
+
+def test_verify_text_shows_place_facts_and_cure_of_each_problem(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    record = next(r for r in read_folder(store / "commitlog") if len(r.body) > 100)
+    flip(store / "commitlog" / f"{0:020d}", record.position + 100)
+    result = run("verify", str(store))
+    assert result.exit_code == 1
+    lines = [line.strip() for line in result.stdout.splitlines()]
+    assert f"ERROR   CL-BODY-CRC  {PROBLEMS['CL-BODY-CRC'].title}" in lines
+    assert any(line.startswith(f"commitlog  file {0:020d}  at {record.position:,} (") for line in lines)
+    assert any(line.startswith(f"topic {record.topic}, queue id {record.queue_id}, ") for line in lines)
+    assert any(line.startswith("cure: rmqstore recover") for line in lines)
+    assert any(line.startswith("Next: rmqstore recover") for line in lines)
+
+
+def test_verify_text_fits_80_columns(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-killed", tmp_path, rename="s")
+    for number in range(0, 20, 3):
+        zero(store / "commitlog" / f"{number * 65536:020d}", 5000, 3000)
+    result = run("verify", str(store))
+    assert result.exit_code == 1
+    long = [line for line in result.stdout.splitlines() if len(line) > 80 and str(store) not in line]
+    assert long == []
+
+
+def test_findings_out_has_every_finding(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-killed", tmp_path)
+    for number in range(5):
+        zero(store / "commitlog" / f"{number * 65536:020d}", 5000, 3000)
+    out = tmp_path / "findings.ndjson"
+    report = run_json("verify", str(store), "--findings-out", str(out), exit_code=1)
+    written = Counter(json.loads(line)["code"] for line in out.read_text("utf-8").splitlines())
+    assert written == report["counts"]
+
+
+def test_verify_refuses_a_code_that_there_is_not() -> None:
+    result = run("verify", str(unpack("5.4.0-clean")), "--only", "cl-body-cr")
+    assert result.exit_code == 2
+    assert "did you mean CL-BODY-CRC?" in result.stderr
+
+
+def test_verify_of_a_part_that_was_left_out_is_exit_4() -> None:
+    report = run_json("verify", str(unpack("5.4.0-clean")), "--quick", exit_code=4)
+    assert report["clean"] is False
+    assert report["counts"] == {}
+
+
+# --- du --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["5.4.0-killed", "4.9.7-ipv6", "5.4.0-formats"])
+def test_du_counts_what_an_independent_reader_counts(name: str) -> None:
+    records = list(read_folder(unpack(name) / "commitlog"))
+    found = run_json("du", str(unpack(name)), exit_code=0)
+    assert (found["messages"], found["bytes"]) == (len(records), sum(r.size for r in records))
+    by = found["by"]
+    assert isinstance(by, dict)
+    topics, sizes = Counter(r.topic for r in records), Counter[str]()
+    for r in records:
+        sizes[r.topic] += r.size
+    assert {row["topic"]: (row["messages"], row["bytes"]) for row in by["topic"]} == {
+        t: (n, sizes[t]) for t, n in topics.items()
+    }
+    assert {r["queue"]: r["messages"] for r in by["queue"]} == Counter(f"{r.topic}/{r.queue_id}" for r in records)
+    assert {r["tag"]: r["messages"] for r in by["tag"]} == Counter(r.properties.get("TAGS") for r in records)
+    assert sum(r["messages"] for r in by["host"]) == sum(r["messages"] for r in by["day"]) == len(records)
+
+
+def test_du_filters_and_cuts() -> None:
+    store = str(unpack("5.4.0-killed"))
+    records = [r for r in read_folder(unpack("5.4.0-killed") / "commitlog") if r.topic == "Order_11"]
+    found = run_json("du", store, "--topic", "Order_11", "--by", "queue", "--top", "2", exit_code=0)
+    assert found["messages"] == len(records)
+    by = found["by"]
+    assert isinstance(by, dict)
+    assert list(by) == ["queue"]
+    assert len(by["queue"]) == 2
+
+
+def test_du_says_what_it_passed_over(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-killed", tmp_path)
+    zero(store / "commitlog" / f"{0:020d}", 5000, 3000)
+    result = run("du", str(store))
+    assert result.exit_code == 1
+    assert result.stderr.startswith("warning: 1 damaged span (")

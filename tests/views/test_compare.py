@@ -1,0 +1,209 @@
+"""compare: replicas against each other, directly and by fingerprints: real groups, and copies that were changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.command import run, run_json
+from tests.repair.migration_stores import all_records
+from tests.stores import copy_store, unpack
+from tests.untouched import assert_untouched
+
+N0, N1, N2 = "5.4.0-dledger3-n0", "5.4.0-dledger3-n1", "5.4.0-dledger3-n2"
+MASTER, SLAVE = "5.4.0-master", "5.4.0-slave"
+
+
+def _compare(store: Path, other: Path, exit_code: int) -> Mapping[str, object]:
+    return run_json("compare", str(store), str(other), "--jobs", "1", exit_code=exit_code)
+
+
+def _fingerprint(store: Path, file: Path) -> Path:
+    assert run("compare", str(store), "--fingerprint-out", str(file)).exit_code == 0
+    return file
+
+
+def _against(store: Path, file: Path, exit_code: int) -> Mapping[str, object]:
+    return run_json("compare", str(store), "--against", str(file), "--jobs", "1", exit_code=exit_code)
+
+
+def test_two_nodes_of_a_group_are_equal_and_neither_is_written() -> None:
+    with assert_untouched(unpack(N0)), assert_untouched(unpack(N1)):
+        answer = _compare(unpack(N0), unpack(N1), 0)
+    assert (answer["equal"], answer["relation"], answer["first_divergence"]) == (True, "equal", None)
+    assert answer["common"] == {"start": 0, "stop": 401717, "messages": 402}
+
+
+def test_killed_follower_is_a_prefix_and_what_it_lacks_is_named() -> None:
+    answer = _compare(unpack(N0), unpack(N2), 1)
+    assert answer["relation"] == "other-is-prefix"
+    first = answer["first_divergence"]
+    assert isinstance(first, dict)
+    assert (first["log"], first["offset"], first["other"]) == ("dledger", 297124, None)
+    assert (first["store"]["index"], first["store"]["term"]) == (301, 1)
+    lacking = all_records(unpack(N0))[301:]
+    only = answer["only_in_store"]
+    assert isinstance(only, dict)
+    assert only["messages"] == len(lacking) == 101
+    assert [row["offset"] + 48 for row in only["listed"]] == [record.address for record in lacking][:100]
+    assert sum(queue["messages"] for queue in only["queues"].values()) == 101
+    assert answer["only_in_other"] == {"messages": 0, "queues": {}, "listed": []}
+
+
+def test_killed_slave_is_a_prefix_of_its_master_seen_from_both_sides() -> None:
+    answer = _compare(unpack(SLAVE), unpack(MASTER), 1)
+    assert (answer["relation"], answer["common"]) == (
+        "store-is-prefix",
+        {"start": 0, "stop": 288160, "messages": 380},
+    )
+    only = answer["only_in_other"]
+    assert isinstance(only, dict)
+    assert only["messages"] == 151
+    assert only["queues"]["Order_11/0"] == {"first": 24, "messages": 14}
+    assert answer["queues"]["Order_11/0"] == {"first_divergence": 24}  # type: ignore[index]
+
+
+def _damage(store: Path, offset: int, data: bytes) -> None:
+    path = store / "commitlog" / f"{offset // 65536 * 65536:020d}"
+    with path.open("r+b") as file:
+        file.seek(offset % 65536)
+        file.write(data)
+
+
+def test_one_changed_byte_is_found_at_its_message(tmp_path: Path) -> None:
+    store = copy_store(MASTER, tmp_path)
+    record = all_records(store)[200]
+    _damage(store, record.address + 16, b"\0\0\0\7")  # FLAG: sound in itself, but another
+    answer = _compare(store, unpack(MASTER), 1)
+    first = answer["first_divergence"]
+    assert isinstance(first, dict)
+    assert first["offset"] == record.address
+    assert first["store"] == first["other"]
+    assert answer["common"]["messages"] == 200  # type: ignore[index]
+
+
+def test_damaged_message_is_missing_on_its_side_only(tmp_path: Path) -> None:
+    store = copy_store(MASTER, tmp_path)
+    record = all_records(store)[200]
+    _damage(store, record.address + 88, b"\xff\xff")
+    answer = _compare(store, unpack(MASTER), 1)
+    assert (answer["only_in_store"]["messages"], answer["only_in_other"]["messages"]) == (0, 1)  # type: ignore[index]
+    assert (answer["moved"], answer["store"]["damaged"]) == (330, 1)  # type: ignore[index]
+
+
+@pytest.mark.parametrize("missing", [0, 3, 6])
+def test_missing_file_leaves_its_messages_on_the_other_side_only(missing: int, tmp_path: Path) -> None:
+    store = copy_store(N1, tmp_path)
+    files = sorted((store / "dledger-n1" / "data").iterdir())
+    start = int(files[missing].name)
+    files[missing].unlink()
+    lost = [r for r in all_records(unpack(N1)) if start <= r.address < start + 65536]
+    if missing == 0:  # retention runs on each node by itself: what only one still has is no difference
+        answer = _compare(store, unpack(N0), 0)
+        assert answer["common"]["start"] == 65536  # type: ignore[index]
+        return
+    answer = _compare(store, unpack(N0), 1)
+    assert answer["only_in_other"]["messages"] == len(lost)  # type: ignore[index]
+    assert answer["only_in_store"]["messages"] == 0  # type: ignore[index]
+
+
+def test_other_store_has_everything_on_one_side_only() -> None:
+    answer = _compare(unpack("5.4.0-clean"), unpack("5.1.4-clean"), 1)
+    assert (answer["relation"], answer["moved"]) == ("diverged", 0)
+    assert (answer["only_in_store"]["messages"], answer["only_in_other"]["messages"]) == (553, 553)  # type: ignore[index]
+
+
+def test_same_messages_at_other_places_are_moved_not_missing(tmp_path: Path) -> None:
+    source, plain = unpack("5.4.0-dledger-mixed"), tmp_path / "plain"
+    assert run("migrate-to-commitlog", str(source), "--output", str(plain), "--jobs", "1").exit_code == 0
+    answer = _compare(source, plain, 1)
+    assert (answer["relation"], answer["moved"]) == ("moved", 203)
+    assert (answer["only_in_store"]["messages"], answer["only_in_other"]["messages"]) == (0, 0)  # type: ignore[index]
+
+
+def test_text_names_the_first_difference_and_the_queues() -> None:
+    text = run("compare", str(unpack(N0)), str(unpack(N2))).stdout
+    assert "OTHER is shorter: all that it has is equal, STORE goes on." in text
+    assert "First difference: dledger, offset 297,124" in text
+    assert "Order_11/0: 9 messages, from queue offset 32 on" in text
+
+
+# --- fingerprints ---------------------------------------------------------------------------------------------------
+
+
+def test_fingerprint_of_an_equal_replica_is_equal(tmp_path: Path) -> None:
+    file = _fingerprint(unpack(N1), tmp_path / "n1")
+    answer = _against(unpack(N0), file, 0)
+    assert (answer["equal"], answer["equal_until"], answer["queues"]) == (True, 401717, [])
+    assert file.stat().st_size < 100_000
+
+
+@pytest.mark.parametrize(
+    ("store", "other", "relation"),
+    [(N0, N2, "other-is-prefix"), (N2, N0, "store-is-prefix"), (MASTER, SLAVE, "other-is-prefix")],
+)
+def test_fingerprint_tells_a_prefix_exactly(store: str, other: str, relation: str, tmp_path: Path) -> None:
+    answer = _against(unpack(store), _fingerprint(unpack(other), tmp_path / "file"), 1)
+    assert (answer["relation"], answer["equal"]) == (relation, False)
+    assert answer["equal_until"] == (297124 if N2 in (store, other) else 288160)
+
+
+@pytest.mark.parametrize("number", [0, 200, 379])
+def test_changed_message_is_found_within_its_range(number: int, tmp_path: Path) -> None:
+    slave = copy_store(SLAVE, tmp_path)
+    record = all_records(slave)[number]
+    file = _fingerprint(unpack(MASTER), tmp_path / "master")
+    _damage(slave, record.address + 16, b"\0\0\0\7")
+    answer = _against(slave, file, 1)
+    assert answer["relation"] == "diverged"
+    first = answer["first_divergence"]
+    assert isinstance(first, dict)
+    assert first["offset"] <= record.address < first["until"]
+    mine = _fingerprint(slave, tmp_path / "slave")
+    back = _against(unpack(MASTER), mine, 1)
+    assert back["relation"] == "diverged"
+
+
+def test_end_that_the_fingerprint_does_not_name_is_undecided(tmp_path: Path) -> None:
+    file = _fingerprint(unpack(MASTER), tmp_path / "master")
+    document = json.loads(file.read_text())
+    document["tail"] = document["tail"][-20:]
+    file.write_text(json.dumps(document))
+    answer = _against(unpack(SLAVE), file, 1)
+    assert (answer["relation"], answer["equal_until"]) == ("undecided", 262144)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"schema": "rmqstore.fingerprint/1"}',
+        '{"schema": "rmqstore.fingerprint/1", "side": {}, "step": 65536, "ranges": [], "queues": {}, "tail": []}',
+        "[" * 100_000,
+        "\0\xff",
+    ],
+)
+def test_file_that_is_no_fingerprint_is_wrong_usage(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text(text, "latin-1")
+    assert run("compare", str(unpack(SLAVE)), "--against", str(file)).exit_code == 2
+
+
+@pytest.mark.parametrize("words", [(), ("OTHER", "--against", "FILE")])
+def test_exactly_one_thing_is_compared_with(words: tuple[str, ...]) -> None:
+    assert run("compare", str(unpack(SLAVE)), *words).exit_code == 2
+
+
+def test_fingerprint_is_not_written_into_the_store(tmp_path: Path) -> None:
+    store = copy_store(SLAVE, tmp_path)
+    assert run("compare", str(store), "--fingerprint-out", str(store / "commitlog" / "f")).exit_code == 2
+
+
+def test_path_without_a_log_is_no_store(tmp_path: Path) -> None:
+    assert run("compare", str(unpack(SLAVE)), str(tmp_path)).exit_code == 3
+    assert run("compare", str(unpack(SLAVE)), str(tmp_path / "nothing")).exit_code == 3
