@@ -1,0 +1,65 @@
+"""Small files beside an export, on whatever file system Spark writes to: local, HDFS, S3."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+class Folder:
+    """A directory that Spark can write to. Errors: Py4JJavaError, as Hadoop gives them."""
+
+    def __init__(self, spark: Any, path: str) -> None:
+        context = spark.sparkContext
+        self._jvm = context._jvm
+        self.path = self._jvm.org.apache.hadoop.fs.Path(path)
+        self._system = self.path.getFileSystem(context._jsc.hadoopConfiguration())
+
+    def _at(self, name: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(self.path, name)
+
+    def names(self, folder: str = "") -> list[str]:
+        """Names in the directory, or in one below it; none where it does not exist."""
+        path = self._at(folder) if folder else self.path
+        if not self._system.exists(path):
+            return []
+        return sorted(status.getPath().getName() for status in self._system.listStatus(path))
+
+    def read_json(self, name: str) -> Any:
+        """The value in a file; None for one that holds no JSON: a kill left it so."""
+        stream = self._system.open(self._at(name))
+        try:
+            text = self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
+        finally:
+            stream.close()
+        try:
+            return json.loads(text)
+        except ValueError:
+            return None
+
+    def write_json(self, name: str, value: Any) -> None:
+        """A file that appears whole: written beside, then renamed."""
+        beside, target = self._at(f"{name}.part"), self._at(name)
+        stream = self._system.create(beside, True)
+        try:
+            stream.write(bytearray(json.dumps(value).encode()))
+        finally:
+            stream.close()
+        self._system.delete(target, False)
+        self._system.rename(beside, target)
+
+    def delete(self, name: str) -> None:
+        """A file or a whole directory; it may be missing."""
+        self._system.delete(self._at(name), True)
+
+    def matching(self, pattern: str) -> list[str]:
+        """Paths below the directory that match a glob."""
+        found = self._system.globStatus(self._at(pattern))
+        return [status.getPath().toString() for status in found or ()]
+
+    def delete_matching(self, pattern: str) -> int:
+        """Delete what matches a glob; how many there were."""
+        paths = self.matching(pattern)
+        for path in paths:
+            self._system.delete(self._jvm.org.apache.hadoop.fs.Path(path), True)
+        return len(paths)

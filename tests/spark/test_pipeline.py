@@ -1,0 +1,320 @@
+"""The jobs on Spark give the answers of the local commands, on sound stores and on damaged ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("pyarrow")
+
+from rmqstore.checks.verify import VerifyOptions
+from rmqstore.checks.verify import verify as verify_here
+from rmqstore.errors import OutputExists, UsageError
+from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.store import open_store
+from rmqstore.spark import jobs
+from rmqstore.spark.compare import compare
+from rmqstore.spark.crosscheck import crosscheck_rows, crosscheck_summary
+from rmqstore.spark.export import STATE, export, read_export
+from rmqstore.spark.hadoop import Folder
+from rmqstore.spark.rebuild import rebuild
+from rmqstore.spark.views import load, sql
+from rmqstore.views.compare import compare as compare_here
+from rmqstore.views.usage import usage
+from tests.spark.stores import (
+    NAMES,
+    conf_file,
+    damaged_copy,
+    first_log_file,
+    local_rows,
+    sizes_of,
+    tree,
+    without_queues,
+)
+from tests.stores import ROOT, copy_store, unpack
+
+WHOLE, SPLIT = 256 << 20, 0
+
+
+def local_report(store: Path) -> dict[str, Any]:
+    report = verify_here(open_store(store), VerifyOptions(jobs=1)).to_json()
+    return {k: v for k, v in report.items() if k not in ("schema", "seconds", "store")}
+
+
+def same_report(answer: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in answer.items() if k not in ("store", "messages")}
+
+
+def test_verify_is_equal_to_the_local_one(spark: Any, tmp_path: Path) -> None:
+    stores = [damaged_copy("5.4.0-killed", tmp_path), damaged_copy("5.4.0-dledger-mixed", tmp_path)]
+    stores.append(unpack("5.4.0-formats"))
+    expected = [local_report(store) for store in stores]
+    assert sum(len(report["counts"]) for report in expected) > 4
+    for whole_below, split_size in ((WHOLE, None), (SPLIT, 65_536)):
+        options = VerifyOptions(split_size=split_size)
+        found = jobs.verify(spark, stores, options=options, whole_below=whole_below, task_bytes=1 << 18)
+        for answer, report in zip(found.stores, expected, strict=True):
+            # findings within one place may come in another order
+            mine, its = same_report(answer), dict(report)
+            assert sorted(map(json.dumps, mine.pop("findings"))) == sorted(map(json.dumps, its.pop("findings")))
+            assert mine == its
+        assert found.exit_code == 1
+        assert [s["store"] for s in found.stores] == [str(s) for s in stores]
+
+
+def test_crosscheck_is_equal_to_the_local_findings(spark: Any, tmp_path: Path) -> None:
+    store = damaged_copy("5.4.0-killed", tmp_path)
+    report = local_report(store)
+    found = jobs.crosscheck(spark, [store], whole_below=SPLIT, options=VerifyOptions(split_size=65_536))
+    wanted = {code: n for code, n in report["counts"].items() if code.startswith(("CQ-", "BCQ-"))}
+    assert found.stores[0]["counts"] == wanted
+    assert wanted
+    assert [f["code"] for f in found.stores[0]["findings"]] == [
+        f["code"] for f in report["findings"] if f["code"] in wanted
+    ]
+    assert found.exit_code == 1
+
+
+def test_the_join_shows_missing_dangling_and_wrong_units(spark: Any, tmp_path: Path) -> None:
+    sound = crosscheck_summary(crosscheck_rows(spark, [unpack("5.4.0-clean")]))
+    assert sound == {"missing": 0, "dangling": 0, "wrong": 0}
+    store = copy_store("5.4.0-clean", tmp_path)
+    queue = next(q for q in open_store(store).consume_queues() if q.queue.files and q.label == "Order_11/0")
+    path = queue.queue.files[0].path
+    raw = bytearray(path.read_bytes())
+    raw[0:20] = bytes(20)  # no unit
+    raw[20:40] = raw[40:60]  # another message's unit
+    end = next(at for at in range(40, len(raw), 20) if not any(raw[at : at + 20]))
+    raw[end : end + 20] = raw[40:60]  # a unit that no message asks for
+    path.write_bytes(raw)
+    rows = crosscheck_rows(spark, [store])
+    found = {(r["status"], r["queue_offset"]) for r in rows.collect()}
+    assert found == {("missing", 0), ("wrong", 1), ("dangling", end // 20)}
+
+
+def test_du_is_equal_to_the_local_one(spark: Any, tmp_path: Path) -> None:
+    stores = [unpack(name) for name in NAMES] + [damaged_copy("5.4.0-killed", tmp_path)]
+    expected = [usage(open_store(store)).to_json(str(store)) for store in stores]
+    for whole_below in (WHOLE, SPLIT):
+        found = jobs.du(spark, stores, whole_below=whole_below, split_size=65_536, task_bytes=1 << 17)
+        for answer, own in zip(found.stores, expected, strict=True):
+            assert {k: answer[k] for k in ("store", "messages", "bytes", "by", "distinct")} == {
+                k: v for k, v in own.items() if k != "schema"
+            }
+        assert found.more["total"]["messages"] == sum(own["messages"] for own in expected)
+        assert found.exit_code == 1  # damage was passed over
+
+
+@pytest.mark.parametrize("name", ["5.4.0-dledger-mixed", "5.4.0-formats"])
+def test_rebuilt_queues_equal_those_of_the_local_rebuild(spark: Any, name: str, tmp_path: Path) -> None:
+    from rmqstore.checks.verify import examine
+    from rmqstore.repair.journal import apply
+    from rmqstore.repair.rebuild_parts import plan_rebuild
+
+    conf = conf_file(name, tmp_path)
+    gone, damaged = without_queues(name, tmp_path, "gone"), damaged_copy(name, tmp_path)
+    found = rebuild(spark, [gone, damaged], tmp_path / "out", config=conf, split_size=65_536)
+    assert found.exit_code == 0
+    for number, store in enumerate((gone, damaged)):
+        opened = open_store(store, BrokerConfig(sizes_of(name)))
+        before = tree(store)
+        plan = plan_rebuild(opened, examine(opened, VerifyOptions(jobs=1)), "cq")
+        apply(plan)
+        after = tree(store)
+        assert after != before
+        assert tree(tmp_path / "out" / f"{number:04d}") == after
+    with pytest.raises(OutputExists):
+        rebuild(spark, [gone], tmp_path / "out", config=conf)
+
+
+def test_export_has_every_message_once_and_can_be_run_again(spark: Any, tmp_path: Path) -> None:
+    store = copy_store("5.4.0-killed", tmp_path)
+    out = tmp_path / "lake"
+    how = {"body": "raw", "segment_bytes": 1 << 19, "batch_bytes": 1 << 19, "split_bytes": 1 << 17}
+    first = export(spark, [store], out, **how)
+    expected = local_rows(store)
+    wanted = sorted((r["offset"], r["topic"], r["keys"], r["body_length"]) for r in expected)
+
+    def rows() -> list[tuple[Any, ...]]:
+        frame = read_export(spark, out)
+        return sorted((r["offset"], r["topic"], r["keys"], len(r["body"])) for r in frame.collect())
+
+    assert rows() == wanted
+    assert first.stores[0]["messages"] == len(wanted)
+    assert first.more["segments"] == first.more["written"] == 3
+    assert {p.name for p in out.iterdir() if p.name.startswith("topic=")} >= {"topic=Order_11", "topic=Pay_11_Topic"}
+    assert export(spark, [store], out, **how).more["written"] == 0
+    # a kill between the write of a segment and its mark, and one in the middle of a write
+    state = sorted((out / STATE).glob("*.json"))
+    state[-1].unlink()
+    Folder(spark, str(out)).write_json(".spark-staging-of-a-killed-run/x", {})
+    again = export(spark, [store], out, **how)
+    assert again.more["written"] == 1
+    assert rows() == wanted
+    assert not list(out.glob(".spark-staging*"))
+    # other options: everything anew, and nothing twice
+    assert export(spark, [store], out, **{**how, "topics": ("Order_11",)}).more["written"] == 3
+    assert rows() == [row for row in wanted if row[1] == "Order_11"]
+    with pytest.raises(OutputExists):
+        export(spark, [store], tmp_path)
+    with pytest.raises(UsageError):
+        export(spark, [store], store / "lake")
+
+
+def test_replicas_are_compared_as_locally(spark: Any, tmp_path: Path) -> None:
+    first, second = unpack("5.4.0-dledger3-n0"), unpack("5.4.0-dledger3-n2")
+    other = damaged_copy("5.4.0-dledger3-n0", tmp_path)
+    found = compare(spark, [first, second, other], split_size=65_536)
+    for answer, path in zip(found.stores, (second, other), strict=True):
+        expected = compare_here(open_store(first), open_store(path), jobs=1).to_json()
+        for name in ("equal", "relation", "common", "first_divergence", "queues", "moved"):
+            assert answer[name] == expected[name], name
+        for name in ("only_in_store", "only_in_other"):
+            assert answer[name] == expected[name], name
+    assert found.exit_code == 1
+    assert found.stores[1]["only_in_store"]["messages"] > 0
+
+
+def test_sql_sees_all_views(spark: Any) -> None:
+    store = unpack("5.4.0-killed")
+    topics, lost = sql(spark, "select topic, count(*) n from messages group by topic", [store, "/nowhere"])
+    expected: dict[str, int] = {}
+    for row in local_rows(store):
+        expected[row["topic"]] = expected.get(row["topic"], 0) + 1
+    assert {r["topic"]: r["n"] for r in topics.collect()} == expected
+    assert [s["store"] for s in lost] == ["/nowhere"]
+    behind = "select count(*) n from messages m left anti join consumequeue c using (topic, queue_id, queue_offset)"
+    assert sql(spark, behind, [store])[0].first()["n"] > 0
+    groups = "select distinct `group` from consumer_offsets"
+    assert len(sql(spark, groups, [unpack("5.4.0-dledger-mixed")])[0].collect()) == 4
+    assert [r["code"] for r in sql(spark, "select code from findings", [store])[0].collect()] == ["CQ-BEHIND"]
+    assert sql(spark, "select count(*) n from indexfile", [store])[0].first()["n"] > 0
+    entries = sql(spark, "select max(entry_index) n from dledger", [unpack("5.4.0-dledger")])[0].first()["n"]
+    assert entries == len(local_rows(unpack("5.4.0-dledger"))) - 1
+    with pytest.raises(UsageError):
+        sql(spark, "select nothing_like_it from messages", [store])
+
+
+def test_many_stores_come_from_a_table_of_paths(spark: Any) -> None:
+    paths = [("a", str(unpack("5.4.0-killed"))), ("b", str(unpack("5.4.0-clean")))]
+    table = spark.createDataFrame(paths, "store string, path string")
+    frame = load(spark, "commitlog", table, columns="store")
+    counts = {r["store"]: r["count"] for r in frame.groupBy("store").count().collect()}
+    assert counts == {"a": len(local_rows(unpack("5.4.0-killed"))), "b": len(local_rows(unpack("5.4.0-clean")))}
+
+
+def test_a_stream_delivers_what_a_growing_store_gets(spark: Any, tmp_path: Path) -> None:
+    store = copy_store("5.4.0-killed", tmp_path)
+    expected = local_rows(store)
+    files = sorted((store / "commitlog").iterdir())
+    later = tmp_path / "later"
+    later.mkdir()
+    for file in files[len(files) // 2 :]:
+        file.rename(later / file.name)
+    out, state = str(tmp_path / "out"), str(tmp_path / "state")
+
+    def run() -> list[int]:
+        frame = spark.readStream.format("rmqstore.commitlog").option("columns", "offset,topic").load(str(store))
+        query = frame.writeStream.format("parquet").option("path", out).option("checkpointLocation", state)
+        running = query.trigger(availableNow=True).start()
+        assert running.awaitTermination(60)
+        return sorted(r["offset"] for r in spark.read.parquet(out).collect())
+
+    half = run()
+    assert half == [r["offset"] for r in expected if r["file"] < files[len(files) // 2].name]
+    for file in later.iterdir():
+        file.rename(store / "commitlog" / file.name)
+    assert run() == [r["offset"] for r in expected]
+
+
+def test_findings_are_rows_and_damage_fails_no_job(spark: Any, tmp_path: Path) -> None:
+    store = damaged_copy("5.4.0-killed", tmp_path)
+    rows = spark.read.format("rmqstore.findings").load(str(store)).collect()
+    expected = local_report(store)
+    assert sorted(r["code"] for r in rows) == sorted(f["code"] for f in expected["findings"])
+    assert spark.read.format("rmqstore.commitlog").load(str(store)).count() == len(local_rows(store))
+
+
+def test_a_file_that_cannot_be_opened_is_said(spark: Any, tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root can read every file")
+    store = copy_store("5.4.0-killed", tmp_path)
+    first_log_file(store).chmod(0)
+    found = jobs.du(spark, [store])
+    assert found.exit_code == 3
+    assert "not readable" in found.stores[0]["error"]
+
+
+def test_stores_that_are_none_do_not_end_a_job(spark: Any) -> None:
+    found = jobs.verify(spark, [unpack("5.4.0-clean"), "/nowhere"])
+    assert found.exit_code == 4
+    assert "no such file" in found.stores[1]["error"]
+    assert jobs.verify(spark, ["/nowhere"]).exit_code == 3
+
+
+def test_spark_finds_the_sources_by_itself(spark: Any) -> None:
+    infos = {}
+    for name in ("", "_consumequeue", "_dledger", "_findings", "_index"):
+        module = __import__(f"pyspark_rmqstore{name}")
+        infos[module.DefaultSource.name()] = module.DefaultSource
+    assert sorted(infos) == [f"rmqstore.{n}" for n in ("commitlog", "consumequeue", "dledger", "findings", "index")]
+
+
+CLUSTER = """
+import json, os, pathlib, sys
+from rmqstore.checks.verify import VerifyOptions, verify
+from rmqstore.files.store import open_store
+from rmqstore.spark.session import open_session
+from rmqstore.spark.spread import spark_mapper
+
+store, mark = sys.argv[1:]
+spark = open_session("local-cluster[2,1,1024]", {"spark.driver.memory": "1g"})
+mapper = spark_mapper(spark, task_bytes=1 << 17)
+
+
+def lossy(function, splits):
+    def work(split):
+        if split.file.start and not pathlib.Path(mark).exists():
+            pathlib.Path(mark).touch()
+            daemon = os.getppid()  # the parent of that is the executor
+            stat = pathlib.Path(f"/proc/{daemon}/stat").read_text().rpartition(")")[2].split()
+            os.kill(int(stat[1]), 9)
+        return function(split)
+
+    return mapper(work, splits)
+
+
+report = verify(open_store(store), VerifyOptions(split_size=65536), lossy)
+rows = spark.read.format("rmqstore.commitlog").option("splitSize", "64k").load(store).count()
+print(json.dumps({"counts": report.findings.counts, "rows": rows}))
+spark.stop()
+"""
+
+
+@pytest.mark.slow
+def test_a_cluster_that_loses_an_executor_gives_the_same(tmp_path: Path, spark: Any) -> None:
+    store = damaged_copy("5.4.0-killed", tmp_path)
+    script = tmp_path / "job.py"
+    script.write_text(CLUSTER)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    answer = subprocess.run(
+        [sys.executable, str(script), str(store), str(tmp_path / "mark")],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=environment,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr[-2000:]
+    assert (tmp_path / "mark").exists()  # an executor was killed
+    found = json.loads(answer.stdout.splitlines()[-1])
+    expected = local_report(store)
+    assert found["counts"] == expected["counts"]
+    assert found["rows"] == len(local_rows(store))

@@ -1,0 +1,172 @@
+"""Pieces of files, read as executors read them: the answer does not depend on how a log is cut. Needs no Java."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from rmqstore.errors import NotReadable, UsageError
+from rmqstore.files.store import open_store
+from rmqstore.formats.message import HEAD, PHYSICAL_OFFSET_AT, build_blank
+from rmqstore.spark.message_rows import MessageOptions
+from rmqstore.spark.options import selection_of, size_of
+from rmqstore.spark.pieces import Piece, first_border, log_pieces, packed, spread
+from rmqstore.spark.reading import ReadOptions, queue_pieces, read_messages, read_units
+from rmqstore.spark.stores import logs_of, refs_of_options, store_refs
+from rmqstore.spark.streaming import end_of, pieces_between
+from rmqstore.views.selection import Selection
+from rmqstore.views.units import batch_length, consume_queue_units
+from tests.damage import overwrite
+from tests.spark.stores import NAMES, damaged_copy, first_log_file, local_rows
+from tests.stores import copy_store, unpack
+
+ALL = ReadOptions(MessageOptions(properties=True))
+
+
+def rows_of(store: Path, size: int, options: ReadOptions = ALL) -> list[dict[str, Any]]:
+    pieces = [
+        piece for name, queue, lead in logs_of(open_store(store)) for piece in log_pieces("s", name, queue, lead, size)
+    ]
+    return [row for batch in read_messages(pieces, options) for row in batch.to_pylist()]
+
+
+def as_dumped(row: dict[str, Any], like: dict[str, Any]) -> dict[str, Any]:
+    return {k: dict(row[k]) if k == "properties" else row[k] for k in like}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("size", [4096, 65_536, 64 << 20])
+def test_every_cut_gives_the_rows_of_dump(name: str, size: int) -> None:
+    expected = local_rows(unpack(name))
+    assert [as_dumped(row, expected[0]) for row in rows_of(unpack(name), size)] == expected
+    assert expected
+
+
+@pytest.mark.parametrize("name", ["5.4.0-killed", "5.4.0-dledger-mixed"])
+@pytest.mark.parametrize("size", [4096, 30_000, 65_536])
+def test_damage_over_a_border_is_passed_over_once(name: str, size: int, tmp_path: Path) -> None:
+    store = damaged_copy(name, tmp_path)
+    expected = local_rows(store)
+    assert [as_dumped(row, expected[0]) for row in rows_of(store, size)] == expected
+    assert sum(not row["crc_ok"] for row in expected) >= 1
+    assert len(expected) < len(local_rows(unpack(name)))
+
+
+def test_old_records_behind_a_blank_are_not_read(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-killed", tmp_path)
+    log = first_log_file(store)
+    rows = [row for row in local_rows(store) if row["file"] == log.name]
+    start = rows[len(rows) // 2]["offset"]
+    overwrite(log, start, build_blank(log.stat().st_size - start))
+    expected = local_rows(store)
+    assert [row["offset"] for row in rows_of(store, 4096)] == [row["offset"] for row in expected]
+    assert not [row for row in expected if row["file"] == log.name and row["offset"] >= start]
+
+
+def test_a_record_inside_of_a_body_is_no_border(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-killed", tmp_path)
+    log = first_log_file(store)
+    rows = [row for row in local_rows(store) if row["file"] == log.name]
+    inner = next(row for row in rows if row["size"] < 400)
+    outer = next(row for row in rows if row["body_length"] > 3 * inner["size"] and row["offset"] > inner["offset"])
+    raw = bytearray(log.read_bytes()[inner["offset"] : inner["offset"] + inner["size"]])
+    at = outer["offset"] + HEAD.size + inner["size"]
+    raw[PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8] = at.to_bytes(
+        8, "big"
+    )  # a forged PHYSICALOFFSET that is right where it stands
+    overwrite(log, at, bytes(raw))
+    queue = open_store(store).commitlog
+    assert queue is not None
+    piece = Piece("s", "commitlog", 0, queue.files[0], at - 8, queue.files[0].file_size)
+    assert first_border(piece) == outer["offset"] + outer["size"]
+    expected = [row["offset"] for row in local_rows(store)]
+    assert at not in expected
+    assert [row["offset"] for row in rows_of(store, 4096)] == expected
+
+
+def test_filters_are_those_of_dump() -> None:
+    store = unpack("5.4.0-killed")
+    everything = local_rows(store)
+    since = everything[len(everything) // 2]["store_timestamp"]
+    wanted = ReadOptions(selection=Selection(topics=frozenset({"Order_11"}), since=since))
+    expected = [r["offset"] for r in everything if r["topic"] == "Order_11" and r["store_timestamp"] >= since]
+    assert [row["offset"] for row in rows_of(store, 65_536, wanted)] == expected
+    assert expected
+
+
+def test_thousands_of_small_files_are_few_tasks() -> None:
+    queue = open_store(unpack("5.4.0-killed")).commitlog
+    assert queue is not None
+    piece = Piece("s", "q/0", 0, queue.files[0], 0, 6_000, exact=True)
+    groups = packed([piece] * 30_000, 64 << 20)
+    assert sum(map(len, groups)) == 30_000
+    assert len(groups) == 30_000 // 64 + 1
+
+
+def test_a_file_bigger_than_a_task_is_cut(tmp_path: Path) -> None:
+    queue = open_store(unpack("5.4.0-killed")).commitlog
+    assert queue is not None
+    pieces = list(log_pieces("s", "commitlog", queue, 0, 4096))
+    assert len(packed(pieces, 1)) == len(pieces) > len(queue.files)
+
+
+def test_costs_are_spread_evenly() -> None:
+    assert spread([1, 1, 1, 1], 2) == [(0, 2), (2, 4)]
+    assert spread([100, 1, 1], 2) == [(0, 1), (1, 3)]
+    assert spread([], 3) == []
+    assert spread([5], 8) == [(0, 1)]
+
+
+@pytest.mark.parametrize("size", [20, 4096, 64 << 20])
+def test_units_are_those_on_disk(size: int) -> None:
+    store = open_store(unpack("5.4.0-killed"))
+    pieces = queue_pieces("s", store, Selection(), size, batch_units=False)
+    rows = [row for batch in read_units(pieces, batch_units=False) for row in batch.to_pylist()]
+    assert len(rows) == sum(batch_length(b) for b in consume_queue_units(store, Selection())) > 900
+    assert len({(r["topic"], r["queue_id"], r["queue_offset"]) for r in rows}) == len(rows)
+
+
+def test_a_stream_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    queue = open_store(unpack("5.4.0-killed")).commitlog
+    assert queue is not None
+    end = end_of(queue, 0, None)
+    assert end == 1_237_168
+    assert end_of(queue, 0, end) == end
+    offsets, at = [], queue.start
+    while at < end:
+        reached = end_of(queue, 0, at, 100_000)
+        assert at < reached <= at + 110_000
+        pieces = pieces_between("s", "commitlog", queue, 0, at, reached, 30_000)
+        offsets += [row["offset"] for batch in read_messages(pieces, ALL) for row in batch.to_pylist()]
+        at = reached
+    assert offsets == [row["offset"] for row in local_rows(unpack("5.4.0-killed"))]
+
+
+def test_stores_come_from_paths_globs_and_lists(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name / "commitlog").mkdir(parents=True)
+    listed = tmp_path / "stores.txt"
+    listed.write_text(f"# fleet\nfirst\t{tmp_path}/a\n\n{tmp_path}/b\n")
+    assert [r.label for r in store_refs([f"{tmp_path}/[ab]"])] == [f"{tmp_path}/a", f"{tmp_path}/b"]
+    assert [r.label for r in store_refs([f"@{listed}"])] == ["first", f"{tmp_path}/b"]
+    assert [r.label for r in refs_of_options({"stores": '{"x": "/p"}'})] == ["x"]
+    assert [str(r.path) for r in refs_of_options({"paths": '["/p", "/q"]'})] == ["/p", "/q"]
+    with pytest.raises(NotReadable):
+        store_refs([f"{tmp_path}/nothing*"])
+    with pytest.raises(UsageError):
+        store_refs([])
+
+
+def test_options_are_read_or_refused() -> None:
+    assert size_of({"splitsize": "64k"}, "splitsize", 1) == 65_536
+    assert size_of({}, "splitsize", 7) == 7
+    assert selection_of({"queues": "1,T/2"}).queues == {("T", 2)}
+    for wrong in ({"queues": "x"}, {"since": "yesterday"}):
+        with pytest.raises(UsageError):
+            selection_of(wrong)
+    with pytest.raises(UsageError):
+        size_of({"splitsize": "big"}, "splitsize", 1)
