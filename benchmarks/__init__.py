@@ -1,0 +1,1 @@
+"""The side-by-side measurements: see README.md in this folder."""

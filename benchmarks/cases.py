@@ -1,0 +1,189 @@
+"""The cases: what is run on which store, and with what it is compared."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from benchmarks import rivals
+from benchmarks.generate import EPOCH, Made
+from benchmarks.measure import Series, run
+from rmqstore.formats import message
+
+START_ROUNDS = 15  # start-up takes so little that more runs cost nothing
+
+
+@dataclass(slots=True)
+class Case:
+    """One thing to measure.
+
+    `rival` names the case that it is compared with; `prepare` runs before and after each run, off the clock;
+    `trouble` is why there are no figures, `exit_code` what the process ended with; `seen` counts the messages that it
+    says it saw; `rounds` is 0 for the number that the user asked for.
+    """
+
+    store: str
+    name: str
+    command: list[str]
+    bytes: int = 0
+    messages: int = 0
+    rival: str = ""
+    prepare: Callable[[], object] = lambda: None
+    series: Series = field(default_factory=Series)
+    anonymous: int = 0
+    trouble: str = ""
+    exit_code: int = 0
+    seen: int | None = None
+    rounds: int = 0
+
+    @property
+    def mine(self) -> bool:
+        """Whether this is rmqstore, and not a rival."""
+        return self.name.startswith("rmqstore")
+
+    def failed(self, exit_code: int) -> bool:
+        """Whether a run counts for nothing. rmqstore's 1 and 4 are answers: findings, or something not checked."""
+        return exit_code not in ((0, 1, 4) if self.mine else (0,))
+
+
+def remove(*paths: Path) -> None:
+    """Removes files and folders, links as links."""
+    for path in paths:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def view(store: Path, where: Path, *parts: str) -> Path:
+    """A store of links to the parts named: what is written into the root stays out of the store."""
+    where.mkdir(parents=True)
+    for part in parts:
+        (where / part).symlink_to(store / part, target_is_directory=True)
+    return where
+
+
+def crashed(root: Path, left: list[Path]) -> None:
+    """Makes a store look as after a kill -9 long ago: `abort`, no checkpoint, nothing of the run before."""
+    remove(*left)
+    (root / "abort").touch()
+
+
+def not_there(python: str, words: list[str], work: Path) -> str:
+    """Why a command of rmqstore cannot be measured; empty when it can."""
+    ran = run([python, "-m", "rmqstore", *words, "--help"], work / "probe")
+    said = ran.complaint or ran.last_line or f"exit {ran.exit_code}"
+    return "" if ran.exit_code == 0 else f"not there yet ({said.partition(': ')[2][:60] or said[:60]})"
+
+
+def store_cases(name: str, store: Path, made: Made, work: Path, args: argparse.Namespace) -> Iterator[Case]:
+    """rmqstore's cases on one store."""
+    ours = [args.python, "-m", "rmqstore"]
+    size = (made.wrote, made.messages)
+    log = str(store / "commitlog")
+    load, rebuild, dump = (f"broker {args.broker} {t}" for t in ("load", "load, queues rebuilt", "dumpCompactionLog"))
+    for jobs in ("1", "all"):
+        more = ["--jobs", "1"] if jobs == "1" else []
+        yield Case(
+            name, f"rmqstore verify commitlog, jobs {jobs}", [*ours, "verify", log, "--json", *more], *size, rival=load
+        )
+    yield Case(name, "rmqstore verify store", [*ours, "verify", str(store), "--json"], *size, rival=load)
+    yield Case(name, "rmqstore dump ndjson", [*ours, "dump", log, "--format", "ndjson"], *size, rival=dump)
+    bare = view(store, work / "bare", "commitlog")
+    shutil.copy(store / "checkpoint", bare / "checkpoint")
+    made_new = [bare / "consumequeue", bare / ".rmqstore", bare / "lock"]
+    command = [*ours, "rebuild", str(bare), "cq", "--apply"]
+    yield Case(name, "rmqstore rebuild cq", command, *size, rival=rebuild, prepare=partial(remove, *made_new))
+
+
+def rival_cases(
+    name: str, store: Path, made: Made, work: Path, args: argparse.Namespace, notes: list[str], tools: Path
+) -> Iterator[Case]:
+    """The broker's, mqadmin's and C's cases on one store."""
+    size = (made.wrote, made.messages)
+    files = sorted(str(f) for f in (store / "commitlog").iterdir())
+    try:
+        program, crc = rivals.limit(tools)
+        for way in ("mmap", "read"):
+            yield Case(name, f"C {way}, CRC of {crc}", [str(program), way, *files], *size)
+    except rivals.Missing as why:
+        notes.append(f"C loop: {why}")
+    if args.no_java:
+        notes.append("broker: left out (--no-java)")
+        return
+    try:
+        java = rivals.broker(args.broker, tools)
+    except rivals.Missing as why:
+        notes.append(f"broker: {why}")
+        return
+    settings = [
+        "commitLogRecoverMaxNum=1000000",
+        "messageIndexEnable=false",
+        f"mappedFileSizeCommitLog={args.file_size}",
+    ]
+    for what, parts in (("load", ("commitlog", "consumequeue")), ("load, queues rebuilt", ("commitlog",))):
+        root = view(store, work / f"broker-{len(parts)}", *parts)  # no comma: it would part two paths
+        left = [root / "checkpoint", root / "rocksdbstore", *([] if len(parts) > 1 else [root / "consumequeue"])]
+        command = java.command("Bench", "load", str(root), *settings)
+        yield Case(name, f"broker {args.broker} {what}", command, *size, prepare=partial(crashed, root, left))
+    if len(files) > 1:
+        notes.append("dumpCompactionLog: it reads one file; its row is about the first file only")
+    share = min(1.0, args.file_size / made.wrote)
+    yield Case(
+        name,
+        f"broker {args.broker} dumpCompactionLog",
+        java.command("org.apache.rocketmq.tools.command.MQAdminStartup", "dumpCompactionLog", "-f", files[0]),
+        int(made.wrote * share),
+        int(made.messages * share),
+    )
+
+
+def append_cases(work: Path, args: argparse.Namespace, notes: list[str], tools: Path) -> Iterator[Case]:
+    """The broker's putMessage from one thread: what the append room is measured against."""
+    try:
+        java = rivals.broker(args.broker, tools)
+    except rivals.Missing as why:
+        notes.append(f"putMessage: {why}")
+        return
+    for body in (256, 1024):
+        for flush, count in (("async", 200_000), ("sync", 3_000)):
+            root = work / f"put-{body}-{flush}"
+            yield Case(
+                "append",
+                f"broker {args.broker} put {body} B {flush}",
+                java.command("Bench", "put", str(root), str(body), str(count), flush),
+                messages=count,
+                prepare=partial(remove, root),
+            )
+
+
+def start_cases(store: Path, work: Path, args: argparse.Namespace) -> Iterator[Case]:
+    """Start-up: --help, info, and info of a sparse store of 1 TiB."""
+    ours = [args.python, "-m", "rmqstore"]
+    yield Case("start", "python -c pass", [args.python, "-c", "pass"], rounds=START_ROUNDS)
+    yield Case("start", "rmqstore --help", [*ours, "--help"], rounds=START_ROUNDS)
+    yield Case("start", "rmqstore info", [*ours, "info", str(store)], rounds=START_ROUNDS)
+    sparse = sparse_store(work / "sparse", args.sparse_files)
+    yield Case(
+        "start", f"rmqstore info, {args.sparse_files} GiB sparse", [*ours, "info", str(sparse)], rounds=args.repeat
+    )
+
+
+def sparse_store(root: Path, files: int) -> Path:
+    """A store of files of 1 GiB that hold one record each and take no space."""
+    folder = root / "commitlog"
+    folder.mkdir(parents=True)
+    for number in range(files):
+        start = number << 30
+        stamp = EPOCH + number * 60_000
+        record = message.build_message(
+            topic="Order_0", body=b"sparse", queue_offset=number, physical_offset=start, store_timestamp=stamp
+        )
+        with (folder / f"{start:020d}").open("wb") as file:
+            file.write(record)
+            file.truncate(1 << 30)
+    return root

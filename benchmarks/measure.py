@@ -1,0 +1,127 @@
+"""Runs whole processes under the clock, or under the eye of a memory sampler."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+SAMPLING = 0.004  # seconds between two looks at the memory
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """One run of a process.
+
+    `cpu` is user and system time of the process and the children that it waited for, in seconds; `anonymous` the peak
+    of the whole process tree in bytes, 0 when it was not sampled.
+    """
+
+    seconds: float
+    cpu: float
+    exit_code: int
+    last_line: str
+    complaint: str
+    anonymous: int = 0
+
+
+@dataclass(slots=True)
+class Series:
+    """All timed runs of one case."""
+
+    seconds: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+    inside: list[float] = field(default_factory=list)  # what the process itself measured, without its start
+
+    @property
+    def median(self) -> float:
+        """Median of the whole-process times, in seconds."""
+        return statistics.median(self.seconds)
+
+
+def anonymous_bytes(root: int) -> int:
+    """Sum of RssAnon of a process and all its descendants, in bytes; processes that have just ended count 0.
+
+    Source: proc(5), status and task/*/children
+    """
+    total, waiting = 0, [root]
+    while waiting:
+        pid = waiting.pop()
+        try:
+            for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+                if line.startswith("RssAnon:"):
+                    total += int(line.split()[1]) << 10
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                waiting += map(int, (task / "children").read_text().split())
+        except (OSError, ValueError):
+            continue
+    return total
+
+
+class Sampler:
+    """Looks at the memory of a process tree from a thread, until it is stopped."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid, self.peak = pid, 0
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self._watch, daemon=True)
+        self.thread.start()
+
+    def _watch(self) -> None:
+        while not self.ended.wait(SAMPLING):
+            self.peak = max(self.peak, anonymous_bytes(self.pid))
+
+    def stop(self) -> int:
+        """Ends the watch; gives the peak in bytes."""
+        self.ended.set()
+        self.thread.join()
+        return self.peak
+
+
+def run(
+    command: Sequence[str | os.PathLike[str]],
+    stdout: Path,
+    *,
+    memory: bool = False,
+    environment: Mapping[str, str] | None = None,
+    timeout: float = 1800,
+) -> Ran:
+    """Runs a command with its output in the file `stdout`; the clock covers the whole process.
+
+    Errors: none; a command that cannot be started has exit code 127, one that ran too long 124.
+    """
+    errors = stdout.with_name(stdout.name + ".stderr")
+    peak = 0
+    with stdout.open("wb") as out, errors.open("wb") as err:
+        began = time.perf_counter()
+        try:
+            child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env={**os.environ, **(environment or {})}
+            )
+        except OSError as problem:
+            return Ran(0.0, 0.0, 127, "", str(problem))
+        # Popen.wait with a timeout sleeps up to 50 ms between looks: so a timer kills, and wait4 tells the CPU time
+        watchdog = threading.Timer(timeout, child.kill)
+        watchdog.start()
+        sampler = Sampler(child.pid) if memory else None
+        _, status, used = os.wait4(child.pid, 0)
+        seconds = time.perf_counter() - began
+        child.returncode = os.waitstatus_to_exitcode(status)
+        watchdog.cancel()
+        if sampler:
+            peak = sampler.stop()
+    code = 124 if seconds >= timeout else child.returncode
+    return Ran(seconds, used.ru_utime + used.ru_stime, code, last_line(stdout), last_line(errors), peak)
+
+
+def last_line(path: Path, most: int = 1 << 16) -> str:
+    """The last line of a file that is not empty, looking at its last `most` bytes only."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - most))
+        lines = file.read().decode("utf-8", "replace").strip().splitlines()
+    return lines[-1] if lines else ""
