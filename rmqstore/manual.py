@@ -1,0 +1,214 @@
+"""Writes man/ from the click tree, the layouts, PROBLEMS and the errors: `python -m rmqstore.manual [DIRECTORY]`.
+
+Nothing in man/ is written by hand; a test compares it with what this module gives.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+SECTION = "rmqstore"
+EXIT_CODES = (
+    (0, "Nothing is wrong, or it is done."),
+    (1, "Problems (warnings or errors) were found and are still there; dump: damage was skipped. 1 goes before 4."),
+    (2, "Wrong usage."),
+    (3, "Not a store, not readable, or nothing there."),
+    (4, "Not everything could be checked; never to be taken for clean."),
+    (5, "Refused: the store is live, the plan is stale, the output exists, or there is no space."),
+    (6, "An apply stopped half-way; the journal is intact, and the message names the undo and the resume command."),
+    (70, "A bug in rmqstore, with its traceback."),
+    (130, "Interrupted."),
+)
+
+
+def pages() -> dict[str, str]:
+    """All pages: file name → troff text."""
+    from rmqstore.cli.main import cli
+
+    ctx = click.Context(cli, info_name="rmqstore")
+    out = {"rmqstore.1": _main_page(cli, ctx)}
+    for name in cli.list_commands(ctx):
+        command = cli.get_command(ctx, name)
+        if command is not None:
+            out[f"rmqstore-{name}.1"] = _command_page(name, command, ctx)
+    out["rmqstore-formats.5"] = _formats_page()
+    out["rmqstore-problems.7"] = _problems_page()
+    return out
+
+
+def _escape(text: str) -> str:
+    text = text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq").replace("`", "\\(ga")
+    return "\n".join("\\&" + line if line.startswith((".", "\\(aq")) else line for line in text.split("\n"))
+
+
+def _head(name: str, section: int, about: str) -> Iterator[str]:
+    yield '.\\" made by `make man`: do not edit'
+    yield f'.TH "{name.upper()}" "{section}" "" "rmqstore" "rmqstore manual"'
+    yield ".SH NAME"
+    yield f"{_escape(name)} \\- {_escape(about)}"
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    for paragraph in text.split("\n\n"):
+        yield ".PP"
+        yield _escape(" ".join(paragraph.split()))
+
+
+def _options(command: click.Command, ctx: click.Context) -> Iterator[str]:
+    yield ".SH OPTIONS"
+    for parameter in command.get_params(ctx):
+        record = parameter.get_help_record(ctx)
+        if record is not None:
+            yield ".TP"
+            yield f".B {_escape(record[0])}"
+            yield _escape(record[1])
+
+
+def _exit_codes() -> Iterator[str]:
+    yield ".SH EXIT STATUS"
+    for code, words in EXIT_CODES:
+        yield ".TP"
+        yield f".B {code}"
+        yield _escape(words)
+
+
+def _main_page(cli: click.Group, ctx: click.Context) -> str:
+    from rmqstore import errors
+    from rmqstore.cli.main import COMMANDS
+
+    lines = list(_head("rmqstore", 1, "inspect, verify, repair and convert RocketMQ stores without the broker"))
+    lines += [".SH SYNOPSIS", ".B rmqstore", ".I COMMAND", ".I STORE", "[options]", ".SH DESCRIPTION"]
+    lines += _paragraphs(cli.help or "")
+    lines.append(".SH COMMANDS")
+    for name in cli.list_commands(ctx):
+        lines += [".TP", f".BR rmqstore\\-{_escape(name)} (1)", _escape(COMMANDS[name][2])]
+    lines += _options(cli, ctx)
+    lines += _exit_codes()
+    lines += [
+        ".SH ERRORS",
+        _escape(
+            "An error is one line on stderr with what to do next. With --json it is also an object on stdout: "
+            '{"error": {"code": ..., "message": ..., "advice": ...}}. The codes:'
+        ),
+    ]
+    classes = sorted(
+        (c for c in vars(errors).values() if isinstance(c, type) and issubclass(c, errors.RmqStoreError)),
+        key=lambda c: (c.exit_code, c.code),
+    )
+    for one in classes:
+        if one is not errors.RmqStoreError:
+            about = " ".join((one.__doc__ or "").split())
+            lines += [".TP", f".B {_escape(one.code)}", _escape(f"(exit {one.exit_code}) {about}")]
+    lines += [
+        ".SH SHELL COMPLETION",
+        _escape("Put the line for your shell into its start-up file:"),
+        ".PP",
+        ".nf",
+        _escape('bash: eval "$(_RMQSTORE_COMPLETE=bash_source rmqstore)"'),
+        _escape('zsh:  eval "$(_RMQSTORE_COMPLETE=zsh_source rmqstore)"'),
+        _escape("fish: _RMQSTORE_COMPLETE=fish_source rmqstore | source"),
+        ".fi",
+        ".SH ENVIRONMENT",
+        ".TP",
+        ".B NO_COLOR",
+        _escape("No colours, when it is set to anything."),
+        ".TP",
+        ".B CLICOLOR_FORCE",
+        _escape("Colours also where stdout is no terminal, when it is set and not 0."),
+        ".SH SEE ALSO",
+        ".BR rmqstore\\-formats (5),",
+        ".BR rmqstore\\-problems (7)",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _command_page(name: str, command: click.Command, parent: click.Context) -> str:
+    from rmqstore.cli.main import COMMANDS
+
+    ctx = click.Context(command, info_name=name, parent=parent)
+    about = COMMANDS[name][2].rstrip(".")
+    lines = list(_head(f"rmqstore-{name}", 1, about[0].lower() + about[1:]))
+    usage = " ".join(command.collect_usage_pieces(ctx))
+    lines += [".SH SYNOPSIS", f".B rmqstore {_escape(name)}", _escape(usage), ".SH DESCRIPTION"]
+    lines += _paragraphs(_clean(command.help or ""))
+    lines += _options(command, ctx)
+    examples = getattr(command, "examples", ())
+    if examples:
+        lines += [".SH EXAMPLES", ".nf", *(_escape(e) for e in examples), ".fi"]
+    lines += _exit_codes()
+    lines += [".SH SEE ALSO", ".BR rmqstore (1),", ".BR rmqstore\\-formats (5),", ".BR rmqstore\\-problems (7)"]
+    return "\n".join(lines) + "\n"
+
+
+def _clean(text: str) -> str:
+    return text.replace("\b", "").strip()
+
+
+def _formats_page() -> str:
+    from rmqstore.formats import checkpoint, consumequeue, dledger, index, message, messageid, rocksdbkeys, timer
+    from rmqstore.formats.layout import Layout
+
+    lines = list(_head("rmqstore-formats", 5, "the files of a RocketMQ store"))
+    lines += [".SH DESCRIPTION"]
+    lines += _paragraphs(
+        "All numbers are big-endian. Each table gives the position in the record, the field, its type, its unit and "
+        "what it says. The tables are made from the declarations that rmqstore reads and writes with."
+    )
+    seen: set[str] = set()
+    for module in (message, consumequeue, index, checkpoint, dledger, timer, messageid, rocksdbkeys):
+        for layout in vars(module).values():
+            if not isinstance(layout, Layout) or layout.name in seen:
+                continue
+            seen.add(layout.name)
+            lines += [f".SH {_escape(layout.name.upper())}", _escape(f"{layout.size} bytes. Source: {layout.source}.")]
+            if layout.about:
+                lines += _paragraphs(layout.about)
+            for at, name, kind, unit, about in layout.table():
+                unit = f", {unit}" if unit else ""
+                lines += [".TP", f".B {at}  {_escape(name)}", _escape(f"({kind}{unit}) {about}")]
+    lines += [".SH SEE ALSO", ".BR rmqstore (1),", ".BR rmqstore\\-problems (7)"]
+    return "\n".join(lines) + "\n"
+
+
+def _problems_page() -> str:
+    from rmqstore.checks.problems import PROBLEMS
+
+    lines = list(_head("rmqstore-problems", 7, "everything that rmqstore verify can find"))
+    lines += [".SH DESCRIPTION"]
+    lines += _paragraphs(
+        "Every finding of rmqstore verify has one of these codes. ERROR: data or a start is at stake. WARNING: it may "
+        "bite later. NOTE: worth knowing, the store is sound. A cure that is safe is applied by rmqstore recover "
+        "--apply as it is; the others have to be asked for with --only CODE."
+    )
+    for problem in PROBLEMS.values():
+        cure = f"Cure: rmqstore {problem.remedy}" if problem.remedy else "No cure."
+        if problem.remedy == "recover":
+            cure += " (safe)" if problem.safe else f" --only {problem.code}"
+        lines += [f".SH {_escape(problem.code)}", _escape(f"{problem.severity.name}: {problem.title}.")]
+        lines += _paragraphs(problem.about)
+        lines += [".PP", _escape(cure)]
+    lines += [".SH SEE ALSO", ".BR rmqstore (1),", ".BR rmqstore\\-verify (1)"]
+    return "\n".join(lines) + "\n"
+
+
+def write(directory: Path) -> list[Path]:
+    """Writes all pages and takes away those that are none any more; gives the paths written."""
+    directory.mkdir(parents=True, exist_ok=True)
+    made = pages()
+    for old in directory.glob("rmqstore*.[0-9]"):
+        if old.name not in made:
+            old.unlink()
+    out = []
+    for name, text in made.items():
+        path = directory / name
+        path.write_text(text, "utf-8")
+        out.append(path)
+    return out
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1] if len(sys.argv) > 1 else "man"))

@@ -1,0 +1,38 @@
+"""Runs rmqstore's commands inside the test process."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Mapping
+
+import click
+from click.testing import CliRunner, Result
+
+
+def run(*words: str) -> Result:
+    """`rmqstore WORDS…`; the command tree is imported here, so that tests are collected without it."""
+    from rmqstore.cli.main import cli
+
+    return CliRunner().invoke(cli, list(words), prog_name="rmqstore")
+
+
+def run_json(*words: str, exit_code: int) -> Mapping[str, object]:
+    """The one JSON object that a command with `--json` prints."""
+    result = run(*words, "--json")
+    assert result.exit_code == exit_code, f"exit code {result.exit_code}: {result.output}\n{result.exception!r}"
+    answer = json.loads(result.stdout)
+    assert isinstance(answer, dict)
+    return answer
+
+
+def command_names() -> frozenset[str]:
+    """The commands that there are."""
+    try:
+        if importlib.util.find_spec("rmqstore.cli.main") is None:
+            return frozenset()
+    except ModuleNotFoundError:
+        return frozenset()
+    from rmqstore.cli.main import cli
+
+    return frozenset(cli.list_commands(click.Context(cli)))

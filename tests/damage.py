@@ -1,0 +1,87 @@
+"""Ways to break a copy of a store. Each one changes what is there: it flips, it never sets a constant.
+
+A helper that sets a byte to a constant does nothing where the byte is already that constant, and the test then proves
+nothing. Every helper here fails when the bytes are the same afterwards.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+
+def flip(path: Path, at: int, bit: int = 0) -> None:
+    """Flips one bit of the byte at `at` (position in the file, bytes)."""
+    (byte,) = _read(path, at, 1)
+    _write(path, at, bytes([byte ^ (1 << bit)]))
+
+
+def garble(path: Path, at: int, length: int, seed: int = 1) -> None:
+    """Changes every byte of a span into another, differently for every seed."""
+    noise = random.Random(seed)
+    _write(path, at, bytes(byte ^ noise.randrange(1, 256) for byte in _read(path, at, length)))
+
+
+def zero(path: Path, at: int, length: int) -> None:
+    """Makes a span zeros, as a page that was never written after a power cut."""
+    before = _read(path, at, length)
+    if not any(before):
+        raise ValueError(f"{path.name}: {length} bytes at {at} are zeros already")
+    _write(path, at, bytes(length))
+
+
+def cut(path: Path, size: int) -> None:
+    """Shortens a file to `size` bytes."""
+    if path.stat().st_size <= size:
+        raise ValueError(f"{path.name} has no more than {size} bytes")
+    with path.open("r+b") as file:
+        file.truncate(size)
+
+
+def grow(path: Path, length: int) -> None:
+    """Puts `length` zeros behind the end of a file."""
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size + length)
+
+
+def insert(path: Path, at: int, content: bytes) -> None:
+    """Puts bytes between others; all that follows moves, the file becomes longer."""
+    if not content:
+        raise ValueError("nothing to insert")
+    before = path.read_bytes()
+    path.write_bytes(before[:at] + content + before[at:])
+
+
+def remove_span(path: Path, at: int, length: int) -> None:
+    """Takes bytes out; all that follows moves forward, the file becomes shorter."""
+    before = path.read_bytes()
+    if at + length > len(before) or length <= 0:
+        raise ValueError(f"{path.name} has no {length} bytes at {at}")
+    path.write_bytes(before[:at] + before[at + length :])
+
+
+def overwrite(path: Path, at: int, content: bytes) -> None:
+    """Writes other bytes over a span of a file."""
+    if _read(path, at, len(content)) == content:
+        raise ValueError(f"{path.name}: the bytes at {at} are these already")
+    _write(path, at, content)
+
+
+def copy_span(path: Path, source_at: int, at: int, length: int) -> None:
+    """Writes one span of a file over another, as a misdirected write does."""
+    overwrite(path, at, _read(path, source_at, length))
+
+
+def _read(path: Path, at: int, length: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(at)
+        content = file.read(length)
+    if len(content) != length or length <= 0:
+        raise ValueError(f"{path.name} has no {length} bytes at {at}")
+    return content
+
+
+def _write(path: Path, at: int, content: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(content)

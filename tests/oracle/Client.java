@@ -1,0 +1,102 @@
+import java.nio.charset.StandardCharsets;
+import java.util.TreeSet;
+import java.util.zip.CRC32;
+import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
+import org.apache.rocketmq.client.consumer.PullResult;
+import org.apache.rocketmq.client.exception.MQClientException;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
+
+/**
+ * A small client of a whole broker; one JSON object per line and message.
+ *
+ * <pre>
+ * Client produce NAMESRV TOPIC COUNT      sends COUNT messages
+ * Client read    NAMESRV TOPIC            reads every queue of a topic from its minimum to its maximum offset
+ * </pre>
+ */
+public final class Client {
+    private static final long PATIENCE_MS = 40_000;
+
+    private Client() {
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        if (arguments[0].equals("produce")) {
+            produce(arguments[1], arguments[2], Integer.parseInt(arguments[3]));
+        } else {
+            read(arguments[1], arguments[2]);
+        }
+        System.out.flush();
+        Runtime.getRuntime().halt(0);
+    }
+
+    private static void produce(String nameServer, String topic, int count) throws Exception {
+        DefaultMQProducer producer = new DefaultMQProducer("rmqstore_producer");
+        producer.setNamesrvAddr(nameServer);
+        producer.setVipChannelEnabled(false);
+        producer.start();
+        long end = System.currentTimeMillis() + PATIENCE_MS;
+        for (int i = 0; i < count; ) {
+            byte[] body = ("after " + i).getBytes(StandardCharsets.UTF_8);
+            try {
+                SendResult result = producer.send(new Message(topic, "after", "after" + i, body), 5000);
+                CRC32 crc = new CRC32();
+                crc.update(body);
+                print(topic, result.getMessageQueue().getQueueId(), result.getQueueOffset(), -1, crc.getValue() & 0x7FFFFFFF,
+                    result.getOffsetMsgId());
+                i++;
+            } catch (Exception e) { // no route yet: the broker registers some seconds after its start
+                if (System.currentTimeMillis() > end) {
+                    throw e;
+                }
+                Thread.sleep(300);
+            }
+        }
+    }
+
+    @SuppressWarnings("deprecation")
+    private static void read(String nameServer, String topic) throws Exception {
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer("rmqstore_reader");
+        consumer.setNamesrvAddr(nameServer);
+        consumer.setVipChannelEnabled(false);
+        consumer.start();
+        for (MessageQueue queue : queues(consumer, topic)) {
+            long max = consumer.maxOffset(queue);
+            for (long offset = consumer.minOffset(queue); offset < max; ) {
+                PullResult result = consumer.pull(queue, "*", offset, 32);
+                if (result.getMsgFoundList() != null) {
+                    for (MessageExt m : result.getMsgFoundList()) {
+                        print(topic, m.getQueueId(), m.getQueueOffset(), m.getCommitLogOffset(), m.getBodyCRC(), m.getMsgId());
+                    }
+                }
+                if (result.getNextBeginOffset() <= offset) {
+                    throw new IllegalStateException(queue + ": " + result.getPullStatus() + " at " + offset + " of " + max);
+                }
+                offset = result.getNextBeginOffset();
+            }
+        }
+    }
+
+    private static TreeSet<MessageQueue> queues(DefaultMQPullConsumer consumer, String topic) throws Exception {
+        long end = System.currentTimeMillis() + PATIENCE_MS;
+        while (true) {
+            try {
+                return new TreeSet<>(consumer.fetchSubscribeMessageQueues(topic));
+            } catch (MQClientException e) {
+                if (System.currentTimeMillis() > end) {
+                    throw e;
+                }
+                Thread.sleep(300);
+            }
+        }
+    }
+
+    private static void print(String topic, int queueId, long queueOffset, long commitLogOffset, long bodyCrc, String id) {
+        System.out.println("{\"topic\":\"" + topic + "\",\"queue_id\":" + queueId + ",\"queue_offset\":" + queueOffset
+            + ",\"commitlog_offset\":" + commitLogOffset + ",\"body_crc\":" + bodyCrc + ",\"id\":\"" + id + "\"}");
+    }
+}

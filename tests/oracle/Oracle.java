@@ -1,0 +1,527 @@
+import java.io.File;
+import java.io.IOException;
+import java.io.PrintStream;
+import java.lang.reflect.Constructor;
+import java.lang.reflect.Field;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Random;
+import java.util.TreeMap;
+import java.util.TreeSet;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ConcurrentMap;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.function.Consumer;
+import java.util.function.Function;
+import org.apache.rocketmq.common.BrokerConfig;
+import org.apache.rocketmq.common.TopicConfig;
+import org.apache.rocketmq.common.UtilAll;
+import org.apache.rocketmq.common.message.MessageDecoder;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.store.DefaultMessageStore;
+import org.apache.rocketmq.store.GetMessageResult;
+import org.apache.rocketmq.store.GetMessageStatus;
+import org.apache.rocketmq.store.MessageArrivingListener;
+import org.apache.rocketmq.store.config.MessageStoreConfig;
+import org.apache.rocketmq.store.stats.BrokerStatsManager;
+
+/**
+ * Opens one store with the real DefaultMessageStore, reads every logical offset of every queue and prints one JSON
+ * object as the last line of stdout. It changes what it opens. One source for 4.9.x and 5.x: what differs in their
+ * API goes by reflection.
+ *
+ * <pre>Oracle STORE [start=true] [shutdown=true] [list=true] [wait=SECONDS] [badlist=N] [any MessageStoreConfig setting=value]…</pre>
+ *
+ * Exit code: 0 loaded, 3 load() returned false, 4 an exception; another one is RocketMQ's own System.exit.
+ */
+public final class Oracle {
+    private final File root;
+    private final Map<String, String> settings = new LinkedHashMap<>();
+    private final List<String> unknownSettings = new ArrayList<>();
+    private final boolean start;
+    private final boolean shutdown;
+    private final boolean list;
+    private final int wait;
+    private final int badList;
+
+    private final MessageStoreConfig config = new MessageStoreConfig();
+    private final ConcurrentMap<String, TopicConfig> topics = new ConcurrentHashMap<>();
+    private DefaultMessageStore store;
+    private String phase = "construct";
+
+    private boolean load;
+    private long minPhy = -1;
+    private long maxPhy = -1;
+    private long maxPhyAfterLoad = -1;
+    private long behind = -1;
+    private Boolean leader;
+    private String shutdownState;
+    private long offsets;
+    private long readable;
+    private final TreeMap<String, String> queues = new TreeMap<>();
+
+    private Oracle(String[] arguments) {
+        root = new File(arguments[0]).getAbsoluteFile();
+        for (int i = 1; i < arguments.length; i++) {
+            int equals = arguments[i].indexOf('=');
+            settings.put(arguments[i].substring(0, equals), arguments[i].substring(equals + 1));
+        }
+        start = Boolean.parseBoolean(take("start", "false"));
+        shutdown = Boolean.parseBoolean(take("shutdown", "false"));
+        list = Boolean.parseBoolean(take("list", "false"));
+        wait = Integer.parseInt(take("wait", "20"));
+        badList = Integer.parseInt(take("badlist", "5"));
+    }
+
+    public static void main(String[] arguments) {
+        PrintStream out = System.out;
+        System.setOut(System.err); // stdout is for the answer alone
+        Oracle oracle = new Oracle(arguments);
+        String crash = null;
+        try {
+            oracle.run();
+        } catch (Throwable e) {
+            crash = oracle.phase + ": " + describe(e);
+            e.printStackTrace();
+        }
+        out.println(oracle.answer(crash));
+        out.flush();
+        // halt, not exit: RocketMQ's threads and hooks must not touch the store any more
+        Runtime.getRuntime().halt(crash != null ? 4 : oracle.load ? 0 : 3);
+    }
+
+    private String take(String key, String otherwise) {
+        String value = settings.remove(key);
+        return value == null ? otherwise : value;
+    }
+
+    private void run() throws Exception {
+        configure();
+        readTopics();
+        construct();
+        phase = "load";
+        load = store.load();
+        maxPhyAfterLoad = store.getMaxPhyOffset();
+        if (!load) {
+            minPhy = store.getMinPhyOffset();
+            maxPhy = maxPhyAfterLoad;
+            return;
+        }
+        holdDelayedMessages();
+        if (start) {
+            phase = "start";
+            start();
+        } else {
+            allowReads();
+        }
+        phase = "read";
+        minPhy = store.getMinPhyOffset();
+        maxPhy = store.getMaxPhyOffset();
+        for (Map.Entry<String, TreeSet<Integer>> topic : queueNames().entrySet()) {
+            for (int queue : topic.getValue()) {
+                readQueue(topic.getKey(), queue);
+            }
+        }
+        if (shutdown) {
+            phase = "shutdown";
+            shutDown();
+        }
+    }
+
+    private void configure() throws Exception {
+        config.setStorePathRootDir(root.getPath());
+        config.setStorePathCommitLog(new File(root, "commitlog").getPath());
+        config.setHaListenPort(randomPort());
+        config.setFileReservedTime(720000); // fixtures grow old; the oracle must not expire them
+        config.setCleanFileForciblyEnable(false);
+        config.setFlushIntervalConsumeQueue(100);
+        trySetting("enableCompaction", "false");
+        if (Boolean.parseBoolean(settings.get("enableDLegerCommitLog"))) {
+            settings.putIfAbsent("dLegerGroup", "g");
+            settings.putIfAbsent("dLegerSelfId", "n0");
+            settings.putIfAbsent("dLegerPeers", settings.get("dLegerSelfId") + "-127.0.0.1:0");
+            settings.computeIfPresent("dLegerPeers", (key, peers) -> peers.replaceAll(":0\\b", ":" + randomPort()));
+        }
+        for (Map.Entry<String, String> setting : settings.entrySet()) {
+            if (!trySetting(setting.getKey(), setting.getValue())) {
+                unknownSettings.add(setting.getKey());
+            }
+        }
+    }
+
+    private static int randomPort() {
+        return 20000 + new Random().nextInt(12000);
+    }
+
+    private boolean trySetting(String key, String value) throws Exception {
+        for (Method method : MessageStoreConfig.class.getMethods()) {
+            if (method.getParameterCount() != 1 || !method.getName().equalsIgnoreCase("set" + key)) {
+                continue;
+            }
+            Class<?> type = method.getParameterTypes()[0];
+            Object argument = type == String.class ? value
+                : type == boolean.class ? Boolean.valueOf(value)
+                : type == int.class ? Integer.valueOf(value)
+                : type == long.class ? Long.valueOf(value)
+                : type == double.class ? (Object) Double.valueOf(value) : null;
+            if (argument != null) {
+                method.invoke(config, argument);
+                return true;
+            }
+        }
+        return false;
+    }
+
+    /** config/topics.json says which topics have batch consume queues, so the store needs it. */
+    private void readTopics() throws IOException {
+        File file = new File(root, "config/topics.json");
+        if (!file.exists()) {
+            return;
+        }
+        String json = new String(Files.readAllBytes(file.toPath()), StandardCharsets.UTF_8);
+        for (String name : new String[] {
+            "org.apache.rocketmq.remoting.protocol.body.TopicConfigSerializeWrapper",
+            "org.apache.rocketmq.common.protocol.body.TopicConfigSerializeWrapper"}) {
+            try {
+                Class<?> wrapper = Class.forName(name);
+                for (Method method : wrapper.getMethods()) {
+                    if (method.getName().equals("fromJson") && method.getParameterCount() == 2
+                        && method.getParameterTypes()[0] == String.class) {
+                        Object read = method.invoke(null, json, wrapper);
+                        if (read != null) {
+                            @SuppressWarnings("unchecked")
+                            Map<String, TopicConfig> table =
+                                (Map<String, TopicConfig>) wrapper.getMethod("getTopicConfigTable").invoke(read);
+                            topics.putAll(table);
+                        }
+                        return;
+                    }
+                }
+            } catch (ClassNotFoundException e) {
+                // the other package, then
+            } catch (ReflectiveOperationException e) {
+                System.err.println("topics.json: " + describe(e));
+                return;
+            }
+        }
+    }
+
+    private void construct() throws Exception {
+        Class<?> kind = rocksDb() ? Class.forName("org.apache.rocketmq.store.RocksDBMessageStore") : DefaultMessageStore.class;
+        BrokerStatsManager statistics = new BrokerStatsManager("c", true);
+        MessageArrivingListener nobody = (topic, queue, offset, tags, time, bitmap, properties) -> { };
+        for (Constructor<?> constructor : kind.getConstructors()) {
+            if (constructor.getParameterCount() == 4) {
+                store = (DefaultMessageStore) constructor.newInstance(config, statistics, nobody, new BrokerConfig());
+            } else if (constructor.getParameterCount() == 5) {
+                store = (DefaultMessageStore) constructor.newInstance(config, statistics, nobody, new BrokerConfig(), topics);
+            }
+            if (store != null) {
+                return;
+            }
+        }
+    }
+
+    private boolean rocksDb() {
+        return "defaultRocksDB".equals(settings.get("storeType"));
+    }
+
+    /** 4.9.x delivers delayed messages from inside the store: that would append to what is to be read. */
+    private void holdDelayedMessages() throws ReflectiveOperationException {
+        try {
+            Object service = field(DefaultMessageStore.class, store, "scheduleMessageService");
+            ((AtomicBoolean) field(service.getClass(), service, "started")).set(true);
+        } catch (NoSuchFieldException e) {
+            // 5.x: the broker's business
+        }
+    }
+
+    /** The store refuses reads before start(). */
+    private void allowReads() throws ReflectiveOperationException {
+        Field flag = DefaultMessageStore.class.getDeclaredField("shutdown");
+        flag.setAccessible(true);
+        flag.set(store, false);
+    }
+
+    private void start() throws Exception {
+        long end = System.currentTimeMillis() + wait * 1000L;
+        if (config.isEnableDLegerCommitLog()) {
+            // 4.9.x: start() blocks until all is dispatched, and only a leader has a max offset; so in a thread
+            Throwable[] failure = new Throwable[1];
+            Thread starter = inThread(() -> store.start(), failure);
+            while (System.currentTimeMillis() < end && !isLeader() && failure[0] == null) {
+                Thread.sleep(50);
+            }
+            leader = isLeader();
+            starter.join(Math.max(1000, end - System.currentTimeMillis()));
+            if (failure[0] != null) {
+                throw new RuntimeException(failure[0]);
+            }
+            Thread.sleep(1500); // dispatchBehindBytes() is 0 until the dispatcher knows the new leader's end
+        } else {
+            store.start();
+        }
+        end = System.currentTimeMillis() + wait * 1000L;
+        for (int calm = 0; calm < 5 && System.currentTimeMillis() < end; Thread.sleep(100)) {
+            behind = store.dispatchBehindBytes();
+            calm = behind <= 0 ? calm + 1 : 0;
+        }
+    }
+
+    private boolean isLeader() {
+        try {
+            Object log = store.getCommitLog();
+            Object server = log.getClass().getMethod("getdLedgerServer").invoke(log);
+            Object member = server.getClass().getMethod("getMemberState").invoke(server);
+            return (Boolean) member.getClass().getMethod("isLeader").invoke(member);
+        } catch (ReflectiveOperationException | RuntimeException e) {
+            return false;
+        }
+    }
+
+    private void shutDown() throws InterruptedException {
+        Throwable[] failure = new Throwable[1];
+        Thread stopper = inThread(() -> store.shutdown(), failure);
+        stopper.join(30000);
+        shutdownState = stopper.isAlive() ? "hung"
+            : failure[0] != null ? describe(failure[0])
+            : new File(root, "abort").exists() ? "abort kept" : "clean";
+    }
+
+    private interface Action {
+        void run() throws Exception;
+    }
+
+    private static Thread inThread(Action action, Throwable[] failure) {
+        Thread thread = new Thread(() -> {
+            try {
+                action.run();
+            } catch (Throwable e) {
+                failure[0] = e;
+            }
+        });
+        thread.setDaemon(true);
+        thread.start();
+        return thread;
+    }
+
+    /** Every queue that the directory, the loaded table or RocksDB knows. */
+    private TreeMap<String, TreeSet<Integer>> queueNames() {
+        TreeMap<String, TreeSet<Integer>> names = new TreeMap<>();
+        for (String folder : new String[] {"consumequeue", "batchconsumequeue"}) {
+            for (File topic : folders(new File(root, folder))) {
+                for (File queue : folders(topic)) {
+                    if (queue.getName().matches("\\d+")) {
+                        add(names, topic.getName(), Integer.parseInt(queue.getName()));
+                    }
+                }
+            }
+        }
+        try {
+            Map<?, ?> table = (Map<?, ?>) call("getConsumeQueueTable");
+            table.forEach((topic, queues) -> ((Map<?, ?>) queues).keySet().forEach(queue -> add(names, (String) topic, (Integer) queue)));
+        } catch (ReflectiveOperationException | RuntimeException e) {
+            System.err.println("consume queue table: " + describe(e));
+        }
+        if (rocksDb()) {
+            rocksDbQueueNames(names);
+            for (TopicConfig topic : topics.values()) {
+                for (int queue = 0; queue < Math.max(topic.getReadQueueNums(), topic.getWriteQueueNums()); queue++) {
+                    add(names, topic.getTopicName(), queue);
+                }
+            }
+        }
+        return names;
+    }
+
+    private void rocksDbQueueNames(TreeMap<String, TreeSet<Integer>> names) {
+        try {
+            Object queueStore = call("getQueueStore");
+            Object table = field(queueStore.getClass(), queueStore, "rocksDBConsumeQueueOffsetTable");
+            Function<Object, Boolean> all = entry -> true;
+            Consumer<Object> collect = entry -> {
+                try {
+                    String topic = (String) entry.getClass().getField("topic").get(entry);
+                    if (!"CHECKPOINT_TOPIC".equals(topic)) {
+                        add(names, topic, (Integer) entry.getClass().getField("queueId").get(entry));
+                    }
+                } catch (ReflectiveOperationException e) {
+                    throw new IllegalStateException(e);
+                }
+            };
+            for (Method method : table.getClass().getMethods()) {
+                if (method.getName().equals("forEach") && method.getParameterCount() == 2) {
+                    method.setAccessible(true);
+                    method.invoke(table, all, collect);
+                    return;
+                }
+            }
+        } catch (ReflectiveOperationException | RuntimeException e) {
+            System.err.println("queues of RocksDB: " + describe(e));
+        }
+    }
+
+    private static File[] folders(File parent) {
+        File[] found = parent.listFiles(File::isDirectory);
+        return found == null ? new File[0] : found;
+    }
+
+    private static void add(TreeMap<String, TreeSet<Integer>> names, String topic, int queue) {
+        names.computeIfAbsent(topic, key -> new TreeSet<>()).add(queue);
+    }
+
+    private void readQueue(String topic, int queue) throws Exception {
+        long min = ((Number) call("getMinOffsetInQueue", topic, queue)).longValue();
+        long max = ((Number) call("getMaxOffsetInQueue", topic, queue)).longValue();
+        long good = 0;
+        long bad = 0;
+        long firstBad = -1;
+        List<String> why = new ArrayList<>();
+        StringBuilder messages = new StringBuilder();
+        for (long offset = Math.max(0, min); offset < max; offset++) {
+            MessageExt[] found = new MessageExt[1];
+            String reason = read(topic, queue, offset, found);
+            if (reason == null) {
+                good++;
+                if (list) {
+                    MessageExt m = found[0];
+                    messages.append(messages.length() > 0 ? "," : "").append('[').append(offset).append(',').append(m.getCommitLogOffset())
+                        .append(',').append(m.getStoreSize()).append(',').append(m.getBodyCRC()).append(']');
+                }
+                continue;
+            }
+            firstBad = bad++ == 0 ? offset : firstBad;
+            if (why.size() < badList) {
+                why.add(quote(offset + ":" + reason));
+            }
+        }
+        StringBuilder answer = new StringBuilder("{\"min\":" + min + ",\"max\":" + max + ",\"readable\":" + good
+            + ",\"first_bad\":" + (bad == 0 ? "null" : "" + firstBad));
+        if (bad > 0) {
+            answer.append(",\"bad\":").append(bad).append(",\"why\":[").append(String.join(",", why)).append(']');
+        }
+        if (list) {
+            answer.append(",\"messages\":[").append(messages).append(']');
+        }
+        queues.put(topic + "/" + queue, answer.append('}').toString());
+        offsets += Math.max(0, max - Math.max(0, min));
+        readable += good;
+    }
+
+    /** Null when the message at a logical offset is whole and is the right one; otherwise the reason. */
+    private String read(String topic, int queue, long offset, MessageExt[] found) {
+        boolean light = topic.startsWith("%LMQ%"); // a light queue's messages carry the name and offset of their own topic
+        GetMessageResult result = null;
+        try {
+            result = store.getMessage("__oracle", topic, queue, offset, 1, null);
+            if (result == null) {
+                return "null result";
+            }
+            if (result.getStatus() != GetMessageStatus.FOUND || result.getMessageBufferList().isEmpty()) {
+                return String.valueOf(result.getStatus());
+            }
+            ByteBuffer buffer = result.getMessageBufferList().get(0);
+            byte[] raw = new byte[buffer.remaining()];
+            buffer.duplicate().get(raw);
+            MessageExt message = MessageDecoder.decode(ByteBuffer.wrap(raw), true, false);
+            if (message == null) {
+                return "decode null";
+            }
+            found[0] = message;
+            byte[] body = message.getBody();
+            if ((body == null || body.length == 0 ? 0 : UtilAll.crc32(body)) != message.getBodyCRC()) {
+                return "body crc";
+            }
+            if (!light && !topic.equals(message.getTopic())) {
+                return "topic " + message.getTopic();
+            }
+            if (!light && queue != message.getQueueId()) {
+                return "queueId " + message.getQueueId();
+            }
+            long base = message.getQueueOffset();
+            String inner = message.getProperty("INNER_NUM");
+            if (inner != null && (message.getSysFlag() & 0x80) != 0) {
+                if (offset < base || offset >= base + Long.parseLong(inner)) {
+                    return "inner offset " + base;
+                }
+            } else if (!light && base != offset) {
+                return "queueOffset " + base;
+            }
+            if (MessageDecoder.decode(ByteBuffer.wrap(raw), true, true) == null) {
+                return "decompress";
+            }
+            MessageExt looked = store.lookMessageByOffset(message.getCommitLogOffset());
+            if (looked == null) {
+                return "lookMessageByOffset null";
+            }
+            return light || topic.equals(looked.getTopic()) ? null : "look topic";
+        } catch (Throwable e) {
+            return describe(e);
+        } finally {
+            if (result != null) {
+                result.release();
+            }
+        }
+    }
+
+    private Object call(String name, Object... arguments) throws ReflectiveOperationException {
+        Class<?>[] types = arguments.length == 0 ? new Class<?>[0] : new Class<?>[] {String.class, int.class};
+        Method method = store.getClass().getMethod(name, types);
+        method.setAccessible(true);
+        return method.invoke(store, arguments);
+    }
+
+    private static Object field(Class<?> owner, Object of, String name) throws ReflectiveOperationException {
+        Field field = owner.getDeclaredField(name);
+        field.setAccessible(true);
+        return field.get(of);
+    }
+
+    private String answer(String crash) {
+        StringBuilder text = new StringBuilder("{\"load\":" + load + ",\"min_phy\":" + minPhy + ",\"max_phy\":" + maxPhy + ",\"queues\":{");
+        String comma = "";
+        for (Map.Entry<String, String> queue : queues.entrySet()) {
+            text.append(comma).append(quote(queue.getKey())).append(':').append(queue.getValue());
+            comma = ",";
+        }
+        text.append("},\"crash\":").append(crash == null ? "null" : quote(crash));
+        text.append(",\"max_phy_after_load\":").append(maxPhyAfterLoad);
+        text.append(",\"offsets\":").append(offsets).append(",\"readable\":").append(readable);
+        text.append(",\"behind\":").append(start ? "" + behind : "null");
+        text.append(",\"leader\":").append(leader);
+        text.append(",\"shutdown\":").append(shutdownState == null ? "null" : quote(shutdownState));
+        List<String> unknown = new ArrayList<>();
+        unknownSettings.forEach(setting -> unknown.add(quote(setting)));
+        return text.append(",\"unknown_settings\":[").append(String.join(",", unknown)).append("]}").toString();
+    }
+
+    private static String describe(Throwable e) {
+        Throwable cause = e;
+        while (cause.getCause() != null) {
+            cause = cause.getCause();
+        }
+        StackTraceElement[] stack = cause.getStackTrace();
+        return cause + (stack.length > 0 ? " at " + stack[0] : "");
+    }
+
+    private static String quote(String text) {
+        StringBuilder quoted = new StringBuilder("\"");
+        for (char c : text.toCharArray()) {
+            if (c == '"' || c == '\\') {
+                quoted.append('\\').append(c);
+            } else if (c < 32 || Character.isSurrogate(c)) {
+                quoted.append(String.format("\\u%04x", (int) c));
+            } else {
+                quoted.append(c);
+            }
+        }
+        return quoted.append('"').toString();
+    }
+}

@@ -1,0 +1,1 @@
+"""Java sources that run against the jars of RocketMQ."""

@@ -1,0 +1,1 @@
+"""How the stores in fixtures/stores were made."""

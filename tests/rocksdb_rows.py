@@ -1,0 +1,73 @@
+"""Rows of a copied store's RocksDB, changed as a broker's bugs and disks would."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqstore.formats.rocksdbkeys import OFFSET_VALUE, UNIT_VALUE, OffsetKey, UnitKey
+
+EXTRA = "rocksdict is not installed (the extra rocksdb)"
+
+
+def need_rocksdict() -> Any:
+    """The library, or a skip that says why."""
+    return pytest.importorskip("rocksdict", reason=EXTRA)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The column families of consumequeue/, opened for writing."""
+
+    units: Any
+    offsets: Any
+
+    def get(self, topic: str, queue_id: int, index: int) -> dict[str, Any]:
+        return UNIT_VALUE.parse(bytes(self.units[UnitKey(topic.encode(), queue_id, index).build()]))
+
+    def put(self, topic: str, queue_id: int, index: int, **change: int) -> None:
+        """A row; what is not given stays as it is, or is zero."""
+        key = UnitKey(topic.encode(), queue_id, index).build()
+        old = self.units.get(key)
+        values = UNIT_VALUE.parse(bytes(old)) if old is not None else dict.fromkeys([f.name for f in UNIT_VALUE], 0)
+        self.units[key] = UNIT_VALUE.build(values | change)
+
+    def drop(self, topic: str, queue_id: int, index: int) -> None:
+        del self.units[UnitKey(topic.encode(), queue_id, index).build()]
+
+    def end(self, topic: str, queue_id: int, queue_offset: int, commitlog_offset: int, bound: str = "max") -> None:
+        """What the column family `offset` says of a queue's last (or first) message."""
+        key = OffsetKey(topic.encode(), "max" if bound == "max" else "min", queue_id).build()
+        self.offsets[key] = OFFSET_VALUE.build(commitlog_offset=commitlog_offset, queue_offset=queue_offset)
+
+
+@contextmanager
+def opened_rows(directory: Path, *families: str) -> Iterator[Any]:
+    """A database for writing; what was written is on disk behind the block."""
+    library = need_rocksdict()
+    names = families or tuple(library.Rdict.list_cf(str(directory)))
+    options = {name: library.Options(raw_mode=True) for name in names}
+    database = library.Rdict(str(directory), options=library.Options(raw_mode=True), column_families=options)
+    try:
+        yield database
+    finally:
+        database.close()
+
+
+@contextmanager
+def changing(store: Path) -> Iterator[Rows]:
+    """The rows of a copied store, to be changed."""
+    with opened_rows(store / "consumequeue") as database:
+        yield Rows(database.get_column_family("default"), database.get_column_family("offset"))
+
+
+def without_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine that has not installed the extra."""
+    assert importlib.import_module("rmqstore.files.rocksdb")
+    monkeypatch.setattr("rmqstore.files.rocksdb.find_spec", lambda name: None)

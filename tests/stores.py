@@ -1,0 +1,301 @@
+"""Real stores for tests: unpacked once into a read-only master, copied for every test that changes one.
+
+    with copies:   store = copy_store("5.4.0-killed", tmp_path)
+    to read only:  store = unpack("5.4.0-killed")
+
+`fixtures/README.md` says where the bytes come from. `tests/damage.py` breaks copies.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import hashlib
+import json
+import os
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+ROOT = Path(__file__).resolve().parent.parent
+FIXTURES = ROOT / "fixtures"
+CACHE = Path(os.environ.get("RMQSTORE_TEST_CACHE", ROOT / ".cache" / "stores"))
+
+VERSIONS = ("4.9.7", "5.1.4", "5.4.0")
+BROKER_STORES: tuple[str, ...] = tuple(
+    sorted(path.name.removesuffix(".tar.gz") for path in (FIXTURES / "stores").glob("*.tar.gz"))
+)
+CLASS_STORES: tuple[str, ...] = tuple(
+    sorted(path.name.removesuffix(".tar.gz") for path in (FIXTURES / "classes").glob("*.tar.gz"))
+)
+STORES = BROKER_STORES + CLASS_STORES
+
+_WRITE = 0o222
+_LISTING = "listing.json"
+_used: set[Path] = set()
+_BLOCK = 1 << 16
+_ZEROS = bytes(_BLOCK)
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """What the real store says of one consume queue: logical offsets, units."""
+
+    min: int
+    max: int
+    readable: int
+    first_bad: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the real store of its version read from a copy of a fixture when the fixture was made."""
+
+    load: bool
+    min_phy: int | None
+    max_phy: int | None
+    queues: Mapping[str, Queue]
+    offsets: int
+    readable: int
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """How a store was made (`NAME.json` beside the archive)."""
+
+    name: str
+    version: str
+    scenario: str
+    stopped: str
+    abort_present: bool
+    settings: Mapping[str, str]
+    broker_conf: Mapping[str, str]
+    oracle_args: Mapping[str, str]
+    oracle_load: Reading
+    oracle_start: Reading
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One send that the broker acknowledged; `body_crc32` is of the body before compression."""
+
+    kind: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    status: str
+    msg_id: str
+    offset_msg_id: str
+    tags: str | None
+    keys: str | None
+    body_length: int
+    body_crc32: int
+    compress: str
+
+
+def archive(name: str) -> Path:
+    """The archive of a store."""
+    for folder in ("stores", "classes"):
+        path = FIXTURES / folder / f"{name}.tar.gz"
+        if path.exists():
+            return path
+    raise KeyError(f"no fixture is named {name!r}")
+
+
+@functools.cache
+def unpack(name: str) -> Path:
+    """The read-only master copy of a store. Never change it: copy_store() is for that.
+
+    The folder is named by the archive's digest, so that a new archive never meets an old unpacked copy, and it
+    appears by rename, so that several test processes can ask for it at once.
+    """
+    source = archive(name)
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
+    home = CACHE / f"{name}-{digest}"
+    if not home.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        building = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=CACHE))
+        _extract(source, building)
+        (building / _LISTING).write_text(json.dumps(_listing(building)), "utf-8")
+        try:
+            building.rename(home)
+        except OSError:  # another process was first
+            _remove(building)
+    _used.add(home)
+    return next(path for path in home.iterdir() if path.is_dir())
+
+
+def changed_masters() -> list[str]:
+    """Files of master copies used by this process that are no longer as they were unpacked (root can write them)."""
+    changed = []
+    for home in _used:
+        was = json.loads((home / _LISTING).read_text("utf-8"))
+        now = _listing(home)
+        changed += [f"{home.name}/{name}" for name in was.keys() | now.keys() if was.get(name) != now.get(name)]
+    return sorted(changed)
+
+
+def copy_store(name: str, target: Path, *, rename: str | None = None) -> Path:
+    """A writable copy of a store below `target`: no hard links, holes kept, modes and times as the broker left them."""
+    copy = target / (rename or name)
+    clone(unpack(name), copy)
+    return copy
+
+
+def clone(source: Path, copy: Path) -> None:
+    """Copies a directory tree with holes, mtimes and modes; what is read-only in a master becomes writable."""
+    copy.mkdir(parents=True)
+    folders = [(source, copy)]
+    for folder, _, files in os.walk(source):
+        here, there = Path(folder), copy / Path(folder).relative_to(source)
+        if here != source:
+            there.mkdir()
+            folders.append((here, there))
+        for file in files:
+            _clone_file(here / file, there / file)
+    for here, there in reversed(folders):  # last, because every new entry moves its folder's mtime
+        _stat_like(here, there)
+
+
+def meta(name: str) -> Meta:
+    """How a broker store was made and what the real store read from it."""
+    document = json.loads((FIXTURES / "stores" / f"{name}.json").read_text("utf-8"))
+    return Meta(
+        name=name,
+        version=document["rocketmq"],
+        scenario=document["scenario"],
+        stopped=document["stopped"],
+        abort_present=document["abort_present"],
+        settings={key: str(value) for key, value in document["settings"].items()},
+        broker_conf={key: str(value) for key, value in document["broker_conf"].items()},
+        oracle_args=dict(argument.split("=", 1) for argument in document["oracle_args"]),
+        oracle_load=_reading(document["oracle_load"]),
+        oracle_start=_reading(document["oracle_start"]),
+    )
+
+
+def sent(name: str) -> list[Sent]:
+    """Every acknowledged send of a broker store, in the order of the acknowledgements."""
+    with gzip.open(FIXTURES / "stores" / f"{name}.sent.jsonl.gz", "rt", encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in lines]
+    return [
+        Sent(
+            kind=row["kind"],
+            topic=row["topic"],
+            queue_id=row["queueId"],
+            queue_offset=row["queueOffset"],
+            status=row["status"],
+            msg_id=row["msgId"],
+            offset_msg_id=row["offsetMsgId"],
+            tags=row["tags"],
+            keys=row["keys"],
+            body_length=row["body_len"],
+            body_crc32=row["body_crc32"],
+            compress=row["compress"],
+        )
+        for row in rows
+    ]
+
+
+def write_broker_conf(name: str, store: Path, **more: str) -> Path:
+    """A `broker.conf` for a copied store, beside it: the settings it was made with, and its paths."""
+    conf = dict(meta(name).broker_conf)
+    conf |= {"storePathRootDir": str(store), "storePathCommitLog": str(store / "commitlog")} | more
+    path = store.parent / f"{store.name}.conf"
+    path.write_text("".join(f"{key}={value}\n" for key, value in conf.items()), "utf-8")
+    return path
+
+
+def _listing(home: Path) -> dict[str, list[int]]:
+    files = {path: path.stat() for path in home.rglob("*") if path.is_file() and path.name != _LISTING}
+    return {str(path.relative_to(home)): [status.st_size, status.st_mtime_ns] for path, status in files.items()}
+
+
+def _reading(document: Mapping[str, object]) -> Reading:
+    load, low, high = document["load"], document["min_phy"], document["max_phy"]
+    queues, offsets, readable = document["queues"], document["offsets"], document["readable"]
+    assert isinstance(load, bool)
+    assert isinstance(low, int)
+    assert isinstance(high, int)
+    assert isinstance(queues, dict)
+    assert isinstance(offsets, int)
+    assert isinstance(readable, int)
+    return Reading(
+        load=load,
+        min_phy=low,
+        max_phy=high,
+        queues={
+            key: Queue(queue["min"], queue["max"], queue["readable"], queue["first_bad"])
+            for key, queue in queues.items()
+        },
+        offsets=offsets,
+        readable=readable,
+    )
+
+
+def _extract(source: Path, target: Path) -> None:
+    """Unpacks sparsely (a timer wheel is 38 MB of zeros), then takes the write permission away."""
+    folders: list[tuple[Path, tarfile.TarInfo]] = []
+    with tarfile.open(source, "r:gz") as tar:
+        for member in tar:
+            path = target / member.name
+            if member.isdir():
+                path.mkdir(parents=True, exist_ok=True)
+                folders.append((path, member))
+                continue
+            if not member.isfile():
+                raise ValueError(f"{source.name}: {member.name} is neither a file nor a directory")
+            data = tar.extractfile(member)
+            assert data is not None
+            with path.open("wb") as out:
+                while block := data.read(_BLOCK):
+                    _write_or_skip(out, block)
+                out.truncate(member.size)
+            path.chmod(member.mode & ~_WRITE)
+            os.utime(path, (member.mtime, member.mtime))
+    for path, member in reversed(folders):
+        os.utime(path, (member.mtime, member.mtime))
+        path.chmod(member.mode & ~_WRITE)
+
+
+def _clone_file(source: Path, copy: Path) -> None:
+    size = source.stat().st_size
+    with source.open("rb") as data, copy.open("wb") as out:
+        at = 0
+        while at < size:
+            try:
+                at = os.lseek(data.fileno(), at, os.SEEK_DATA)
+            except OSError:  # only a hole is left
+                break
+            stop = os.lseek(data.fileno(), at, os.SEEK_HOLE)
+            data.seek(at)
+            out.seek(at)
+            while at < stop and (block := data.read(min(_BLOCK, stop - at))):
+                _write_or_skip(out, block)
+                at += len(block)
+        out.truncate(size)
+    _stat_like(source, copy)
+
+
+def _write_or_skip(out: BinaryIO, block: bytes) -> None:
+    """Writes a block, or leaves a hole where it is all zeros."""
+    if block == _ZEROS[: len(block)]:
+        out.seek(len(block), os.SEEK_CUR)
+    else:
+        out.write(block)
+
+
+def _stat_like(source: Path, copy: Path) -> None:
+    status = source.stat()
+    copy.chmod(status.st_mode & 0o7777 | 0o200)
+    os.utime(copy, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def _remove(folder: Path) -> None:
+    for path, _, _ in os.walk(folder):
+        Path(path).chmod(0o755)
+    shutil.rmtree(folder)

@@ -1,0 +1,320 @@
+"""The walls of the house, read from the source: who imports whom, who writes, who prints, who exits."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+HOUSE = Path(__file__).parent.parent / "rmqstore"
+SOURCES = sorted(HOUSE.rglob("*.py"))
+
+FLOORS = {
+    "errors": 0,
+    "formats": 1,
+    "files": 2,
+    "scan": 3,
+    "checks": 4,
+    "brokers": 4,
+    "append": 5,
+    "repair": 6,
+    "views": 7,
+    "": 7,  # the front door, rmqstore/__init__.py
+    "cli": 8,
+    "spark": 8,
+    "manual": 8,
+    "__main__": 8,
+}
+# manual.py writes man/ of this project; spark/hadoop.py names the output of a job through Hadoop's file system
+WRITERS = ("repair/disk.py", "append/", "cli/output.py", "manual.py", "spark/hadoop.py", "files/rocksdb_links.py")
+LOCKERS = ("repair/liveness.py",)
+
+OS_WRITES = {
+    *("write", "writev", "pwrite", "pwritev", "truncate", "ftruncate", "posix_fallocate", "sendfile", "splice"),
+    *("rename", "renames", "replace", "remove", "unlink", "removedirs", "rmdir", "mkdir", "makedirs", "mkfifo"),
+    *("mknod", "link", "symlink", "utime", "chmod", "fchmod", "lchmod", "chown", "fchown", "lchown"),
+    *("copy_file_range", "setxattr", "removexattr", "fdopen"),
+}
+OPEN_FLAGS = {"O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC", "O_APPEND", "O_EXCL", "O_TMPFILE"}
+METHOD_WRITES = {
+    *("write_text", "write_bytes", "touch", "unlink", "rmdir", "mkdir", "symlink_to", "hardlink_to", "rename"),
+    *("chmod", "lchmod", "tofile", "memmap"),
+}
+SHUTIL_READS = {"disk_usage", "which", "get_terminal_size"}
+WRITING_MODULES = {"mmap", "tempfile"}
+
+
+def room(path: Path) -> str:
+    parts = path.relative_to(HOUSE).with_suffix("").parts
+    return "" if parts == ("__init__",) else parts[0]
+
+
+def imported_rooms(path: Path, tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and room of every import of rmqstore: at the top, in functions, and for TYPE_CHECKING."""
+    package = ("rmqstore", *path.relative_to(HOUSE).with_suffix("").parts)
+    package = package[:-1]
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
+            module = ".".join(part for part in (base, node.module or "") if part)
+            # `from rmqstore import errors` names a room, `from rmqstore import apply` the front door.
+            names = [f"{module}.{alias.name}" if module == "rmqstore" else module for alias in node.names]
+        for name in names:
+            head, _, rest = name.partition(".")
+            if head == "rmqstore":
+                first = rest.partition(".")[0]
+                yield node.lineno, first if first in FLOORS else ""
+
+
+def callee(node: ast.Call) -> tuple[str, str]:
+    """`os.write(…)` gives ("os", "write"), `open(…)` gives ("", "open"), `a.b.touch()` gives ("?", "touch")."""
+    if isinstance(node.func, ast.Name):
+        return "", node.func.id
+    if isinstance(node.func, ast.Attribute):
+        owner = node.func.value
+        return (owner.id if isinstance(owner, ast.Name) else "?"), node.func.attr
+    return "?", "?"
+
+
+def argument(node: ast.Call, position: int, keyword: str) -> ast.expr | None:
+    named = [given.value for given in node.keywords if given.arg == keyword]
+    return named[0] if named else (node.args[position] if len(node.args) > position else None)
+
+
+def opens_for_writing(mode: ast.expr | None) -> bool:
+    if mode is None:
+        return False
+    return not (isinstance(mode, ast.Constant) and isinstance(mode.value, str) and not set(mode.value) & set("wax+"))
+
+
+def is_mode(first: ast.expr | None) -> bool:
+    """Tell `path.open(mode)` from `MappedFileQueue.open("name", …)`."""
+    if isinstance(first, ast.Constant) and isinstance(first.value, str):
+        return set(first.value) <= set("rwaxbt+") and len(first.value) <= 4
+    return isinstance(first, ast.Name) and "mode" in first.id
+
+
+def writes(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and words of all that can change a disk."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name.partition(".")[0] for alias in node.names]
+            yield from ((node.lineno, f"import {name}") for name in names if name in WRITING_MODULES)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names = [alias.name for alias in node.names]
+            if node.module in WRITING_MODULES:
+                yield node.lineno, f"from {node.module} import …"
+            elif node.module == "os":
+                taken = {*OS_WRITES, *OPEN_FLAGS, "open"} & set(names)
+                yield from ((node.lineno, f"from os import {name}") for name in taken)
+            elif node.module == "shutil":
+                yield from ((node.lineno, f"from shutil import {name}") for name in set(names) - SHUTIL_READS)
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "os":
+            if node.attr in OPEN_FLAGS or node.attr in OS_WRITES:
+                yield node.lineno, f"os.{node.attr}"
+        elif isinstance(node, ast.Call):
+            owner, name = callee(node)
+            if owner == "shutil" and name not in SHUTIL_READS:
+                yield node.lineno, f"shutil.{name}"
+            elif owner == "os":
+                continue  # seen as an attribute above
+            elif name == "open" and owner in ("", "io", "gzip", "bz2", "lzma"):
+                if opens_for_writing(argument(node, 1, "mode")):
+                    yield node.lineno, "open for writing"
+            elif name == "open" and is_mode(argument(node, 0, "mode")) and opens_for_writing(argument(node, 0, "mode")):
+                yield node.lineno, ".open for writing"
+            elif owner and name in METHOD_WRITES:
+                yield node.lineno, f".{name}()"
+            elif owner not in ("", "dataclasses") and name == "replace" and len(node.args) == 1 and not node.keywords:
+                yield node.lineno, ".replace(target)"
+
+
+def locks(tree: ast.AST) -> Iterator[int]:
+    """Lines that take a lock (asking with F_GETLK is no lock)."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in ("lockf", "flock", "F_SETLK", "F_SETLKW", "LOCK_EX"):
+            yield node.lineno
+
+
+def exits_and_prints(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            owner, name = callee(node)
+            if (
+                (owner, name) == ("", "print")
+                or (owner, name) == ("click", "echo")
+                or (owner, name) == ("click", "secho")
+            ):
+                yield node.lineno, "print"
+            if (owner, name) in (("sys", "exit"), ("os", "_exit"), ("", "exit"), ("", "quit")):
+                yield node.lineno, "exit"
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "sys":
+            if node.attr in ("stdout", "stderr", "__stdout__", "__stderr__"):
+                yield node.lineno, "print"
+        elif isinstance(node, ast.Name) and node.id == "SystemExit":
+            yield node.lineno, "exit"
+
+
+def where(path: Path) -> str:
+    return path.relative_to(HOUSE).as_posix()
+
+
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), str(path))
+
+
+def test_every_room_has_a_floor() -> None:
+    assert {room(path) for path in SOURCES} <= FLOORS.keys()
+
+
+def test_imports_go_down_only() -> None:
+    wrong = []
+    for path in SOURCES:
+        own = room(path)
+        for line, other in imported_rooms(path, parse(path)):
+            if own != other and FLOORS[other] > FLOORS[own]:
+                wrong.append(f"{where(path)}:{line} imports {other or 'the front door'}")
+    assert wrong == []
+
+
+def test_rooms_of_one_floor_do_not_need_each_other_in_a_circle() -> None:
+    edges: dict[str, set[str]] = {}
+    for path in SOURCES:
+        own = room(path)
+        for _, other in imported_rooms(path, parse(path)):
+            if own != other and FLOORS[other] == FLOORS[own]:
+                edges.setdefault(own, set()).add(other)
+
+    def reaches(start: str, goal: str, seen: frozenset[str] = frozenset()) -> bool:
+        return any(
+            room == goal or (room not in seen and reaches(room, goal, seen | {room})) for room in edges.get(start, ())
+        )
+
+    assert [name or "the front door" for name in edges if reaches(name, name)] == []
+
+
+def test_nobody_writes_but_the_rooms_that_may() -> None:
+    wrong = [
+        f"{where(path)}:{line} {words}"
+        for path in SOURCES
+        if not where(path).startswith(WRITERS)
+        for line, words in writes(parse(path))
+        # `Disk`'s own methods have these names: through it the journal writes.
+        if not (where(path).startswith("repair/") and words in (".rename()", ".unlink()"))
+    ]
+    assert wrong == []
+
+
+def test_repair_renames_and_unlinks_through_its_disk_only() -> None:
+    wrong = []
+    for path in SOURCES:
+        if room(path) == "repair" and where(path) not in WRITERS:
+            for node in ast.walk(parse(path)):
+                if isinstance(node, ast.Call) and callee(node)[1] in ("rename", "unlink"):
+                    assert isinstance(node.func, ast.Attribute)
+                    if not ast.unparse(node.func.value).endswith("disk"):
+                        wrong.append(f"{where(path)}:{node.lineno}")
+    assert wrong == []
+
+
+def test_only_a_writer_takes_the_lock() -> None:
+    may = (*LOCKERS, "append/")
+    wrong = [
+        f"{where(path)}:{line}" for path in SOURCES if not where(path).startswith(may) for line in locks(parse(path))
+    ]
+    assert wrong == []
+
+
+def test_only_the_output_prints() -> None:
+    wrong = [
+        f"{where(path)}:{line}"
+        for path in SOURCES
+        if where(path) != "cli/output.py"
+        for line, what in exits_and_prints(parse(path))
+        if what == "print"
+    ]
+    assert wrong == []
+
+
+def test_only_the_command_line_exits() -> None:
+    wrong = [
+        f"{where(path)}:{line}"
+        for path in SOURCES
+        if room(path) not in ("cli", "__main__")
+        for line, what in exits_and_prints(parse(path))
+        if what == "exit"
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "open(p, 'w')",
+        "open(p, mode)",
+        "p.open('ab')",
+        "p.open(mode='r+b')",
+        "p.open(mode)",
+        "os.open(p, os.O_RDWR)",
+        "os.open(p, os.O_WRONLY | os.O_CREAT)",
+        "os.pwrite(fd, b'', 0)",
+        "from os import rename",
+        "f = os.replace",
+        "p.write_bytes(b'')",
+        "p.replace(target)",
+        "p.rename(target)",
+        "a.b.unlink()",
+        "shutil.rmtree(p)",
+        "from shutil import copytree",
+        "import mmap",
+        "import tempfile",
+        "array.tofile(f)",
+        "np.memmap(p)",
+    ],
+)
+def test_writing_is_recognised(source: str) -> None:
+    assert list(writes(ast.parse(source)))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "open(p)",
+        "open(p, 'rb')",
+        "p.open('rb')",
+        "MappedFileQueue.open('index', paths)",
+        "Store.open(path)",
+        "os.open(p, os.O_RDONLY | os.O_CLOEXEC)",
+        "os.pread(fd, 1, 0)",
+        "text.replace('a', 'b')",
+        "dataclasses.replace(plan)",
+        "replace(plan, store=1)",
+        "moment.replace(tzinfo=None)",
+        "shutil.disk_usage(p)",
+    ],
+)
+def test_reading_is_not_taken_for_writing(source: str) -> None:
+    assert list(writes(ast.parse(source))) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("from rmqstore.cli import output", ["cli"]),
+        ("import rmqstore.formats.layout", ["formats"]),
+        ("from rmqstore import errors", ["errors"]),
+        ("from rmqstore import apply", [""]),
+        ("from ..scan import tiling", ["scan"]),
+        ("def f():\n    from rmqstore.spark import jobs", ["spark"]),
+        ("if TYPE_CHECKING:\n    from rmqstore.views import info", ["views"]),
+        ("import os", []),
+    ],
+)
+def test_imports_are_seen_wherever_they_stand(source: str, expected: list[str]) -> None:
+    found = imported_rooms(HOUSE / "repair" / "plan.py", ast.parse(source))
+    assert [name for _, name in found] == expected
