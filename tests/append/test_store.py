@@ -406,11 +406,13 @@ def test_a_flushing_thread_that_fails_is_heard_of_at_the_next_put_or_at_the_end(
     quick = replace(SMALL, intervals=FlushIntervals(commitlog=5, commitlog_least_pages=0, consume_queue=10_000))
     for put_again in (True, False):
         store = MessageStore.create(tmp_path / str(put_again), quick)
-        store.put(message())
-        file = store.log.queue.files[0]
-        file._descriptor = os.open(file.path, os.O_RDONLY)  # from now on every write fails
-        deadline = time.monotonic() + 20
-        while store._failed is None and time.monotonic() < deadline:
+        with store._guard:  # the flushing thread writes under it: it cannot have written before the file is broken
+            store.put(message())
+            file = store.log.queue.files[0]
+            file._descriptor = os.open(file.path, os.O_RDONLY)  # from now on every write fails
+        deadline = time.monotonic() + 60
+        while store._failed is None:
+            assert time.monotonic() < deadline, "the flushing thread has not failed"
             time.sleep(0.005)
         if put_again:
             with pytest.raises(Refused, match=r"closed by an error: .*commitlog/0{20}"):
