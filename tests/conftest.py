@@ -7,15 +7,22 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.broker.java import BrokerUnavailable, java_classes
 from tests.broker.oracle import Oracle
 from tests.broker.whole_broker import WholeBroker
 from tests.stores import changed_masters, copy_store
 
-# machines are shared and slow at times: how long an example takes says nothing
-settings.register_profile("rmqstore", deadline=None)
+# Machines are shared and slow at times: how long an example, or making one, takes says nothing. Under CI the examples
+# are the same in every run, so that a change is red for what it did; elsewhere they are new ones each time. A test's
+# own @settings(suppress_health_check=…) would replace this list and bring the timed check back.
+settings.register_profile(
+    "rmqstore",
+    deadline=None,
+    derandomize=bool(os.environ.get("CI")),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 settings.load_profile("rmqstore")
 
 BROKER_TESTS = Path(__file__).parent / "broker"

@@ -247,8 +247,6 @@ def _text(result: JobResult) -> Iterator[str]:
     if result.job == "export":
         more = result.more
         yield f"{more['output']}: {many(more['written'], 'segment')} written of {more['segments']:,}"
-        if more["damaged_messages"]:
-            yield f"  {many(more['damaged_messages'], 'damaged message')} among them (crc_ok is false)"
     yield f"{many(len(result.stores), 'store')}, {result.seconds:.1f} s"
 
 
@@ -272,6 +270,13 @@ def _du_text(store: dict[str, Any]) -> Iterator[str]:
 
 def _export_text(store: dict[str, Any]) -> Iterator[str]:
     yield f"{store['store']}: {many(store['messages'], 'message')} exported"
+    if store["damaged_messages"]:
+        yield f"  {many(store['damaged_messages'], 'damaged message')} among them (crc_ok is false)"
+    if store["damaged_spans"]:
+        lost = f"{many(store['damaged_spans'], 'damaged span')} ({bytes_text(store['damaged_bytes'])}) passed over"
+        yield f"  {lost}; `rmqstore pipeline verify` says what is wrong"
+        for log, start, stop, why in store["spans"][:_TOP]:
+            yield f"    {log} {start:,} to {stop:,}: {why}"
 
 
 def _rebuild_text(store: dict[str, Any]) -> Iterator[str]:

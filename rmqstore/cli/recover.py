@@ -45,6 +45,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option("--only", metavar="CODE", multiple=True, help="Cure only this problem (may be repeated).")
 @click.option("--accept-fillers", is_flag=True, help="Also more than 1,000 fillers, and a missing file.")
 @click.option("--accept-shift", is_flag=True, help="Also where units behind a lost message move up by one.")
+@click.option("--merge-neighbours", is_flag=True, help="Give up a good message beside damage too short for a record.")
 def recover(
     out: Output,
     store: Path,
@@ -59,6 +60,7 @@ def recover(
     only: tuple[str, ...],
     accept_fillers: bool,
     accept_shift: bool,
+    merge_neighbours: bool,
     jobs: int | None,
     max_rate: int | None,
     broker: str | None,
@@ -93,6 +95,7 @@ def recover(
             only=only,
             accept_fillers=accept_fillers,
             allow_shift=accept_shift,
+            merge_neighbours=merge_neighbours,
         )
         plan = plan_recovery(opened, verified, wishes)
     change = Change("rmqstore.recover/1", opened, config, plan, verified.report, wrote_positions(verified))

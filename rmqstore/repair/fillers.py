@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from rmqstore.repair.content import Json
 from rmqstore.repair.plan import Loss
 from rmqstore.repair.steps import Span, Step
 
@@ -30,6 +31,18 @@ class Filler:
     groups: tuple[str, ...] = ()
     marked: str = ""
 
+    def to_json(self) -> dict[str, Json]:
+        """What a plan lists of it."""
+        return {
+            "topic": self.topic,
+            "queue_id": self.queue_id,
+            "queue_offset": self.queue_offset,
+            "offset": self.offset,
+            "length": self.length,
+            "marked": self.marked,
+            "groups": list(self.groups),
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -49,6 +62,7 @@ class SalvageResult:
     of what is covered. `rebuild_queues`: queues whose consume queue must be brought to the repaired log; `entries`
     those DLedger entries that were made anew. `cures` are problem codes that the steps cure. `brakes` stop an apply
     until the operator says so; `refusals` are damages that stay as they are, with the option that would change that.
+    `given_up` counts good messages that made room for damage beside them.
     """
 
     steps: tuple[Step, ...] = ()
@@ -58,6 +72,7 @@ class SalvageResult:
     entries: tuple[Entry, ...] = ()
     rebuild_queues: frozenset[tuple[str, int]] = frozenset()
     loss: Loss = field(default_factory=Loss)
+    given_up: int = 0
     cures: tuple[str, ...] = ()
     brakes: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import TypeVar
 
 from rmqstore.errors import UsageError
 from rmqstore.repair import content as contents
@@ -56,9 +53,6 @@ __all__ = [
 ]
 
 SCHEMA = "rmqstore.plan/1"
-_LISTED = 20
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +176,15 @@ class Plan:
         plan's own word is taken (a journal knows its store).
         Errors: UsageError.
         """
-        return _plan_from_json(text, store, roots, read_content)
+        from rmqstore.repair.plan_read import plan_from_json
+
+        return plan_from_json(text, store, roots, read_content)
 
     def describe(self, *, limit: int = 200) -> list[str]:
         """Lines for a person: the loss first, then what is done, file by file; a large plan as sums per directory."""
-        return [*_describe_loss(self), *_describe_steps(self, limit)]
+        from rmqstore.repair.plan_text import describe
+
+        return describe(self, limit)
 
     def ordered(self) -> list[int]:
         """Numbers of the steps in the order in which `apply` carries them out."""
@@ -244,201 +242,3 @@ def _plan_head(plan: Plan) -> dict[str, Json]:
         "facts": dict(plan.facts),
         "spans": spans,
     }
-
-
-class _Reader:
-    """One JSON object whose keys are taken with their types; what is left over is refused."""
-
-    def __init__(self, value: object, what: str) -> None:
-        if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-            raise UsageError(f"plan: {what} must be an object")
-        self.left = dict(value)
-        self.what = what
-
-    def take(self, key: str, kind: type[_T], default: _T | None = None) -> _T:
-        value = self.left.pop(key, default)
-        if type(value) is not kind:
-            raise UsageError(f"plan: {self.what}: {key} must be {_KIND_NAMES[kind]}")
-        return value
-
-    def optional_text(self, key: str) -> str | None:
-        return None if self.left.get(key) is None and self.left.pop(key, None) is None else self.take(key, str)
-
-    def texts(self, key: str) -> tuple[str, ...]:
-        values = self.take(key, list, [])
-        if not all(isinstance(value, str) for value in values):
-            raise UsageError(f"plan: {self.what}: {key} must be a list of texts")
-        return tuple(values)
-
-    def finish(self) -> None:
-        if self.left:
-            raise UsageError(f"plan: {self.what}: unknown key {min(self.left)!r}; was it made by a newer rmqstore?")
-
-
-_KIND_NAMES: dict[type, str] = {str: "a text", int: "an integer", list: "a list", dict: "an object"}
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
-
-
-def _plan_from_json(
-    text: str | bytes | Mapping[str, Json],
-    store: Path | None,
-    roots: Collection[Path],
-    read_content: Callable[[object], Content],
-) -> Plan:
-    document: object = text
-    if isinstance(text, str | bytes):
-        try:
-            document = json.loads(text, parse_constant=_no_constant)
-        except (ValueError, RecursionError) as error:
-            raise UsageError(f"plan: not readable as JSON: {error}") from error
-    reader = _Reader(document, "the plan")
-    schema = reader.left.pop("schema", None)
-    if schema != SCHEMA:
-        raise UsageError(f"plan: {schema!r} is no plan that this rmqstore knows ({SCHEMA})")
-    digest = reader.optional_text("digest")
-    plan = Plan(
-        store=reader.take("store", str),
-        roots=reader.texts("roots"),
-        loss=_loss_from_json(reader.left.pop("loss", {})),
-        cures=reader.texts("cures"),
-        notes=reader.texts("notes"),
-        brakes=reader.texts("brakes"),
-        facts=reader.take("facts", dict, {}),
-        spans=tuple(_span_from_json(value) for value in reader.take("spans", list, [])),
-        steps=tuple(_step_from_json(value, read_content) for value in reader.take("steps", list)),
-    )
-    reader.finish()
-    if store is not None:
-        if Path(plan.store).resolve() != store.resolve():
-            raise UsageError(f"plan: it was made for {plan.store}, not for {store}")
-        allowed = {root.resolve() for root in roots}
-        for root in plan.roots:
-            if Path(root).resolve() not in allowed:
-                raise UsageError(f"plan: {root} is no data path of {store}")
-    if digest is not None and digest != plan.digest:
-        raise UsageError("plan: its digest does not fit its steps", "make a new plan; do not edit plan files")
-    return plan
-
-
-def _loss_from_json(value: object) -> Loss:
-    reader = _Reader(value, "loss")
-    queues = reader.take("queues", dict, {})
-    if not all(isinstance(queue, str) and type(count) is int for queue, count in queues.items()):
-        raise UsageError("plan: loss: queues must map names to counts")
-    return Loss(reader.take("messages", int, 0), reader.take("bytes", int, 0), queues, reader.left)
-
-
-def _span_from_json(value: object) -> Span:
-    reader = _Reader(value, "a span")
-    span = Span(
-        reader.take("path", str),
-        reader.take("at", int),
-        reader.take("length", int),
-        reader.take("name", str),
-        reader.take("why", str, ""),
-    )
-    reader.finish()
-    return span
-
-
-def _step_from_json(value: object, read_content: Callable[[object], Content]) -> Step:
-    reader = _Reader(value, "a step")
-    do, path, why = reader.take("do", str), reader.take("path", str), reader.take("why", str, "")
-    length = reader.take("length", int, -1)
-
-    def content() -> Content:
-        return read_content(reader.left.pop("content", None))
-
-    step: Step
-    if do == Overwrite.do:
-        step = Overwrite(path, reader.take("at", int), content(), reader.take("expect", str), why)
-        if length not in (-1, step.length):
-            raise UsageError(f"plan: {path}: length {length} does not fit the content of {step.length} bytes")
-    elif do == Truncate.do:
-        step = Truncate(path, reader.take("from", int), reader.take("to", int), reader.take("expect", str), why)
-    elif do == Extend.do:
-        step = Extend(path, reader.take("from", int), reader.take("to", int), content(), why)
-    elif do == Create.do:
-        step = Create(path, reader.take("size", int), content(), reader.optional_text("like"), why)
-    elif do == Discard.do:
-        step = Discard(path, reader.take("expect", str), why, max(length, 0))
-    elif do == MakeDirectory.do:
-        step = MakeDirectory(path, reader.optional_text("like"), why)
-    elif do == RemoveEmptyDirectory.do:
-        step = RemoveEmptyDirectory(path, why)
-    else:
-        raise UsageError(f"plan: unknown step {do!r}; was it made by a newer rmqstore?")
-    reader.finish()
-    return step
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
-
-
-def _describe_loss(plan: Plan) -> Iterator[str]:
-    loss = plan.loss
-    if loss.messages or loss.bytes or loss.queues:
-        topics = f" of {_count(len(loss.topics), 'topic')}" if loss.queues else ""
-        yield f"Lost: {_count(loss.messages, 'message')}{topics}, {_count(loss.bytes, 'byte')}."
-        rows = sorted(loss.queues.items(), key=lambda row: (-row[1], row[0]))
-        yield from (f"  {queue}: {_count(count, 'message')}" for queue, count in rows[:_LISTED])
-        if len(rows) > _LISTED:
-            yield f"  … and {_count(len(rows) - _LISTED, 'more queue')}"
-    else:
-        yield "Nothing is lost."
-    yield from (f"Note: {note}" for note in plan.notes)
-    yield from (f"Needs --force {plan.digest}: {brake}" for brake in plan.brakes)
-
-
-def _describe_steps(plan: Plan, limit: int) -> Iterator[str]:
-    if plan.empty:
-        yield "Nothing to do."
-        return
-    if plan.cures:
-        yield f"Cures: {', '.join(plan.cures)}"
-    yield f"{_count(len(plan.steps), 'step')} in {plan.store}:"
-    if len(plan.steps) <= limit:
-        yield from (_describe_step(plan.steps[number]) for number in plan.ordered())
-    else:
-        folder = cache(lambda path: str(PurePosixPath(path).parent))
-        counts: Counter[tuple[str, str, str]] = Counter()
-        sizes: Counter[tuple[str, str, str]] = Counter()
-        for step in plan.steps:
-            key = (step.do, folder(step.path), step.why)
-            counts[key] += 1
-            sizes[key] += 0 if isinstance(step, MakeDirectory | RemoveEmptyDirectory) else step.length
-        rows = sorted(counts, key=lambda key: (-counts[key], key))
-        for key in rows[:limit]:
-            do, place, why = key
-            yield _with_why(f"  {do} x {counts[key]:,} in {place}/: {_count(sizes[key], 'byte')}", why)
-        if len(rows) > limit:
-            rest = sum(counts[key] for key in rows[limit:])
-            yield f"  … and {_count(rest, 'more step')} in {_count(len(rows) - limit, 'more group')}"
-    if plan.spans:
-        size = sum(span.length for span in plan.spans)
-        yield f"Saved to lost+found: {_count(len(plan.spans), 'damaged span')}, {_count(size, 'byte')}"
-
-
-def _with_why(line: str, why: str) -> str:
-    return f"{line} ({why})" if why else line
-
-
-def _describe_step(step: Step) -> str:
-    if isinstance(step, Overwrite):
-        zeros = " with zeros" if isinstance(step.content, Zeros) else ""
-        line = f"overwrite {step.path} at {step.at:,}: {_count(step.length, 'byte')}{zeros}"
-    elif isinstance(step, Truncate | Extend):
-        line = f"{step.do} {step.path} from {step.from_size:,} to {_count(step.to_size, 'byte')}"
-    elif isinstance(step, Create):
-        line = f"create {step.path}: {_count(step.size, 'byte')}"
-    elif isinstance(step, Discard):
-        line = f"move {step.path} into quarantine"
-    elif isinstance(step, MakeDirectory):
-        line = f"make directory {step.path}/"
-    else:
-        line = f"remove empty directory {step.path}/"
-    return _with_why("  " + line, step.why)

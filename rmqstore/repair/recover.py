@@ -138,6 +138,7 @@ class Recovery:
             self.verified,
             accept_fillers=self.options.accept_fillers,
             allow_shift=self.options.allow_shift,
+            merge_neighbours=self.options.merge_neighbours,
             now_ms=now,
         )
         self.salvaged = result
@@ -156,6 +157,10 @@ class Recovery:
         draft.lost_messages += result.loss.messages - sum(result.loss.queues.values())
         draft.lost_bytes += result.loss.bytes
         draft.more["visible_fillers"] = result.visible_fillers
+        if result.visible_fillers:
+            draft.facts["fillers"] = [f.to_json() for f in result.fillers if f.kind == "visible"]
+        if result.given_up:
+            draft.more["good_messages_given_up"] = result.given_up
         draft.more["groups_that_will_see_them"] = dict(result.groups_that_will_see_them)
 
     def _truncate(self, result: LogResult, listed: list[int]) -> None:

@@ -24,7 +24,8 @@ from rmqstore.repair.salvage_fields import mend, mend_record_crc
 from rmqstore.repair.salvage_headers import HeaderFixes
 from rmqstore.repair.salvage_known import Known, Lost, find_known, fits_queue
 from rmqstore.repair.salvage_layout import Cell, Layout, lay_out, place
-from rmqstore.repair.salvage_records import Around, Seat
+from rmqstore.repair.salvage_merge import seat_of, take_in_blanks, take_in_neighbours, taken_cells
+from rmqstore.repair.salvage_records import Around
 from rmqstore.repair.salvage_spans import Damage, Neighbours, find_damage
 from rmqstore.repair.steps import Span
 
@@ -38,23 +39,31 @@ _NO_UNIT = (records.TRANSACTION_PREPARED, records.TRANSACTION_ROLLBACK)
 
 
 def plan_salvage(
-    store: Store, verified: Verified, *, accept_fillers: bool = False, allow_shift: bool = False, now_ms: int
+    store: Store,
+    verified: Verified,
+    *,
+    accept_fillers: bool = False,
+    allow_shift: bool = False,
+    merge_neighbours: bool = False,
+    now_ms: int,
 ) -> SalvageResult:
     """The steps that cover every damage which good records follow; what stands behind the last good record is not.
 
     `accept_fillers`: also more than 1,000 visible fillers, and a missing file. `allow_shift`: also where a queue offset
-    stays without a record, so that a rebuilt queue moves up. `now_ms` is a store time where no neighbour has one.
+    stays without a record, so that a rebuilt queue moves up. `merge_neighbours`: also damage too short for a record,
+    together with a good message beside it, which is lost then. `now_ms` is a store time where no neighbour has one.
     """
-    return _Salvage(store, verified, accept_fillers, allow_shift, now_ms).result()
+    work = _Salvage(store, verified, now_ms)
+    work.accept_fillers, work.allow_shift, work.merge = accept_fillers, allow_shift, merge_neighbours
+    return work.result()
 
 
 class _Salvage(Cover):
-    def __init__(self, store: Store, verified: Verified, accept_fillers: bool, allow_shift: bool, now_ms: int) -> None:
+    def __init__(self, store: Store, verified: Verified, now_ms: int) -> None:
         super().__init__(store, Neighbours(verified.logs.results, now_ms))
         self.verified = verified
         self.logs = verified.logs
-        self.accept_fillers = accept_fillers
-        self.allow_shift = allow_shift
+        self.accept_fillers = self.allow_shift = self.merge = False
         self.refusals: list[str] = []
         self.renumbered = False
 
@@ -70,7 +79,9 @@ class _Salvage(Cover):
         self._place(layouts, known)
         plans = plan_entries(self.store, self.logs.results, layouts)
         for layout in layouts:
-            if plans.refused(layout):
+            if layout.refused:
+                self.refusals.append(layout.refused)
+            elif plans.refused(layout):
                 self.refusals.append(plans.refused(layout))
             else:
                 self.cover(layout, plans)
@@ -92,18 +103,22 @@ class _Salvage(Cover):
                     )
                     continue
                 out.append(damage)
-        return out
+        out = take_in_blanks(out)
+        return take_in_neighbours(out, self.audience, self.levels) if self.merge else out
 
     def _layouts(self, damages: Sequence[Damage], known: Known) -> list[Layout]:
-        return [
-            lay_out(
+        out: list[Layout] = []
+        for d in damages:
+            layout = lay_out(
                 d,
                 known.by_offset,
                 index_bounds(self.store, d, self.neighbours) if d.log.lead else (),
+                taken_cells(d, self.levels),
                 own=lambda message, at: message.transaction_type in _NO_UNIT or self._own_seat(message, at) is not None,
             )
-            for d in damages
-        ]
+            layout.merge = self.merge
+            out.append(layout)
+        return out
 
     def _prove(self, layout: Layout, known: Known) -> None:
         """What of the span can be mended, and which lost messages its frames name themselves."""
@@ -111,7 +126,7 @@ class _Salvage(Cover):
         around = self.neighbours.around(damage.stop)
         for cell in layout.cells:
             raw = damage.log.queue.pread(cell.length - lead, cell.start + lead)
-            if len(raw) < cell.length - lead:
+            if cell.kept is not None or cell.given_up or len(raw) < cell.length - lead:
                 continue
             if cell.message is not None and cell.lost is None:
                 cell.lost = self._own_seat(cell.message, cell.start + lead)
@@ -161,8 +176,6 @@ class _Salvage(Cover):
 
     def _own_seat(self, message: Message, at: int) -> Lost | None:
         """The place in a queue that a damaged record says itself, if the queue has it free."""
-        if message.transaction_type in _NO_UNIT or message.queue_offset < 0 or message.queue_id < 0:
-            return None
         topic = message.topic_text
         part = self.logs.queues.get((topic, message.queue_id))
         if part is None:
@@ -171,13 +184,8 @@ class _Salvage(Cover):
                 return None
         elif not fits_queue(part, message.queue_offset, at):
             return None
-        found = properties.parse_properties(message.properties)
-        sound = not properties.property_faults(message.properties)
-        code = properties.dispatch_tags_code(topic, found, message.store_timestamp, self.levels) if sound else None
-        batch = properties.inner_batch(found) if message.sys_flag & records.INNER_BATCH else None
-        fan_out = tuple(properties.lmq_queues(found)) if sound and properties.dispatches_to_lmq(topic) else ()
-        count = batch[1] if batch is not None and sound else 0
-        return Lost(Seat(topic, message.queue_id, message.queue_offset, code, count, fan_out), None, None)
+        seat = seat_of(message, self.levels)
+        return Lost(seat, None, None) if seat is not None else None
 
     def _place(self, layouts: Sequence[Layout], known: Known) -> None:
         """Lost queue offsets without a place get one in free bytes between the records around them, in their order."""
@@ -199,8 +207,6 @@ class _Salvage(Cover):
         self.unplaced.extend(place(layouts, floating))
         for layout in layouts:
             layout.finish()
-            if layout.refused:
-                self.refusals.append(layout.refused)
 
     # --- records that frame, with a wrong header or text ------------------------------------------------------------
 
@@ -249,13 +255,15 @@ class _Salvage(Cover):
     def _gaps(self, headers: HeaderFixes) -> None:
         """Queue offsets that stay without a record: a rebuilt queue would be shifted."""
         if self.unplaced:
+            for seat in self.unplaced:
+                self.queues[f"{seat.topic}/{seat.queue_id}"] += max(1, seat.count)
             some = ", ".join(f"{s.topic}/{s.queue_id} {s.queue_offset}" for s in self.unplaced[:_LISTED])
             more = f" and {len(self.unplaced) - _LISTED} more" if len(self.unplaced) > _LISTED else ""
             text = f"no filler finds room for {some}{more}: a rebuilt queue is shifted by them"
             if self.allow_shift:
                 self.draft.notes.append(text)
             else:
-                self.draft.brakes.append(f"{text}; --allow-shift accepts that")
+                self.draft.brakes.append(f"{text}; --accept-shift accepts that")
         (self.draft.notes if self.allow_shift else self.refusals).extend(headers.gaps)
 
     # --- the whole ------------------------------------------------------------------------------------------------
@@ -278,6 +286,7 @@ class _Salvage(Cover):
             entries=tuple(self.entries),
             rebuild_queues=frozenset(self.rebuild),
             loss=Loss(sum(self.queues.values()), self.lost_bytes, dict(self.queues)),
+            given_up=self.given_up,
             cures=self._cures(),
             brakes=tuple(self.draft.brakes),
             refusals=tuple(self.refusals),

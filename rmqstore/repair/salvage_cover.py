@@ -22,6 +22,8 @@ from rmqstore.repair.salvage_spans import Damage, Neighbours
 from rmqstore.repair.steps import Extend, Span
 from rmqstore.scan.tiling import Kind
 
+_LISTED = 20
+
 
 class Cover:
     """What the steps of a salvage are, and what they cost, while they are collected.
@@ -43,11 +45,10 @@ class Cover:
         self.rebuild: set[tuple[str, int]] = set()
         self.unplaced: list[Seat] = []
         self.covered: list[tuple[int, int]] = []
+        self.given_up = 0
 
     def cover(self, layout: Layout, plans: EntryPlan) -> None:
         """One step for a span."""
-        if layout.refused:
-            return
         damage, lead = layout.damage, layout.lead
         around = self.neighbours.around(damage.stop)
         parts: list[Literal | Zeros] = []
@@ -62,6 +63,8 @@ class Cover:
             if record is None:
                 record = self.filler(cell, lead, around)
                 lossy = True
+                if cell.given_up:
+                    self._give_up(cell, lead)
             if lead:
                 head = plans.head(cell, len(record))
                 parts.append(Literal(head))
@@ -88,7 +91,7 @@ class Cover:
         if lossy and on_disk:
             self.lost_spans.append((damage.start, damage.length))
             self.lost_bytes += sum(c.length for c in layout.cells if c.kept is None and not c.blank)
-            if any(run.kind is Kind.DIRTY for run in damage.runs):
+            if any(run.kind in (Kind.DIRTY, Kind.RECORDS) for run in damage.runs):
                 self.draft.spans.append(Span(path, at, on_disk, f"{damage.start}.bin", why))
         if damage.short:
             first, rest = split(content, on_disk)
@@ -127,6 +130,17 @@ class Cover:
         record = build_unseen(at, length, around)
         self.fillers.append(Filler(at, length, "unseen"))
         return record
+
+    def _give_up(self, cell: Cell, lead: int) -> None:
+        """Say which good message made room for damage beside it."""
+        self.given_up += 1
+        seat = cell.lost.seat if cell.lost is not None else None
+        what = f"{seat.topic}/{seat.queue_id} {seat.queue_offset}" if seat is not None else "a record that no queue has"
+        if self.given_up <= _LISTED:
+            self.draft.notes.append(
+                f"a good message is given up ({what}): the damage beside it is too short for a record; its bytes are "
+                f"kept in lost+found, and {cell.length - lead:,} bytes from {cell.start + lead:,} on become its filler"
+            )
 
     def _believed(self, old: Message | None, lost: Lost) -> bool:
         """Whether header and properties of a damaged record can be kept: its unit (or its place) agrees with them."""

@@ -7,7 +7,7 @@ made as in a plain commitlog.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rmqstore.checks.commitlog import LogResult
 from rmqstore.files.store import Store
@@ -178,22 +178,24 @@ def _join_one(group: list[Layout]) -> bool:
 
 
 def _runs_around(log: LogResult, damage: Damage) -> tuple[Run | None, Run | None]:
+    """The good entries on both sides, without those that the damage has taken in."""
     before = after = None
     for run in log.tiling:
         if run.kind is not Kind.RECORDS:
             continue
-        if run.stop <= damage.start:
-            before = run
-        elif run.start >= damage.stop:
-            after = run
+        taken = sum(run.start <= at < run.stop for at in damage.taken)
+        if run.start < damage.start:
+            before = replace(run, stop=min(run.stop, damage.start), count=run.count - taken)
+        elif run.stop > damage.stop:
+            after = replace(run, start=max(run.start, damage.stop), count=run.count - taken)
             break
     return before, after
 
 
 def _entry_behind(log: LogResult, offset: int) -> tuple[int, int] | None:
     for run in log.tiling:
-        if run.kind is Kind.RECORDS and run.start >= offset:
-            head = _header(log, run.start)
+        if run.kind is Kind.RECORDS and run.stop > offset:
+            head = _header(log, max(run.start, offset))
             return (head.index, head.term) if head is not None else None
     return None
 

@@ -15,6 +15,7 @@ from rmqstore.scan.tiling import Kind
 _ROOMY = 320
 """Bytes that a filler of unknown size should get: enough for its mark."""
 
+MERGE_OPTION = "--merge-neighbours"
 _MOST = 1024
 _TRIED = 64
 
@@ -24,7 +25,8 @@ class Cell:
     """One record to be: `length` bytes from `start` (global offset; in DLedger data the entry's).
 
     `lost` says the queue offset that it keeps, None for none. `message` is what frames there, `blank` the end of the
-    file. `kept` bytes stay or were mended; `unproved` says what of them could not be told.
+    file. `kept` bytes stay or were mended; `unproved` says what of them could not be told. `given_up`: a good message
+    stood here, and made room for damage beside it.
     """
 
     start: int
@@ -35,6 +37,7 @@ class Cell:
     kept: bytes | None = None
     fields: tuple[str, ...] = ()
     unproved: str = ""
+    given_up: bool = False
 
     @property
     def stop(self) -> int:
@@ -48,12 +51,16 @@ class Cell:
 
 @dataclass(slots=True)
 class Layout:
-    """The cells of one damaged span; `free` is what nothing is known of, with the seats that were put there."""
+    """The cells of one damaged span; `free` is what nothing is known of, with the seats that were put there.
+
+    `merge`: a message that could be kept may make room for damage beside it that is too short for a record.
+    """
 
     damage: Damage
     cells: list[Cell] = field(default_factory=list)
     free: list[Free] = field(default_factory=list)
     refused: str = ""
+    merge: bool = False
 
     @property
     def lead(self) -> int:
@@ -88,18 +95,24 @@ def lay_out(
     damage: Damage,
     by_offset: Mapping[int, Lost],
     bounds: Sequence[tuple[int, int]] = (),
+    taken: Sequence[Cell] = (),
     *,
     own: Callable[[Message, int], bool] = lambda _message, _at: True,
 ) -> Layout:
     """What is known to stand in a span. `bounds`: (start, length) of all its entries, where DLedger's index says so.
 
-    `own`: whether a record that says another place may be of this one; else it is a stale one, and its bounds say
-    nothing.
+    `taken`: the good records in it. `own`: whether a record that says another place may be of this one; else it is a
+    stale one, and its bounds say nothing.
     """
     layout = Layout(damage)
     lead = damage.log.lead
-    cells: dict[int, Cell] = {}
+    cells: dict[int, Cell] = {cell.start: cell for cell in taken}
+    if not cells.keys() <= {start for start, _ in bounds}:
+        bounds = ()
     for start, length in bounds:
+        if (own_cell := cells.get(start)) is not None:
+            _grow(own_cell, Cell(own_cell.stop, start + length - own_cell.stop))
+            continue
         found = read_message(damage.log, start + lead)
         fits = found is not None and found.size == length - lead
         cells[start] = Cell(start, length, by_offset.get(start + lead), found if fits else None)
@@ -274,23 +287,39 @@ def _rest(at: int, free: Free, layout: Layout) -> Iterator[Cell]:
 
 
 def _joined(cells: list[Cell], layout: Layout) -> list[Cell]:
-    """Cells too short for a record go to a neighbour that is made anew; a good message is never given up for them."""
+    """Cells too short for a record go to a neighbour that is made anew; a good message is given up only on request."""
     out: list[Cell] = []
     for i, cell in enumerate(cells):
         least = BLANK_SIZE if cell.blank else SMALLEST + layout.lead
         known = cell.kept is not None or cell.lost is not None or cell.message is not None
+        before = out[-1] if out and not out[-1].blank else None
+        after = cells[i + 1] if i + 1 < len(cells) else None
         if known or cell.length >= least:
             out.append(cell)
-        elif out and out[-1].kept is None and not out[-1].blank:
-            out[-1].length += cell.length
-            out[-1].message = None
-        elif i + 1 < len(cells) and cells[i + 1].kept is None:
-            cells[i + 1].start = cell.start
-            cells[i + 1].length += cell.length
-            cells[i + 1].message = None
+        elif before is not None and before.kept is None:
+            _grow(before, cell)
+        elif after is not None and after.kept is None:
+            _grow(after, cell)
+        elif layout.merge and (before is not None or after is not None):
+            sides = [c for c in (before, after) if c is not None]
+            _grow(min(sides, key=lambda c: c.lost is not None), cell)
         else:
             layout.refused = (
-                f"{cell.length} bytes at {cell.start:,} are too few for a record, and a good message would have to go"
+                f"{cell.length} bytes at {cell.start:,} are too few for a record, and a good message beside them would "
+                f"have to go: {MERGE_OPTION} gives it up"
             )
             out.append(cell)
     return out
+
+
+def _grow(cell: Cell, short: Cell) -> None:
+    """Give bytes that are too few for a record to the cell beside them, which becomes a filler."""
+    if not short.length:
+        return
+    cell.start = min(cell.start, short.start)
+    cell.length += short.length
+    if cell.kept is None:
+        cell.message = cell.message if cell.given_up else None
+    else:
+        cell.kept, cell.fields, cell.unproved = None, (), ""
+        cell.given_up = True

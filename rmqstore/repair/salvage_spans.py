@@ -23,6 +23,7 @@ class Damage:
 
     `runs` are what the scan saw there. `at_end`: it reaches to the end of its file, so that the BLANK is gone too.
     `file` None: the file is missing; `short`: bytes that the file lacks at its end (they are in [start, stop)).
+    `taken`: starts of good records (of their entries) that were taken in, because the damage is too short for a record.
     """
 
     log: LogResult
@@ -32,6 +33,7 @@ class Damage:
     at_end: bool
     file: MappedFile | None
     short: int = 0
+    taken: tuple[int, ...] = ()
 
     @property
     def length(self) -> int:

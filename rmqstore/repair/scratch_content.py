@@ -21,15 +21,26 @@ class ScratchContent:
     parts: list[tuple[int, int, int]] = field(default_factory=list)
 
     def add(self, at: int, data: bytes | memoryview) -> None:
-        """Put data at a place behind all before."""
+        """Put data at a place; over what stands there already."""
         where = self.scratch.append(data)
         length = len(data)
-        if self.parts and self.parts[-1][0] + self.parts[-1][1] == at and sum(self.parts[-1][1:]) == where:
+        if self.parts and at < self.parts[-1][0] + self.parts[-1][1]:
+            self.parts = sorted([*self._without(at, at + length), (at, length, where)])
+        elif self.parts and self.parts[-1][0] + self.parts[-1][1] == at and sum(self.parts[-1][1:]) == where:
             last = self.parts[-1]
             self.parts[-1] = (last[0], last[1] + length, last[2])
         else:
             self.parts.append((at, length, where))
         self.size = max(self.size, at + length)
+
+    def _without(self, low: int, high: int) -> Iterator[tuple[int, int, int]]:
+        """The pieces outside of a range."""
+        for place, length, where in self.parts:
+            if place < low:
+                yield place, min(length, low - place), where
+            if place + length > high:
+                skip = max(0, high - place)
+                yield place + skip, length - skip, where + skip
 
     def pieces(self) -> Iterator[bytes | int]:
         at = 0

@@ -19,7 +19,8 @@ class RecoverOptions:
     """How to recover.
 
     `strategy` and `role`: "" for what broker.conf says. `only` these codes, those that are not safe included.
-    `accept_fillers`, `allow_shift`: see the salvage planner. `now_ms` stands in where no message has a time.
+    `accept_fillers`, `allow_shift`, `merge_neighbours`: see the salvage planner. `now_ms` stands in where no
+    message has a time.
     """
 
     strategy: str = ""
@@ -27,6 +28,7 @@ class RecoverOptions:
     only: tuple[str, ...] = ()
     accept_fillers: bool = False
     allow_shift: bool = False
+    merge_neighbours: bool = False
     now_ms: int = 0
     progress: Callable[[int], None] | None = None
 

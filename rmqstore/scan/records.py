@@ -232,6 +232,7 @@ def scan_file(
             how long it should be, so that the missing part is a HOLE).
     """
     options = options or ScanOptions()
+    kernels.keep_freed_memory()
     window = Window(file, options)
     try:
         yield from _Scan(window, lead).runs(start, file.file_size if stop is None else stop, exact)

@@ -7,22 +7,22 @@ records together. What is rare (non-ASCII tags, odd grammar, LMQ fan-out) is dec
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from rmqstore.formats import properties
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.kernels import I64, U8, u32
+from rmqstore.scan.kernels import I64, U8, Bool, u32
 
 _TAGS = int.from_bytes(b"TAGS", "big")
 _LONGEST = 64
-_FILLER = ord(" ")
+_FILLER_BIT = 5  # 1 << 5 is a space, which is no mark
 _NO_MARK = bytes(range(3, 256))
 _FAN_OUT = properties.INNER_MULTI_DISPATCH.encode()
 # (separator, next separator) that a sound text has: 0 between texts, 1 name-value, 2 behind a value
-_SOUND = np.zeros(9, dtype=np.bool_)
-for _a, _b in ((0, 1), (0, 0), (1, 2), (1, 0), (2, 1), (2, 0)):
-    _SOUND[_a * 3 + _b] = True
+_SOUND = bytes(a * 3 + b for a, b in ((0, 1), (0, 0), (1, 2), (1, 0), (2, 1), (2, 0)))
 
 
 @dataclass(slots=True)
@@ -44,13 +44,31 @@ def read_texts(columns: Columns, *, tags: bool = True) -> Texts:
     n = len(columns)
     out = Texts(np.zeros(n, dtype=np.int64))
     joined = _side_by_side(columns)
-    marks = np.frombuffer(b"\0" + joined.translate(None, _NO_MARK), dtype=np.uint8)
+    arr = np.frombuffer(joined, dtype=np.uint8)
+    at = np.flatnonzero(arr <= 2) if tags else None
+    found = arr[at].tobytes() if at is not None else joined.translate(None, _NO_MARK)
+    marks = np.frombuffer(b"\0" + found, dtype=np.uint8)
     if int(np.count_nonzero(marks == 0)) != 2 * n + 1:
         return _one_by_one(columns, out)  # a text holds a zero byte itself
-    pairs = marks[:-1] * np.uint8(3) + marks[1:]
+    for i in _suspects(marks, joined, columns):
+        if faults := properties.property_faults(_text(columns, i)):
+            out.faults[i] = faults
+    if at is not None:
+        _tags(arr, at, marks[1:], joined, out)
+        if _FAN_OUT in joined:
+            ends = at[marks[1:] == 0][::2]  # the zero behind each text
+            out.fan_out = sorted({int(np.searchsorted(ends, p)) for p in _find_all(joined, _FAN_OUT)})
+    return out
+
+
+def _suspects(marks: U8, joined: bytes, columns: Columns) -> list[int]:
+    """Records whose text may be wrong: odd separators, none at all, or no UTF-8."""
+    n = len(columns)
     suspects: set[int] = set()
-    if not _SOUND[pairs].all():
-        suspects.update(_text_of(marks)[:-1][~_SOUND[pairs]].tolist())
+    pairs = marks[:-1] * np.uint8(3) + marks[1:]
+    if pairs.tobytes().translate(None, _SOUND):
+        odd = ~np.isin(pairs, np.frombuffer(_SOUND, dtype=np.uint8))
+        suspects.update(_text_of(marks)[:-1][odd].tolist())
     # a text that has no separator at all, and is not empty; n pairs are the fillers
     if int(np.count_nonzero(pairs == 0)) > n:
         bare = np.zeros(n, dtype=np.bool_)
@@ -62,18 +80,7 @@ def read_texts(columns: Columns, *, tags: bool = True) -> Texts:
             joined.decode("utf-8")
         except UnicodeDecodeError:
             suspects.update(i for i in range(n) if not _is_utf8(_text(columns, i)))
-    for i in sorted(suspects):
-        if found := properties.property_faults(_text(columns, i)):
-            out.faults[i] = found
-    if tags:
-        arr = np.frombuffer(joined, dtype=np.uint8)
-        at = np.concatenate(([-1], np.flatnonzero(arr <= 2)))
-        kinds = marks.astype(np.int64)
-        _tags(arr, at, kinds, _text_of(marks), joined, out)
-        if _FAN_OUT in joined:
-            ends = at[kinds == 0][1::2]  # the zero behind each text
-            out.fan_out = sorted({int(np.searchsorted(ends, p)) for p in _find_all(joined, _FAN_OUT)})
-    return out
+    return sorted(suspects)
 
 
 def _side_by_side(columns: Columns) -> bytes:
@@ -97,11 +104,18 @@ def _side_by_side(columns: Columns) -> bytes:
     rows = every[np.minimum(starts, last)].view(np.uint8).reshape(n, width)
     for i in np.flatnonzero(starts > last).tolist():  # a row would go over the buffer's end
         rows[i, : int(length[i])] = buf[int(starts[i]) : int(starts[i] + length[i])]
-    behind = length - least
     tails = rows[:, least:]
-    np.copyto(tails, _FILLER, where=np.arange(width - least) > behind[:, None])
+    if least == most:
+        tails[:] = 0
+        return rows.tobytes()
+    narrow: type[np.uint8] | type[np.uint16] = np.uint8 if width - least <= 255 else np.uint16
+    behind = (length - least).astype(narrow)
+    column: npt.NDArray[Any] = np.arange(width - least, dtype=narrow)
+    is_filler = (column > behind[:, None]).view(np.uint8)
+    tails &= is_filler - np.uint8(1)  # all bits of a text, none of what is behind it
+    tails |= is_filler << np.uint8(_FILLER_BIT)
     tails[np.arange(n), behind] = 0
-    rows[:, -1] = 0
+    tails[:, -1] = 0
     return rows.tobytes()
 
 
@@ -146,33 +160,47 @@ def _one_by_one(columns: Columns, out: Texts) -> Texts:
     return out
 
 
-def _tags(arr: U8, at: I64, kinds: I64, record: I64, joined: bytes, out: Texts) -> None:
-    """Tags code of every record: the last TAGS that is not empty."""
-    before = at[:-2]  # separator in front of the name
-    mid = at[1:-1]
-    behind = at[2:]
-    hit = (kinds[1:-1] == 1) & (kinds[:-2] != 1) & (mid == before + 5) & (behind > mid + 1)
-    index = np.flatnonzero(hit)
-    index = index[u32(arr)[mid[index] - 4] == _TAGS]
+def _tags(arr: U8, at: I64, marks: U8, joined: bytes, out: Texts) -> None:
+    """Tags code of every record: the last TAGS that is not empty. `marks` are the separators that stand at `at`."""
+    index = np.flatnonzero(marks[:-1] == 1)  # a name ends there
+    mid = at[index]
+    hit = u32(arr)[np.maximum(mid - 4, 0)] == _TAGS
+    index, mid = index[hit], mid[hit]
+    before = at[index - 1]  # -1 wraps to the last zero, which stands before no name
+    before[index == 0] = -1
+    hit = (before == mid - 5) & ((index == 0) | (marks[index - 1] != 1)) & (at[index + 1] > mid + 1)
+    index = index[hit]
     if not len(index):
         return
-    rows = record[1:-1][index]
-    start = mid[index] + 1
-    length = behind[index] - start
-    odd = kinds[2:][index] == 1  # the value holds 0x01 itself: its end is not the next separator
-    codes = np.zeros(len(index), dtype=np.int64)
-    longest = int(length.max())
-    for k in range(min(longest, _LONGEST)):
-        active = length > k
-        c = arr[np.where(active, start + k, 0)]
-        odd |= active & (c >= 0x80)
-        codes = np.where(active, (codes * 31 + c) & 0xFFFFFFFF, codes)
-    odd |= length > _LONGEST
-    codes = codes.astype(np.uint32).astype(np.int32).astype(np.int64)
-    for j in np.flatnonzero(odd).tolist():
+    start = mid[hit] + 1
+    length = at[index + 1] - start
+    odd = marks[index + 1] == 1  # the value holds 0x01 itself: its end is not the next separator
+    codes = _hashes(arr, start, length, odd)
+    for j in np.flatnonzero(odd | (length > _LONGEST)).tolist():
         stop = joined.find(b"\2", int(start[j]))
         end = joined.find(b"\0", int(start[j]))
         stop = end if stop < 0 or 0 <= end < stop else stop
         value = joined[int(start[j]) : stop].decode("utf-8", "replace")
         codes[j] = properties.tags_code(value)
-    out.tags_code[rows] = codes  # a later duplicate wins, as in the broker's map
+    ends = np.flatnonzero(marks == 0)[::2]  # index of the zero behind each text
+    # a later duplicate wins, as in the broker's map
+    out.tags_code[np.searchsorted(ends, index) if len(index) != len(ends) else _rows(ends, index)] = codes
+
+
+def _rows(ends: I64, index: I64) -> I64:
+    """Which text each separator stands in, where there are as many as texts: nearly always one in each."""
+    number = np.arange(len(ends))
+    starts = np.concatenate(([-1], ends[:-1]))
+    return number if bool(((index < ends) & (index > starts)).all()) else np.searchsorted(ends, index)
+
+
+def _hashes(arr: U8, start: I64, length: I64, odd: Bool) -> I64:
+    """String.hashCode of ASCII values; values that hold other bytes are marked in `odd`, those over 64 bytes left."""
+    codes = np.zeros(len(start), dtype=np.uint32)
+    for k in range(min(int(length.max()), _LONGEST)):
+        active = length > k
+        whole = bool(active.all())
+        c = arr[start + k if whole else np.where(active, start + k, 0)]
+        odd |= (c >= 0x80) if whole else active & (c >= 0x80)
+        codes = codes * np.uint32(31) + c if whole else np.where(active, codes * np.uint32(31) + c, codes)
+    return codes.astype(np.int32).astype(np.int64)

@@ -2,7 +2,8 @@
 
 The log of every store is cut into segments (stretches of whole files). A segment's rows stand in directories of its
 own (`topic=…/day=…/segment=…`), which a write replaces as a whole; a segment is done when the list in `_rmqstore/`
-says so, with what its files looked like. A second run does what is missing and what has grown since, and only that.
+says so, with what its files looked like and what was passed over in them. A second run does what is missing and what
+has grown since, and only that; what it says of damage is about the whole export.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from typing import Any
 
 from rmqstore.errors import OutputExists, RmqStoreError, UsageError
 from rmqstore.files.store import Store
+from rmqstore.scan.workers import Mapper
 from rmqstore.spark.hadoop import Folder
 from rmqstore.spark.jobs import JobResult, Paths, finish, lost_store
 from rmqstore.spark.message_rows import segment_name
-from rmqstore.spark.spread import Progress, Watch
+from rmqstore.spark.passed_over import LISTED, Stretch, passed_over
+from rmqstore.spark.spread import Progress, Watch, spark_mapper
 from rmqstore.spark.stores import StoreRef, logs_of, store_refs, unreadable_files
 from rmqstore.spark.streaming import end_of
 
@@ -32,16 +35,19 @@ SPLIT = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A stretch of one log: `signature` changes when its files do."""
+    """A stretch of one log: `signature` changes when its files do. `live`: a broker writes to it."""
 
     name: str
     label: str
     bytes: int
     signature: str
+    stretch: Stretch
+    live: bool
 
 
 def segments_of(ref: StoreRef, store: Store, segment_bytes: int, settings: str) -> Iterator[Segment]:
     """The segments of a store's logs, in address order."""
+    live = store.lock_state().held
     for log, queue, lead in logs_of(store):
         end = end_of(queue, lead, None)
         groups: dict[str, list[Any]] = {}
@@ -52,7 +58,8 @@ def segments_of(ref: StoreRef, store: Store, segment_bytes: int, settings: str) 
             seen = [(f.name, f.length, f.mtime_ns) for f in files]
             text = json.dumps([seen, end if last else 0, settings])
             signature = hashlib.sha256(text.encode()).hexdigest()[:16]
-            yield Segment(name, ref.label, sum(f.length for f in files), signature)
+            stretch = Stretch(log, queue, lead, files[0].start, files[-1].stop, end)
+            yield Segment(name, ref.label, sum(f.length for f in files), signature, stretch, live)
 
 
 def export(
@@ -73,8 +80,8 @@ def export(
 ) -> JobResult:
     """Write the messages of all stores below `output`; `body`: "" for none, "raw" as stored, "plain" decompressed.
 
-    Rows carry `crc_ok`; a damaged span is no row. Exit code 1 when rows are damaged, 4 when a store or a file could
-    not be read. Units: bytes; `since`, `until` ms.
+    Rows carry `crc_ok`; a damaged span is no row: the answer counts both, for all that the output holds. Exit code 1
+    when there is either, 4 when a store or a file could not be read. Units: bytes; `since`, `until` ms.
     Errors: OutputExists for a directory with something else in it; UsageError for an output inside of a store.
     """
     started = time.monotonic()
@@ -98,30 +105,47 @@ def export(
     settings = json.dumps({k: v for k, v in options.items() if k not in ("splitSize", "missing")}, sort_keys=True)
     stores, segments = _plan(refs, segment_bytes, settings)
     done = _done(folder)
-    todo = [s for s in segments if done.get(s.name) != s.signature]
+    todo = [s for s in segments if done.get(s.name, {}).get("signature") != s.signature]
     for name in names:
         if name.startswith(".spark-staging"):  # of a run that was killed
             folder.delete(name)
-    old = [s.name for s in todo if done.get(s.name)]
+    old = [s.name for s in todo if s.name in done]
     if old:  # what they held before may be more than what they hold now
-        _mark(folder, dict.fromkeys(old, ""))
+        _mark(folder, {name: {} for name in old})
         for name in old:
             folder.delete_matching(f"topic=*/day=*/segment={name}")
-    damaged = 0
     for batch in _batches(todo, batch_bytes):
         labels = {s.label for s in batch}
         chosen = {ref.label: str(ref.path) for ref in refs if ref.label in labels}
-        damaged += _write(spark, str(output), options, chosen, batch, progress)
-        _mark(folder, {s.name: s.signature for s in batch})
-    for label, rows in _rows(spark, str(output), folder).items():
-        if label in stores:
-            stores[label]["messages"] = rows
+        done |= _write(spark, str(output), options, chosen, batch, progress)
+        _mark(folder, {s.name: done[s.name] for s in batch})
     for segment in todo:
         stores[segment.label]["segments_written"] += 1
-    more = {"output": str(output), "segments": len(segments), "written": len(todo), "damaged_messages": damaged}
+    _tell(stores, segments, done, _rows(spark, str(output), folder))
+    damaged, spans = (sum(s.get(k, 0) for s in stores.values()) for k in ("damaged_messages", "damaged_spans"))
+    more = {"output": str(output), "segments": len(segments), "written": len(todo)}
+    more |= {"damaged_messages": damaged, "damaged_spans": spans}
     result = JobResult("export", list(stores.values()), more=more)
     unread = any(s.get("unchecked") for s in stores.values())
-    return finish(result, started, [1] if damaged else [4] if unread else [])
+    return finish(result, started, [1] if damaged or spans else [4] if unread else [])
+
+
+def _tell(
+    stores: dict[str, dict[str, Any]],
+    segments: list[Segment],
+    done: dict[str, dict[str, Any]],
+    rows: dict[str, tuple[int, int]],
+) -> None:
+    """What every store's entry says of its rows, of those that are damaged, and of what is no row."""
+    for segment in segments:
+        store, over = stores[segment.label], done[segment.name]["passed_over"]
+        store["damaged_spans"] += over["spans"]
+        store["damaged_bytes"] += over["bytes"]
+        store["spans"] = (store["spans"] + over["first"])[:LISTED]
+    for label, store in stores.items():
+        if "error" not in store:
+            store["messages"], store["damaged_messages"] = rows.get(label, (0, 0))
+            store["clean"] = not (store["damaged_messages"] or store["damaged_spans"] or store["unchecked"])
 
 
 def _keep_out(output: str | Path, refs: list[StoreRef]) -> None:
@@ -145,24 +169,26 @@ def _plan(refs: list[StoreRef], segment_bytes: int, settings: str) -> tuple[dict
         except (RmqStoreError, OSError) as e:
             stores[ref.label] = lost_store(ref, e)
             continue
-        stores[ref.label] = {"store": ref.label, "messages": 0, "segments": len(own), "segments_written": 0}
-        stores[ref.label]["unchecked"] = unchecked
+        entry = {"store": ref.label, "clean": True, "messages": 0, "segments": len(own), "segments_written": 0}
+        damage = {"damaged_messages": 0, "damaged_spans": 0, "damaged_bytes": 0, "spans": []}
+        stores[ref.label] = entry | damage | {"unchecked": unchecked}
         segments += own
     return stores, segments
 
 
-def _done(folder: Folder) -> dict[str, str]:
-    out: dict[str, str] = {}
+def _done(folder: Folder) -> dict[str, dict[str, Any]]:
+    """What the list says of segments: signature, and what was passed over."""
+    out: dict[str, dict[str, Any]] = {}
     for name in folder.names(STATE):
         if name.endswith(".json"):
             out |= folder.read_json(f"{STATE}/{name}") or {}
-    return out
+    return {name: said for name, said in out.items() if said}
 
 
-def _mark(folder: Folder, signatures: dict[str, str]) -> None:
-    """Another file of the list; what a later one says of a segment counts."""
+def _mark(folder: Folder, segments: dict[str, dict[str, Any]]) -> None:
+    """Another file of the list; what a later one says of a segment counts, nothing means: not done."""
     numbers = [int(n[:8]) for n in folder.names(STATE) if n[:8].isdigit()]
-    folder.write_json(f"{STATE}/{max(numbers, default=0) + 1:08d}.json", signatures)
+    folder.write_json(f"{STATE}/{max(numbers, default=0) + 1:08d}.json", segments)
 
 
 def _batches(segments: list[Segment], size: int) -> Iterator[list[Segment]]:
@@ -183,19 +209,24 @@ def _write(
     stores: dict[str, str],
     batch: list[Segment],
     progress: Progress | None,
-) -> int:
-    """One batch of segments; how many of its rows are damaged."""
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as f
-
+) -> dict[str, dict[str, Any]]:
+    """One batch of segments: its rows go to the output; what the list is to say of each segment."""
+    mapper = spark_mapper(spark)
+    said = {s.name: {"signature": s.signature} | _passed_over(s, mapper, int(options["splitSize"])) for s in batch}
     reader = spark.read.format("rmqstore.commitlog").options(**options)
     frame = reader.option("stores", json.dumps(stores)).option("segments", json.dumps([s.name for s in batch])).load()
-    seen = Observation()
-    frame = frame.observe(seen, f.count_if(~f.col("crc_ok")).alias("damaged"))
     with Watch(spark, progress):
         writer = frame.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
         writer.partitionBy("topic", "day", "segment").option("compression", "zstd").parquet(output)
-    return int(seen.get["damaged"] or 0)
+    return said
+
+
+def _passed_over(segment: Segment, mapper: Mapper, split_size: int) -> dict[str, Any]:
+    try:
+        found = passed_over(segment.stretch, mapper, live=segment.live, split_size=split_size)
+    except OSError:  # a file that cannot be opened is told as unchecked
+        found = {"spans": 0, "bytes": 0, "first": []}
+    return {"passed_over": found}
 
 
 def read_export(spark: Any, output: str | Path) -> Any:
@@ -209,8 +240,12 @@ def read_export(spark: Any, output: str | Path) -> Any:
         spark.conf.set(key, before)
 
 
-def _rows(spark: Any, output: str, folder: Folder) -> dict[str, int]:
-    """Messages of every store in the whole export."""
+def _rows(spark: Any, output: str, folder: Folder) -> dict[str, tuple[int, int]]:
+    """Messages of every store in the whole export, and how many of them are damaged."""
+    from pyspark.sql import functions as f
+
     if not any(name.startswith("topic=") for name in folder.names()):
         return {}
-    return {row["store"]: int(row["count"]) for row in read_export(spark, output).groupBy("store").count().collect()}
+    counted = read_export(spark, output).groupBy("store")
+    counted = counted.agg(f.count(f.lit(1)).alias("n"), f.count_if(~f.col("crc_ok")).alias("damaged"))
+    return {row["store"]: (int(row["n"]), int(row["damaged"])) for row in counted.collect()}

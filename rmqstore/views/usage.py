@@ -163,7 +163,8 @@ def _host(raw: bytes) -> str:
     return host_text(raw).rpartition(":")[0]
 
 
-def _count_split(dimensions: tuple[str, ...], selection: Selection, options: ScanOptions, split: Split) -> _Part:
+def count_split(dimensions: tuple[str, ...], selection: Selection, options: ScanOptions, split: Split) -> _Part:
+    """What the good records of a split amount to, and all its runs."""
     out = _Part()
     counter, selector = _Counter(dimensions), Selector(selection)
     try:
@@ -207,7 +208,7 @@ def usage(
     out = Usage(tables={name: {} for name in dimensions})
     options = options or ScanOptions(crc=False)
     damage = damage if damage is not None else Damage()
-    work = partial(_count_split, dimensions, selection or Selection(), options)
+    work = partial(count_split, dimensions, selection or Selection(), options)
     for log in logs_of(store):
         for split, part in joined(work, plan_splits(log.queue, lead=log.lead, size=split_size), jobs, mapper):
             out.add(part.usage)

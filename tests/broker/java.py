@@ -3,7 +3,8 @@
     RMQ_LIBS                 a directory with VERSION/lib/*.jar to use instead of the cache
     RMQSTORE_REQUIRE_BROKER  1: a test that cannot run for want of Java or Maven fails instead of being skipped
 
-All is kept in ~/.cache/rmqstore/oracle/VERSION (or below XDG_CACHE_HOME).
+All is kept in ~/.cache/rmqstore/oracle/VERSION (or below XDG_CACHE_HOME). What is there is whole: each part is made
+beside its place and renamed, under a lock, so that several test processes can begin on an empty cache.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import fcntl
 import functools
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -23,10 +25,10 @@ from pathlib import Path
 
 SOURCES = Path(__file__).resolve().parent.parent / "oracle"
 LOGGING = SOURCES / "logging"
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "rmqstore" / "oracle"
 
 _OPENED = ("java.nio", "java.lang", "java.util", "sun.nio.ch", "jdk.internal.ref")
 _DOWNLOAD_SECONDS = 900
+_OLDEST_JAVA = 11
 
 
 class BrokerUnavailable(Exception):
@@ -68,20 +70,48 @@ class JavaClasses:
         ]
 
 
-@functools.cache
 def java_classes(version: str) -> JavaClasses:
     """Fetches, compiles and remembers; raises BrokerUnavailable with the reason where that cannot be done."""
+    made = _made(version)
+    if isinstance(made, BrokerUnavailable):
+        raise made
+    return made
+
+
+@functools.cache
+def _made(version: str) -> JavaClasses | BrokerUnavailable:
+    """The reason is remembered too: without a network every test would wait for Maven again."""
+    try:
+        java = _java_version()
+        home = _cache() / version
+        home.mkdir(parents=True, exist_ok=True)
+        with _locked(home / ".lock"):
+            libraries = tuple(sorted(_libraries(version, home).glob("*.jar")))
+            jar = _compiled(version, home, libraries)
+    except BrokerUnavailable as missing:
+        return missing
+    except OSError as error:
+        return BrokerUnavailable(f"the jars of RocketMQ {version} cannot be kept: {error}")
+    return JavaClasses(version, jar, libraries, home / f"{jar.stem}-{hashlib.sha256(java).hexdigest()[:12]}.jsa")
+
+
+def _java_version() -> bytes:
+    """What `java -version` says."""
     for tool in ("java", "javac"):
         if shutil.which(tool) is None:
-            raise BrokerUnavailable(f"no {tool} on PATH (RocketMQ {version} needs a JDK, 11 or newer)")
-    home = CACHE / version
-    home.mkdir(parents=True, exist_ok=True)
-    with _locked(home / ".lock"):
-        libraries = tuple(sorted(_libraries(version, home).glob("*.jar")))
-        jar = _compiled(version, home, libraries)
-    java = subprocess.run(["java", "-version"], capture_output=True, check=True).stderr
-    archive = home / f"{jar.stem}-{hashlib.sha256(java).hexdigest()[:12]}.jsa"
-    return JavaClasses(version, jar, libraries, archive)
+            raise BrokerUnavailable(f"no {tool} on PATH (RocketMQ needs a JDK, {_OLDEST_JAVA} or newer)")
+    said = subprocess.run(["java", "-version"], capture_output=True, check=False).stderr
+    number = re.search(rb'version "(\d+)', said)
+    if number is None or int(number[1]) < _OLDEST_JAVA:  # Java 8 calls itself 1.8
+        raise BrokerUnavailable(f"java on PATH is not {_OLDEST_JAVA} or newer: {said.decode(errors='replace')[:80]}")
+    return said
+
+
+def _cache() -> Path:
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rmqstore" / "oracle"
+    except RuntimeError as error:  # a container's user without HOME and without an entry in passwd
+        raise BrokerUnavailable(f"no directory for RocketMQ's jars (XDG_CACHE_HOME): {error}") from error
 
 
 def _libraries(version: str, home: Path) -> Path:
@@ -95,20 +125,42 @@ def _libraries(version: str, home: Path) -> Path:
         return lib
     if shutil.which("mvn") is None:
         raise BrokerUnavailable(f"no mvn on PATH (Maven fetches the jars of RocketMQ {version})")
+    failed, run = home / ".failed", os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+    if failed.exists() and failed.read_text("utf-8").startswith(f"{run}\n"):  # another worker of this run has tried
+        raise BrokerUnavailable(failed.read_text("utf-8").partition("\n")[2])
     building = Path(tempfile.mkdtemp(prefix=".lib-", dir=home))
-    command = ["mvn", "-q", "-B", "-f", str(SOURCES / "pom.xml"), f"-Drocketmq.version={version}"]
-    command += ["dependency:copy-dependencies", f"-DoutputDirectory={building}"]
     try:
-        subprocess.run(command, check=True, capture_output=True, text=True, timeout=_DOWNLOAD_SECONDS)
-    except subprocess.CalledProcessError as error:
+        with _locked(home.parent / ".maven.lock"):  # Maven's own repository is not made for two of them at once
+            _fetch(version, building)
+    except BrokerUnavailable as missing:
         shutil.rmtree(building)
-        said = " ".join((error.stdout + error.stderr).split())[:200]
-        raise BrokerUnavailable(f"Maven could not fetch RocketMQ {version}: {said}") from error
-    except subprocess.TimeoutExpired as error:
-        shutil.rmtree(building)
-        raise BrokerUnavailable(f"Maven did not fetch RocketMQ {version} in {_DOWNLOAD_SECONDS} s") from error
+        failed.write_text(f"{run}\n{missing}", "utf-8")
+        raise
     building.rename(lib)
     return lib
+
+
+def _fetch(version: str, target: Path) -> None:
+    """Lets Maven copy the jars of a release; a download that broke off is tried once more."""
+    command = ["mvn", "-q", "-B", "-f", str(SOURCES / "pom.xml"), f"-Drocketmq.version={version}"]
+    command += ["dependency:copy-dependencies", f"-DoutputDirectory={target}"]
+    said = ""
+    for again in ([], ["-U"]):  # without -U Maven remembers for a day what it did not get
+        try:
+            subprocess.run(
+                [*command, *again],
+                check=True,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_DOWNLOAD_SECONDS,
+            )
+            return
+        except subprocess.CalledProcessError as error:
+            said = " ".join((error.stdout + error.stderr).split())[:200]
+        except subprocess.TimeoutExpired as error:
+            raise BrokerUnavailable(f"Maven did not fetch RocketMQ {version} in {_DOWNLOAD_SECONDS} s") from error
+    raise BrokerUnavailable(f"Maven could not fetch RocketMQ {version}: {said}")
 
 
 def _compiled(version: str, home: Path, libraries: tuple[Path, ...]) -> Path:
@@ -120,7 +172,7 @@ def _compiled(version: str, home: Path, libraries: tuple[Path, ...]) -> Path:
         return jar
     with tempfile.TemporaryDirectory(dir=home) as folder:
         classes = Path(folder) / "classes"
-        command = ["javac", "-nowarn", "-encoding", "UTF-8", "-d", str(classes), "-cp"]
+        command = ["javac", "-nowarn", "--release", str(_OLDEST_JAVA), "-encoding", "UTF-8", "-d", str(classes), "-cp"]
         command += [os.pathsep.join(map(str, libraries)), *map(str, sources)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,11 +52,30 @@ class QueueReading:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyQuery:
+    """A question for messages by key, in [begin, end] of store time (ms); type "T" (5.4.0): the key is a tag."""
+
+    topic: str
+    key: str
+    begin: int = 0
+    end: int = (1 << 63) - 1
+    type: str | None = None
+
+    def line(self) -> str:
+        """As Keys.java reads it."""
+        words = [self.topic, self.key, str(self.begin), str(self.end), *([self.type] if self.type else [])]
+        assert not any(character in word for word in words for character in "\t\r\n")
+        return "\t".join(words)
+
+
+@dataclass(frozen=True, slots=True)
 class OracleResult:
     """What the store classes made of a store.
 
     `crash` is the exception, or "exit N" when RocketMQ ended the process, or "timeout".
-    `log` is RocketMQ's own log of this run.
+    `log` is RocketMQ's own log of this run. `puts` are the messages that it was told to append, (queue id, queue
+    offset, commitlog offset, size); `by_key` per query the commitlog offsets of the answer; `rounds` what each round
+    of the clean-up deleted.
     """
 
     load: bool
@@ -72,6 +91,9 @@ class OracleResult:
     shutdown: str | None
     unknown_settings: tuple[str, ...]
     log: str
+    puts: tuple[tuple[int, int, int, int], ...] = ()
+    by_key: tuple[tuple[int, ...], ...] = ()
+    rounds: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +110,16 @@ class Oracle:
         start: bool = False,
         shutdown: bool = False,
         list: bool = False,  # noqa: A002 - the word of the Java side
+        keys: Sequence[KeyQuery] = (),
         timeout: float = TIMEOUT_SECONDS,
         **more: Setting,
     ) -> OracleResult:
         """Loads a store and reads every offset of every queue. It changes the store: give it a copy.
 
         `start` also starts it and waits until all is dispatched; `shutdown` ends it cleanly; `list` names every
-        message. `settings` and all other words are settings of MessageStoreConfig.
+        message; `keys` are questions for messages by key. `put` appends so many messages to topic Order before anything
+        is read; `clean` runs so many rounds of the clean-up, with `manual` as after "delete expired files now" (mqadmin
+        deleteExpiredCommitLog). `settings` and all other words are settings of MessageStoreConfig.
         """
         if store.resolve().is_relative_to(MASTERS.resolve()):
             raise ValueError(f"{store} is a master copy, and the oracle changes what it opens: use copy_store()")
@@ -103,7 +128,12 @@ class Oracle:
             _make_archive(classes)
         options = (f"-XX:SharedArchiveFile={classes.archive}",) if classes.archive.exists() else ()
         switches: dict[str, Setting] = {"start": start, "shutdown": shutdown, "list": list}
-        return _ask(classes, store, options, {**(settings or {}), **more, **switches}, timeout)
+        with tempfile.NamedTemporaryFile("w", prefix="oracle-keys-", encoding="utf-8") as lines:
+            if keys:
+                lines.write("".join(f"{query.line()}\n" for query in keys))
+                lines.flush()
+                switches["keys"] = lines.name
+            return _ask(classes, store, options, {**(settings or {}), **more, **switches}, timeout)
 
 
 def _ask(
@@ -169,16 +199,24 @@ def _no_answer(crash: str, exit_code: int, log: str) -> OracleResult:
 
 # The answer's shape is Oracle.java's: an own program, so it is indexed without checks.
 def _parse(answer: dict[str, object], exit_code: int, log: str) -> OracleResult:
-    fields = {key: value for key, value in answer.items() if key not in ("queues", "unknown_settings", "behind")}
+    lists = ("puts", "by_key", "rounds")
+    fields = {k: v for k, v in answer.items() if k not in ("queues", "unknown_settings", "behind", *lists)}
     queues, unknown = answer["queues"], answer["unknown_settings"]
+    puts, by_key, rounds = (answer[name] for name in lists)
     assert isinstance(queues, dict)
     assert isinstance(unknown, list)
+    assert isinstance(puts, list)
+    assert isinstance(by_key, list)
+    assert isinstance(rounds, list)
     return OracleResult(
         **fields,  # type: ignore[arg-type]
         queues={name: _queue(queue) for name, queue in queues.items()},
         unknown_settings=tuple(unknown),
         exit_code=exit_code,
         log=log,
+        puts=tuple(tuple(put) for put in puts),
+        by_key=tuple(tuple(offsets) for offsets in by_key),
+        rounds=tuple(tuple(paths) for paths in rounds),
     )
 
 

@@ -37,7 +37,11 @@ import org.apache.rocketmq.store.stats.BrokerStatsManager;
  * object as the last line of stdout. It changes what it opens. One source for 4.9.x and 5.x: what differs in their
  * API goes by reflection.
  *
- * <pre>Oracle STORE [start=true] [shutdown=true] [list=true] [wait=SECONDS] [badlist=N] [any MessageStoreConfig setting=value]…</pre>
+ * <pre>Oracle STORE [start=true] [shutdown=true] [list=true] [wait=SECONDS] [badlist=N] [put=N] [keys=FILE] [clean=ROUNDS]
+ *        [manual=true] [any MessageStoreConfig setting=value]…</pre>
+ *
+ * put: appends N messages to topic Order before it reads. keys: asks for every message of every line of a file
+ * (Keys.java). clean: runs the clean-up services before it reads (CleanUp.java).
  *
  * Exit code: 0 loaded, 3 load() returned false, 4 an exception; another one is RocketMQ's own System.exit.
  */
@@ -50,6 +54,10 @@ public final class Oracle {
     private final boolean list;
     private final int wait;
     private final int badList;
+    private final int put;
+    private final String keys;
+    private final int clean;
+    private final boolean manual;
 
     private final MessageStoreConfig config = new MessageStoreConfig();
     private final ConcurrentMap<String, TopicConfig> topics = new ConcurrentHashMap<>();
@@ -66,6 +74,9 @@ public final class Oracle {
     private long offsets;
     private long readable;
     private final TreeMap<String, String> queues = new TreeMap<>();
+    private String puts = "[]";
+    private String byKey = "[]";
+    private String rounds = "[]";
 
     private Oracle(String[] arguments) {
         root = new File(arguments[0]).getAbsoluteFile();
@@ -78,6 +89,10 @@ public final class Oracle {
         list = Boolean.parseBoolean(take("list", "false"));
         wait = Integer.parseInt(take("wait", "20"));
         badList = Integer.parseInt(take("badlist", "5"));
+        put = Integer.parseInt(take("put", "0"));
+        keys = take("keys", "");
+        clean = Integer.parseInt(take("clean", "0"));
+        manual = Boolean.parseBoolean(take("manual", "false"));
     }
 
     public static void main(String[] arguments) {
@@ -106,6 +121,7 @@ public final class Oracle {
         configure();
         readTopics();
         construct();
+        CleanUp cleanUp = clean > 0 ? new CleanUp(store, root) : null;
         phase = "load";
         load = store.load();
         maxPhyAfterLoad = store.getMaxPhyOffset();
@@ -121,6 +137,14 @@ public final class Oracle {
         } else {
             allowReads();
         }
+        if (put > 0) {
+            phase = "put";
+            puts = Puts.append(store, put);
+        }
+        if (clean > 0) {
+            phase = "clean";
+            rounds = cleanUp.run(clean, manual);
+        }
         phase = "read";
         minPhy = store.getMinPhyOffset();
         maxPhy = store.getMaxPhyOffset();
@@ -128,6 +152,10 @@ public final class Oracle {
             for (int queue : topic.getValue()) {
                 readQueue(topic.getKey(), queue);
             }
+        }
+        if (!keys.isEmpty()) {
+            phase = "keys";
+            byKey = Keys.ask(store, new File(keys));
         }
         if (shutdown) {
             phase = "shutdown";
@@ -478,7 +506,7 @@ public final class Oracle {
         return method.invoke(store, arguments);
     }
 
-    private static Object field(Class<?> owner, Object of, String name) throws ReflectiveOperationException {
+    static Object field(Class<?> owner, Object of, String name) throws ReflectiveOperationException {
         Field field = owner.getDeclaredField(name);
         field.setAccessible(true);
         return field.get(of);
@@ -497,6 +525,7 @@ public final class Oracle {
         text.append(",\"behind\":").append(start ? "" + behind : "null");
         text.append(",\"leader\":").append(leader);
         text.append(",\"shutdown\":").append(shutdownState == null ? "null" : quote(shutdownState));
+        text.append(",\"puts\":").append(puts).append(",\"by_key\":").append(byKey).append(",\"rounds\":").append(rounds);
         List<String> unknown = new ArrayList<>();
         unknownSettings.forEach(setting -> unknown.add(quote(setting)));
         return text.append(",\"unknown_settings\":[").append(String.join(",", unknown)).append("]}").toString();
@@ -511,7 +540,7 @@ public final class Oracle {
         return cause + (stack.length > 0 ? " at " + stack[0] : "");
     }
 
-    private static String quote(String text) {
+    static String quote(String text) {
         StringBuilder quoted = new StringBuilder("\"");
         for (char c : text.toCharArray()) {
             if (c == '"' || c == '\\') {

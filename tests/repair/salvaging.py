@@ -8,12 +8,15 @@ from pathlib import Path
 
 from rmqstore.checks.verify import Verified, VerifyOptions, examine
 from rmqstore.files.store import Store, open_store
-from rmqstore.formats.message import Message
+from rmqstore.formats import dledger
+from rmqstore.formats.message import Message, build_message
 from rmqstore.repair import journal
 from rmqstore.repair.plan import Plan
 from rmqstore.repair.salvage import SalvageResult, plan_salvage
+from rmqstore.repair.salvage_spans import carries_crc
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
+from tests import damage
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +69,43 @@ def look(store: Path) -> tuple[Store, Verified]:
     return opened, examine(opened, VerifyOptions(jobs=1))
 
 
-def salvage(store: Path, *, accept_fillers: bool = False, allow_shift: bool = False) -> SalvageResult:
+def shrink(row: Row, by: int) -> None:
+    """A shorter good record in place of this one, with `by` bytes of garbage behind it: too few for a record."""
+    old = row.message
+    record = build_message(
+        topic=old.topic,
+        body=old.body[: len(old.body) - by],
+        properties=old.properties.removesuffix(old.properties[-20:]) if carries_crc(old) else old.properties,
+        queue_id=old.queue_id,
+        queue_offset=old.queue_offset,
+        physical_offset=old.physical_offset,
+        flag=old.flag,
+        sys_flag=old.sys_flag,
+        born_timestamp=old.born_timestamp,
+        born_host=old.born_host,
+        store_timestamp=old.store_timestamp,
+        store_host=old.store_host,
+        reconsume_times=old.reconsume_times,
+        prepared_transaction_offset=old.prepared_transaction_offset,
+        append_crc=carries_crc(old),
+    )
+    assert len(record) == row.size - by
+    if row.lead:
+        head = dledger.ENTRY.parse(row.path.read_bytes(), row.at - row.lead)
+        head["size"] -= by
+        head["body_length"] -= by
+        damage.overwrite(row.path, row.at - row.lead, dledger.ENTRY.build(**head))
+    damage.overwrite(row.path, row.at, record)
+    damage.garble(row.path, row.at + len(record), by)
+
+
+def salvage(
+    store: Path, *, accept_fillers: bool = False, allow_shift: bool = False, merge: bool = False
+) -> SalvageResult:
     opened, verified = look(store)
-    return plan_salvage(opened, verified, accept_fillers=accept_fillers, allow_shift=allow_shift, now_ms=1)
+    return plan_salvage(
+        opened, verified, accept_fillers=accept_fillers, allow_shift=allow_shift, merge_neighbours=merge, now_ms=1
+    )
 
 
 def apply(store: Path, result: SalvageResult) -> Path:

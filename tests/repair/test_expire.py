@@ -18,7 +18,7 @@ from rmqstore.repair.expire import ExpireOptions, plan_expire
 from rmqstore.repair.journal import apply, undo
 from rmqstore.repair.steps import Discard
 from tests.append.rewriting import messages_of
-from tests.broker.test_append import OPTIONS, write
+from tests.append.writing import OPTIONS, write
 from tests.command import run_json
 from tests.untouched import snapshot
 

@@ -15,6 +15,7 @@ from rmqstore.repair import journal
 from rmqstore.repair.fillers import Filler
 from rmqstore.repair.steps import Create, Extend
 from tests import damage
+from tests.command import run_json
 from tests.repair.salvaging import Row, apply, log_faults, look, rows, salvage
 from tests.repair.trees import look as snapshot
 from tests.stores import copy_store
@@ -166,6 +167,16 @@ def test_lost_entries_are_counted_by_their_indexes_when_the_index_file_is_gone(t
     assert [e.index for e in result.entries] == list(range(result.entries[0].index, result.entries[0].index + 5))
     assert sorted(seats(result.fillers)) == sorted(row.seat for row in found[7:12])
     assert {code for code in log_faults(store) if code.startswith("DL-")} <= {"DL-DATA-INDEX"}
+
+
+def test_a_lost_index_file_gets_the_units_of_the_fillers_at_their_places(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-dledger", tmp_path)
+    found = of_file(store, 2)
+    shutil.rmtree(store / "dledger-n0" / "index")
+    damage.garble(found[0].path, found[7].at - 48, found[12].at - found[7].at)
+    recovered = run_json("recover", str(store), "--apply", exit_code=0)
+    assert recovered["remaining"] == {"counts": {}}
+    assert log_faults(store) == {}
 
 
 def test_damage_behind_the_last_good_record_is_not_salvaged(tmp_path: Path) -> None:

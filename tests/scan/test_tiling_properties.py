@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
@@ -55,7 +55,7 @@ def record_starts(path: Path, base: int, size: int, lead: int) -> set[int]:
 
 @pytest.mark.parametrize("log", LOGS)
 @given(seed=st.integers(0, 2**32), spans=st.integers(1, 4))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25)
 def test_damage_is_tiled_and_all_other_records_are_found(log: str, seed: int, spans: int, tmp_path: Path) -> None:
     name, folder, lead = LOGS[log]
     noise = random.Random(seed)
@@ -91,7 +91,7 @@ def test_damage_is_tiled_and_all_other_records_are_found(log: str, seed: int, sp
 
 
 @given(data=st.binary(min_size=0, max_size=3000), lead=st.sampled_from([0, 48]))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150)
 def test_any_bytes_are_tiled_exactly(data: bytes, lead: int, tmp_path: Path) -> None:
     path = tmp_path / "00000000000000004096"
     path.write_bytes(data)
@@ -120,7 +120,7 @@ def test_chunk_size_does_not_change_the_runs(log: str) -> None:
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12)
 def test_splits_and_jobs_do_not_change_the_answer(seed: int, tmp_path: Path) -> None:
     from rmqstore.checks.commitlog import check_log, read_log
     from rmqstore.checks.log_pass import PassOptions

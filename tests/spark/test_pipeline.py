@@ -16,6 +16,7 @@ pytest.importorskip("pyarrow")
 
 from rmqstore.checks.verify import VerifyOptions
 from rmqstore.checks.verify import verify as verify_here
+from rmqstore.cli.pipeline import _text
 from rmqstore.errors import OutputExists, UsageError
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
@@ -24,10 +25,14 @@ from rmqstore.spark.compare import compare
 from rmqstore.spark.crosscheck import crosscheck_rows, crosscheck_summary
 from rmqstore.spark.export import STATE, export, read_export
 from rmqstore.spark.hadoop import Folder
+from rmqstore.spark.passed_over import Stretch, passed_over
 from rmqstore.spark.rebuild import rebuild
+from rmqstore.spark.streaming import end_of
 from rmqstore.spark.views import load, sql
 from rmqstore.views.compare import compare as compare_here
+from rmqstore.views.messages import Damage
 from rmqstore.views.usage import usage
+from tests.damage import overwrite
 from tests.spark.stores import (
     NAMES,
     conf_file,
@@ -166,6 +171,48 @@ def test_export_has_every_message_once_and_can_be_run_again(spark: Any, tmp_path
         export(spark, [store], tmp_path)
     with pytest.raises(UsageError):
         export(spark, [store], store / "lake")
+
+
+def test_an_export_tells_what_it_passed_over(spark: Any, tmp_path: Path) -> None:
+    store, out = damaged_copy("5.4.0-killed", tmp_path), tmp_path / "lake"
+    damage = Damage()
+    usage(open_store(store), damage=damage)
+    wrong = sum(not row["crc_ok"] for row in local_rows(store))
+    assert damage.count > 1
+    assert wrong
+    how = {"segment_bytes": 1 << 19, "split_bytes": 1 << 16}
+    for written in (3, 0):  # the second run writes nothing, and says the same
+        found = export(spark, [store], out, **how)
+        assert (found.exit_code, found.more["written"]) == (1, written)
+        told = found.stores[0]
+        assert (told["damaged_spans"], told["damaged_bytes"]) == (damage.count, damage.bytes)
+        assert [tuple(span) for span in told["spans"]] == damage.spans
+        assert told["damaged_messages"] == wrong
+        assert told["messages"] == len(local_rows(store))
+        assert told["clean"] is False
+    assert [x for x in _text(found) if "damaged spans" in x]
+
+
+def test_zeros_count_as_damage_only_where_records_follow(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-killed", tmp_path)
+    queue = open_store(store).commitlog
+    assert queue is not None
+    first, second = queue.files[:2]
+    end = end_of(queue, 0, None)
+    row = [r for r in local_rows(store) if r["file"] == first.name][-1]
+    overwrite(first.path, row["offset"], bytes(first.file_size - row["offset"]))  # a page that was never written
+    whole = Stretch("commitlog", queue, 0, first.start, queue.files[-1].stop, end)
+    head = Stretch("commitlog", queue, 0, first.start, second.start, end)
+    alone = Stretch("commitlog", queue, 0, first.start, second.start, row["offset"])
+    spans = [passed_over(one, split_size=1 << 16)["first"] for one in (whole, head, alone)]
+    assert spans[0] == spans[1]
+    assert [span[1:3] for span in spans[0]] == [[row["offset"], second.start]]
+    assert spans[2] == []
+    second.path.unlink()
+    gone = open_store(store).commitlog
+    assert gone is not None
+    third = Stretch("commitlog", gone, 0, second.stop, gone.files[-1].stop, end)
+    assert passed_over(third)["first"][0][:3] == ["commitlog", second.start, second.stop]
 
 
 def test_replicas_are_compared_as_locally(spark: Any, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ _PIECES = st.sampled_from(
 
 
 @given(st.lists(st.lists(_PIECES, max_size=12).map(b"".join), min_size=1, max_size=6))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_lines_equal_rows_for_any_property_text(texts: list[bytes]) -> None:
     columns = _columns(texts)
     lines = MessageLines()
