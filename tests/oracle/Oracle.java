@@ -12,7 +12,6 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Random;
 import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.concurrent.ConcurrentHashMap;
@@ -87,7 +86,7 @@ public final class Oracle {
         start = Boolean.parseBoolean(take("start", "false"));
         shutdown = Boolean.parseBoolean(take("shutdown", "false"));
         list = Boolean.parseBoolean(take("list", "false"));
-        wait = Integer.parseInt(take("wait", "20"));
+        wait = Integer.parseInt(take("wait", "120"));
         badList = Integer.parseInt(take("badlist", "5"));
         put = Integer.parseInt(take("put", "0"));
         keys = take("keys", "");
@@ -166,7 +165,7 @@ public final class Oracle {
     private void configure() throws Exception {
         config.setStorePathRootDir(root.getPath());
         config.setStorePathCommitLog(new File(root, "commitlog").getPath());
-        config.setHaListenPort(randomPort());
+        config.setHaListenPort(0); // any that is free
         config.setFileReservedTime(720000); // fixtures grow old; the oracle must not expire them
         config.setCleanFileForciblyEnable(false);
         config.setFlushIntervalConsumeQueue(100);
@@ -175,17 +174,12 @@ public final class Oracle {
             settings.putIfAbsent("dLegerGroup", "g");
             settings.putIfAbsent("dLegerSelfId", "n0");
             settings.putIfAbsent("dLegerPeers", settings.get("dLegerSelfId") + "-127.0.0.1:0");
-            settings.computeIfPresent("dLegerPeers", (key, peers) -> peers.replaceAll(":0\\b", ":" + randomPort()));
         }
         for (Map.Entry<String, String> setting : settings.entrySet()) {
             if (!trySetting(setting.getKey(), setting.getValue())) {
                 unknownSettings.add(setting.getKey());
             }
         }
-    }
-
-    private static int randomPort() {
-        return 20000 + new Random().nextInt(12000);
     }
 
     private boolean trySetting(String key, String value) throws Exception {
@@ -292,7 +286,9 @@ public final class Oracle {
             if (failure[0] != null) {
                 throw new RuntimeException(failure[0]);
             }
-            Thread.sleep(1500); // dispatchBehindBytes() is 0 until the dispatcher knows the new leader's end
+            while (System.currentTimeMillis() < end && !committed()) {
+                Thread.sleep(20); // until then the store's end is an old one, and dispatchBehindBytes() is 0
+            }
         } else {
             store.start();
         }
@@ -314,10 +310,19 @@ public final class Oracle {
         }
     }
 
+    /** Whether the leader has committed all that its log has. */
+    private boolean committed() throws ReflectiveOperationException {
+        Object log = store.getCommitLog();
+        Object server = log.getClass().getMethod("getdLedgerServer").invoke(log);
+        Object entries = server.getClass().getMethod("getdLedgerStore").invoke(server);
+        Object done = entries.getClass().getMethod("getCommittedIndex").invoke(entries);
+        return done.equals(entries.getClass().getMethod("getLedgerEndIndex").invoke(entries));
+    }
+
     private void shutDown() throws InterruptedException {
         Throwable[] failure = new Throwable[1];
         Thread stopper = inThread(() -> store.shutdown(), failure);
-        stopper.join(30000);
+        stopper.join(120000);
         shutdownState = stopper.isAlive() ? "hung"
             : failure[0] != null ? describe(failure[0])
             : new File(root, "abort").exists() ? "abort kept" : "clean";
