@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.formats.message import COMPRESSED
 from tests import damage
 from tests.broker.oracle import Oracle, OracleResult
 from tests.command import run_json
 from tests.repair.salvaging import Row, rows, shrink
 from tests.stores import VERSIONS, copy_store, meta
 
-COMPRESSED = 1
 FULL_SCAN = {"commitLogRecoverMaxNum": 1000}
 
 
