@@ -84,7 +84,10 @@ def queue_files(store: Store, name: Name, kind: QueueKind) -> ConsumeQueueFiles:
 
 
 class QueueRebuild:
-    """The rows of the queues wanted, read once from the repaired log; then the steps, queue by queue."""
+    """The rows of the queues wanted, read once from the repaired log; then the steps, queue by queue.
+
+    `allow_gaps`: queue offsets without a message are only noted; else they need the operator's word.
+    """
 
     def __init__(
         self,
@@ -94,6 +97,7 @@ class QueueRebuild:
         wanted: frozenset[Name] | None,
         *,
         deleted_too: bool = False,
+        allow_gaps: bool = False,
     ) -> None:
         self.draft = draft
         self.store = draft.store
@@ -102,6 +106,7 @@ class QueueRebuild:
         self.logs = verified.logs
         self.wanted = wanted
         self.deleted_too = deleted_too
+        self.allow_gaps = allow_gaps
         self.min_offset = self.logs.min_offset
         self.batch_topics = _batch_topics(verified, self.store)
         self.spill = UnitSpill(wanted, _parts(self.logs))
@@ -164,8 +169,10 @@ class QueueRebuild:
         plan_queue(self.draft, image, WHY)
         label = files.label
         self.draft.ends[label] = max(0, image.high)
-        if image.gaps:
-            self.draft.brakes.append(gaps_text(label, image.gaps))
+        if image.gaps and self.allow_gaps:
+            self.draft.notes.append(gaps_text(label, image.gaps))
+        elif image.gaps:
+            self.draft.brakes.append(f"{gaps_text(label, image.gaps)}; recover --accept-shift accepts that")
         if image.strays:
             self.draft.notes.append(
                 f"{label}: records with impossible queue offsets ({image.strays[0][0]}) get no unit"

@@ -227,7 +227,8 @@ class Recovery:
             return
         wanted = self._wanted()
         if wanted is None or wanted:
-            work = QueueRebuild(self.draft, self.verified, self._views(), wanted)
+            allowed = self.options.allow_shift
+            work = QueueRebuild(self.draft, self.verified, self._views(), wanted, allow_gaps=allowed)
             work.read()
             if work.plan():
                 self.draft.cures.update(c for c in self.counts if c.startswith(_QUEUES) and c != "CQ-DELETED-TOPIC")

@@ -257,6 +257,7 @@ class _Salvage(Cover):
         if self.unplaced:
             for seat in self.unplaced:
                 self.queues[f"{seat.topic}/{seat.queue_id}"] += max(1, seat.count)
+                self.rebuild.add((seat.topic, seat.queue_id))
             some = ", ".join(f"{s.topic}/{s.queue_id} {s.queue_offset}" for s in self.unplaced[:_LISTED])
             more = f" and {len(self.unplaced) - _LISTED} more" if len(self.unplaced) > _LISTED else ""
             text = f"no filler finds room for {some}{more}: a rebuilt queue is shifted by them"

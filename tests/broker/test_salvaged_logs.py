@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
-from rmqstore.formats.message import COMPRESSED
+from rmqstore.formats.message import COMPRESSED, HEAD
 from tests import damage
 from tests.broker.oracle import Oracle, OracleResult
 from tests.command import run_json
-from tests.repair.salvaging import Row, rows, shrink
+from tests.repair.salvaging import Row, pick, rows, shrink
 from tests.stores import VERSIONS, copy_store, meta
 
 FULL_SCAN = {"commitLogRecoverMaxNum": 1000}
@@ -105,3 +106,21 @@ def test_real_store_reads_all_that_was_not_hit(
     expected = {q: (r.min, r.max, r.readable) for q, r in made.oracle_start.queues.items()}
     assert ends == expected
     assert result.max_phy == made.oracle_start.max_phy
+
+
+@pytest.mark.parametrize("version", ["4.9.7", *(pytest.param(v, marks=pytest.mark.slow) for v in VERSIONS[1:])])
+def test_queue_offset_without_message_moves_no_other_message(
+    version: str, tmp_path: Path, oracle: Callable[[str], Oracle]
+) -> None:
+    made = meta(f"{version}-clean")
+    store = copy_store(made.name, tmp_path)
+    row = pick(store, lambda r: r.message.topic_text == "Order_11" and r.message.queue_offset > 3, 10)
+    topic, queue_id, offset = row.seat
+    for bit in (2, 3):  # a rollback record now: no queue gets it
+        damage.flip(row.path, row.at + HEAD.at("sys_flag") + 3, bit)
+    shutil.rmtree(store / "consumequeue" / topic / str(queue_id))
+    run_json("recover", str(store), "--accept-shift", "--apply", exit_code=1)
+    result = oracle(version).load(store, made.oracle_args, start=True, shutdown=True)
+    assert (result.load, result.crash) == (True, None)
+    reading, before = result.queues[f"{topic}/{queue_id}"], made.oracle_start.queues[f"{topic}/{queue_id}"]
+    assert (reading.min, reading.max, reading.first_bad, reading.bad) == (before.min, before.max, offset, 1)

@@ -1,0 +1,72 @@
+"""Queue offsets that nothing fills: said, counted, and only carried out with --accept-shift."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rmqstore.formats.consumequeue import UNIT
+from rmqstore.formats.message import HEAD
+from tests import damage
+from tests.command import run_json
+from tests.repair.salvaging import Row, log_faults, pick, rows, salvage
+from tests.stores import VERSIONS, copy_store
+
+
+def plain(row: Row) -> bool:
+    return row.message.topic_text == "Order_11" and row.message.queue_offset > 3
+
+
+def texts(answer: object) -> str:
+    assert isinstance(answer, list)
+    return "\n".join(map(str, answer))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_queue_offset_without_message_needs_the_word_when_its_queue_is_gone(version: str, tmp_path: Path) -> None:
+    store = copy_store(f"{version}-clean", tmp_path)
+    row = pick(store, plain, 10)
+    topic, queue_id, offset = row.seat
+    for bit in (2, 3):  # a rollback record now: no queue gets it
+        damage.flip(row.path, row.at + HEAD.at("sys_flag") + 3, bit)
+    shutil.rmtree(store / "consumequeue" / topic / str(queue_id))
+    plan = run_json("recover", str(store), exit_code=1)
+    assert f"{topic}/{queue_id}: no message in the log has queue offset {offset};" in texts(plan["brakes"])
+    assert "recover --accept-shift accepts that" in texts(plan["brakes"])
+    run_json("recover", str(store), "--apply", exit_code=5)
+    assert not (store / "consumequeue" / topic / str(queue_id)).exists()
+    done = run_json("recover", str(store), "--accept-shift", "--apply", exit_code=1)
+    assert done["brakes"] == []
+    assert f"no message in the log has queue offset {offset};" in texts(done["notes"])
+    raw = b"".join(file.read_bytes() for file in sorted((store / "consumequeue" / topic / str(queue_id)).iterdir()))
+    offsets = {r.seat: r.offset for r in rows(store) if r.seat[:2] == (topic, queue_id) and r.offset != row.offset}
+    for (_, _, at), place in offsets.items():  # no message behind the gap moves up
+        assert UNIT.parse(raw, at * UNIT.size)["commitlog_offset"] == place
+
+
+def test_lost_message_without_room_is_counted_and_needs_the_word(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    row = pick(store, lambda r: plain(r) and r.size < 300, 2)
+    folder = store / "consumequeue" / "Squeezed" / "0"  # its message stood in the middle of where another stands
+    folder.mkdir(parents=True)
+    (folder / f"{0:020}").write_bytes(
+        UNIT.build(commitlog_offset=row.offset + 40, size=row.size - 60).ljust(2000, b"\0")
+    )
+    damage.garble(row.path, row.at, row.size)
+    result = salvage(store)
+    assert result.loss.messages == 2
+    assert result.loss.queues == {f"{row.seat[0]}/{row.seat[1]}": 1, "Squeezed/0": 1}
+    name = f"{row.seat[0]}/{row.seat[1]} {row.seat[2]}"
+    assert f"no filler finds room for {name}" in result.brakes[0]
+    assert "--accept-shift" in result.brakes[0]
+    allowed = salvage(store, allow_shift=True)
+    assert allowed.brakes == ()
+    assert any(f"no filler finds room for {name}" in note for note in allowed.notes)
+    run_json("recover", str(store), "--apply", exit_code=5)
+    done = run_json("recover", str(store), "--accept-shift", "--apply", exit_code=1)
+    loss = done["loss"]
+    assert isinstance(loss, dict)
+    assert loss["messages"] == 2
+    assert log_faults(store) == {"CL-QUEUE-OFFSET-GAP": 1, "CQ-BAD-PRE-BLANK": 1}  # said, and no unit points astray
