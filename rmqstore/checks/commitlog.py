@@ -291,8 +291,13 @@ def end_of_log(queue: MappedFileQueue, lead: int = 0) -> int:
         except FileNotFoundError:
             continue
         if tiling.records():
-            return max(tiling.wrote(), *(r.stop for r in tiling if r.count))
+            return reach_of(tiling)
     return queue.start
+
+
+def reach_of(tiling: Tiling) -> int:
+    """End of the last record of any kind, good or framed but wrong or stale."""
+    return max(tiling.wrote(), *(r.stop for r in tiling if r.count), tiling.start)
 
 
 def check_log(result: LogResult, findings: Findings, *, last_part: bool = True) -> None:

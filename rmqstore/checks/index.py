@@ -7,7 +7,6 @@ read: a 420 MB file with little in it costs little.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,19 +28,10 @@ _SEARCH = 1 << 20
 _HEADER, _SLOT, _UNIT = index.HEADER, index.SLOT, index.UNIT
 
 
-@dataclass(frozen=True, slots=True)
-class LogRange:
-    """The log that entries point into: [min_offset, wrote), bytes."""
-
-    min_offset: int
-    wrote: int
-
-
-def check_index(store: Store, log: LogRange | None, findings: Findings, *, live: bool = False) -> IndexCatalog:
+def check_index(store: Store, findings: Findings, *, live: bool = False) -> IndexCatalog:
     """Check every index file, and give the catalog for the pass over the log.
 
-    `log` None: entries are not compared with the log's ends. Beside a live broker, and after a kill, the last file
-    may be one put ahead of its header.
+    Beside a live broker, and after a kill, the last file may be one put ahead of its header.
     """
     entries = store.index_files
     catalog = IndexCatalog(complete=not live and not store.abort)
@@ -65,7 +55,7 @@ def check_index(store: Store, log: LogRange | None, findings: Findings, *, live:
         if entry.length != expected and not (live and last):
             facts: dict[str, Fact] = {"length": entry.length, "expected": expected}
             findings.add(Finding("IX-FILE-LENGTH", "index", name, 0, entry.length, facts))
-        one = _FileCheck(store, entry, slots, units, log, findings, moving=live and last)
+        one = _FileCheck(store, entry, slots, units, findings, moving=live and last)
         catalog.add(one.run(), one.blocks)
     return catalog
 
@@ -149,14 +139,12 @@ class _FileCheck:
         entry: DirEntry,
         slots: int,
         units: int,
-        log: LogRange | None,
         findings: Findings,
         moving: bool,
     ) -> None:
         self.name = entry.path.name
         self.file = MappedFile(entry.path, 0, entry.length, entry.length)
         self.slots, self.units = slots, units
-        self.log = log
         self.findings = findings
         self.moving = moving  # a live broker writes to it
         self.base = index.unit_at(0, slots)
@@ -164,7 +152,6 @@ class _FileCheck:
         self.newest: npt.NDArray[np.int32] = np.zeros(max(1, slots), dtype=np.int32)
         self.bad = _Tally()
         self.up: list[tuple[int, int]] = []
-        self.dangling = _Tally()
         self.first: Any = None
         self.last: Any = None
         self.more: Any = None  # the unit behind the last: a put that was under way
@@ -199,6 +186,7 @@ class _FileCheck:
             head["begin_timestamp"],
             head["end_timestamp"],
             full=count >= self.units,
+            moving=self.moving,
         )
 
     def _wrong_count(self, head: dict[str, Any], last: int, top: int) -> bool:
@@ -240,9 +228,6 @@ class _FileCheck:
                 self.last = units[-1].copy()
             self._chain(units, number, last)
             offset = units["phy_offset"].astype(np.int64)
-            if self.log is not None and not self.moving:
-                behind = np.flatnonzero(offset >= self.log.wrote)
-                self.dangling.add(behind, number, offset)
             for at in range(0, len(units), _BLOCK_UNITS):
                 part = offset[at : at + _BLOCK_UNITS]
                 self.blocks.append(Block(number + at, len(part), int(part.min()), int(part.max())))
@@ -359,11 +344,6 @@ class _FileCheck:
             at = index.unit_at(self.bad.first, self.slots)
             facts: dict[str, Fact] = {"what": "unit", "unit": self.bad.first, "count": self.bad.count}
             self.findings.add(Finding("IX-BAD-ENTRY", "index", self.name, at, _UNIT.size, facts))
-        if self.dangling.count and self.log is not None:
-            at = index.unit_at(self.dangling.first, self.slots)
-            facts = {"unit": self.dangling.first, "count": self.dangling.count, "wrote": self.log.wrote}
-            facts["phy_offset"] = self.dangling.value
-            self.findings.add(Finding("IX-DANGLING-ENTRY", "index", self.name, at, _UNIT.size, facts))
 
 
 class _Tally:
@@ -373,15 +353,13 @@ class _Tally:
         self.count = 0
         self.first = 0
         self.second = 0
-        self.value = 0
 
-    def add(self, hits: I64, number: int, values: I64 | None = None) -> None:
+    def add(self, hits: I64, number: int) -> None:
         if not len(hits):
             return
         for i in hits[:2].tolist():
             if not self.first:
                 self.first = number + i
-                self.value = int(values[i]) if values is not None else 0
             elif not self.second:
                 self.second = number + i
         self.count += len(hits)

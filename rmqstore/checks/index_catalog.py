@@ -34,7 +34,10 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class IndexFile:
-    """One index file; `last` is the number of its last entry, times in ms, offsets in bytes."""
+    """One index file; `last` is the number of its last entry, times in ms, offsets in bytes.
+
+    `moving`: a live broker writes to it.
+    """
 
     name: str
     path: Path
@@ -45,6 +48,7 @@ class IndexFile:
     begin_timestamp: int
     end_timestamp: int
     full: bool
+    moving: bool = False
 
 
 @dataclass(slots=True)
@@ -197,6 +201,24 @@ class IndexCatalog:
             return (none, none, none, none, none), whole
         a, b, c, d, e = (np.concatenate(column) for column in zip(*parts, strict=True))
         return (a, b, c, d, e), whole
+
+    def check_end(self, wrote: int, findings: Findings) -> None:
+        """A finding for each file with entries that point to the log's end (`wrote`, bytes) or behind it."""
+        for number, file in enumerate(self.files):
+            count = unit = phy_offset = 0
+            for of, first, length, _, greatest in self._blocks:
+                if of != number or greatest < wrote or file.moving:
+                    continue
+                raw = read_at(file.path, length * index.UNIT.size, index.unit_at(first, file.slots))
+                offset = index.UNIT.array(raw)["phy_offset"].astype(np.int64)
+                behind = np.flatnonzero(offset >= wrote)
+                if len(behind) and not count:
+                    unit, phy_offset = first + int(behind[0]), int(offset[behind[0]])
+                count += len(behind)
+            if count:
+                facts: dict[str, Fact] = {"unit": unit, "count": count, "wrote": wrote, "phy_offset": phy_offset}
+                at = index.unit_at(unit, file.slots)
+                findings.add(Finding("IX-DANGLING-ENTRY", "index", file.name, at, index.UNIT.size, facts))
 
     def report(self, tally: IndexTally, findings: Findings) -> None:
         """Findings of a whole pass over the log: one for each file with dangling entries, one for what is missing."""

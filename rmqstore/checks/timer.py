@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from rmqstore.checks.index import LogRange
 from rmqstore.checks.report import Fact, Finding, Findings
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, read_at
 from rmqstore.files.store import Store
@@ -24,6 +23,14 @@ QueueRange = Callable[[str, int], tuple[int, int] | None]
 _UNIT = timer.LOG_UNIT
 _WHEEL = re.compile(r"timerwheel(\.[0-9]{1,19})?")
 _NOT_BITS = ~0xF
+
+
+@dataclass(frozen=True, slots=True)
+class LogRange:
+    """The log that timers point into: [min_offset, wrote), bytes."""
+
+    min_offset: int
+    wrote: int
 
 
 @dataclass(slots=True)

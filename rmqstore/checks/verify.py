@@ -11,7 +11,7 @@ from rmqstore.brokers.forecast import StartForecast
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.batchqueue import check_batch_queues
 from rmqstore.checks.checkpoint import LogEnd, check_checkpoint
-from rmqstore.checks.commitlog import LogResult, check_log, check_queue_offsets, end_of_log, read_log
+from rmqstore.checks.commitlog import LogResult, check_log, check_queue_offsets, end_of_log, reach_of, read_log
 from rmqstore.checks.commitlog import join_queues as _join_queues
 from rmqstore.checks.compaction import check_compaction
 from rmqstore.checks.config import ConfigFacts, check_config
@@ -19,14 +19,14 @@ from rmqstore.checks.consumequeue import Logs, check_consume_queues, check_queue
 from rmqstore.checks.consumequeue_ext import check_queue_extensions
 from rmqstore.checks.directory import DirectoryFacts, check_directory
 from rmqstore.checks.dledger import EntryTally, check_dledger, check_dledger_texts
-from rmqstore.checks.index import LogRange, check_index
+from rmqstore.checks.index import check_index
 from rmqstore.checks.index_catalog import IndexCatalog, IndexTally
 from rmqstore.checks.log_pass import PassOptions, batch_topics
 from rmqstore.checks.narrowing import Narrowing
 from rmqstore.checks.problems import Severity
 from rmqstore.checks.report import Finding, Findings, QueueState, Report
 from rmqstore.checks.rocksdb import check_rocksdb_queues, look_into_rocksdb
-from rmqstore.checks.timer import TimerFacts, check_timer
+from rmqstore.checks.timer import LogRange, TimerFacts, check_timer
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import QueueKind, Store, StoreKind, open_store
 from rmqstore.scan.records import ScanOptions
@@ -131,11 +131,7 @@ def examine(store: Store, options: VerifyOptions | None = None, mapper: Mapper |
     queues = [q for q in (store.commitlog, store.dledger.data if store.dledger else None) if q is not None and q.files]
     catalog = None
     if store.index_files:
-        bounds = None
-        if queues:
-            reach = end_of_log(queues[-1], ENTRY_SIZE if queues[-1].name == "dledger" else 0)
-            bounds = LogRange(queues[0].start, reach)
-        catalog = check_index(store, bounds, findings, live=report.live)
+        catalog = check_index(store, findings, live=report.live)
         report.unchecked.extend(catalog.unchecked)
         passing = replace(passing, index=catalog if queues else None)
     jobs = jobs_or_default(options.jobs)
@@ -173,6 +169,12 @@ def examine(store: Store, options: VerifyOptions | None = None, mapper: Mapper |
         check_log(result, findings, last_part=result is results[-1] and partial is None)
         if result.unreadable:
             report.unchecked.append(f"{result.queue.name}: the disk gave an error; what lies behind it was not read")
+    if catalog is not None and queues:
+        if report.live or partial is not None or not results:  # what was read may not be all
+            reach = end_of_log(queues[-1], ENTRY_SIZE if queues[-1].name == "dledger" else 0)
+        else:
+            reach = reach_of(results[-1].tiling)
+        catalog.check_end(reach, findings)
     if catalog is not None and store.config.bool("messageIndexEnable") and partial is None:
         tally = IndexTally()
         for result in results:

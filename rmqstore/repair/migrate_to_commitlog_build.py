@@ -11,7 +11,7 @@ from rmqstore.append.relay import WHEEL_TOPIC, Relay, RelayOptions
 from rmqstore.append.relay_files import IdMap, building, copy_file, copy_tree
 from rmqstore.append.relay_timer import fix_timercheck, relay_timer_log
 from rmqstore.checks.commitlog import LogResult
-from rmqstore.checks.index import LogRange, check_index
+from rmqstore.checks.index import check_index
 from rmqstore.checks.log_pass import batch_topics
 from rmqstore.checks.report import Findings
 from rmqstore.checks.verify import Verified
@@ -145,9 +145,7 @@ def _index_sizes(store: Store, verified: Verified) -> tuple[int, int]:
     slots, units = config.int("maxHashSlotNum"), config.int("maxIndexNum")
     if config.given_int("maxHashSlotNum") is not None or not store.index_files:
         return slots, units
-    assert verified.dledger is not None
-    end = verified.dledger.wrote
-    catalog = check_index(store, LogRange(verified.logs.min_offset, end), Findings(keep=0))
+    catalog = check_index(store, Findings(keep=0))
     if not catalog.files:
         return slots, units
     lengths = [e.length for e in store.index_files if e.length]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rmqstore.append.index import IndexFileBuilder
-from rmqstore.checks.index import LogRange, check_index
+from rmqstore.checks.index import check_index
 from rmqstore.checks.index_catalog import IndexFile
 from rmqstore.checks.index_keys import KeyReader
 from rmqstore.checks.report import Findings
@@ -60,9 +60,8 @@ class IndexRebuild:
         self.store = draft.store
         self.views = views
         self.folder = self.store.root / "index"
-        low = verified.logs.min_offset
         self.end = max((v.end for v in views), default=0)
-        self.catalog = check_index(self.store, LogRange(low, self.end), Findings(keep=0))
+        self.catalog = check_index(self.store, Findings(keep=0))
         self.slots, self.units = self._sizes()
         self.bad = self._bad(verified, everything)
         if complete and self.store.index_files:  # after a kill the last one may lack entries

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rmqstore.checks.index import LogRange, check_index
+from rmqstore.checks.index import check_index
 from rmqstore.checks.index_catalog import IndexCatalog, IndexTally
 from rmqstore.checks.index_keys import KeyReader, Keys
 from rmqstore.checks.report import Findings
@@ -54,9 +54,10 @@ def pass_over_log(store: Store, catalog: IndexCatalog) -> tuple[IndexTally, int]
 
 def check(store: Store, *, live: bool = False) -> Findings:
     """Both passes, as verify makes them."""
-    tally, wrote = pass_over_log(store, check_index(store, None, Findings(), live=live))
+    tally, wrote = pass_over_log(store, check_index(store, Findings(), live=live))
     findings = Findings()
-    catalog = check_index(store, LogRange(0, wrote), findings, live=live)
+    catalog = check_index(store, findings, live=live)
+    catalog.check_end(wrote, findings)
     catalog.report(tally, findings)
     assert catalog.unchecked == []
     return findings
@@ -126,7 +127,7 @@ def test_the_number_of_slots_is_found_without_a_configuration(store_copy: Copy) 
     store = store_copy("5.4.0-clean")
     for path in sorted((store / "index").iterdir())[:-1]:
         path.unlink()
-    catalog = check_index(open_store(store), None, Findings())
+    catalog = check_index(open_store(store), Findings())
     assert [(f.slots, f.last) for f in catalog.files] == [(SLOTS, 284)]
 
 
@@ -265,7 +266,7 @@ def test_an_entry_behind_the_end_of_the_log_dangles(store_copy: Copy) -> None:
     store = store_copy("5.4.0-clean")
     findings = Findings()
     first = int(_units(last_index(store))["phy_offset"][100])
-    check_index(open_store(store), LogRange(0, first), findings)
+    check_index(open_store(store), findings).check_end(first, findings)
     unit = _units(last_index(store))["phy_offset"].tolist().index(first)
     assert said(findings) == [("IX-DANGLING-ENTRY", "index", last_index(store).name, index.unit_at(unit, SLOTS))]
     assert findings.listed[0].facts["count"] == 284 - unit + 1
@@ -345,7 +346,7 @@ def test_a_put_that_was_under_way_is_normal(tmp_path: Path) -> None:
     overwrite(path, at, index.UNIT.build(key_hash=305, phy_offset=300, time_diff=0, prev_index=2))
     overwrite(path, index.slot_at(5), (4).to_bytes(4, "big"))
     findings = Findings()
-    catalog = check_index(open_store(tmp_path), None, findings)
+    catalog = check_index(open_store(tmp_path), findings)
     # the slot's units 1 and 2 hang on the put that was under way
     assert findings.listed == []
     assert [f.last for f in catalog.files] == [3]
@@ -388,7 +389,7 @@ def test_a_sparse_file_of_the_default_size_is_checked_over_its_data_only(tmp_pat
     assert path.stat().st_size == 420_000_040
     assert path.stat().st_blocks * 512 < 120_000_000
     findings = Findings()
-    catalog = check_index(open_store(tmp_path), None, findings)
+    catalog = check_index(open_store(tmp_path), findings)
     assert findings.listed == []
     tally = IndexTally()
     offsets = np.array([o for _, o in puts[5000:6000]])
@@ -406,7 +407,7 @@ def test_tallies_of_parts_merge_to_the_tally_of_the_whole(store_copy: Copy) -> N
     for unit in (20, 60, 300):
         flip(files[1], index.unit_at(unit, SLOTS) + 11, 1)
     opened_ = open_store(store)
-    catalog = check_index(opened_, None, Findings())
+    catalog = check_index(opened_, Findings())
     whole, _ = pass_over_log(opened_, catalog)
     table = QueueTable()
     reader = KeyReader(table)
@@ -426,11 +427,11 @@ def test_an_unknown_number_of_slots_is_said_and_not_guessed(tmp_path: Path) -> N
     _store_with(tmp_path, [(1, 0)], slots=77, units=50)
     path = next((tmp_path / "index").iterdir())
     overwrite(path, 24, (99).to_bytes(8, "big"))
-    catalog = check_index(open_store(tmp_path), None, Findings())
+    catalog = check_index(open_store(tmp_path), Findings())
     assert len(catalog.unchecked) == 1
     config = BrokerConfig({"maxHashSlotNum": "77", "maxIndexNum": "50"})
     findings = Findings()
-    assert check_index(open_store(tmp_path, config), None, findings).unchecked == []
+    assert check_index(open_store(tmp_path, config), findings).unchecked == []
     assert said(findings) == [("IX-HEADER", "index", path.name, 24)]
 
 
@@ -439,7 +440,7 @@ def test_files_without_an_entry_need_no_slots(tmp_path: Path) -> None:
     path = next((tmp_path / "index").iterdir())
     path.write_bytes(bytes(path.stat().st_size))
     findings = Findings()
-    catalog = check_index(open_store(tmp_path), None, findings)
+    catalog = check_index(open_store(tmp_path), findings)
     assert (catalog.unchecked, findings.listed) == ([], [])
 
 
@@ -453,7 +454,7 @@ def test_another_configured_size_is_a_wrong_length_and_no_garbage(store_copy: Co
 
 def test_an_index_file_that_expires_meanwhile_makes_nothing_missing(store_copy: Copy) -> None:
     store = store_copy("5.4.0-clean")
-    catalog = check_index(open_store(store), None, Findings(), live=True)
+    catalog = check_index(open_store(store), Findings(), live=True)
     first_index(store).unlink()
     tally, _ = pass_over_log(open_store(store), catalog)
     assert (tally.messages, tally.dangling) == (0, {})
@@ -489,7 +490,7 @@ def test_any_bytes_are_survived(store_copy: Copy, seed: int) -> None:
 
 def check_findings(store: Store) -> Findings:
     findings = Findings()
-    catalog = check_index(store, None, findings)
+    catalog = check_index(store, findings)
     tally, _ = pass_over_log(store, catalog)
     catalog.report(tally, findings)
     return findings

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from rmqstore.checks.compaction import check_compaction
-from rmqstore.checks.index import LogRange
 from rmqstore.checks.report import Findings
-from rmqstore.checks.timer import TimerFacts, check_timer
+from rmqstore.checks.timer import LogRange, TimerFacts, check_timer
 from rmqstore.files.store import Store, open_store
 from rmqstore.formats import consumequeue, timer
 from tests.checks.sound import opened, queue_range, said
