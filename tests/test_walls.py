@@ -165,7 +165,7 @@ def where(path: Path) -> str:
 
 
 def parse(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(), str(path))
+    return ast.parse(path.read_text("utf-8"), str(path))
 
 
 def test_every_room_has_a_floor() -> None:

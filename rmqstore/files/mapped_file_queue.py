@@ -306,9 +306,13 @@ class MappedFileQueue:
 def open_regular(path: Path) -> int:
     """A read-only descriptor of a regular file; a FIFO or a device in its place cannot make the caller wait.
 
-    Errors: OSError as open's, and for anything that is no regular file.
+    Errors: OSError as open's, for anything that is no regular file, and for a name that this system cannot say (a
+    damaged topic's with NUL in it, or with letters that the locale lacks).
     """
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except ValueError as error:
+        raise OSError(errno.ENOENT, "no such name", str(path)) from error
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise OSError(errno.EINVAL, "not a regular file", str(path))

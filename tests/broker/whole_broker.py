@@ -47,7 +47,7 @@ _DEFAULTS = {
 }
 
 
-_GIVEN: set[int] = set()  # ports of this process's brokers, also of those that do not listen yet
+_RESERVED: list[socket.socket] = []  # as long as they are open, no test process takes the same ports
 
 
 class BrokerDidNotStart(Exception):
@@ -140,7 +140,7 @@ class WholeBroker:
         """Makes the broker, before its start, one of a DLedger group (`n0-ADDRESS;n1-ADDRESS;…`)."""
         self._conf["dLegerPeers"] = peers
 
-    def start(self, timeout: float = 90) -> None:
+    def start(self, timeout: float = 300) -> None:
         """Starts both and waits until they serve; raises BrokerDidNotStart."""
         self.launch()
         self.wait(timeout)
@@ -154,14 +154,14 @@ class WholeBroker:
                 "configStorePath": str(self._home / "namesrv.properties"),
             }
             self._launch("namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", conf)
-            self._wait("namesrv", 60)
+            self._wait("namesrv", 300)
         self._launch("broker", "org.apache.rocketmq.broker.BrokerStartup", self._conf)
 
-    def wait(self, timeout: float = 90) -> None:
+    def wait(self, timeout: float = 300) -> None:
         """Waits until the broker serves; raises BrokerDidNotStart."""
         self._wait("broker", timeout)
 
-    def stop(self, timeout: float = 60) -> int:
+    def stop(self, timeout: float = 300) -> int:
         """Ends the broker with SIGTERM, so that it shuts down cleanly, then the name server; gives the exit code."""
         return self._end(signal.SIGTERM, timeout)
 
@@ -262,23 +262,26 @@ class WholeBroker:
 def _free_ports() -> tuple[int, int, int, int]:
     """Four ports that are free, the second with its neighbour below, which a broker takes for its VIP channel.
 
-    They lie below the range from which Linux gives ports to clients, so that none is taken in between.
+    They lie below the range from which Linux gives ports to clients, so that none is taken in between. Another test
+    process looks for ports at the same time, and the broker will listen only later: so they are reserved by a name,
+    an abstract socket, which the system forgets with this process.
     """
-    start = 12000 + os.getpid() % 180 * 100
-    for base in range(start, start + 16000, 10):
-        port = 12000 + (base - 12000) % 19000
-        if port in _GIVEN:
-            continue
+    start = os.getpid() % 1900
+    for number in range(1900):
+        port = 12000 + (start + number) % 1900 * 10
+        reservation = socket.socket(socket.AF_UNIX)
         sockets: list[socket.socket] = []
         try:
-            for number in range(port, port + 8):
+            reservation.bind(f"\0rmqstore-test-ports-{port}")
+            for one in range(port, port + 8):
                 sockets.append(socket.socket())
-                sockets[-1].bind(("127.0.0.1", number))
+                sockets[-1].bind(("127.0.0.1", one))
         except OSError:
+            reservation.close()
             continue
         finally:
             for bound in sockets:
                 bound.close()
-        _GIVEN.add(port)
+        _RESERVED.append(reservation)
         return port, port + 4, port + 5, port + 7
     raise RuntimeError("no free ports")

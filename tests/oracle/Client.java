@@ -19,7 +19,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * </pre>
  */
 public final class Client {
-    private static final long PATIENCE_MS = 40_000;
+    private static final long PATIENCE_MS = 300_000;
 
     private Client() {
     }
