@@ -121,3 +121,19 @@ class HalfApplied(RmqStoreError):
     code = "half-applied"
     exit_code = 6
     advice = "run `rmqstore undo JOURNAL` or `rmqstore resume JOURNAL`"
+
+
+class MessageRefused(RmqStoreError):
+    """A message that no broker would store: too large, no topic, properties that their length field cannot carry."""
+
+    code = "message-refused"
+    exit_code = 2
+    advice = "leave the message out, or correct it"
+
+
+class BadRow(RmqStoreError):
+    """A row of an export that is no message; the message names its file and line."""
+
+    code = "bad-row"
+    exit_code = 3
+    advice = "correct the line, or take it out; nothing of the new store is visible yet"

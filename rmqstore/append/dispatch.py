@@ -152,6 +152,23 @@ class Dispatcher:
             self.index.build(offset, store_timestamp, sys_flag, topic.raw, keys)
         self.timestamp = store_timestamp
 
+    def own_properties(
+        self, topic: str, queue_id: int, sys_flag: int, text: bytes, queue_offset: int, batched: bool
+    ) -> bytes:
+        """What the store adds to a message's properties: INNER_BASE, INNER_MULTI_QUEUE_OFFSET.
+
+        Errors: MessageRefused. Source: BatchConsumeQueue#assignQueueOffset, MultiDispatch#wrapMultiDispatch
+        """
+        more = b""
+        if batched and sys_flag & INNER_BATCH and not property_value(text, b"INNER_BASE"):
+            more += b"INNER_BASE\x01%d\x02" % queue_offset
+        names = property_value(text, b"INNER_MULTI_DISPATCH") if self.options.lmq else b""
+        queues = [TopicName.of(name).text for name in names.decode("utf-8", "replace").split(",")] if names else []
+        if queues and props.dispatches_to_lmq(topic) and not property_value(text, b"INNER_MULTI_QUEUE_OFFSET"):
+            states = [self.queue(name, 0 if props.is_lmq(name) else queue_id) for name in queues]
+            more += b"INNER_MULTI_QUEUE_OFFSET\x01" + b",".join(b"%d" % s.next_offset for s in states) + b"\x02"
+        return more
+
     def _to_queue(
         self,
         topic: TopicName,

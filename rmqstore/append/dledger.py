@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
 from rmqstore.append.disk import replace_file
-from rmqstore.append.encoder import MessageRefused, packer, refuse_oversize
+from rmqstore.append.dledger_member import MemberState, Role
+from rmqstore.append.encoder import packer, refuse_oversize
 from rmqstore.append.mapped_file import Clock, MappedFile, now_ms
 from rmqstore.append.mapped_file_queue import MappedFileQueue
-from rmqstore.errors import Refused
+from rmqstore.errors import MessageRefused, Refused
 from rmqstore.files.mapped_file_queue import read_at
 from rmqstore.formats.dledger import (
     BLANK_MAGIC,
@@ -50,28 +50,6 @@ def physical_offset_hook(pos: int, body: bytearray) -> None:
     """
     at = PHYSICAL_OFFSET_AT
     body[at : at + 8] = (pos + BODY_OFFSET).to_bytes(8, "big")
-
-
-class Role(StrEnum):
-    """What a member of the group is."""
-
-    LEADER = "leader"
-    FOLLOWER = "follower"
-    CANDIDATE = "candidate"
-
-
-@dataclass(slots=True)
-class MemberState:
-    """Who this node is in its group; `term` and `vote_leader` are what `currterm` keeps.
-
-    Source: MemberState, DLedger 0.3.2
-    """
-
-    self_id: str = "n0"
-    role: Role = Role.LEADER
-    term: int = 0
-    leader_id: str | None = "n0"
-    vote_leader: str | None = "n0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +153,7 @@ class DLedgerMmapFileStore:
         Source: DLedgerMmapFileStore#appendAsFollower
         """
         self._refuse_full()
-        self._refuse_strange_leader(leader_term, leader_id)
+        self.member.refuse_strange_leader(leader_term, leader_id)
         if entry.index != self.end_index + 1:
             raise Refused(f"entry {entry.index} does not follow {self.end_index}", "truncate, or send what is between")
         pos = self.reserve(entry.size)
@@ -189,7 +167,7 @@ class DLedgerMmapFileStore:
 
         Errors: Refused, NoSpace. Source: DLedgerMmapFileStore#truncate
         """
-        self._refuse_strange_leader(leader_term, leader_id)
+        self.member.refuse_strange_leader(leader_term, leader_id)
         there = self.get(entry.index) == entry
         stop = entry.pos + entry.size if there else entry.pos
         self._cut(self.data, stop)
@@ -213,15 +191,6 @@ class DLedgerMmapFileStore:
     def _refuse_full(self) -> None:
         if self.disk_full:
             raise Refused("the disk counts as full", "free space, then try again")
-
-    def _refuse_strange_leader(self, leader_term: int, leader_id: str) -> None:
-        member = self.member
-        if member.role is not Role.FOLLOWER:
-            raise Refused(f"{member.self_id} is no follower", "append as leader, or give it the role")
-        if leader_term != member.term:
-            raise Refused(f"the leader's term is {leader_term}, this member's {member.term}", "wait for the election")
-        if leader_id != member.leader_id:
-            raise Refused(f"{leader_id} is not the leader {member.leader_id}", "wait for the election")
 
     def _file(self, queue: MappedFileQueue) -> MappedFile:
         return queue.last_file(0)
@@ -412,26 +381,3 @@ class DLedgerMmapFileStore:
         """Let go without writing."""
         self.data.abandon()
         self.index.abandon()
-
-
-class DLedgerLog:
-    """A DLedger member as the log of a store: every record becomes the body of one entry, committed when flushed."""
-
-    lead = BODY_OFFSET
-
-    def __init__(self, store: DLedgerMmapFileStore) -> None:
-        self.store = store
-        self.queue = store.data
-
-    def reserve(self, *sizes: int) -> int:
-        """Only the first record's place: a batch may go over a file's end, entry by entry."""
-        return self.store.reserve(BODY_OFFSET + sizes[0]) + BODY_OFFSET
-
-    def write(self, record: bytes, store_timestamp: int) -> None:
-        self.store.append_as_leader(record, store_timestamp)
-
-    def flush(self, least_pages: int = 0) -> None:
-        self.store.flush(least_pages)
-
-    def close(self) -> None:
-        self.store.close()

@@ -9,7 +9,7 @@ import struct
 from dataclasses import dataclass
 from functools import lru_cache
 
-from rmqstore.errors import RmqStoreError
+from rmqstore.errors import MessageRefused
 from rmqstore.formats.layout import Layout
 from rmqstore.formats.message import (
     BLANK_SIZE,
@@ -26,14 +26,6 @@ from rmqstore.formats.message import (
 LOCALHOST = b"\x7f\0\0\1\0\0\0\0"
 _CODES = {"i8": "b", "i16": "h", "i32": "i", "u32": "I", "i64": "q"}
 _MAX_NAME = 255  # bytes in a directory name
-
-
-class MessageRefused(RmqStoreError):
-    """A message that no broker would store: too large, no topic, properties that their length field cannot carry."""
-
-    code = "message-refused"
-    exit_code = 2
-    advice = "leave the message out, or correct it"
 
 
 def packer(layout: Layout) -> struct.Struct:

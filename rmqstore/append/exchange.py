@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rmqstore.append.encoder import NewMessage
-from rmqstore.errors import RmqStoreError
+from rmqstore.errors import BadRow
 from rmqstore.formats.message import CRC32_PROPERTY, CRC32_RESERVED_LEN, host_bytes, host_text
 
 Row = dict[str, Any]
@@ -34,14 +34,6 @@ COLUMNS = (
     *("properties", "body", "body_base64", "topic_base64", "properties_base64", "last_separator"),
 )
 """Every field that a row may have, in the order of CSV and Parquet columns."""
-
-
-class BadRow(RmqStoreError):
-    """A row of an export that is no message; the message names its file and line."""
-
-    code = "bad-row"
-    exit_code = 3
-    advice = "correct the line, or take it out; nothing of the new store is visible yet"
 
 
 def properties_of(text: bytes) -> Row:

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from rmqstore.append.disk import make_directories, replace_file, sync_directory
-from rmqstore.append.encoder import MessageRefused, NewMessage
-from rmqstore.append.exchange import BadRow, Row, message_of
+from rmqstore.append.encoder import NewMessage
+from rmqstore.append.exchange import Row, message_of
 from rmqstore.append.flush import FlushPolicy
 from rmqstore.append.store import MessageStore, StoreOptions
-from rmqstore.errors import NotReadable, OutputExists, Refused, UsageError
+from rmqstore.errors import BadRow, MessageRefused, NotReadable, OutputExists, Refused, UsageError
 from rmqstore.files.mapped_file_queue import MappedFile as FileToRead
 from rmqstore.formats.properties import is_lmq
 from rmqstore.scan.records import ScanOptions, scan_file

@@ -106,12 +106,16 @@ class MappedFileQueue:
     def last_file(self, start_offset: int = 0, content: bytes = b"") -> MappedFile:
         """The file to append to: the last one, or the next one created when it is full.
 
-        A first file starts at `start_offset`, rounded down to a whole file; a new one begins with `content`.
+        A first file starts at `start_offset`, rounded down to a whole file; a new one begins with `content`. What is in
+        the buffer of a full file goes to the system before the next one appears: were the process killed between the
+        two, recovery would look for the end behind the hole.
         Errors: NoSpace, NotReadable, OutputExists.
         Source: MappedFileQueue#getLastMappedFile(long, boolean)
         """
         if self.files and not self.files[-1].full:
             return self.files[-1]
+        if self.files:
+            self.files[-1].commit(0)
         start = self.files[-1].stop if self.files else start_offset - start_offset % self.file_size
         file = MappedFile.create(self._place(start), start, self.file_size, self._clock, content)
         if self._warm:

@@ -15,7 +15,7 @@ import numpy as np
 from rmqstore.append.commitlog import RecordLog
 from rmqstore.append.consumequeue import BatchConsumeQueue, ConsumeQueue
 from rmqstore.append.dispatch import Dispatcher, messages_in
-from rmqstore.append.dledger import DLedgerLog
+from rmqstore.append.dledger_log import DLedgerLog
 from rmqstore.append.encoder import TopicName
 from rmqstore.append.mapped_file import MappedFile
 from rmqstore.append.mapped_file_queue import MappedFileQueue
@@ -51,7 +51,6 @@ def recover(
     else:
         log.queue.load(version)
     _load_queues(root, dispatcher, version)
-    dispatcher.index.load(last_exit_ok=last_exit_ok, index_msg_timestamp=checkpoint.index_msg_timestamp)
     first = _start_file(log.queue, log.lead, checkpoint.min_timestamp(), last_exit_ok)
     end = _end_of(log, first)
     if isinstance(log, DLedgerLog):
@@ -62,6 +61,11 @@ def recover(
     for consume_queue in dispatcher.files():
         if consume_queue.max_physic_offset >= end or end == 0:
             consume_queue.truncate(end)
+    lost = dispatcher.index.load(
+        last_exit_ok=last_exit_ok, index_msg_timestamp=checkpoint.index_msg_timestamp, log_end=end
+    )
+    if lost is not None:  # a broker leaves what was only in these files without entries
+        first = min([first, *(i for i, file in enumerate(log.queue.files) if file.start <= lost < file.stop)])
     index_end = dispatcher.index.end_phy_offset
     known = _Known(dispatcher, index_end)
     for run in _runs(log.queue.files[first:], log.lead, end):
@@ -96,7 +100,8 @@ class _Known:
             elif state is not None and state.batch is not None:
                 at = state.batch.max_physic_offset + 1
             self.reached = np.append(self.reached, at)
-        wanted = (columns.offset + columns.size > self.reached[numbers]) | (columns.offset > self.index_end)
+        # the last message in the index, too: a file may have been full in the middle of its keys
+        wanted = (columns.offset + columns.size > self.reached[numbers]) | (columns.offset >= self.index_end)
         return np.flatnonzero(wanted).tolist()
 
 
@@ -119,7 +124,7 @@ def _dispatch(columns: Columns, known: _Known, dispatcher: Dispatcher, index_end
             int(columns.store_timestamp[i]),
             sys_flag,
             text,
-            to_index=offset > index_end,
+            to_index=offset >= index_end,
         )
         if sys_flag & TRANSACTION_MASK not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
             count = messages_in(sys_flag, text) if topic.text in options.batch_topics else 1

@@ -14,10 +14,12 @@ import numpy as np
 
 from rmqstore.append.consumequeue import ConsumeQueue, Put
 from rmqstore.append.dispatch import Dispatcher, DispatchOptions, QueueState
-from rmqstore.append.encoder import MessageRefused, TopicName
-from rmqstore.append.index import IndexFile, IndexFileBuilder, IndexService
+from rmqstore.append.encoder import TopicName
+from rmqstore.append.index import IndexFile, IndexService
+from rmqstore.append.index_builder import IndexFileBuilder
 from rmqstore.append.mapped_file import now_ms
 from rmqstore.checks.index_keys import KeyReader
+from rmqstore.errors import MessageRefused
 from rmqstore.formats import index
 from rmqstore.formats.consumequeue import UNIT
 from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK

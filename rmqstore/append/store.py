@@ -10,30 +10,27 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 
 from rmqstore.append.checkpoint import CheckpointFile
 from rmqstore.append.commitlog import CommitLog, RecordLog
 from rmqstore.append.disk import make_directories
-from rmqstore.append.dispatch import OPEN_QUEUES, Dispatcher, DispatchOptions, QueueState, messages_in, property_value
-from rmqstore.append.dledger import DLedgerLog, DLedgerMmapFileStore, MemberState
-from rmqstore.append.encoder import Encoder, Limits, MessageRefused, NewMessage, Prepared, TopicName
-from rmqstore.append.flush import FlushIntervals, FlushPolicy, GroupCommit, IntervalFlusher
+from rmqstore.append.dispatch import Dispatcher, DispatchOptions, QueueState, messages_in, property_value
+from rmqstore.append.dledger import DLedgerMmapFileStore
+from rmqstore.append.dledger_log import DLedgerLog
+from rmqstore.append.dledger_member import MemberState
+from rmqstore.append.encoder import Encoder, Limits, NewMessage, Prepared
+from rmqstore.append.flush import FlushIntervals, FlushPolicy
 from rmqstore.append.index import IndexService
-from rmqstore.append.mapped_file import PAGE, Clock, now_ms
+from rmqstore.append.mapped_file import Clock, now_ms
 from rmqstore.append.mapped_file_queue import MappedFileQueue
 from rmqstore.append.recovery import recover
+from rmqstore.append.store_flush import StoreFlush
 from rmqstore.append.store_lock import StoreLock, mark_clean, mark_running
-from rmqstore.errors import OutputExists, Refused, RmqStoreError
-from rmqstore.formats.message import (
-    INNER_BATCH,
-    TRANSACTION_MASK,
-    TRANSACTION_PREPARED,
-    TRANSACTION_ROLLBACK,
-)
-from rmqstore.formats.properties import dispatches_to_lmq, is_lmq
+from rmqstore.errors import MessageRefused, OutputExists, Refused, RmqStoreError
+from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +93,6 @@ class MessageStore:
         self._told = False
         self.appended = 0
         """Messages appended since the store was opened."""
-        self._threads: list[IntervalFlusher] = []
         self._encoder = Encoder(options.limits)
         try:
             self.checkpoint = CheckpointFile.open(root / "checkpoint")
@@ -112,8 +108,7 @@ class MessageStore:
         )
         self.dispatcher = Dispatcher(root, options.dispatch, self.index)
         self.log = self._make_log()
-        self._group = GroupCommit(self._log_queues, self._guard)
-        self._checkpointed = clock()
+        self._flush = StoreFlush(self.log, self.dispatcher, self.checkpoint, options.intervals, self._guard, clock)
 
     def _make_log(self) -> RecordLog:
         options = self.options
@@ -136,9 +131,6 @@ class MessageStore:
         places = options.directories or (self.root / "commitlog",)
         queue = MappedFileQueue(places, options.commitlog_file_size, clock=self._clock, warm=options.warm)
         return CommitLog(queue, options.start)
-
-    def _log_queues(self) -> list[MappedFileQueue]:
-        return [self.log.queue, *([self.log.store.index] if isinstance(self.log, DLedgerLog) else [])]
 
     @classmethod
     def create(cls, root: Path, options: StoreOptions | None = None, *, clock: Clock = now_ms) -> MessageStore:
@@ -178,28 +170,7 @@ class MessageStore:
         self.checkpoint.flush()
         if isinstance(self.log, DLedgerLog):
             self.log.store.persist_term()
-        every = self.options.intervals
-        if self.options.flush is FlushPolicy.ASYNC:
-            self._threads.append(
-                IntervalFlusher(
-                    self._flush_log,
-                    self._thread_failed,
-                    every.commitlog,
-                    every.commitlog_thorough,
-                    self._clock,
-                    "commitlog",
-                )
-            )
-        self._threads.append(
-            IntervalFlusher(
-                self._flush_queues,
-                self._thread_failed,
-                every.consume_queue,
-                every.consume_queue_thorough,
-                self._clock,
-                "consumequeue",
-            )
-        )
+        self._flush.start(self.options.flush, self._thread_failed)
 
     # --- appending -----------------------------------------------------------------------------------------------
 
@@ -305,32 +276,21 @@ class MessageStore:
         return wanted
 
     def _with_offsets(self, prepared: Prepared, queue_offset: int, batched: bool) -> Prepared:
-        """The message with the properties that the store itself writes: INNER_BASE, INNER_MULTI_QUEUE_OFFSET.
-
-        Source: BatchConsumeQueue#assignQueueOffset, MultiDispatch#wrapMultiDispatch
-        """
+        """The message with the properties that the store itself writes."""
         m = prepared.message
-        more = b""
-        if batched and m.sys_flag & INNER_BATCH and not property_value(m.properties, b"INNER_BASE"):
-            more += b"INNER_BASE\x01%d\x02" % queue_offset
-        names = property_value(m.properties, b"INNER_MULTI_DISPATCH") if self.options.dispatch.lmq else b""
-        queues = [TopicName.of(name).text for name in names.decode("utf-8", "replace").split(",")] if names else []
-        if queues and dispatches_to_lmq(m.topic) and not property_value(m.properties, b"INNER_MULTI_QUEUE_OFFSET"):
-            states = [self.dispatcher.queue(name, 0 if is_lmq(name) else m.queue_id) for name in queues]
-            more += b"INNER_MULTI_QUEUE_OFFSET\x01" + b",".join(b"%d" % s.next_offset for s in states) + b"\x02"
+        more = self.dispatcher.own_properties(m.topic, m.queue_id, m.sys_flag, m.properties, queue_offset, batched)
         if not more:
             return prepared
         text = m.properties
         text += (b"\x02" if text and not text.endswith(b"\x02") else b"") + more
-        changed = NewMessage(**{name: getattr(m, name) for name in NewMessage.__slots__} | {"properties": text})
-        return self._encoder.prepare(changed)
+        return self._encoder.prepare(replace(m, properties=text))
 
     # --- to the disk ---------------------------------------------------------------------------------------------
 
     def _wait(self, result: PutResult) -> None:
         stop = result.offset + result.size
         try:
-            self._group.wait(lambda: self.log.queue.flushed_where >= stop)
+            self._flush.group.wait(lambda: self.log.queue.flushed_where >= stop)
         except RmqStoreError as error:
             with self._guard:
                 self._fail(error)
@@ -340,62 +300,11 @@ class MessageStore:
 
         Errors: NoSpace and others.
         """
-        self._flush_log(True)
-        self._flush_queues(True)
-
-    def _flush_log(self, thorough: bool) -> None:
-        queue = self.log.queue
-        if not thorough:
-            with self._guard:
-                pages = (queue.max_offset - queue.flushed_where) // 4096
-            if pages < self.options.intervals.commitlog_least_pages:
-                return
-        self._flush_group()
-        self.checkpoint.physic_msg_timestamp = max(self.checkpoint.physic_msg_timestamp, queue.store_timestamp)
-
-    def _flush_group(self) -> None:
-        """The log to the disk; a DLedger member that is its own majority has committed what is there."""
-        log = self.log
-        if not isinstance(log, DLedgerLog):
-            self._group.flush()
-            return
-        with self._guard:
-            end = log.store.end_index
-        self._group.flush()
-        with self._guard:
-            log.store.update_committed_index(log.store.member.term, end)
-            now = self._clock()
-            if now - self._checkpointed >= self.options.intervals.dledger_checkpoint:
-                self._checkpointed = now
-                log.store.persist_checkpoint()
-
-    def _flush_queues(self, thorough: bool) -> None:
-        least = 0 if thorough else self.options.intervals.consume_queue_least_pages
-        with self._guard:
-            timestamp = self.dispatcher.timestamp
-            log_end = self.log.queue.max_offset
-        if self.log.queue.flushed_where < log_end:
-            self._flush_group()
-        with self._guard:
-            due = [files.queue for files in self.dispatcher.files() if files.queue.behind // PAGE >= least]
-            if thorough:
-                self.index.flush()
-        for first in range(0, len(due), OPEN_QUEUES):
-            some = due[first : first + OPEN_QUEUES]
-            GroupCommit(some.copy, self._guard).flush()
-            if self.dispatcher.crowded:
-                with self._guard:
-                    for queue in some:
-                        queue.relax()
-        if thorough:
-            self.checkpoint.logics_msg_timestamp = max(self.checkpoint.logics_msg_timestamp, timestamp)
-            self.checkpoint.physic_msg_timestamp = max(
-                self.checkpoint.physic_msg_timestamp, self.log.queue.store_timestamp
-            )
-            self.checkpoint.flush()
+        self._flush.flush_log(True)
+        self._flush.flush_queues(True)
 
     def _index_full(self, timestamp: int) -> None:
-        self.checkpoint.index_msg_timestamp = timestamp
+        self._flush.index_timestamp = timestamp
 
     # --- errors, and the end -------------------------------------------------------------------------------------
 
@@ -423,7 +332,7 @@ class MessageStore:
         """
         if self._closed:
             return
-        self._stop_threads()
+        self._flush.stop()
         try:
             if self._failed is None:
                 self.flush()
@@ -444,13 +353,9 @@ class MessageStore:
         self._lock.release()
         self._closed, self._usable = True, False
 
-    def _stop_threads(self) -> None:
-        for thread in self._threads:
-            thread.stop()
-
     def _abandon(self) -> None:
         """Let go of everything without writing: the store looks as after a crash."""
-        for queue in self._log_queues():
+        for queue in self._flush.queues():
             queue.abandon()
         for consume_queue in self.dispatcher.files():
             consume_queue.queue.abandon()
@@ -462,7 +367,7 @@ class MessageStore:
     def crash(self) -> None:
         """Let go without flushing and without removing `abort`: what the death of the process would leave."""
         if not self._closed:
-            self._stop_threads()
+            self._flush.stop()
             self._abandon()
 
     def __enter__(self) -> MessageStore:

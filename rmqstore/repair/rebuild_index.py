@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rmqstore.append.index import IndexFileBuilder
+from rmqstore.append.index_builder import IndexFileBuilder
 from rmqstore.checks.index import check_index
 from rmqstore.checks.index_catalog import IndexFile
 from rmqstore.checks.index_keys import KeyReader

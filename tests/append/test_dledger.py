@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append.dledger import DLedgerEntry, DLedgerMmapFileStore, MemberState, Role
-from rmqstore.append.encoder import MessageRefused
-from rmqstore.errors import Refused
+from rmqstore.append.dledger import DLedgerEntry, DLedgerMmapFileStore
+from rmqstore.append.dledger_member import MemberState, Role
+from rmqstore.errors import MessageRefused, Refused
 from rmqstore.formats.dledger import (
     BODY_OFFSET,
     INDEX_UNIT,

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqstore.append.encoder import NewMessage
-from rmqstore.append.exchange import COLUMNS, BadRow, message_of, row_of
+from rmqstore.append.exchange import COLUMNS, message_of, row_of
 from rmqstore.append.importing import rows_of
-from rmqstore.errors import RmqStoreError
+from rmqstore.errors import BadRow, RmqStoreError
 
 SOUND = {
     "topic": "T",

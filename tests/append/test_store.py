@@ -17,13 +17,16 @@ from pathlib import Path
 import pytest
 
 from rmqstore.append.dispatch import DispatchOptions
-from rmqstore.append.encoder import Limits, MessageRefused, NewMessage
+from rmqstore.append.encoder import Limits, NewMessage
 from rmqstore.append.flush import FlushIntervals, FlushPolicy
 from rmqstore.append.store import MessageStore, StoreOptions
 from rmqstore.checks.verify import examine
-from rmqstore.errors import CouldNotCheck, NoSpace, OutputExists, Refused
+from rmqstore.errors import CouldNotCheck, MessageRefused, NoSpace, OutputExists, Refused
 from rmqstore.files.store import open_store
 from rmqstore.formats.consumequeue import BATCH_UNIT, PRE_BLANK, UNIT
+from rmqstore.formats.index import HEADER as INDEX_HEADER
+from rmqstore.formats.index import UNIT as UNIT_OF_INDEX
+from rmqstore.formats.index import unit_at
 from rmqstore.formats.message import (
     BLANK_MAGIC,
     INNER_BATCH,
@@ -33,7 +36,7 @@ from rmqstore.formats.message import (
     host_bytes,
     record_crc,
 )
-from tests.append.rewriting import messages_of, queue_bytes
+from tests.append.rewriting import index_bytes, messages_of, queue_bytes
 from tests.stores import ROOT
 
 SMALL = StoreOptions(
@@ -292,7 +295,7 @@ def test_synchronous_callers_share_their_flushes(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    flushes = store._group.flushes
+    flushes = store._flush.group.flushes
     store.close()
     assert unflushed == []
     assert flushes <= 100
@@ -496,3 +499,57 @@ def test_light_queues_that_lag_are_completed_when_the_store_is_opened(tmp_path: 
     (root / "abort").touch()
     MessageStore.open(root, options).close()
     assert queue_bytes(root) == before
+
+
+def test_full_files_of_a_queue_are_whole_after_a_crash_before_the_first_flush(tmp_path: Path) -> None:
+    never = FlushIntervals(consume_queue=1 << 30)
+    options = replace(SMALL, commitlog_file_size=1 << 16, flush=FlushPolicy.SYNC, intervals=never)
+    store = MessageStore.create(tmp_path / "s", options)
+    put = store.put_many([message(n) for n in range(230)])  # 50 units a file: what is not looked at is the first two
+    store.crash()
+    assert [len([u for u in units(tmp_path / "s") if u[0] == p.offset]) for p in put[:200]] == [1] * 200
+    MessageStore.open(tmp_path / "s", options).close()
+    assert [u[0] for u in units(tmp_path / "s")] == [p.offset for p in put]
+    assert clean(tmp_path / "s") == {}
+
+
+@pytest.mark.parametrize("flushed", [30, 31, 32, 60, 75])
+def test_a_message_whose_keys_went_into_two_index_files_is_found_by_all_of_them_after_a_crash(
+    flushed: int, tmp_path: Path
+) -> None:
+    options = replace(SMALL, flush=FlushPolicy.SYNC, intervals=FlushIntervals(consume_queue=1 << 30))
+    store = MessageStore.create(tmp_path / "s", options)
+    for number in range(100):  # two keys each, 59 entries a file
+        one = message(number)
+        one.store_timestamp = 1_700_000_000_000 + number * 1000
+        store.put(one)
+        if number == flushed:
+            store.flush()
+    store.crash()
+    MessageStore.open(tmp_path / "s", options).close()
+    assert clean(tmp_path / "s") == {}
+    entries = [
+        UNIT_OF_INDEX.parse(data, unit_at(number, 20))["phy_offset"]
+        for data in index_bytes(tmp_path / "s")
+        for number in range(1, INDEX_HEADER.parse(data)["index_count"])
+    ]
+    log = open_store(tmp_path / "s").commitlog
+    assert log is not None
+    assert entries == [m.physical_offset for m in messages_of(log) for _ in range(2)]
+
+
+def test_index_entries_of_messages_that_the_log_has_lost_do_not_stay(tmp_path: Path) -> None:
+    never = FlushIntervals(commitlog=1 << 30, consume_queue=1 << 30)
+    options = replace(SMALL, commitlog_file_size=1 << 17, intervals=never)
+    store = MessageStore.create(tmp_path / "s", options)
+    for number in range(40):
+        store.put(message(number))
+    store.flush()
+    store.put_many([message(number) for number in range(40, 200)])
+    store.index.flush()  # so the index is ahead of the log when the process is killed
+    store.crash()
+    with MessageStore.open(tmp_path / "s", options) as again:
+        assert again.put(message(1000)).queue_offset == 40
+        again.put_many([message(1000 + n) for n in range(200)])
+    assert clean(tmp_path / "s") == {}
+    assert queue_bytes(tmp_path / "s")
