@@ -109,7 +109,10 @@ def _state_file(store: Store) -> Path:
     import hashlib
     import os
 
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    try:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:  # a container's user without HOME and without a line in passwd
+        cache = Path(os.environ.get("TMPDIR") or "/tmp") / f"rmqstore-{os.getuid()}"
     name = hashlib.sha256(os.fsencode(store.path.resolve())).hexdigest()[:32]
     return cache / "rmqstore" / "verify" / f"{name}.json"
 

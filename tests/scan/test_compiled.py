@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +12,9 @@ from rmqstore.formats.message import build_message
 from rmqstore.scan import kernels
 
 
-def test_compiled_loops_agree_with_the_plain_ones() -> None:
-    pytest.importorskip("numba", reason="rmqstore[fast] is not installed")
+def test_compiled_loops_agree_with_the_plain_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    numba = pytest.importorskip("numba", reason="rmqstore[fast] is not installed")
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))  # beside the source, or at home, it may not write
     from rmqstore.scan.compiled import compile_loops
 
     loops = compile_loops()
