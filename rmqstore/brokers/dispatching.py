@@ -22,13 +22,12 @@ from rmqstore.formats.message import TRANSACTION_COMMIT, TRANSACTION_MASK
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.queues import QueueTable
+from rmqstore.scan.texts import PARSED_NAMES
 
 _LMQ_PREFIX = "%LMQ%"
 _RETRY_PREFIX = "%RETRY%"
 _TIMER_TOPIC = "rmq_sys_wheel_timer"
 QueueKey = tuple[str, int]
-# values that only the exact parser can judge, or that name further queues
-NEEDLES = (b"INNER_NUM\x01", b"INNER_MULTI_DISPATCH\x01", b"DELAY\x01", b"DUP_INFO\x01")
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +177,7 @@ def needs_exact_parser(columns: Columns) -> list[int]:
     hi = int(columns.at[-1] + columns.size[-1])
     data = columns.buf[lo:hi].tobytes()
     found: set[int] = set()
-    for needle in NEEDLES:
+    for needle in PARSED_NAMES:
         p = data.find(needle)
         while p >= 0:
             i = int(np.searchsorted(columns.at, lo + p, side="right")) - 1

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rmqstore.brokers.dispatching import NEEDLES, Condition, Queues, needs_exact_parser
+from rmqstore.brokers.dispatching import Condition, Queues, needs_exact_parser
 from rmqstore.brokers.file_bytes import FileBytes
 from rmqstore.brokers.loading import SimulatedFile
 from rmqstore.brokers.record import Checked, ParserSettings, check_message_and_return_size
@@ -32,6 +32,7 @@ from rmqstore.formats.message import (
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.records import ScanOptions, scan_file
+from rmqstore.scan.texts import PARSED_NAMES
 from rmqstore.scan.tiling import Kind, Run, Tiling
 
 _SEARCH = 4 << 20
@@ -160,15 +161,23 @@ class LogReader:
             return False
         if not self.rules.ipv6 or not self.rules.v2:
             return True  # the columns tell sooner than a search for a magic that nearly all records have nearly
-        overlap = max(len(n) for n in NEEDLES) - 1
+        if self.tiling is not None and self.tiling.parsed is not None:
+            return not self.tiling.is_plain(start, stop)
+        overlap = max(len(n) for n in PARSED_NAMES) - 1
         with FileBytes(file.path) as read:
             at = start - file.start
             while at < stop - file.start:
                 data = read(min(_SEARCH, stop - file.start - at + overlap), at)
-                if not data or any(n in data for n in NEEDLES):
+                if not data or any(n in data for n in PARSED_NAMES):
                     return bool(data)
                 at += max(1, len(data) - overlap)
         return False
+
+    def _is_plain(self, part: Columns, file: SimulatedFile) -> bool:
+        """Whether the tiling knows that no record of these needs the exact parser."""
+        if self.tiling is None or file.path not in self.tiled or not len(part):
+            return False
+        return self.tiling.is_plain(int(part.offset[0]) - self.lead, int(part.offset[-1]) + 1)
 
     # --- recovery -------------------------------------------------------------------------------------------------
 
@@ -264,7 +273,7 @@ class LogReader:
         condition: Condition,
     ) -> tuple[int, Checked] | None:
         """Dispatch a chunk of good records; the first one that this version refuses, if any."""
-        odd = needs_exact_parser(part)
+        odd = [] if self._is_plain(part, file) else needs_exact_parser(part)
         if not self.rules.v2:
             odd += np.flatnonzero(part.magic == MAGIC_V2_U32).tolist()
         if not self.rules.ipv6:

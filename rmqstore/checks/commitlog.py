@@ -174,6 +174,7 @@ def _pass(
     unit_at = unit_reader(options)
     result = LogResult(queue, Tiling(queue.start), lead)
     result.tiling.breaks = frozenset(f.start for f in queue.files)
+    result.tiling.parsed = set() if options.crosscheck or options.forecast else None
     for split, part in parts:
         if part.vanished:
             result.expired_to = split.file.stop
@@ -198,6 +199,8 @@ def _append(result: LogResult, part: LogPart, findings: Findings, unit_at: UnitO
             tiling.add(Run(Kind.HOLE, tiling.stop, run.start))
         tiling.add(run)
         result.unreadable |= run.cause is Fault.UNREADABLE
+    if tiling.parsed is not None:
+        tiling.parsed |= part.parsed
     findings.merge(part.findings)
     result.messages += part.messages
     result.damaged_time = max(result.damaged_time, part.damaged_time)

@@ -40,7 +40,7 @@ from rmqstore.scan.kernels import I64
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.records import ScanOptions, scan_file
 from rmqstore.scan.texts import Texts, read_texts
-from rmqstore.scan.tiling import Kind, Run
+from rmqstore.scan.tiling import BLOCK_BITS, Kind, Run
 from rmqstore.scan.workers import Split
 
 if TYPE_CHECKING:
@@ -53,12 +53,13 @@ _EVENTS = 4096
 
 @dataclass(frozen=True, slots=True)
 class PassOptions:
-    """What the pass does: `crosscheck` compares with the consume queues, `texts` reads property texts."""
+    """What the pass does: `crosscheck` compares with the consume queues."""
 
     store: Path
     given: tuple[tuple[str, str], ...]
     scan: ScanOptions
     crosscheck: bool = True
+    forecast: bool = False  # note which properties a simulated broker must parse
     batch_topics: frozenset[str] = frozenset()
     stop_before: int = 1 << 62  # the log's end when the look began, for a store that grows
     keep: int = 10_000
@@ -105,6 +106,7 @@ class LogPart:
     index: IndexTally = field(default_factory=IndexTally)
     queues: dict[tuple[str, int], QueuePart] = field(default_factory=dict)
     batches: dict[tuple[str, int], list[BatchRow]] = field(default_factory=dict)
+    parsed: set[int] = field(default_factory=set)  # see Tiling.parsed
     findings: Findings = field(default_factory=Findings)
 
 
@@ -281,7 +283,9 @@ class _SplitScan:
             stop = int(columns.offset[-1] + columns.size[-1])
             keys = self.keys.keys(columns, number)
             self.options.index.check(int(columns.offset[0]) - columns.lead, stop, keys, part.index)
-        texts = read_texts(columns, tags=self.options.crosscheck)
+        texts = read_texts(columns, tags=self.options.crosscheck or self.options.forecast)
+        if texts.parsed:
+            part.parsed.update(((columns.offset[texts.parsed] - columns.lead) >> BLOCK_BITS).tolist())
         for i, faults in texts.faults.items():
             part.findings.add(text_finding(columns, i, faults, self.split.file.name))
         if self.unsound:

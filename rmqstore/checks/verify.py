@@ -13,6 +13,7 @@ from rmqstore.checks.batchqueue import check_batch_queues
 from rmqstore.checks.checkpoint import LogEnd, check_checkpoint
 from rmqstore.checks.commitlog import LogResult, check_log, check_queue_offsets, end_of_log, reach_of, read_log
 from rmqstore.checks.commitlog import join_queues as _join_queues
+from rmqstore.checks.committed import committed_end
 from rmqstore.checks.compaction import check_compaction
 from rmqstore.checks.config import ConfigFacts, check_config
 from rmqstore.checks.consumequeue import Logs, check_consume_queues, check_queues_alone
@@ -124,6 +125,7 @@ def examine(store: Store, options: VerifyOptions | None = None, mapper: Mapper |
         tuple(sorted(store.config.given.items())),
         ScanOptions(crc=not options.quick, drop_cache=report.live, max_rate=options.max_rate),
         crosscheck=crosscheck,
+        forecast=store.kind is not StoreKind.PART,
         batch_topics=batch_topics(store)
         | frozenset(t for t, kind in (config.queue_types or {}).items() if kind == "BatchCQ"),
         keep=options.keep,
@@ -165,6 +167,9 @@ def examine(store: Store, options: VerifyOptions | None = None, mapper: Mapper |
     partial = _left_out(options, narrow, report)
     if partial is not None:
         report.unchecked.append(partial)
+    committed = None
+    if store.dledger is not None:
+        committed = committed_end(store.dledger, verified.dledger.tiling if verified.dledger else None)
     for result in results:
         check_log(result, findings, last_part=result is results[-1] and partial is None)
         if result.unreadable:
@@ -179,10 +184,11 @@ def examine(store: Store, options: VerifyOptions | None = None, mapper: Mapper |
         tally = IndexTally()
         for result in results:
             tally.merge(result.index)
-        catalog.report(tally, findings)
+        catalog.report(tally, findings, committed)
     topics = frozenset(config.queue_types) if config.queue_types is not None else None
     verified.logs = Logs(results, topics, lag_is_normal=store.abort or report.live, queues=_join_queues(results))
     verified.logs.grows = report.live or partial is not None
+    verified.logs.committed = committed
     _numbers(report, verified)
     states: dict[str, QueueState] = {}
     if crosscheck and results:

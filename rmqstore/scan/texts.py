@@ -17,10 +17,13 @@ from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, U8, Bool, u32
 
 _TAGS = int.from_bytes(b"TAGS", "big")
+# names whose values only the broker's own parser can judge, or that name further queues; they end in these words
+PARSED_NAMES = (b"INNER_NUM\x01", b"INNER_MULTI_DISPATCH\x01", b"DELAY\x01", b"DUP_INFO\x01")
+_PARSED_WORDS = [int.from_bytes(name[-5:-1], "big") for name in PARSED_NAMES]
 _LONGEST = 64
 _FILLER_BIT = 5  # 1 << 5 is a space, which is no mark
 _NO_MARK = bytes(range(3, 256))
-_FAN_OUT = properties.INNER_MULTI_DISPATCH.encode()
+_FAN_OUT = properties.INNER_MULTI_DISPATCH.encode() + b"\x01"
 # (separator, next separator) that a sound text has: 0 between texts, 1 name-value, 2 behind a value
 _SOUND = bytes(a * 3 + b for a, b in ((0, 1), (0, 0), (1, 2), (1, 0), (2, 1), (2, 0)))
 
@@ -30,17 +33,19 @@ class Texts:
     """What the property texts of a chunk say.
 
     `tags_code` per record (0: no tags; not yet the deliver time of the schedule topic); `faults` of records whose
-    text is wrong; `fan_out` records that were dispatched to further queues (LMQ).
+    text is wrong; `fan_out` records that were dispatched to further queues (LMQ); `parsed` records that hold one of
+    PARSED_NAMES.
     Shape: tags_code (n,)
     """
 
     tags_code: I64
     faults: dict[int, list[str]] = field(default_factory=dict)
     fan_out: list[int] = field(default_factory=list)
+    parsed: list[int] = field(default_factory=list)
 
 
 def read_texts(columns: Columns, *, tags: bool = True) -> Texts:
-    """Look at the property texts of all records of a chunk; `tags` off leaves tags codes and fan-out out."""
+    """Look at the property texts of all records of a chunk; `tags` off leaves all but the faults out."""
     n = len(columns)
     out = Texts(np.zeros(n, dtype=np.int64))
     joined = _side_by_side(columns)
@@ -54,11 +59,25 @@ def read_texts(columns: Columns, *, tags: bool = True) -> Texts:
         if faults := properties.property_faults(_text(columns, i)):
             out.faults[i] = faults
     if at is not None:
-        _tags(arr, at, marks[1:], joined, out)
-        if _FAN_OUT in joined:
-            ends = at[marks[1:] == 0][::2]  # the zero behind each text
-            out.fan_out = sorted({int(np.searchsorted(ends, p)) for p in _find_all(joined, _FAN_OUT)})
+        marks = marks[1:]
+        index = np.flatnonzero(marks[:-1] == 1)  # a name ends there
+        words = u32(arr)[np.maximum(at[index] - 4, 0)]
+        _tags(arr, at, marks, index[words == _TAGS], joined, out)
+        special = np.zeros(len(words), dtype=np.bool_)
+        for word in _PARSED_WORDS:
+            special |= words == word
+        if special.any():
+            ends = np.flatnonzero(marks == 0)[::2]  # the zero behind each text
+            for i in np.unique(np.searchsorted(ends, index[special])).tolist():
+                _special(_text(columns, i), i, out)
     return out
+
+
+def _special(text: bytes, i: int, out: Texts) -> None:
+    if any(name in text for name in PARSED_NAMES):
+        out.parsed.append(i)
+    if _FAN_OUT in text:
+        out.fan_out.append(i)
 
 
 def _suspects(marks: U8, joined: bytes, columns: Columns) -> list[int]:
@@ -130,15 +149,6 @@ def _text(columns: Columns, i: int) -> bytes:
     return bytes(columns.raw[at : at + int(columns.properties_length[i])])
 
 
-def _find_all(data: bytes, wanted: bytes) -> list[int]:
-    out = []
-    p = data.find(wanted)
-    while p >= 0:
-        out.append(p)
-        p = data.find(wanted, p + 1)
-    return out
-
-
 def _is_utf8(text: bytes) -> bool:
     try:
         text.decode("utf-8")
@@ -155,17 +165,16 @@ def _one_by_one(columns: Columns, out: Texts) -> Texts:
             out.faults[i] = faults
         parsed = properties.parse_properties(raw)
         out.tags_code[i] = properties.tags_code(parsed.get(properties.TAGS, ""))
-        if properties.INNER_MULTI_DISPATCH in parsed:
-            out.fan_out.append(i)
+        _special(raw, i, out)
     return out
 
 
-def _tags(arr: U8, at: I64, marks: U8, joined: bytes, out: Texts) -> None:
-    """Tags code of every record: the last TAGS that is not empty. `marks` are the separators that stand at `at`."""
-    index = np.flatnonzero(marks[:-1] == 1)  # a name ends there
+def _tags(arr: U8, at: I64, marks: U8, index: I64, joined: bytes, out: Texts) -> None:
+    """Tags code of every record: the last TAGS that is not empty.
+
+    `marks` are the separators that stand at `at`; `index` those of them that end a name like TAGS.
+    """
     mid = at[index]
-    hit = u32(arr)[np.maximum(mid - 4, 0)] == _TAGS
-    index, mid = index[hit], mid[hit]
     before = at[index - 1]  # -1 wraps to the last zero, which stands before no name
     before[index == 0] = -1
     hit = (before == mid - 5) & ((index == 0) | (marks[index - 1] != 1)) & (at[index + 1] > mid + 1)

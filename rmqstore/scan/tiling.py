@@ -45,6 +45,9 @@ class Run:
     columns: Columns | None = None
 
 
+BLOCK_BITS = 20  # blocks of a MiB
+
+
 class Tiling:
     """The runs of one queue of files, packed; neighbouring RECORDS runs of a file are one.
 
@@ -52,12 +55,14 @@ class Tiling:
     Errors: ValueError when a run does not start where the one before stopped: a tiling has no gaps.
     """
 
-    __slots__ = ("_causes", "_claims", "_counts", "_kinds", "_starts", "breaks", "start", "stop")
+    __slots__ = ("_causes", "_claims", "_counts", "_kinds", "_starts", "breaks", "parsed", "start", "stop")
 
     def __init__(self, start: int) -> None:
         self.start = start
         self.stop = start
         self.breaks: frozenset[int] = frozenset()  # file starts: RECORDS are not merged over them
+        self.parsed: set[int] | None = None
+        """Blocks (offset >> BLOCK_BITS) where records with a property of PARSED_NAMES start; None: not known."""
         self._kinds = array("b")
         self._starts = array("q")
         self._counts = array("q")
@@ -118,6 +123,15 @@ class Tiling:
         from bisect import bisect_right
 
         return self[bisect_right(self._starts, offset) - 1]
+
+    def is_plain(self, start: int, stop: int) -> bool:
+        """Whether it is known that no record that starts in [start, stop) has properties to be parsed one by one."""
+        if self.parsed is None or stop <= start:
+            return False
+        first, last = start >> BLOCK_BITS, (stop - 1) >> BLOCK_BITS
+        if last - first < len(self.parsed):
+            return self.parsed.isdisjoint(range(first, last + 1))
+        return not any(first <= block <= last for block in self.parsed)
 
     def wrote(self) -> int:
         """Real wrote position: the offset just past the last good record.

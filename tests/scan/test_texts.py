@@ -6,20 +6,22 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.checks.verify import VerifyOptions, examine
 from rmqstore.files.mapped_file_queue import MappedFileQueue
+from rmqstore.files.store import open_store
 from rmqstore.formats import properties
 from rmqstore.formats.message import build_message
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.records import ScanOptions, scan_file
-from rmqstore.scan.texts import read_texts
-from rmqstore.scan.tiling import Kind
+from rmqstore.scan.texts import PARSED_NAMES, read_texts
+from rmqstore.scan.tiling import BLOCK_BITS, Kind
 from tests.stores import unpack
 
 
 @pytest.mark.parametrize("name", ["4.9.7-clean", "5.1.4-formats", "5.4.0-formats", "5.4.0-clean"])
 def test_columns_agree_with_single_records(name: str) -> None:
     queue = MappedFileQueue.open("commitlog", [unpack(name) / "commitlog"], default=1 << 30)
-    table, seen, fan_out = QueueTable(), 0, 0
+    table, seen, fan_out, parsed_ = QueueTable(), 0, 0, 0
     for file in queue.files:
         for run in scan_file(file, options=ScanOptions(chunk=1 << 14)):
             if run.kind is not Kind.RECORDS or run.columns is None:
@@ -33,12 +35,15 @@ def test_columns_agree_with_single_records(name: str) -> None:
                 assert texts.tags_code[i] == properties.tags_code(parsed.get("TAGS", "")), parsed
                 assert (table.topics[number[i]], table.queue_ids[number[i]]) == (message.topic, message.queue_id)
                 assert (i in texts.fan_out) == (properties.INNER_MULTI_DISPATCH in parsed)
+                assert (i in texts.parsed) == any(name in message.properties for name in PARSED_NAMES)
+                parsed_ += i in texts.parsed
                 fan_out += i in texts.fan_out
                 for field in ("size", "queue_offset", "physical_offset", "store_timestamp", "body_length", "sys_flag"):
                     assert int(getattr(columns, field)[i]) == getattr(message, field), field
                 seen += 1
     assert seen > 500
     assert (fan_out > 0) == ("formats" in name)
+    assert parsed_ > 0  # every broker had delayed messages
 
 
 def texts_of(tmp_path: Path, *raw: bytes) -> tuple[list[int], dict[int, list[str]]]:
@@ -130,3 +135,24 @@ def test_many_queues_and_long_topics_are_told_apart(tmp_path: Path) -> None:
             got += [(table.topics[n], table.queue_ids[n]) for n in table.of(run.columns).tolist()]
     assert got == expected
     assert len(table) == len(topics) * 3
+
+
+def test_blocks_with_properties_to_be_parsed_are_known_to_the_tiling() -> None:
+    store = open_store(unpack("5.1.4-formats"))
+    verified = examine(store, VerifyOptions(jobs=1, split_size=64 << 10))
+    assert verified.legacy is not None
+    tiling = verified.legacy.tiling
+    wanted = set()
+    for file in verified.legacy.queue.files:
+        for run in scan_file(file):
+            for i in range(len(run.columns) if run.kind is Kind.RECORDS and run.columns is not None else 0):
+                assert run.columns is not None
+                if any(name in run.columns.message(i).properties for name in PARSED_NAMES):
+                    wanted.add(int(run.columns.offset[i]) >> BLOCK_BITS)
+    assert tiling.parsed == wanted != set()
+    block = min(wanted)
+    assert not tiling.is_plain(block << BLOCK_BITS, (block << BLOCK_BITS) + 1)
+    assert not tiling.is_plain(0, 1 << 50)
+    free = max(wanted) + 1
+    assert tiling.is_plain(free << BLOCK_BITS, (free + 100) << BLOCK_BITS)
+    assert tiling.is_plain(free << BLOCK_BITS, 1 << 60)
