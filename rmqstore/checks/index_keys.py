@@ -18,6 +18,7 @@ from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, U8, Bool, u32, u64
 from rmqstore.scan.queues import QueueTable
+from rmqstore.scan.texts import LaidTexts
 
 _UNIQ = int.from_bytes(properties.UNIQ_KEY.encode(), "big")
 _KEYS = int.from_bytes(properties.KEYS.encode(), "big")
@@ -52,34 +53,27 @@ class KeyReader:
         self._prefix: I64 = np.empty(0, dtype=np.int64)  # hash of `topic#` per queue number
         self._odd: Bool = np.empty(0, dtype=np.bool_)
 
-    def keys(self, columns: Columns, numbers: I64) -> Keys:
-        """Entries owed to the records of a chunk; `numbers` is `table.of(columns)`.
+    def keys(self, columns: Columns, numbers: I64, laid: LaidTexts | None = None) -> Keys:
+        """Entries owed to the records of a chunk; `numbers` is `table.of(columns)`, `laid` their texts.
 
         Mostly in the order in which a broker writes them.
 
         Source: IndexService#buildIndex, RocketMQ 4.3 to 5.4.0
         """
         self._learn()
-        starts = columns.properties_at
-        view = columns.buf.data
-        stops = starts + columns.properties_length
-        pieces = [view[a:b] for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
-        joined = b"\0" + b"\0".join(pieces) + b"\0"
-        arr = np.frombuffer(joined, dtype=np.uint8)
-        at = np.flatnonzero(arr <= 2)
-        kind = arr[at]
+        laid = laid or LaidTexts(columns)
         owed = columns.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK
-        if int(np.count_nonzero(kind == 0)) != len(columns) + 1:
+        if not laid.sound:
             return self._slow(columns, np.flatnonzero(owed))
         odd = self._odd[numbers].copy()
-        spans = _Spans(arr, at, kind, odd)
+        spans = _Spans(laid, odd)
         parts = []
         for rows, start, length, prefix, required in (
             (*spans.named(8, _UNIQ), "", True),
-            (*_split(joined, *spans.named(4, _KEYS)), "", True),
+            (*_split(laid.joined, *spans.named(4, _KEYS)), "", True),
             (*spans.named(4, _TAGS), _TAG_PREFIX, False),
         ):
-            hashed, ascii_ = _hash_spans(arr, start, length)
+            hashed, ascii_ = _hash_spans(laid.arr, start, length)
             odd[rows[~ascii_]] = True
             first = self._prefix[numbers[rows]]
             for c in prefix.encode():
@@ -138,18 +132,20 @@ def _joined(a: Keys, b: Keys) -> Keys:
 
 
 class _Spans:
-    """Values of named properties in joined texts: separators at `at`, 0 between texts, 1 name-value, 2 behind."""
+    """Values of named properties in texts that lie side by side."""
 
-    def __init__(self, arr: U8, at: I64, kind: U8, odd: Bool) -> None:
-        self.arr = arr
+    def __init__(self, laid: LaidTexts, odd: Bool) -> None:
+        self.arr = laid.arr
         self.odd = odd
-        record = np.cumsum(kind == 0) - 1
-        hit = np.flatnonzero((kind[1:-1] == 1) & (kind[:-2] != 1))
-        self.record = record[1:-1][hit]
-        self.mid = at[1:-1][hit]
-        self.name_length = self.mid - at[:-2][hit] - 1
-        self.behind = at[2:][hit]
-        self.inner = kind[2:][hit] == 1  # the value holds a 0x01: its end is further on
+        kind = laid.marks
+        at = np.concatenate(([-1], laid.at)) if laid.at is not None else np.empty(0, dtype=np.int64)
+        hit = np.flatnonzero((kind[1:-1] == 1) & (kind[:-2] != 1)) + 1
+        # two zeros behind each text, one before the first
+        self.record: I64 = ((np.cumsum(kind == 0, dtype=np.int32) - 1) >> 1)[hit].astype(np.int64)
+        self.mid = at[hit]
+        self.name_length = self.mid - at[hit - 1] - 1
+        self.behind = at[hit + 1]
+        self.inner = kind[hit + 1] == 1  # the value holds a 0x01: its end is further on
 
     def named(self, size: int, word: int) -> tuple[I64, I64, I64]:
         """(record, start, length) of the values of a name of 4 or 8 bytes; marks records that have it twice."""

@@ -39,7 +39,7 @@ from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.records import ScanOptions, scan_file
-from rmqstore.scan.texts import Texts, read_texts
+from rmqstore.scan.texts import LaidTexts, Texts, read_texts
 from rmqstore.scan.tiling import BLOCK_BITS, Kind, Run
 from rmqstore.scan.workers import Split
 
@@ -279,11 +279,13 @@ class _SplitScan:
             add_entries(columns, self.entry_units, part.entries)
         number = self.table.of(columns)
         self._learn()
+        tags = self.options.crosscheck or self.options.forecast
+        laid = LaidTexts(columns, positions=tags or self.options.index is not None)
         if self.options.index is not None:
             stop = int(columns.offset[-1] + columns.size[-1])
-            keys = self.keys.keys(columns, number)
+            keys = self.keys.keys(columns, number, laid)
             self.options.index.check(int(columns.offset[0]) - columns.lead, stop, keys, part.index)
-        texts = read_texts(columns, tags=self.options.crosscheck or self.options.forecast)
+        texts = read_texts(columns, tags=tags, laid=laid)
         if texts.parsed:
             part.parsed.update(((columns.offset[texts.parsed] - columns.lead) >> BLOCK_BITS).tolist())
         for i, faults in texts.faults.items():

@@ -44,21 +44,34 @@ class Texts:
     parsed: list[int] = field(default_factory=list)
 
 
-def read_texts(columns: Columns, *, tags: bool = True) -> Texts:
+class LaidTexts:
+    """The property texts of a chunk side by side, and where their separators stand: found once, for all who ask.
+
+    `joined` has behind each text a zero byte, a filler without marks, and another zero byte; `marks` are the bytes 0, 1
+    and 2 of it in order, with a zero before the first; `at` the positions of marks[1:]. `sound` is false where a text
+    holds a zero byte itself: marks then tell nothing.
+    """
+
+    def __init__(self, columns: Columns, *, positions: bool = True) -> None:
+        self.joined = _side_by_side(columns)
+        self.arr: U8 = np.frombuffer(self.joined, dtype=np.uint8)
+        self.at: I64 | None = np.flatnonzero(self.arr <= 2) if positions else None
+        found = self.arr[self.at].tobytes() if self.at is not None else self.joined.translate(None, _NO_MARK)
+        self.marks: U8 = np.frombuffer(b"\0" + found, dtype=np.uint8)
+        self.sound = int(np.count_nonzero(self.marks == 0)) == 2 * len(columns) + 1
+
+
+def read_texts(columns: Columns, *, tags: bool = True, laid: LaidTexts | None = None) -> Texts:
     """Look at the property texts of all records of a chunk; `tags` off leaves all but the faults out."""
-    n = len(columns)
-    out = Texts(np.zeros(n, dtype=np.int64))
-    joined = _side_by_side(columns)
-    arr = np.frombuffer(joined, dtype=np.uint8)
-    at = np.flatnonzero(arr <= 2) if tags else None
-    found = arr[at].tobytes() if at is not None else joined.translate(None, _NO_MARK)
-    marks = np.frombuffer(b"\0" + found, dtype=np.uint8)
-    if int(np.count_nonzero(marks == 0)) != 2 * n + 1:
-        return _one_by_one(columns, out)  # a text holds a zero byte itself
+    out = Texts(np.zeros(len(columns), dtype=np.int64))
+    laid = laid or LaidTexts(columns, positions=tags)
+    joined, arr, at, marks = laid.joined, laid.arr, laid.at, laid.marks
+    if not laid.sound:
+        return _one_by_one(columns, out)
     for i in _suspects(marks, joined, columns):
         if faults := properties.property_faults(_text(columns, i)):
             out.faults[i] = faults
-    if at is not None:
+    if tags and at is not None:
         marks = marks[1:]
         index = np.flatnonzero(marks[:-1] == 1)  # a name ends there
         words = u32(arr)[np.maximum(at[index] - 4, 0)]
@@ -103,7 +116,7 @@ def _suspects(marks: U8, joined: bytes, columns: Columns) -> list[int]:
 
 
 def _side_by_side(columns: Columns) -> bytes:
-    """All property texts: behind each a zero byte, a filler without marks, and another zero byte.
+    """All property texts as LaidTexts has them.
 
     Rows of one width can be gathered at once, which takes a tenth of the time of slices; so the filler. Where the
     lengths are too different for that the fillers are empty.
