@@ -8,7 +8,8 @@ rollback record, which no broker dispatches. What a filler must say in the broke
 * half topic: TRANSACTION_CHECK_TIMES above any transactionCheckMax, so that the check discards it.
 * op topic: tag `d` and a negative number as body; 4.9 reads the body as one number and fails without a body.
 * wheel timer: due at once, and a delete order, which is never delivered.
-* POP revive log: neither tag `ck`, `ack` nor `bAck`, so it is passed over.
+* POP revive log: neither tag `ck`, `ack` nor `bAck`, so it is passed over; but 5.1 wants a time of delivery in
+  every message, and without one reads the queue from the same place for ever (`revive error`).
 
 Source: ScheduleMessageService, TransactionalMessageServiceImpl#check, #fillOpRemoveMap, TimerMessageStore#enqueue,
 #doPut, PopReviveService#consumeReviveMessage (4.9.7 to 5.4.0), HookUtils#checkBeforePutMessage (no empty bodies).
@@ -215,6 +216,9 @@ def _needed(seat: Seat) -> Iterator[dict[str, str]]:
         due = {properties.TIMER_OUT_MS: "1", properties.REAL_TOPIC: _NOBODY, properties.REAL_QUEUE_ID: "0"}
         yield base | due | {properties.TIMER_DEL_UNIQKEY: "_"}
         yield base | due
+    elif seat.topic.startswith(properties.REVIVE_TOPIC_PREFIX):
+        yield base | {properties.TIMER_DELIVER_MS: "1"}
+        yield base
     else:
         yield base
 

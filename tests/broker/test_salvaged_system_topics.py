@@ -33,7 +33,10 @@ pytestmark = [
 ]
 
 DEADLINE_SECONDS = 600
-_STUCK = ("Check error", "executeOnTimeUp exception", "executeOnTimeup exception", "Unknown exception in enqueuing")
+_STUCK = (
+    *("Check error", "executeOnTimeUp exception", "executeOnTimeup exception", "Unknown exception in enqueuing"),
+    "revive error",
+)
 
 
 def start_over(store: Path) -> None:
