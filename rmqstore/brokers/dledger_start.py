@@ -6,17 +6,15 @@ Source: DLedgerCommitLog#recover (to 5.1.4), #dledgerRecoverNormally, #dledgerRe
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from rmqstore.brokers.batch_queue import BatchQueue
 from rmqstore.brokers.dispatching import Condition
 from rmqstore.brokers.dledger_recovery import DLedgerRecovery, DLedgerState
 from rmqstore.brokers.forecast import PROCESS_EXIT
-from rmqstore.brokers.loading import Loaded, SimulatedFiles, load_directories
+from rmqstore.brokers.loading import Loaded, SimulatedFiles, load_directories, strictly
 from rmqstore.brokers.log_walk import LogReader, Walk
 from rmqstore.brokers.plain_start import PlainStart
 from rmqstore.brokers.record import ParserSettings
-from rmqstore.brokers.rules import BrokerRules, LengthMismatch, Reput
+from rmqstore.brokers.rules import BrokerRules, Reput
 from rmqstore.brokers.simple_queue import StartFails
 from rmqstore.files.broker_config import DLEDGER_INDEX_FILE_SIZE, BrokerConfig
 from rmqstore.files.mapped_file_queue import read_at
@@ -93,8 +91,8 @@ class DLedgerStart(PlainStart):
         group = self.group
         directories = group.data.directories if group is not None else (self.home / "data",)
         for files, loaded in (
-            (self.data, load_directories(directories, self.data.file_size, _strict(self.rules))),
-            (self.index, load_directories([self.home / "index"], self.index.file_size, _strict(self.rules))),
+            (self.data, load_directories(directories, self.data.file_size, strictly(self.rules))),
+            (self.index, load_directories([self.home / "index"], self.index.file_size, strictly(self.rules))),
         ):
             self._refuse(loaded)
             files.files.extend(loaded.files)
@@ -135,9 +133,14 @@ class DLedgerStart(PlainStart):
             self._cut_too_early(short, stop)
 
     def _cut_too_early(self, short: int, stop: int) -> None:
-        """Truncate the queues where the broker thinks that the log ends; count the units of messages that do not."""
+        """Truncate the queues where the broker thinks that the log ends; count the units of messages that do not.
+
+        From the committed position on everything is dispatched again: a follower's is often far behind its entries.
+        """
         before = {key: q.files.max_offset() for key, q in self.queues.table.items() if q.max_physic_offset <= stop}
         self.queues.truncate(short)
+        if self.state.committed_pos <= short:
+            return
         for key, end in before.items():
             queue = self.queues.table[key]
             unit = BATCH_UNIT.size if isinstance(queue, BatchQueue) else UNIT.size
@@ -213,8 +216,3 @@ class DLedgerStart(PlainStart):
         if self.state.committed_pos > 0:
             return self.state.committed_pos
         return max(0, self.data.files[0].start if self.data.files else 0)
-
-
-def _strict(rules: BrokerRules) -> BrokerRules:
-    """DLedger's own loading: no directories, no 0-byte files, in no version."""
-    return replace(rules, length_mismatch=LengthMismatch.FAIL, skips_directories=False, deletes_empty_last=False)

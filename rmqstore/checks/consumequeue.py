@@ -31,12 +31,14 @@ class Logs:
     """The logs of a store in address order (legacy, then DLedger), and what is known of its topics.
 
     `topics` are the names in topics.json (None: it could not be read); `lag_is_normal`: the broker was killed, or is
-    running, so that the last messages may not have been dispatched yet. `queues` joins the logs' queues.
+    running, so that the last messages may not have been dispatched yet. `committed`: what stands at or behind it is not
+    dispatched before a leader has committed it (DLedger). `queues` joins the logs' queues.
     """
 
     results: list[LogResult]
     topics: frozenset[str] | None = None
     lag_is_normal: bool = False
+    committed: int | None = None
     grows: bool = False
     queues: dict[Name, QueuePart] = field(default_factory=dict)
     misfiled: Misfiled = field(default_factory=Misfiled)
@@ -115,7 +117,8 @@ def _missing(
         for m in part.missing:
             if m.stop - m.start == 1 and m.first_at in logs.misfiled.offsets:
                 continue  # its header is damaged: said there
-            if logs.lag_is_normal and m.first_at >= dispatched:
+            waits = logs.lag_is_normal or (logs.committed is not None and m.first_at >= logs.committed)
+            if waits and m.first_at >= dispatched:
                 behind += m.stop - m.start
                 first_behind = m.first_at if first_behind < 0 else min(first_behind, m.first_at)
             else:

@@ -220,8 +220,11 @@ class IndexCatalog:
                 at = index.unit_at(unit, file.slots)
                 findings.add(Finding("IX-DANGLING-ENTRY", "index", file.name, at, index.UNIT.size, facts))
 
-    def report(self, tally: IndexTally, findings: Findings) -> None:
-        """Findings of a whole pass over the log: one for each file with dangling entries, one for what is missing."""
+    def report(self, tally: IndexTally, findings: Findings, committed: int | None = None) -> None:
+        """Findings of a whole pass over the log: one for each file with dangling entries, one for what is missing.
+
+        `committed`: what stands at or behind it waits for a leader (DLedger), and is not indexed before.
+        """
         for code, table in (("IX-DANGLING-ENTRY", tally.dangling), ("IX-BAD-ENTRY", tally.late)):
             for number, (count, unit, offset) in sorted(table.items()):
                 file = self.files[number]
@@ -230,10 +233,14 @@ class IndexCatalog:
                     facts["what"] = "time"
                 at = index.unit_at(unit, file.slots)
                 findings.add(Finding(code, "index", file.name, at, index.UNIT.size, facts))
-        if tally.messages:
+        if tally.messages and not (committed is not None and tally.first >= max(committed, self._reaches() + 1)):
             facts = {"messages": tally.messages, "entries": tally.entries, "first_offset": tally.first}
             facts["last_offset"] = tally.last
             findings.add(Finding("IX-NOT-INDEXED", "index", self._file_of(tally.first), tally.first, 0, facts))
+
+    def _reaches(self) -> int:
+        """Offset of the last message that is indexed; -1 for none."""
+        return max((file.end_phy_offset for file in self.files if file.last), default=-1)
 
     def _file_of(self, offset: int) -> str:
         """The file that the entries of a message would stand in."""

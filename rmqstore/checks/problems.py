@@ -365,7 +365,8 @@ PROBLEMS: Mapping[str, Problem] = _table(
         None,
         True,
         "The last messages of the log have no units in any queue yet: the broker was killed (or is running) before it "
-        "dispatched them. The next start, or the running broker, does that.",
+        "dispatched them, or they are DLedger entries that no leader has committed. The next start, or the running "
+        "broker, does that.",
     ),
     Problem(
         "CQ-DELETED-TOPIC",

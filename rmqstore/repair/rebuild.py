@@ -86,7 +86,8 @@ def queue_files(store: Store, name: Name, kind: QueueKind) -> ConsumeQueueFiles:
 class QueueRebuild:
     """The rows of the queues wanted, read once from the repaired log; then the steps, queue by queue.
 
-    `allow_gaps`: queue offsets without a message are only noted; else they need the operator's word.
+    `allow_gaps`: queue offsets without a message are only noted; else they need the operator's word. `limit`: messages
+    that end behind this global offset get no unit, a broker dispatches them when they are committed.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class QueueRebuild:
         *,
         deleted_too: bool = False,
         allow_gaps: bool = False,
+        limit: int | None = None,
     ) -> None:
         self.draft = draft
         self.store = draft.store
@@ -109,7 +111,7 @@ class QueueRebuild:
         self.allow_gaps = allow_gaps
         self.min_offset = self.logs.min_offset
         self.batch_topics = _batch_topics(verified, self.store)
-        self.spill = UnitSpill(wanted, _parts(self.logs))
+        self.spill = UnitSpill(wanted, _parts(self.logs), limit)
 
     def read(self) -> None:
         """One pass over the log."""
@@ -153,7 +155,7 @@ class QueueRebuild:
             if kind is QueueKind.BATCH:
                 plan_batch_queue(self.draft, files, units.batches, self.min_offset, WHY)
                 if units.batches:
-                    self.draft.ends[files.label] = max(u.base + u.count for u in units.batches)
+                    self.draft.ends[files.label] = max(u.base + u.count for u in units.batches) + self.spill.later[name]
             else:
                 self._simple(files, units)
             if len(self.draft.steps) > before:
@@ -168,7 +170,7 @@ class QueueRebuild:
         image = QueueImage(files, units, self.min_offset, self.damaged, gone)
         plan_queue(self.draft, image, WHY)
         label = files.label
-        self.draft.ends[label] = max(0, image.high)
+        self.draft.ends[label] = max(0, image.high) + self.spill.later[files.topic, files.queue_id]
         if image.gaps and self.allow_gaps:
             self.draft.notes.append(gaps_text(label, image.gaps))
         elif image.gaps:

@@ -22,6 +22,7 @@ from rmqstore.repair.content import Json
 from rmqstore.repair.directories import plan_directories, sizes_brakes
 from rmqstore.repair.dledger import plan_dledger
 from rmqstore.repair.draft import Draft
+from rmqstore.repair.followers import dispatch_limit, lag_needs_abort
 from rmqstore.repair.log_rows import Dispatcher, Name
 from rmqstore.repair.log_view import LogView
 from rmqstore.repair.plan import Plan
@@ -81,6 +82,8 @@ class Recovery:
         self.cut: int | None = None
         self.shortened: frozenset[Name] = frozenset()
         self.tail_cut = False
+        self.limit = dispatch_limit(store, verified, self.choice.role)
+        self.rebuilt: frozenset[Name] | None = frozenset()
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -196,8 +199,11 @@ class Recovery:
 
     # --- what follows from the log --------------------------------------------------------------------------------
 
-    def _views(self) -> list[LogView]:
-        return [LogView.of(r, self.ends[id(r)], self.draft) for r in self.results]
+    def _views(self, limit: int | None = None) -> list[LogView]:
+        ends = [self.ends[id(r)] for r in self.results]
+        if limit is not None:
+            ends = [min(end, max(limit, r.queue.start)) for end, r in zip(ends, self.results, strict=True)]
+        return [LogView.of(r, end, self.draft) for end, r in zip(ends, self.results, strict=True)]
 
     def _dledger(self) -> None:
         result = self.verified.dledger
@@ -212,7 +218,7 @@ class Recovery:
         found = [c for c in counts if c.startswith("IX-") and self.options.wants(c)]
         if self.store.part is not None or not self.results or not self.store.index_files:
             return
-        views = self._views()
+        views = self._views(self.limit)
         complete = self._removes_abort()
         changed = self.cut is not None or self.tail_cut or any(v.patches for v in views)
         if not found and not changed and not complete:
@@ -225,10 +231,16 @@ class Recovery:
     def _queues(self) -> None:
         if self.store.part is not None or self.store.kind is StoreKind.ROCKSDB or not self.results:
             return
-        wanted = self._wanted()
+        wanted = self.rebuilt = self._wanted()
         if wanted is None or wanted:
-            allowed = self.options.allow_shift
-            work = QueueRebuild(self.draft, self.verified, self._views(), wanted, allow_gaps=allowed)
+            work = QueueRebuild(
+                self.draft,
+                self.verified,
+                self._views(),
+                wanted,
+                allow_gaps=self.options.allow_shift,
+                limit=self.limit,
+            )
             work.read()
             if work.plan():
                 self.draft.cures.update(c for c in self.counts if c.startswith(_QUEUES) and c != "CQ-DELETED-TOPIC")
@@ -303,9 +315,9 @@ class Recovery:
             return False
         if self.store.kind in (StoreKind.DLEDGER, StoreKind.MIXED):
             # 5.4.0 cuts good units in its abnormal recovery of DLedger (48 bytes an entry, DLedgerCommitLog
-            # #dledgerRecoverAbnormally) and never builds them again; queues that lag need it all the same
+            # #dledgerRecoverAbnormally) and never builds them again; queues that lag too far need it all the same
             cuts = bool((self.verified.report.broker or {}).get("units_cut"))
-            return (cuts or bool(self.draft.steps)) and "CQ-BEHIND" not in self.counts
+            return (cuts or bool(self.draft.steps)) and not lag_needs_abort(self.verified, self.rebuilt)
         if self.store.kind is not StoreKind.PLAIN:
             return False
         trees = ("consumequeue", "batchconsumequeue")

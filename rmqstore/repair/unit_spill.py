@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -69,11 +70,15 @@ class UnitSpill:
     """Takes the rows of a log pass; keeps those of `wanted` queues (None: of all).
 
     `parts` say what the verification found about a queue's offsets: where it began again, which single record has a
-    wrong one.
+    wrong one. Messages that end behind `limit` (global offset) get no unit yet; `later` counts them per queue.
     """
 
-    def __init__(self, wanted: frozenset[Name] | None, parts: Mapping[Name, QueuePart]) -> None:
+    def __init__(
+        self, wanted: frozenset[Name] | None, parts: Mapping[Name, QueuePart], limit: int | None = None
+    ) -> None:
         self.wanted = wanted
+        self.limit = limit
+        self.later: Counter[Name] = Counter()
         self.parts = parts
         self.spill = Scratch()
         self.queues: dict[Name, QueueUnits] = {}
@@ -94,14 +99,30 @@ class UnitSpill:
             keep = self._want[number]
             if not keep.all():
                 row = tuple(v[keep] for v in row)
+        row = self._within(row)
         self._rows.append(row)
         self._count += len(row[0])
         if self._count >= WINDOW:
             self.flush()
 
+    def _within(self, row: tuple[I64, ...]) -> tuple[I64, ...]:
+        """Without the messages behind the limit."""
+        if self.limit is None:
+            return row
+        number, _, offset, size, _ = row
+        keep = offset + size <= self.limit
+        if keep.all():
+            return row
+        found, counts = np.unique(number[~keep], return_counts=True)
+        for n, count in zip(found.tolist(), counts.tolist(), strict=True):
+            self.later[self._names[n]] += count
+        return tuple(v[keep] for v in row)
+
     def batch(self, name: Name, offset: int, size: int, tags: int, time: int, base: int, count: int) -> None:
         """A message or inner batch of a BatchCQ topic."""
-        if self.wanted is None or name in self.wanted:
+        if self.limit is not None and offset + size > self.limit:
+            self.later[name] += count
+        elif self.wanted is None or name in self.wanted:
             self._queue(name).batches.append(BatchUnit(offset, size, tags, time, base, count))
 
     def flush(self) -> None:

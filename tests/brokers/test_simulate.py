@@ -283,6 +283,12 @@ def test_dledger_after_a_crash_drops_the_newest_messages_from_queues(tmp_path: P
     assert forecast.sentence() == "RocketMQ 5.4.0 would start and drop 4 messages from 4 consume queues"
 
 
+def test_units_behind_the_committed_position_come_back_by_themselves() -> None:
+    store = open_store(unpack("5.4.0-dledger3-n2"))  # committed: 69 of 300 entries
+    forecast = simulate_start(store, version="5.4.0")
+    assert (forecast.starts, forecast.units_cut) == (True, {})
+
+
 def test_part_of_a_store_has_no_forecast() -> None:
     with pytest.raises(UsageError, match="part of a store"):
         simulate_start(open_store(unpack("5.4.0-clean") / "commitlog"))
