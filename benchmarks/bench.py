@@ -86,7 +86,7 @@ def row(case: Case, cases: list[Case]) -> dict[str, Any]:
     figures: dict[str, Any] = {
         "store": case.store,
         "case": case.name,
-        "command": case.command[3:] if case.mine else [],
+        "command": case.words,
         "trouble": case.trouble,
         "exit_code": case.exit_code,
     }
@@ -259,7 +259,7 @@ def prepared(work: Path, args: argparse.Namespace, notes: list[str]) -> list[Cas
     missing: dict[str, str] = {}
     for case in cases:
         if case.mine:
-            words = [w for w in case.command[3:4] if not w.startswith("-")]
+            words = [w for w in case.words[:1] if not w.startswith("-")]
             key = " ".join(words)  # empty: the program itself
             if key not in missing:
                 missing[key] = not_there(args.python, words, work)

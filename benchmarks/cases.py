@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -41,6 +42,11 @@ class Case:
     rounds: int = 0
 
     @property
+    def words(self) -> list[str]:
+        """What the user types behind `rmqstore`; empty for a rival."""
+        return self.command[self.command.index("rmqstore") + 1 :] if "rmqstore" in self.command else []
+
+    @property
     def mine(self) -> bool:
         """Whether this is rmqstore, and not a rival."""
         return self.name.startswith("rmqstore")
@@ -67,6 +73,21 @@ def view(store: Path, where: Path, *parts: str) -> Path:
     return where
 
 
+def linked(store: Path, where: Path) -> Path:
+    """A store with the commitlog files of another as hard links: a command that writes refuses symbolic ones."""
+    (where / "commitlog").mkdir(parents=True)
+    for file in (store / "commitlog").iterdir():
+        os.link(file, where / "commitlog" / file.name)
+    shutil.copy(store / "checkpoint", where / "checkpoint")
+    return where
+
+
+def one_core(command: list[str]) -> list[str]:
+    """A command on a single core, JIT compiler and garbage collector included; as it is where there is no taskset."""
+    taskset = shutil.which("taskset")
+    return [taskset, "-c", str(max(os.sched_getaffinity(0))), *command] if taskset else command
+
+
 def crashed(root: Path, left: list[Path]) -> None:
     """Makes a store look as after a kill -9 long ago: `abort`, no checkpoint, nothing of the run before."""
     remove(*left)
@@ -86,18 +107,22 @@ def store_cases(name: str, store: Path, made: Made, work: Path, args: argparse.N
     size = (made.wrote, made.messages)
     log = str(store / "commitlog")
     load, rebuild, dump = (f"broker {args.broker} {t}" for t in ("load", "load, queues rebuilt", "dumpCompactionLog"))
-    for jobs in ("1", "all"):
-        more = ["--jobs", "1"] if jobs == "1" else []
-        yield Case(
-            name, f"rmqstore verify commitlog, jobs {jobs}", [*ours, "verify", log, "--json", *more], *size, rival=load
-        )
+    alone = [*ours, "verify", log, "--json", "--jobs", "1"]
+    yield Case(name, "rmqstore verify commitlog, one core", one_core(alone), *size, rival=f"{load}, one core")
+    yield Case(name, "rmqstore verify commitlog, jobs 1", alone, *size, rival=load)
+    yield Case(name, "rmqstore verify commitlog, jobs all", alone[:-2], *size, rival=load)
     yield Case(name, "rmqstore verify store", [*ours, "verify", str(store), "--json"], *size, rival=load)
     yield Case(name, "rmqstore dump ndjson", [*ours, "dump", log, "--format", "ndjson"], *size, rival=dump)
-    bare = view(store, work / "bare", "commitlog")
-    shutil.copy(store / "checkpoint", bare / "checkpoint")
+    bare = linked(store, work / "bare")
     made_new = [bare / "consumequeue", bare / ".rmqstore", bare / "lock"]
-    command = [*ours, "rebuild", str(bare), "cq", "--apply"]
-    yield Case(name, "rmqstore rebuild cq", command, *size, rival=rebuild, prepare=partial(remove, *made_new))
+    sizes = work / "broker.conf"  # without consume queues nothing tells their size
+    sizes.write_text("mappedFileSizeConsumeQueue=6000000\n")
+    command = [*ours, "rebuild", str(bare), "cq", "--config", str(sizes)]
+    again = partial(remove, *made_new)
+    plan = one_core([*command, "--jobs", "1"])
+    yield Case(name, "rmqstore rebuild cq, plan, one core", plan, *size, rival=f"{rebuild}, one core", prepare=again)
+    yield Case(name, "rmqstore rebuild cq, plan", command, *size, rival=rebuild, prepare=again)
+    yield Case(name, "rmqstore rebuild cq --apply", [*command, "--apply"], *size, rival=rebuild, prepare=again)
 
 
 def rival_cases(
@@ -129,7 +154,9 @@ def rival_cases(
         root = view(store, work / f"broker-{len(parts)}", *parts)  # no comma: it would part two paths
         left = [root / "checkpoint", root / "rocksdbstore", *([] if len(parts) > 1 else [root / "consumequeue"])]
         command = java.command("Bench", "load", str(root), *settings)
-        yield Case(name, f"broker {args.broker} {what}", command, *size, prepare=partial(crashed, root, left))
+        again = partial(crashed, root, left)
+        yield Case(name, f"broker {args.broker} {what}", command, *size, prepare=again)
+        yield Case(name, f"broker {args.broker} {what}, one core", one_core(command), *size, prepare=again)
     if len(files) > 1:
         notes.append("dumpCompactionLog: it reads one file; its row is about the first file only")
     share = min(1.0, args.file_size / made.wrote)
