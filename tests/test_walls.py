@@ -99,11 +99,18 @@ def is_mode(first: ast.expr | None) -> bool:
     return isinstance(first, ast.Name) and "mode" in first.id
 
 
+def maps_memory_only(tree: ast.AST) -> bool:
+    """Whether mmap is used for nothing but memory that no file is behind: every map is of the file -1."""
+    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and callee(n) == ("mmap", "mmap")]
+    return bool(calls) and all(call.args and ast.unparse(call.args[0]) == "-1" for call in calls)
+
+
 def writes(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Line and words of all that can change a disk."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names = [alias.name.partition(".")[0] for alias in node.names]
+            names = [name for name in names if name != "mmap" or not maps_memory_only(tree)]
             yield from ((node.lineno, f"import {name}") for name in names if name in WRITING_MODULES)
         elif isinstance(node, ast.ImportFrom) and not node.level:
             names = [alias.name for alias in node.names]
@@ -272,6 +279,8 @@ def test_only_the_command_line_exits() -> None:
         "shutil.rmtree(p)",
         "from shutil import copytree",
         "import mmap",
+        "import mmap\nmmap.mmap(fd, 10)",
+        "import mmap\nmmap.mmap(-1, 10), mmap.mmap(fd, 10)",
         "import tempfile",
         "array.tofile(f)",
         "np.memmap(p)",
@@ -291,6 +300,7 @@ def test_writing_is_recognised(source: str) -> None:
         "Store.open(path)",
         "os.open(p, os.O_RDONLY | os.O_CLOEXEC)",
         "os.pread(fd, 1, 0)",
+        "import mmap\nmmap.mmap(-1, 10)",
         "text.replace('a', 'b')",
         "dataclasses.replace(plan)",
         "replace(plan, store=1)",

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rmqstore.cli.options import command, parse_queues
-from rmqstore.cli.output import Output, json_bytes, quote_wide
-from rmqstore.cli.quantities import columns as columns_of
-from rmqstore.cli.quantities import many, time_text
+from rmqstore.cli.output import Output
+from rmqstore.cli.quantities import many
+from rmqstore.cli.rows import write_rows
 from rmqstore.errors import NotAStore, UsageError
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
-    from rmqstore.views.message_lines import BodyStyle
-    from rmqstore.views.messages import Damage
+    from rmqstore.views.message_rows import BodyStyle
+    from rmqstore.views.messages import Damage, Job
     from rmqstore.views.selection import Selection
 
+ALONE = 32 << 20  # bytes of logs that one process reads sooner than others are started
 MESSAGES = ("messages", "commitlog", "dledger")
 UNITS = ("consumequeue", "batchconsumequeue", "index", "dledger-index", "timerlog", "timerwheel")
 SMALL = ("checkpoint", "config")
@@ -105,7 +106,7 @@ def dump(
     with --from also those of a damaged spot.
     """
     from rmqstore.files.store import open_store
-    from rmqstore.views.message_lines import BodyStyle
+    from rmqstore.views.message_rows import BodyStyle
     from rmqstore.views.selection import Selection
 
     opened = open_store(store, config)
@@ -165,6 +166,20 @@ def _refuse_filters(what: str, selection: Selection) -> None:
 # --- messages --------------------------------------------------------------------------------------------------------
 
 
+_MESSAGE_COLUMNS = (
+    "offset",
+    "store_timestamp",
+    "topic",
+    "queue_id",
+    "queue_offset",
+    "tags",
+    "keys",
+    "body_length",
+    "crc_ok",
+)
+_ENTRY_COLUMNS = ("offset", "index", "term", "size", "body_length")
+
+
 def _messages(
     out: Output,
     store: Store,
@@ -175,6 +190,8 @@ def _messages(
     max_rate: int,
     live: bool,
 ) -> int:
+    from itertools import chain
+
     from rmqstore.scan.records import ScanOptions
     from rmqstore.scan.workers import jobs_or_default
     from rmqstore.views.messages import Damage, Job, logs_of, read_messages
@@ -184,28 +201,38 @@ def _messages(
         raise NotAStore(f"{store.path} has no log", "see `rmqstore info`, or name another part with --what")
     damage = Damage(live=live)
     total = sum(log.queue.bytes_on_disk for log in logs)
-    entry = "entry-" if what == "dledger" else ""
-    as_text = out.format == "ndjson" and not out.string_ints
-    whole = selection.limit is None and not selection.reverse
-    form = ("text" if whole else "line") if as_text else "row"
+    entries = what == "dledger"
     scan = ScanOptions(drop_cache=live, max_rate=max_rate)
-    job = Job(selection, entry + form, body, foreign=what == "commitlog", scan=scan)
-    count = jobs_or_default(jobs) if total > 32 << 20 and not max_rate else 1
-    records = read_messages(store, what, job, damage, jobs=count)
-    if as_text:
-        with out.stream() as file, out.progress("dump", unit=" records") as progress:
-            done = 0
-            for part in records:
-                if whole:
-                    file.writelines(part)
-                    done += sum(text.count(b"\n") for text in part)
-                else:
-                    file.write(("\n".join(part) + "\n").encode("utf-8", "backslashreplace"))
-                    done += len(part)
-                progress(done)
+    form = _text_form(out, selection, body)
+    job = Job(selection, form or "row", entries, body, foreign=what == "commitlog", scan=scan)
+    count = jobs_or_default(jobs) if total > ALONE and not max_rate else 1
+    if form:
+        _write_text(out, store, what, job, damage, count)
     else:
-        _write_rows(out, (row for rows in records for row in rows), _MESSAGE_COLUMNS if not entry else _ENTRY_COLUMNS)
+        records = read_messages(store, what, job, damage, jobs=count)
+        write_rows(out, chain.from_iterable(records), _ENTRY_COLUMNS if entries else _MESSAGE_COLUMNS)
     return tell_damage(out, damage)
+
+
+def _text_form(out: Output, selection: Selection, body: BodyStyle) -> str:
+    """As what `views.messages` makes the text itself; empty where it is made here, row by row."""
+    if out.format == "ndjson" and not out.string_ints:
+        return "text"
+    whole = selection.limit is None and not selection.reverse  # a row of CSV may be several lines
+    return "csv" if out.format == "csv" and whole and not body.style else ""
+
+
+def _write_text(out: Output, store: Store, what: str, job: Job, damage: Damage, jobs: int) -> None:
+    from rmqstore.views.message_lines import MessageLines
+    from rmqstore.views.messages import read_text
+
+    header = MessageLines(entries=job.entries, csv=True).header() if job.form == "csv" else b""
+    with out.stream() as file, out.progress("dump", unit=" records") as progress:
+        done = 0
+        for count, text in read_text(store, what, job, damage, jobs=jobs):
+            file.writelines(text if done or not header else [header, *text])
+            done += count
+            progress(done)
 
 
 def tell_damage(out: Output, damage: Damage) -> int:
@@ -221,119 +248,6 @@ def tell_damage(out: Output, damage: Damage) -> int:
     if damage.shown:
         out.note(f"warning: {many(damage.shown, 'damaged message')} shown")
     return 1
-
-
-# --- rows ------------------------------------------------------------------------------------------------------------
-
-_MESSAGE_COLUMNS = (
-    "offset",
-    "store_timestamp",
-    "topic",
-    "queue_id",
-    "queue_offset",
-    "tags",
-    "keys",
-    "body_length",
-    "crc_ok",
-)
-_ENTRY_COLUMNS = ("offset", "index", "term", "size", "body_length")
-Rows = Iterable[dict[str, Any]]
-
-
-def _write_rows(out: Output, rows: Rows, columns: tuple[str, ...] = ()) -> None:
-    """Rows in the format asked for; `columns` are those of a table (default: all but nested ones)."""
-    if out.string_ints:
-        rows = (quote_wide(row) for row in rows)
-    if out.format == "table":
-        _table(out, rows, columns)
-        return
-    with out.stream() as file:
-        if out.format == "csv":
-            _csv(file, rows)
-            return
-        for row in rows:
-            file.write(json_bytes(row) + b"\n")
-
-
-def _csv(file: BinaryIO, rows: Rows) -> None:
-    import csv
-    import io
-
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    names: list[str] = []
-    for row in rows:
-        flat = _flat(row)
-        if list(flat) != names and not (names and set(flat) <= set(names)):  # another kind of row: its own header
-            names = list(flat)
-            writer.writerow(names)
-        writer.writerow(["" if (v := flat.get(name)) is None else _cell(v) for name in names])
-        if text.tell() > 1 << 16:
-            file.write(text.getvalue().encode("utf-8", "backslashreplace"))
-            text.seek(0)
-            text.truncate()
-    file.write(text.getvalue().encode("utf-8", "backslashreplace"))
-
-
-def _flat(row: dict[str, Any]) -> dict[str, Any]:
-    message = row.get("message")
-    if not isinstance(message, dict):
-        return row
-    return {k: v for k, v in row.items() if k != "message"} | {f"message.{k}": v for k, v in message.items()}
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (dict, list)):
-        return json_bytes(value).decode("utf-8", "replace")
-    return value
-
-
-def _table(out: Output, rows: Rows, columns: tuple[str, ...]) -> None:
-    """A plain table, printed in pieces so that it begins at once: columns are as wide as the first rows need."""
-    from itertools import islice
-
-    rows = iter(rows)
-    widths: dict[str, int] = {}
-    with out.stream() as file:
-        while block := list(islice(rows, 500)):
-            for row in block:
-                flat = _flat(row)
-                names = columns or tuple(k for k, v in flat.items() if not isinstance(v, (dict, list)))
-                cells = {name: _table_cell(name, flat.get(name)) for name in names}
-                if tuple(widths) != names:
-                    same = [r for r in block if columns or tuple(r) == tuple(row)]
-                    widths = {
-                        n: max(len(n), *(columns_of(_table_cell(n, _flat(r).get(n))) for r in same)) for n in names
-                    }
-                    file.write(_line({n: n for n in names}, widths, row) + b"\n")
-                file.write(_line(cells, widths, row) + b"\n")
-
-
-def _line(cells: dict[str, str], widths: dict[str, int], row: dict[str, Any]) -> bytes:
-    parts = []
-    for name, cell in cells.items():
-        right = isinstance(row.get(name), int) and not isinstance(row.get(name), bool) and name not in _AS_TIME
-        pad = " " * (widths[name] - columns_of(cell))
-        parts.append(pad + cell if right else cell + pad)
-    return "  ".join(parts).rstrip().encode("utf-8", "backslashreplace")
-
-
-_AS_TIME = frozenset(
-    {"store_timestamp", "born_timestamp", "begin_timestamp", "end_timestamp", "timestamp", "write_time"}
-)
-
-
-def _table_cell(name: str, value: Any) -> str:
-
-    if value is None:
-        return "-"
-    if name in _AS_TIME and isinstance(value, int):
-        return time_text(value)
-    text = _cell(value) if not isinstance(value, int) or isinstance(value, bool) else str(value)
-    text = str(text)
-    return "".join(c if c.isprintable() else "·" for c in text[:120])
 
 
 # --- units and small files -------------------------------------------------------------------------------------------
@@ -375,7 +289,7 @@ def _units(out: Output, store: Store, what: str, selection: Selection) -> int:
             for batch in limited():
                 file.write(("\n".join(batch_lines(batch)) + "\n").encode())
     else:
-        _write_rows(out, (row for batch in limited() for row in batch_rows(batch)))
+        write_rows(out, (row for batch in limited() for row in batch_rows(batch)))
     if problem:
         out.note(f"warning: the RocksDB in consumequeue/ cannot be read, or not all of it: {problem}")
     return 4 if problem else 0
@@ -397,7 +311,7 @@ def _small(out: Output, store: Store, what: str, limit: int | None) -> int:
             bad += row.get("condition", "sound") != "sound" or bool(row.get("faults"))
             yield row
 
-    _write_rows(out, counted())
+    write_rows(out, counted())
     if bad:
         out.note(f"warning: {many(bad, 'file')} could not be read as what it should be")
     return 1 if bad else 0
@@ -417,7 +331,7 @@ def _positions(out: Output, store: Store, what: str, broker: str | None, jobs: i
         raise NotAStore(f"{store.path} has no log", "see `rmqstore info`")
     found = list(positions(store, what, jobs=jobs_or_default(jobs)))
     stop = _broker_stop(out, store, broker)
-    _write_rows(out, _position_rows(found, stop))
+    write_rows(out, _position_rows(found, stop))
     dirty = any(p.tiling.first_bad() for p in found)
     return 1 if dirty else 0
 
@@ -462,12 +376,12 @@ def _hex(out: Output, store: Store, what: str, selection: Selection, body: BodyS
                     show(hex_lines(annotate(log.queue, _entry_start(log, at), log.lead, body=shown)))
                     return 0
             raise UsageError(f"no log has the offset {selection.start}", "see `rmqstore info` for its range")
-        form = "entry-row" if what == "dledger" else "row"
-        for rows in read_messages(store, what, Job(selection, form, foreign=what == "commitlog"), damage):
+        entries = what == "dledger"
+        for rows in read_messages(store, what, Job(selection, "row", entries, foreign=what == "commitlog"), damage):
             for row in rows:
                 at = int(row["offset"])
                 log = next(one for one in logs if one.queue.start <= at < one.queue.stop)
-                show(hex_lines(annotate(log.queue, at - (log.lead if form == "row" else 0), log.lead, body=shown)))
+                show(hex_lines(annotate(log.queue, at - (0 if entries else log.lead), log.lead, body=shown)))
     return tell_damage(out, damage)
 
 

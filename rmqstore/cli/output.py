@@ -6,87 +6,18 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from rmqstore.cli.json_text import json_bytes as json_bytes
+from rmqstore.cli.json_text import quote_wide
 from rmqstore.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 Json = dict[str, Any]
-
-# numbers of 64 bits on disk or in counts; with --string-ints they are always strings, whatever their value
-WIDE = frozenset(
-    [
-        "offset",
-        "physical_offset",
-        "queue_offset",
-        "born_timestamp",
-        "store_timestamp",
-        "prepared_transaction_offset",
-        "commitlog_offset",
-        "tags_code",
-        "index",
-        "term",
-        "pos",
-        "min",
-        "max",
-        "expected_max",
-        "min_offset",
-        "max_offset",
-        "wrote",
-        "next_append",
-        "bytes",
-        "length",
-        "start",
-        "stop",
-        "commitlog_stop",
-        "messages",
-        "messages_lost",
-        "first_index",
-        "last_index",
-        "first_pos",
-        "committed_index",
-        "entries",
-        "physic_msg_timestamp",
-        "logics_msg_timestamp",
-        "index_msg_timestamp",
-        "master_flushed_offset",
-        "confirm_phy_offset",
-        "begin_timestamp",
-        "end_timestamp",
-        "begin_phy_offset",
-        "end_phy_offset",
-        "phy_offset",
-        "timestamp",
-        "prev_pos",
-        "write_time",
-        "time",
-        "first_pos",
-        "last_pos",
-        "base_offset",
-        "last_read_time",
-        "last_timer_log_flush_pos",
-        "last_timer_queue_offset",
-        "size_bytes",
-        "master_timer_queue_offset",
-        "state_version",
-        "counter",
-    ]
-)
-
-
-def quote_wide(value: Any, name: str = "") -> Any:
-    """The value with 64-bit numbers as strings, by field name and, for any other field, beyond 2^53."""
-    if isinstance(value, dict):
-        return {k: quote_wide(v, k) for k, v in value.items()}
-    if isinstance(value, list):
-        return [quote_wide(v, name) for v in value]
-    if isinstance(value, int) and not isinstance(value, bool) and (name in WIDE or abs(value) > 1 << 53):
-        return str(value)
-    return value
 
 
 def flush_stdout() -> None:
@@ -119,33 +50,6 @@ def remove_file(path: Path) -> None:
     """Remove a file that `write_file` made, if it is there."""
     with contextlib.suppress(OSError):
         path.unlink()
-
-
-def json_bytes(value: Any, *, indent: bool = False) -> bytes:
-    """JSON text; bytes that are no text show as escapes, integers beyond 64 bits as strings."""
-    import orjson
-
-    option = orjson.OPT_NON_STR_KEYS | (orjson.OPT_INDENT_2 if indent else 0)
-    try:
-        return orjson.dumps(value, option=option)
-    except TypeError:
-        return orjson.dumps(_plain(value), option=option)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {_plain(k) if isinstance(k, str) else str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple, frozenset, set)):
-        return [_plain(v) for v in value]
-    if isinstance(value, str):
-        return value.encode("utf-8", "surrogatepass").decode("utf-8", "backslashreplace")
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, int) and not isinstance(value, bool) and not -(1 << 63) <= value < 1 << 64:
-        return str(value)
-    if isinstance(value, Path):
-        return str(value)
-    return value
 
 
 def warn(message: str) -> None:
@@ -334,6 +238,7 @@ class Progress:
         if mode == "bar":
             from tqdm import tqdm
 
+            tqdm.monitor_interval = 0  # its thread would keep workers from being forked
             self._bar = tqdm(
                 total=total, desc=what, unit=unit, unit_scale=True, unit_divisor=1024, leave=False, delay=0.5
             )

@@ -24,7 +24,7 @@ from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, Bool, u64
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.texts import read_texts
-from rmqstore.views.message_lines import PropertyTexts
+from rmqstore.views.dump_properties import PropertyTexts
 
 MAP = pa.map_(pa.string(), pa.string())
 _V6 = BORN_HOST_V6 | STORE_HOST_V6

@@ -21,7 +21,7 @@ from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import file_chunks
 from rmqstore.spark.message_rows import Chunk, Column, MessageOptions, arrow_schema, batch, merged, message_columns
 from rmqstore.spark.pieces import Piece, first_border
-from rmqstore.views.message_lines import record_is_sound
+from rmqstore.views.message_rows import record_is_sound
 from rmqstore.views.selection import Selection, Selector
 from rmqstore.views.units import batch_length, index_units
 

@@ -1,435 +1,207 @@
-"""Messages as JSON lines and as rows: the fields of `dump --what messages`, `commitlog` and `dledger`.
+"""Messages as text, a whole chunk at once: JSON lines and CSV with the fields of `message_rows`.
 
-`MessageLines.lines` assembles the text of a whole chunk: numbers are turned into text column by column, property texts
-by replacing their separators, and one formatted string per record puts it together. Whatever is unusual (quotes,
-damaged property texts) takes the way of `row`, which decodes one record; tests hold the two together.
+Every field is made for all records together, as a column of digits or as places to cut a text out of, and
+`dump_cells.assemble` writes them into one array. Single records take the way of `message_rows`, which decodes one;
+tests hold the two together.
 """
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Iterable, Iterator
-from itertools import repeat
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
 
 import numpy as np
-import orjson
 
-from rmqstore.formats import dledger, properties
-from rmqstore.formats.bodies import BodyError, decompress
-from rmqstore.formats.message import (
-    BORN_HOST_V6,
-    HEAD,
-    STORE_HOST_V6,
-    Message,
-    body_crc,
-    host_text,
-    record_crc,
-)
+from rmqstore.formats import dledger
+from rmqstore.formats.message import BORN_HOST_V6, HEAD, STORE_HOST_V6, host_text
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.kernels import I64, U8, Bool, u32, u64
+from rmqstore.scan.kernels import I64, Bool, u64
 from rmqstore.scan.queues import QueueTable
+from rmqstore.views.dump_cells import (
+    KeyTable,
+    Part,
+    Sink,
+    TextTable,
+    assemble,
+    decimals,
+    hexadecimal,
+    listed,
+    new_array,
+)
+from rmqstore.views.dump_properties import CSV, JSON, PropertySpans, Style
+from rmqstore.views.dump_text import csv_cell, dumps
+from rmqstore.views.message_rows import FIELDS, BodyStyle, Row, body_fields, entry_row_of, row_of
 
-_TAGS = int.from_bytes(b"TAGS", "big")
-_KEYS = int.from_bytes(b"KEYS", "big")
-_UNIQ_KEY = int.from_bytes(b"UNIQ_KEY", "big")
 _BORN_HOST = HEAD.at("born_host")
 _STORE_HOST = HEAD.at("store_host")
 _HOSTS_V6 = BORN_HOST_V6 | STORE_HOST_V6
-BODIES = ("text", "json", "hex", "base64")
-FIELDS = (
-    "offset",
-    "file",
-    "size",
-    "magic",
-    "body_crc",
-    "crc_ok",
-    "queue_id",
-    "flag",
-    "queue_offset",
-    "physical_offset",
-    "sys_flag",
-    "born_timestamp",
-    "born_host",
-    "store_timestamp",
-    "store_host",
-    "reconsume_times",
-    "prepared_transaction_offset",
-    "body_length",
-    "topic",
-    "tags",
-    "keys",
-    "unique_key",
-    "properties",
-    "msg_id",
-)
-_NUMPY = orjson.OPT_SERIALIZE_NUMPY
-_BETWEEN = b'"}\0{"'  # between two property texts
-Row = dict[str, Any]
-
-
-class BodyStyle(NamedTuple):
-    """How bodies are shown: None not at all, else one of BODIES; `raw` as stored, not decompressed."""
-
-    style: str | None = None
-    raw: bool = False
-
-
-class _Hosts(dict[int, str]):
-    """IPv4 hosts as stored (one 64-bit number) to `ip:port`."""
-
-    def __missing__(self, key: int) -> str:
-        text = host_text(key.to_bytes(8, "big"))
-        if len(self) > 100_000:
-            self.clear()
-        self[key] = text
-        return text
-
-
-class _HexHosts(dict[int, str]):
-    def __missing__(self, key: int) -> str:
-        text = f"{key:016X}"
-        self[key] = text
-        return text
+_ENTRY_FIELDS = ("offset", *(f.name for f in dledger.ENTRY))
+FEW = 8  # records that are faster decoded one by one
+Field = tuple[str, list[Part]]
 
 
 class MessageLines:
-    """Turns chunks of records into JSON lines or rows. One per process: it caches topics and hosts."""
+    """Turns chunks of records into text. One per process: it remembers topics and hosts.
 
-    def __init__(self, body: BodyStyle = BodyStyle()) -> None:  # noqa: B008  # immutable
-        self.body = body
-        self._table = QueueTable()
-        self._topics: list[str] = []
-        self._queue_ids: list[str] = []
-        self._hosts = _Hosts()
-        self._hex_hosts = _HexHosts()
-
-    # --- one record --------------------------------------------------------------------------------------------------
-
-    def row(self, columns: Columns, i: int, file: str, crc_ok: bool) -> Row:
-        """One record as a plain dict, in the order of FIELDS."""
-        return message_row(columns.message(i), int(columns.offset[i]), file, crc_ok, self.body)
-
-    def entry_row(self, columns: Columns, i: int, file: str, crc_ok: bool) -> Row:
-        """One DLedger entry as a plain dict, its message under "message"."""
-        header = dledger.ENTRY.parse(columns.buf.data, int(columns.entry_at[i]))
-        row: Row = {"offset": int(columns.offset[i]) - dledger.ENTRY.size, **header}
-        row["message"] = self.row(columns, i, file, crc_ok)
-        return row
-
-    # --- a chunk -----------------------------------------------------------------------------------------------------
-
-    def lines(self, columns: Columns, file: str, crc_ok: Bool | None = None) -> list[str]:
-        """JSON text of every record of a chunk; `crc_ok` None: all are."""
-        n = len(columns)
-        if n == 0:
-            return []
-        if self.body.style or (columns.sys_flag & _HOSTS_V6).any():
-            return [dumps(self.row(columns, i, file, crc_ok is None or bool(crc_ok[i]))) for i in range(n)]
-        texts = PropertyTexts(columns)
-        oks: Cell = "true" if crc_ok is None else ["true" if ok else "false" for ok in crc_ok.tolist()]
-        born, stored, host_hex = self._host_columns(columns)
-        offsets = _decimals(columns.offset)
-        own = columns.physical_offset
-        own_hex = own.astype(">i8").tobytes().hex().upper()
-        queue_ids, topics = self._queue_columns(columns)
-        return _assemble(
-            n,
-            ('{"offset":', offsets),
-            (',"file":', dumps(file)),
-            (',"size":', _decimals(columns.size)),
-            (',"magic":', _decimals(columns.magic.astype(np.int32).astype(np.int64))),
-            (',"body_crc":', _decimals(columns.body_crc)),
-            (',"crc_ok":', oks),
-            (',"queue_id":', queue_ids),
-            (',"flag":', _decimals(columns.flag)),
-            (',"queue_offset":', _decimals(columns.queue_offset)),
-            (',"physical_offset":', offsets if np.array_equal(own, columns.offset) else _decimals(own)),
-            (',"sys_flag":', _decimals(columns.sys_flag)),
-            (',"born_timestamp":', _decimals(columns.born_timestamp)),
-            (',"born_host":"', born),
-            ('","store_timestamp":', _decimals(columns.store_timestamp)),
-            (',"store_host":"', stored),
-            ('","reconsume_times":', _decimals(columns.reconsume_times)),
-            (',"prepared_transaction_offset":', _decimals(columns.prepared_transaction_offset)),
-            (',"body_length":', _decimals(columns.body_length)),
-            (',"topic":', topics),
-            (',"tags":', texts.tags),
-            (',"keys":', texts.keys),
-            (',"unique_key":', texts.unique),
-            (',"properties":', texts.objects),
-            (',"msg_id":"', host_hex),
-            ("", [own_hex[k : k + 16] for k in range(0, 16 * n, 16)]),
-            ('"}', ""),
-        )
-
-    def entry_lines(self, columns: Columns, file: str, crc_ok: Bool | None = None) -> list[str]:
-        """JSON text of every DLedger entry of a chunk."""
-        at = columns.entry_at
-        messages = self.lines(columns, file, crc_ok)
-        parts: list[tuple[str, Cell]] = [('{"offset":', _decimals(columns.offset - dledger.ENTRY.size))]
-        for field in dledger.ENTRY:
-            position = at + dledger.ENTRY.at(field.name)
-            number = columns.i64(position) if field.size == 8 else columns.i32(position)
-            parts.append((f',"{field.name}":', _decimals(number)))
-        return _assemble(len(at), *parts, (',"message":', messages), ("}", ""))
-
-    def _queue_columns(self, columns: Columns) -> tuple[Cell, Cell]:
-        """Queue ids and topics, looked up once per queue."""
-        numbers = self._table.of(columns)
-        while len(self._topics) < len(self._table):
-            topic = self._table.topics[len(self._topics)]
-            self._topics.append(dumps(topic.decode("utf-8", "backslashreplace")))
-            self._queue_ids.append(str(self._table.queue_ids[len(self._queue_ids)]))
-        first = int(numbers[0])
-        if (numbers == first).all():
-            return self._queue_ids[first], self._topics[first]
-        listed = numbers.tolist()
-        return list(map(self._queue_ids.__getitem__, listed)), list(map(self._topics.__getitem__, listed))
-
-    def _host_columns(self, columns: Columns) -> tuple[Cell, Cell, Cell]:
-        words = u64(columns.buf)
-        born = words[columns.at + _BORN_HOST]
-        stored = words[columns.at + _STORE_HOST]
-        hosts, hexes = self._hosts, self._hex_hosts
-        first = int(stored[0])
-        one = bool((stored == stored[0]).all())
-        return (
-            list(map(hosts.__getitem__, born.tolist())),
-            hosts[first] if one else list(map(hosts.__getitem__, stored.tolist())),
-            hexes[first] if one else list(map(hexes.__getitem__, stored.tolist())),
-        )
-
-
-Cell = str | list[str]  # one text for all records, or one for each
-
-
-def _assemble(n: int, *parts: tuple[str, Cell]) -> list[str]:
-    """A text per record: literals and cells in turn; neighbouring constants are put together once."""
-    pieces: list[Iterable[str]] = []
-    constant = ""
-    for literal, cell in parts:
-        constant += literal
-        if isinstance(cell, str):
-            constant += cell
-        else:
-            pieces += [repeat(constant, n), cell] if constant else [cell]
-            constant = ""
-    if constant:
-        pieces.append(repeat(constant, n))
-    return list(map("".join, zip(*pieces, strict=True)))
-
-
-def _decimals(column: I64) -> Cell:
-    """Numbers as text; a column of one value costs nothing."""
-    first = column[0]
-    if (column == first).all():
-        return str(int(first))
-    return orjson.dumps(np.ascontiguousarray(column), option=_NUMPY)[1:-1].decode().split(",")
-
-
-def dumps(value: Any) -> str:
-    """JSON text; lone surrogates (from bytes that are no UTF-8) show as escapes."""
-    try:
-        return orjson.dumps(value).decode()
-    except TypeError:
-        import json
-
-        return json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace").decode()
-
-
-class PropertyTexts:
-    """The property texts of a chunk as JSON objects, and TAGS, KEYS and UNIQ_KEY as JSON values.
-
-    Shape: every list has one text per record.
+    `entries`: lines of DLedger entries, with the message inside; `csv`: rows of CSV instead of JSON (without bodies).
     """
 
-    def __init__(self, columns: Columns) -> None:
-        starts = columns.properties_at
-        stops = starts + columns.properties_length
-        raw = columns.buf.data
+    def __init__(self, body: BodyStyle = BodyStyle(), *, entries: bool = False, csv: bool = False) -> None:  # noqa: B008
+        self.body = body
+        self.entries = entries
+        self.csv = csv
+        self._style: Style = CSV if csv else JSON
+        self._table = QueueTable()
+        self._topics = TextTable()
+        self._queue_ids = TextTable()
+        self._hosts = KeyTable(self._host)
+        self._hex_hosts = KeyTable(lambda key: b"%016X" % key)
+
+    def header(self) -> bytes:
+        """The names of the columns of CSV."""
+        names = [*_ENTRY_FIELDS, *(f"message.{name}" for name in FIELDS)] if self.entries else FIELDS
+        return ",".join(names).encode() + b"\n"
+
+    def row(self, columns: Columns, i: int, file: str, crc_ok: bool) -> Row:
+        """One record, or entry, as a plain dict."""
+        return (entry_row_of if self.entries else row_of)(columns, i, file, crc_ok, self.body)
+
+    def text(self, columns: Columns, file: str, crc_ok: Bool | None = None, sink: Sink = new_array) -> None:
+        """Text of every record of a chunk, a line each, into the sink; `crc_ok` None: all are."""
         n = len(columns)
-        last = columns.buf[np.maximum(stops - 1, 0)] == 2
-        spans = list(zip(starts.tolist(), (stops - last).tolist(), strict=True))
-        joined = _BETWEEN + _BETWEEN.join([raw[a:b] for a, b in spans]) + _BETWEEN
-        self._raw = raw
-        self._spans = spans
-        arr = np.frombuffer(joined, dtype=np.uint8)
-        at = np.flatnonzero(arr <= 2)
-        kinds = arr[at]
-        # a text 1-A-2-1-B becomes {"1":"A","2":"B"} by replacing its separators
-        try:
-            text = joined.replace(b"\1", b'":"').replace(b"\2", b'","').decode()
-        except UnicodeDecodeError:
-            text = ""
-        if not text or int(np.count_nonzero(kinds == 0)) != n + 1:
-            self._all_slow(n)
+        if n < FEW:
+            text = b"".join(self._single(columns, i, file, crc_ok is None or bool(crc_ok[i])) for i in range(n))
+            sink(len(text))[:] = np.frombuffer(text, dtype=np.uint8)
             return
-        slow = self._unusual(joined, arr, at, kinds)
-        self.objects: list[str] = text.split("\0")[1:-1]
-        # bytes and characters are the same only without wide ones
-        source = text if text.isascii() else None
-        self.tags, self.keys, self.unique = self._named(joined, arr, at, kinds, n, source)
-        if '{""}' in text:
-            self.objects = ["{}" if o == '{""}' else o for o in self.objects]
-        for i in slow:
-            self._set(i)
+        fields = self._fields(columns, file, crc_ok)
+        assemble(n, list(self._csv(columns, fields) if self.csv else self._json(columns, fields)), sink)
 
-    def _all_slow(self, n: int) -> None:
-        blank = [""] * n
-        self.objects, self.tags, self.keys, self.unique = blank, blank.copy(), blank.copy(), blank.copy()
-        for i in range(n):
-            self._set(i)
+    def _single(self, columns: Columns, i: int, file: str, crc_ok: bool) -> bytes:
+        row = self.row(columns, i, file, crc_ok)
+        if not self.csv:
+            return dumps(row).encode("utf-8", "backslashreplace") + b"\n"
+        inner = row.pop("message", {})
+        return b",".join(map(csv_cell, [*row.values(), *inner.values()])) + b"\n"
 
-    def _set(self, i: int) -> None:
-        start, stop = self._spans[i]
-        found = properties.parse_properties(bytes(self._raw[start:stop]))
-        self.objects[i] = dumps(found)
-        self.tags[i] = dumps(found.get(properties.TAGS))
-        self.keys[i] = dumps(found.get(properties.KEYS))
-        self.unique[i] = dumps(found.get(properties.UNIQ_KEY))
+    def _json(self, columns: Columns, fields: Sequence[Field]) -> Iterator[Part]:
+        if self.entries:
+            yield from _members(self._entry(columns))
+            yield b',"message":'
+        yield from _members(fields)
+        if self.body.style:
+            yield listed(list(self._bodies(columns)))
+        yield b"}}\n" if self.entries else b"}\n"
 
-    @staticmethod
-    def _unusual(joined: bytes, arr: U8, at: I64, kinds: U8) -> list[int]:
-        """Records whose text needs escapes, or breaks the pattern name 1 value 2 name 1 value."""
-        before, here = kinds[:-1], kinds[1:]
-        starts, stops = before != 1, here != 1
-        # bytes of text between two separators
-        gap = np.diff(at) - 1 - (before == 0) * 2 - (here == 0) * 2
-        empty_text = (before == 0) & (here == 0) & (gap == 0)
-        # a name stands between 0 or 2 and 1, a value between 1 and 2 or 0; neither is empty
-        wrong = ((starts == stops) | (gap == 0)) & ~empty_text
-        odd = at[:-1][wrong]
-        borders = at[kinds == 0]
-        quotes = 2 * len(borders)
-        if (
-            int(np.count_nonzero(arr < 0x20)) != len(at)
-            or b"\\" in joined
-            or int(np.count_nonzero(arr == 0x22)) != quotes
-        ):
-            escapes = ((arr < 0x20) & (arr > 2)) | (arr == 0x5C)
-            quoted = arr == 0x22
-            quoted[borders - 2] = False
-            quoted[borders + 2] = False
-            odd = np.concatenate((odd, np.flatnonzero(escapes | quoted)))
-        if not len(odd):
-            return []
-        numbers = np.searchsorted(borders, odd, side="right") - 1
-        return np.unique(numbers[(numbers >= 0) & (numbers < len(borders) - 1)]).tolist()
+    def _csv(self, columns: Columns, fields: Sequence[Field]) -> Iterator[Part]:
+        between = b""
+        for _, parts in [*(self._entry(columns) if self.entries else []), *fields]:
+            yield between
+            yield from parts
+            between = b","
+        yield b"\n"
 
-    @staticmethod
-    def _named(
-        joined: bytes, arr: U8, at: I64, kinds: U8, n: int, text: str | None
-    ) -> tuple[list[str], list[str], list[str]]:
-        """TAGS, KEYS and UNIQ_KEY of every record, quoted; they are cut out of the finished text."""
-        middle = np.flatnonzero(kinds[1:-1] == 1) + 1
-        middle = middle[kinds[middle - 1] != 1]
-        position = at[middle]
-        length = position - at[middle - 1] - 1 - (kinds[middle - 1] == 0) * 2
-        end = at[middle + 1] - (kinds[middle + 1] == 0) * 2
-        four = np.flatnonzero(length == 4)
-        words = u32(arr)[position[four] - 4]
-        eight = np.flatnonzero(length == 8)
-        eight = eight[u64(arr)[position[eight] - 8] == _UNIQ_KEY]
-        record = np.cumsum(kinds == 0) - 1
-        grown = np.cumsum(kinds != 0) * 2  # every separator but 0 becomes three characters
-        out = []
-        for index in (four[words == _TAGS], four[words == _KEYS], eight):
-            rows = record[middle[index]]
-            first, stop = position[index], end[index]
-            if text is not None:
-                shift = grown[middle[index]]
-                # from the quote before the value to the one behind it
-                spans = zip((first + shift).tolist(), (stop + shift + 1).tolist(), strict=True)
-                values = [text[a:b] for a, b in spans]
-            else:
-                spans = zip((first + 1).tolist(), stop.tolist(), strict=True)
-                values = [f'"{joined[a:b].decode()}"' for a, b in spans]
-            if len(rows) != n or not (rows == np.arange(n)).all():
-                filled = ["null"] * n
-                for row, value in zip(rows.tolist(), values, strict=True):
-                    filled[row] = value
-                values = filled
-            out.append(values)
-        return out[0], out[1], out[2]
+    # --- fields ------------------------------------------------------------------------------------------------------
 
+    def _fields(self, columns: Columns, file: str, crc_ok: Bool | None) -> list[Field]:
+        texts = PropertySpans(columns, self._style)
+        ok: Part = b"true" if crc_ok is None else listed([b"true" if ok else b"false" for ok in crc_ok.tolist()])
+        born, stored, msg_id = self._host_parts(columns)
+        offset = decimals(columns.offset)
+        own = columns.physical_offset
+        queue_id, topic = self._queue_parts(columns)
+        return [
+            ("offset", [offset]),
+            ("file", [self._style.text(file)]),
+            ("size", [decimals(columns.size)]),
+            ("magic", [decimals(columns.magic.astype(np.int32).astype(np.int64))]),
+            ("body_crc", [decimals(columns.body_crc)]),
+            ("crc_ok", [ok]),
+            ("queue_id", [queue_id]),
+            ("flag", [decimals(columns.flag)]),
+            ("queue_offset", [decimals(columns.queue_offset)]),
+            ("physical_offset", [offset if np.array_equal(own, columns.offset) else decimals(own)]),
+            ("sys_flag", [decimals(columns.sys_flag)]),
+            ("born_timestamp", [decimals(columns.born_timestamp)]),
+            ("born_host", [born]),
+            ("store_timestamp", [decimals(columns.store_timestamp)]),
+            ("store_host", [stored]),
+            ("reconsume_times", [decimals(columns.reconsume_times)]),
+            ("prepared_transaction_offset", [decimals(columns.prepared_transaction_offset)]),
+            ("body_length", [decimals(columns.body_length)]),
+            ("topic", [topic]),
+            ("tags", [texts.tags]),
+            ("keys", [texts.keys]),
+            ("unique_key", [texts.unique]),
+            ("properties", [texts.objects]),
+            ("msg_id", [*self._quoted(msg_id, hexadecimal(own))]),
+        ]
 
-def message_row(message: Message, offset: int, file: str, crc_ok: bool, body: BodyStyle) -> Row:
-    """One decoded record as a plain dict, in the order of FIELDS, with its body when asked for."""
-    found = properties.parse_properties(message.properties)
-    row: Row = {
-        "offset": offset,
-        "file": file,
-        "size": message.size,
-        "magic": message.magic,
-        "body_crc": message.body_crc,
-        "crc_ok": crc_ok,
-        "queue_id": message.queue_id,
-        "flag": message.flag,
-        "queue_offset": message.queue_offset,
-        "physical_offset": message.physical_offset,
-        "sys_flag": message.sys_flag,
-        "born_timestamp": message.born_timestamp,
-        "born_host": host_text(message.born_host),
-        "store_timestamp": message.store_timestamp,
-        "store_host": host_text(message.store_host),
-        "reconsume_times": message.reconsume_times,
-        "prepared_transaction_offset": message.prepared_transaction_offset,
-        "body_length": message.body_length,
-        "topic": message.topic_text,
-        "tags": found.get(properties.TAGS),
-        "keys": found.get(properties.KEYS),
-        "unique_key": found.get(properties.UNIQ_KEY),
-        "properties": found,
-        "msg_id": message.offset_message_id(),
-    }
-    if body.style:
-        row.update(body_fields(message, body))
-    return row
+    def _entry(self, columns: Columns) -> Iterator[Field]:
+        at = columns.entry_at
+        yield "offset", [decimals(columns.offset - dledger.ENTRY.size)]
+        for field in dledger.ENTRY:
+            position = at + dledger.ENTRY.at(field.name)
+            yield field.name, [decimals(columns.i64(position) if field.size == 8 else columns.i32(position))]
+
+    def _quoted(self, *parts: Part) -> Iterator[Part]:
+        if not self.csv:
+            yield b'"'
+        yield from parts
+        if not self.csv:
+            yield b'"'
+
+    def _queue_parts(self, columns: Columns) -> tuple[Part, Part]:
+        """Queue ids and topics, made once per queue."""
+        numbers = self._table.of(columns)
+        for number in range(len(self._topics), len(self._table)):
+            self._topics.add(self._style.text(self._table.topics[number].decode("utf-8", "backslashreplace")))
+            self._queue_ids.add(b"%d" % self._table.queue_ids[number])
+        return self._queue_ids.rows(numbers), self._topics.rows(numbers)
+
+    def _host(self, key: int) -> bytes:
+        return self._style.text(host_text(key.to_bytes(8, "big")))
+
+    def _host_parts(self, columns: Columns) -> tuple[Part, Part, Part]:
+        """Born hosts, store hosts, and store hosts in hex."""
+        born, stored = columns.at + _BORN_HOST, columns.at + columns.born_growth + _STORE_HOST
+        flags = columns.sys_flag
+        if not (flags & _HOSTS_V6).any():
+            words = u64(columns.buf)
+            at_store = words[stored].astype(np.uint64)
+            return (
+                self._hosts.rows(words[born].astype(np.uint64)),
+                self._hosts.rows(at_store),
+                self._hex_hosts.rows(at_store),
+            )
+        born_raw = _cut(columns, born, flags & BORN_HOST_V6)
+        stored_raw = _cut(columns, stored, flags & STORE_HOST_V6)
+        texts = {raw: self._style.text(host_text(raw)) for raw in {*born_raw, *stored_raw}}
+        return (
+            listed([texts[raw] for raw in born_raw]),
+            listed([texts[raw] for raw in stored_raw]),
+            listed([raw.hex().upper().encode() for raw in stored_raw]),
+        )
+
+    def _bodies(self, columns: Columns) -> Iterator[bytes]:
+        """Members of every record for its body, each with a comma in front."""
+        start = columns.body_at
+        stop = start + np.maximum(columns.body_length, 0)
+        raw, body = columns.buf.data, self.body
+        for flag, a, b in zip(columns.sys_flag.tolist(), start.tolist(), stop.tolist(), strict=True):
+            text = dumps(dict(body_fields(flag, bytes(raw[a:b]), body)))
+            yield b"," + text[1:-1].encode("utf-8", "backslashreplace")
 
 
-def body_fields(message: Message, body: BodyStyle) -> Iterator[tuple[str, Any]]:
-    """The body in the style asked for: `body` where it is clean text (or JSON), else `body_base64` or `body_hex`."""
-    raw = message.body
-    if not body.raw:
-        try:
-            raw = decompress(message.sys_flag, raw)
-        except BodyError as e:
-            yield "body_error", str(e)
-    if body.style == "hex":
-        yield "body_hex", raw.hex()
-        return
-    if body.style == "base64":
-        yield "body_base64", base64.b64encode(raw).decode()
-        return
-    if body.style == "json":
-        try:
-            yield "body", orjson.loads(raw)
-            return
-        except orjson.JSONDecodeError:
-            pass
-    text = clean_text(raw)
-    if text is not None:
-        yield "body", text
-    else:
-        yield "body_base64", base64.b64encode(raw).decode()
+def _members(fields: Sequence[Field] | Iterator[Field]) -> Iterator[Part]:
+    """A JSON object without its closing brace."""
+    before = b'{"'
+    for name, parts in fields:
+        yield before + name.encode() + b'":'
+        yield from parts
+        before = b',"'
 
 
-def clean_text(raw: bytes) -> str | None:
-    """The text of UTF-8 bytes without control characters but tab and line ends, else None."""
-    try:
-        text = raw.decode()
-    except UnicodeDecodeError:
-        return None
-    if any(ord(c) < 0x20 and c not in "\t\r\n" for c in text) or "\x7f" in text:
-        return None
-    return text
-
-
-def record_is_sound(columns: Columns, i: int) -> bool:
-    """Whether body CRC and, where there is one, record CRC fit; for records that are wrong in another way."""
-    message = columns.message(i)
-    if message.body_length > 0 and body_crc(message.body) != message.body_crc:
-        return False
-    stored, computed = record_crc(columns.buf.data, int(columns.at[i]), message.size)
-    return stored is None or stored == computed
+def _cut(columns: Columns, at: I64, wide: I64) -> list[bytes]:
+    """Stored hosts: 20 bytes where `wide` is not 0, else 8."""
+    raw = columns.buf.data
+    size = np.where(wide != 0, 20, 8)
+    return [bytes(raw[a:b]) for a, b in zip(at.tolist(), (at + size).tolist(), strict=True)]

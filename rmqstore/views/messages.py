@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import Any
 
 import numpy as np
 
@@ -20,19 +19,21 @@ from rmqstore.files.store import Store
 from rmqstore.formats import dledger
 from rmqstore.formats.message import Fault
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.kernels import Bool
+from rmqstore.scan.kernels import U8, Bool
 from rmqstore.scan.records import ScanOptions, Window, scan_file
 from rmqstore.scan.resync import resync
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.workers import Split, joined
-from rmqstore.views.message_lines import BodyStyle, MessageLines, Row, record_is_sound
+from rmqstore.views.dump_workers import map_into_shared
+from rmqstore.views.message_lines import MessageLines
+from rmqstore.views.message_rows import BodyStyle, Row, record_is_sound
 from rmqstore.views.selection import Selection, Selector
 
 SPLIT = 4 << 20
 _WRONG_CRC = (Fault.BODY_CRC, Fault.RECORD_CRC)
 _KEPT = 100
 
-Columnar = Callable[[Columns, str, "Bool | None"], Sequence[Any]]
+Buffer = bytes | memoryview
 
 
 @dataclass(slots=True)
@@ -109,13 +110,14 @@ def logs_of(store: Store, what: str = "messages") -> list[Log]:
 class Job:
     """What a worker does with a split: everything in it can be sent to another process.
 
-    `form` is how a record is rendered: "line" or "row" (a dict), "entry-line" or "entry-row" around it; "text" and
-    "entry-text" give all lines of a run in one piece of bytes, for writing. `foreign` shows records whose
-    PHYSICALOFFSET is not their own.
+    `form` is how a record is rendered: "text" (a JSON line), "csv" (a row of it; not with bodies) or "row" (a dict);
+    `entries`: as a DLedger entry with the message inside. `foreign` shows records whose PHYSICALOFFSET is not their
+    own.
     """
 
     selection: Selection
-    form: str = "line"
+    form: str = "text"
+    entries: bool = False
     body: BodyStyle = field(default_factory=BodyStyle)
     foreign: bool = False
     scan: ScanOptions = field(default_factory=ScanOptions)
@@ -123,28 +125,43 @@ class Job:
 
 @dataclass(slots=True)
 class Rendered:
-    """A worker's answer: where its runs begin and end, the records as text or rows, and the runs that are none."""
+    """A worker's answer: where its runs begin and end, `count` records as rows or as text, and the runs that are none.
+
+    Of the text `used` bytes stand in the area that the worker was given, and the rest in `text`.
+    """
 
     begin: int | None = None
     end: int | None = None
-    records: list[Any] = field(default_factory=list)
+    count: int = 0
+    records: list[Row] = field(default_factory=list)
+    used: int = 0
+    text: list[Buffer] = field(default_factory=list)
     runs: list[tuple[Run, bool]] = field(default_factory=list)
 
 
 @lru_cache(maxsize=4)
-def _tools(selection: Selection, body: BodyStyle) -> tuple[Selector, MessageLines]:
+def _tools(selection: Selection, body: BodyStyle, entries: bool, csv: bool) -> tuple[Selector, MessageLines]:
     """One of each per process: they remember topics, queues and hosts."""
-    return Selector(selection), MessageLines(body)
+    return Selector(selection), MessageLines(body, entries=entries, csv=csv)
 
 
-def render_split(job: Job, split: Split) -> Rendered:
-    """All wanted records that start in a split, rendered.
+def render_split(job: Job, split: Split, area: U8 | None = None) -> Rendered:
+    """All wanted records that start in a split, rendered; text goes into `area` as far as it has room.
 
     Errors: none for a file that has vanished meanwhile (expired by a live broker): it gives nothing.
     """
     out = Rendered()
-    selector, lines = _tools(job.selection, job.body)
+    selector, lines = _tools(job.selection, job.body, job.entries, job.form == "csv")
     name = split.file.name
+
+    def sink(size: int) -> U8:
+        if area is not None and not out.text and out.used + size <= len(area):
+            out.used += size
+            return area[out.used - size : out.used]
+        new: U8 = np.empty(size, dtype=np.uint8)
+        out.text.append(new.data)
+        return new
+
     try:
         for run in scan_file(
             split.file, start=split.start, stop=split.stop, lead=split.lead, exact=split.exact, options=job.scan
@@ -152,25 +169,14 @@ def render_split(job: Job, split: Split) -> Rendered:
             if out.begin is None:
                 out.begin = run.start
             out.end = run.stop
-            columns = run.columns
-            shown = columns is not None
-            if columns is None:
-                out.runs.append((run, False))
-                continue
-            oks: Bool | None = None
-            if run.kind is Kind.DIRTY:
-                shown = run.cause is not Fault.PHYSICAL_OFFSET or job.foreign
-                if shown:
-                    sound = run.cause not in _WRONG_CRC and record_is_sound(columns, 0)
-                    oks = np.array([sound])
-            if shown:
-                mask = selector.mask(columns)
-                if mask is not None and not mask.all():
-                    index = np.flatnonzero(mask)
-                    columns = columns.take(index)
-                    oks = oks[index] if oks is not None else None
-                if len(columns):
-                    out.records += _render(job, lines, columns, name, oks)
+            columns, oks, shown = _shown(run, job, selector)
+            if columns is not None and len(columns):
+                out.count += len(columns)
+                if job.form == "row":
+                    oks = np.ones(len(columns), dtype=np.bool_) if oks is None else oks
+                    out.records += [lines.row(columns, i, name, ok) for i, ok in enumerate(oks.tolist())]
+                else:
+                    lines.text(columns, name, oks, sink)
             if run.kind is Kind.RECORDS and out.runs and out.runs[-1][0].kind is Kind.RECORDS:
                 continue
             out.runs.append((replace(run, columns=None), shown and run.kind is Kind.DIRTY))
@@ -179,57 +185,82 @@ def render_split(job: Job, split: Split) -> Rendered:
     return out
 
 
-def _render(job: Job, lines: MessageLines, columns: Columns, file: str, oks: Bool | None) -> Sequence[Any]:
-    if job.form.endswith("text"):
-        texts = _render(replace(job, form=job.form.replace("text", "line")), lines, columns, file, oks)
-        return [("\n".join(texts) + "\n").encode("utf-8", "backslashreplace")]
-    if job.form == "line":
-        return lines.lines(columns, file, oks)
-    if job.form == "entry-line" and not job.body.style:
-        return lines.entry_lines(columns, file, oks)
-    row = lines.entry_row if job.form.startswith("entry") else lines.row
-    rows: list[Row] = [row(columns, i, file, oks is None or bool(oks[i])) for i in range(len(columns))]
-    if job.form == "entry-line":
-        from rmqstore.views.message_lines import dumps
-
-        return [dumps(r) for r in rows]
-    return rows
+def _shown(run: Run, job: Job, selector: Selector) -> tuple[Columns | None, Bool | None, bool]:
+    """The wanted records of a run, which of them are sound (None: all), and whether the run may be shown at all."""
+    columns, oks = run.columns, None
+    if columns is None or (run.kind is Kind.DIRTY and run.cause is Fault.PHYSICAL_OFFSET and not job.foreign):
+        return None, None, False
+    if run.kind is Kind.DIRTY:
+        oks = np.array([run.cause not in _WRONG_CRC and record_is_sound(columns, 0)])
+    mask = selector.mask(columns)
+    if mask is not None and not mask.all():
+        index = np.flatnonzero(mask)
+        columns = columns.take(index)
+        oks = oks[index] if oks is not None else None
+    return columns, oks, True
 
 
-def read_messages(store: Store, what: str, job: Job, damage: Damage, *, jobs: int = 1) -> Iterator[list[Any]]:
-    """Rendered records, some thousand at a time, in address order (`job.selection.reverse`: newest first).
+def read_text(
+    store: Store, what: str, job: Job, damage: Damage, *, jobs: int = 1
+) -> Iterator[tuple[int, list[Buffer]]]:
+    """Text of some thousand records at a time, as (records, pieces), in address order.
 
-    `damage` is filled on the way. With a limit the reading stops when it is reached (not for text).
+    The pieces are good until the next are asked for. `damage` is filled on the way. With a limit the reading stops
+    when it is reached; `job.selection.reverse`: newest first.
     """
     selection = job.selection
-    logs = logs_of(store, what)
-    if selection.reverse:
-        logs = logs[::-1]
     left = selection.limit
-    if left is not None or selection.reverse:
+    by_line = left is not None or selection.reverse
+    for part in _parts(store, what, job, damage, jobs):
+        count, text = part.count, part.text
+        if by_line and count:
+            lines = b"".join(text).split(b"\n")[:-1]
+            lines = (lines[::-1] if selection.reverse else lines)[:left]
+            count, text = len(lines), [b"\n".join(lines) + b"\n"]
+            left = left if left is None else left - count
+        if count:
+            yield count, text
+        if left == 0:
+            return
+
+
+def read_messages(store: Store, what: str, job: Job, damage: Damage, *, jobs: int = 1) -> Iterator[list[Row]]:
+    """As `read_text`, for rows."""
+    left = job.selection.limit
+    for part in _parts(store, what, job, damage, jobs):
+        rows = (part.records[::-1] if job.selection.reverse else part.records)[:left]
+        left = left if left is None else left - len(rows)
+        if rows:
+            yield rows
+        if left == 0:
+            return
+
+
+def _parts(store: Store, what: str, job: Job, damage: Damage, jobs: int) -> Iterator[Rendered]:
+    """What the splits give; with `reverse` the last one first, the records in each of them still in address order."""
+    logs = logs_of(store, what)
+    if job.selection.reverse:
+        for log in reversed(logs):
+            yield from _backwards(log, job, damage)
+        return
+    if job.selection.limit is not None:
         jobs = 1
     for log in logs:
-        parts = _backwards(log, job, damage) if selection.reverse else _forwards(log, job, damage, jobs)
-        for records in parts:
-            if left is not None:
-                records = records[:left]
-                left -= len(records)
-            if records:
-                yield records
-            if left == 0:
-                return
+        yield from _forwards(log, job, damage, jobs)
 
 
-def _forwards(log: Log, job: Job, damage: Damage, jobs: int) -> Iterator[list[Any]]:
+def _forwards(log: Log, job: Job, damage: Damage, jobs: int) -> Iterator[Rendered]:
     splits = list(_splits(log, job.selection))
     stop_of_last: int | None = None
-    for split, part in joined(partial(render_split, job), splits, jobs):
+    render = partial(render_split, job)
+    mapper = partial(map_into_shared, jobs=jobs) if jobs > 1 and job.form != "row" else None
+    for split, part in joined(render, splits, jobs, mapper):
         if stop_of_last is not None and split.file.start > stop_of_last:
             damage.feed(log.name, Run(Kind.HOLE, stop_of_last, split.file.start))
         stop_of_last = split.file.stop
         for run, shown in part.runs:
             damage.feed(log.name, run, shown)
-        yield part.records
+        yield part
     damage.close()
 
 
@@ -290,7 +321,7 @@ def _first_record(file: MappedFile, at: int, lead: int) -> int | None:
         window.close()
 
 
-def _backwards(log: Log, job: Job, damage: Damage) -> Iterator[list[Any]]:
+def _backwards(log: Log, job: Job, damage: Damage) -> Iterator[Rendered]:
     """Newest first: a file is walked once without CRCs to learn where records begin, then read group by group."""
     seen_records = False
     for file in reversed(log.queue.files):
@@ -322,7 +353,7 @@ def _backwards(log: Log, job: Job, damage: Damage) -> Iterator[list[Any]]:
             for run, shown in part.runs:  # the walk saw all but wrong CRCs
                 if run.cause in _WRONG_CRC:
                     damage.feed(log.name, run, shown)
-            yield part.records[::-1]
+            yield part
 
 
 def dump_messages(
@@ -339,7 +370,6 @@ def dump_messages(
     `body` is one of text, json, hex, base64, or None for none; `damage` is filled with what was passed over.
     """
     style = BodyStyle(body or ("base64" if raw_body else None), raw_body)
-    form = "entry-row" if what == "dledger" else "row"
-    job = Job(selection or Selection(), form, style, foreign=what == "commitlog")
+    job = Job(selection or Selection(), "row", what == "dledger", style, foreign=what == "commitlog")
     for rows in read_messages(store, what, job, damage if damage is not None else Damage()):
         yield from rows

@@ -18,7 +18,7 @@ from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.records import ScanOptions, scan_file
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.workers import SPLIT_SIZE, Mapper, Split, joined, plan_splits
-from rmqstore.views.message_lines import PropertyTexts
+from rmqstore.views.dump_properties import PropertyTexts
 from rmqstore.views.messages import Damage, logs_of
 from rmqstore.views.selection import Selection, Selector
 

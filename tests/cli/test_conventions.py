@@ -139,7 +139,7 @@ def test_output_stays_away_when_something_goes_wrong(tmp_path: Path, monkeypatch
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(MessageLines, "lines", fail)
+    monkeypatch.setattr(MessageLines, "text", fail)
     result = run("dump", str(unpack("5.4.0-clean")), "-o", str(tmp_path / "out"))
     assert result.exit_code == 5
     assert result.stderr == "error: No space left on device — free space, or write the output elsewhere\n"

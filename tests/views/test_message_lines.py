@@ -1,9 +1,12 @@
-"""The fast way to JSON lines gives what decoding record by record gives."""
+"""The fast way to text gives what decoding record by record gives."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,32 +14,86 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqstore.files.store import open_store
-from rmqstore.formats.message import build_message
+from rmqstore.formats import dledger
+from rmqstore.formats.message import build_message, host_bytes
 from rmqstore.scan.columns import Columns
+from rmqstore.scan.kernels import U8
 from rmqstore.scan.records import scan_file
-from rmqstore.views.message_lines import FIELDS, MessageLines, dumps
+from rmqstore.views import message_lines
+from rmqstore.views.dump_properties import PropertySpans, PropertyTexts
+from rmqstore.views.dump_text import csv_cell, dumps
+from rmqstore.views.message_lines import MessageLines
+from rmqstore.views.message_rows import BODIES, FIELDS, BodyStyle
 from rmqstore.views.messages import logs_of
 from tests.stores import STORES, unpack
 
 
+@pytest.fixture(autouse=True)
+def no_chunk_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a few records take the slow way, and are compared with themselves."""
+    monkeypatch.setattr(message_lines, "FEW", 0)
+
+
+def text_of(lines: MessageLines, columns: Columns, file: str = "f", ok: list[bool] | None = None) -> str:
+    pieces: list[U8] = []
+
+    def sink(size: int) -> U8:
+        pieces.append(np.empty(size, dtype=np.uint8))
+        return pieces[-1]
+
+    lines.text(columns, file, None if ok is None else np.array(ok), sink)
+    return b"".join(piece.tobytes() for piece in pieces).decode()
+
+
+def rows_of(lines: MessageLines, columns: Columns, file: str = "f", *, ok: bool = True) -> list[dict[str, Any]]:
+    return [lines.row(columns, i, file, crc_ok=ok) for i in range(len(columns))]
+
+
+def csv_of(rows: list[dict[str, Any]]) -> str:
+    """As the standard library writes it."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    for row in rows:
+        inner = row.pop("message", {})
+        cells = [*row.values(), *inner.values()]
+        cells = [str(c).lower() if isinstance(c, bool) else dumps(c) if isinstance(c, dict) else c for c in cells]
+        writer.writerow(["" if c is None else c for c in cells])
+    return out.getvalue()
+
+
 @pytest.mark.parametrize("name", STORES)
-def test_lines_equal_rows_on_real_stores(name: str) -> None:
+def test_text_equals_rows_on_real_stores(name: str) -> None:
     compared = 0
-    lines = MessageLines()
+    ways = [MessageLines(entries=entries, csv=as_csv) for entries in (False, True) for as_csv in (False, True)]
     for log in logs_of(open_store(unpack(name))):
         for file in log.queue.files:
             for run in scan_file(file, lead=log.lead):
                 if run.columns is None:
                     continue
-                columns = run.columns
-                for i, line in enumerate(lines.lines(columns, file.name)):
-                    row = lines.row(columns, i, file.name, crc_ok=True)
-                    assert json.loads(line) == row
-                    assert tuple(json.loads(line)) == FIELDS
-                    compared += 1
-                for i, line in enumerate(lines.entry_lines(columns, file.name) if log.lead else []):
-                    assert json.loads(line) == lines.entry_row(columns, i, file.name, crc_ok=True)
-    assert compared >= 13
+                for lines in ways[: 4 if log.lead else 2]:
+                    rows = rows_of(lines, run.columns, file.name)
+                    compared += len(rows)
+                    text = text_of(lines, run.columns, file.name)
+                    assert text == csv_of(rows) if lines.csv else text == "".join(dumps(r) + "\n" for r in rows)
+                    if not lines.csv and not lines.entries:
+                        assert {tuple(json.loads(line)) for line in text.splitlines()} == {FIELDS}
+    assert compared >= 26
+
+
+@pytest.mark.parametrize("style", BODIES)
+@pytest.mark.parametrize("raw", [False, True])
+@pytest.mark.parametrize("name", ["5.4.0-formats", "5.1.4-dledger-mixed"])
+def test_text_with_bodies_equals_rows(name: str, style: str, raw: bool) -> None:
+    seen = 0
+    for log in logs_of(open_store(unpack(name))):
+        lines = MessageLines(BodyStyle(style, raw), entries=log.lead == dledger.ENTRY.size)
+        for file in log.queue.files:
+            for run in scan_file(file, lead=log.lead):
+                if run.columns is not None:
+                    rows = rows_of(lines, run.columns, file.name)
+                    seen += sum("body" in key for row in rows for key in row.get("message", row))
+                    assert text_of(lines, run.columns, file.name) == "".join(dumps(r) + "\n" for r in rows)
+    assert seen > 50
 
 
 def _columns(texts: list[bytes]) -> Columns:
@@ -48,34 +105,105 @@ def _columns(texts: list[bytes]) -> Columns:
 
 
 _PIECES = st.sampled_from(
-    [b"TAGS", b"KEYS", b"UNIQ_KEY", b"\1", b"\2", b"\1", b"\2", b"a", b'"', b"\\", b"\0", b"\n", "用".encode(), b"\xff"]
+    [
+        *(b"TAGS", b"KEYS", b"UNIQ_KEY", b"\1", b"\2", b"\1", b"\2", b"a", b'"', b"\\", b"\0", b"\n"),
+        *("用".encode(), b"\xff", b",", b" ", b"}", b"{", b"my UNIQ_KEY", b"x" * 70),
+    ]
 )
 
 
 @given(st.lists(st.lists(_PIECES, max_size=12).map(b"".join), min_size=1, max_size=6))
 @settings(max_examples=300)
-def test_lines_equal_rows_for_any_property_text(texts: list[bytes]) -> None:
+def test_text_equals_rows_for_any_property_text(texts: list[bytes]) -> None:
     columns = _columns(texts)
-    lines = MessageLines()
-    rows = [lines.row(columns, i, "f", crc_ok=True) for i in range(len(texts))]
-    assert [json.loads(line) for line in lines.lines(columns, "f")] == rows
+    for lines in (MessageLines(), MessageLines(csv=True)):
+        rows = rows_of(lines, columns)
+        expected = csv_of(rows) if lines.csv else "".join(dumps(r) + "\n" for r in rows)
+        assert text_of(lines, columns) == expected
+
+
+_PAIRS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["TAGS", "KEYS", "UNIQ_KEY", "WAIT", "a", "prefixed-name-1-of", "prefixed-name-2-of", "UNIQ_KEY2"]
+        ),
+        st.sampled_from(["x", "a,b", "true", "7F0000010A2B18B4AAC200006DD3948C", "用户", "v" * 300]),
+    ),
+    max_size=8,
+)
+
+
+@given(st.lists(_PAIRS, min_size=1, max_size=8), st.booleans())
+@settings(max_examples=200)
+def test_names_that_come_twice_stand_in_the_object_once(pairs: list[list[tuple[str, str]]], behind: bool) -> None:
+    texts = ["\2".join(f"{k}\1{v}" for k, v in p) + "\2" * behind for p in pairs]
+    columns = _columns([t.encode() for t in texts])
+    assert text_of(MessageLines(), columns) == "".join(dumps(r) + "\n" for r in rows_of(MessageLines(), columns))
+    named = PropertyTexts(columns)
+    assert [json.loads(o) for o in named.objects] == [dict(p) for p in pairs]
+    assert [json.loads(t) for t in named.tags] == [dict(p).get("TAGS") for p in pairs]
+    assert [json.loads(t) for t in named.keys] == [dict(p).get("KEYS") for p in pairs]
+    assert [json.loads(t) for t in named.unique] == [dict(p).get("UNIQ_KEY") for p in pairs]
 
 
 def test_sound_texts_take_the_fast_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rmqstore.views.message_lines import PropertyTexts
-
-    def refuse(self: PropertyTexts, i: int) -> None:
+    def refuse(self: PropertySpans, i: int, raw: bytes) -> None:
         raise AssertionError(f"record {i} was decoded on its own")
 
-    monkeypatch.setattr(PropertyTexts, "_set", refuse)
+    monkeypatch.setattr(PropertySpans, "_set", refuse)
     columns = _columns(
-        [b"TAGS\1a\2KEYS\1k1 k2\2", b"", "KEYS\1用户\2TAGS\1b".encode(), b"UNIQ_KEY\x0101\2WAIT\1true\2", b"A\1b"]
+        [b"TAGS\1a\2KEYS\1k1 k2\2", b"", "KEYS\1用户\2TAGS\1b".encode(), b"UNIQ_KEY\x0101\2WAIT\1true\2", b"A\1b,c"]
     )
-    rows = [json.loads(line) for line in MessageLines().lines(columns, "f")]
+    rows = [json.loads(line) for line in text_of(MessageLines(), columns).splitlines()]
     assert [r["tags"] for r in rows] == ["a", None, "b", None, None]
     assert [r["keys"] for r in rows] == ["k1 k2", None, "用户", None, None]
     assert [r["unique_key"] for r in rows] == [None, None, None, "01", None]
     assert [r["properties"] for r in rows][1] == {}
+    assert text_of(MessageLines(csv=True), columns).count("\n") == 5
+
+
+def test_one_damaged_text_leaves_the_fast_way_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow: list[int] = []
+    real = PropertySpans._set
+    monkeypatch.setattr(PropertySpans, "_set", lambda self, i, raw: (slow.append(i), real(self, i, raw)))
+    columns = _columns([b"TAGS\1a", b"TAGS\1\xff", b"TAGS\1b", b"TAGS\1\0", b'TAGS\1"', b"TAGS\1c\1", b"K\1d"])
+    assert text_of(MessageLines(), columns) == "".join(dumps(r) + "\n" for r in rows_of(MessageLines(), columns))
+    assert sorted(slow) == [1, 3, 4, 5]
+
+
+def test_hosts_of_both_kinds_in_one_chunk() -> None:
+    hosts = ["10.0.0.1:10911", "[2001:db8::1]:10911", "127.0.0.1:1", "[::1]:65535"]
+    data, at = b"", []
+    for i in range(16):
+        at.append(len(data))
+        born, stored = hosts[i % 4], hosts[i // 4]
+        data += build_message(
+            topic="T", body=b"x", physical_offset=len(data), born_host=host_bytes(born), store_host=host_bytes(stored)
+        )
+    columns = Columns(np.frombuffer(data + bytes(64), dtype=np.uint8), 0, np.array(at, dtype=np.int64))
+    lines = MessageLines()
+    found = [json.loads(line) for line in text_of(lines, columns).splitlines()]
+    assert [(r["born_host"], r["store_host"]) for r in found] == [(hosts[i % 4], hosts[i // 4]) for i in range(16)]
+    assert found == rows_of(lines, columns)
+
+
+@pytest.mark.parametrize("as_csv", [False, True])
+def test_records_with_wrong_crcs_say_so(as_csv: bool) -> None:
+    columns = _columns([b"TAGS\1a"] * 3)
+    lines = MessageLines(csv=as_csv)
+    text = text_of(lines, columns, ok=[True, False, True]).splitlines()
+    rows = [rows_of(lines, columns, ok=ok)[i] for i, ok in enumerate((True, False, True))]
+    assert text == (csv_of(rows).splitlines() if as_csv else [dumps(r) for r in rows])
+
+
+@pytest.mark.parametrize(
+    "value", ["", "a", "a,b", 'a"b', "a\nb", "用", "\udcff", " a ", {"a": "b,c"}, {}, None, True, 5]
+)
+def test_csv_cells_are_what_the_library_writes(value: Any) -> None:
+    out = io.StringIO()
+    plain = "" if value is None else "true" if value is True else dumps(value) if isinstance(value, dict) else value
+    csv.writer(out, lineterminator="\n").writerow([plain, "x"])
+    assert csv_cell(value) + b",x\n" == out.getvalue().encode("utf-8", "backslashreplace")
 
 
 def test_dumps_shows_undecodable_names_as_escapes() -> None:

@@ -1,0 +1,106 @@
+"""Rows on stdout or in a file: NDJSON, CSV, or a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, BinaryIO
+
+from rmqstore.cli.json_text import json_bytes, quote_wide
+from rmqstore.cli.output import Output
+from rmqstore.cli.quantities import columns as columns_of
+from rmqstore.cli.quantities import time_text
+
+Rows = Iterable[dict[str, Any]]
+_AS_TIME = frozenset(
+    {"store_timestamp", "born_timestamp", "begin_timestamp", "end_timestamp", "timestamp", "write_time"}
+)
+
+
+def write_rows(out: Output, rows: Rows, columns: tuple[str, ...] = ()) -> None:
+    """Rows in the format asked for; `columns` are those of a table (default: all but nested ones)."""
+    if out.string_ints:
+        rows = (quote_wide(row) for row in rows)
+    if out.format == "table":
+        _table(out, rows, columns)
+        return
+    with out.stream() as file:
+        if out.format == "csv":
+            _csv(file, rows)
+            return
+        for row in rows:
+            file.write(json_bytes(row) + b"\n")
+
+
+def _csv(file: BinaryIO, rows: Rows) -> None:
+    import csv
+    import io
+
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    names: list[str] = []
+    for row in rows:
+        flat = _flat(row)
+        if list(flat) != names and not (names and set(flat) <= set(names)):  # another kind of row: its own header
+            names = list(flat)
+            writer.writerow(names)
+        writer.writerow(["" if (v := flat.get(name)) is None else _cell(v) for name in names])
+        if text.tell() > 1 << 16:
+            file.write(text.getvalue().encode("utf-8", "backslashreplace"))
+            text.seek(0)
+            text.truncate()
+    file.write(text.getvalue().encode("utf-8", "backslashreplace"))
+
+
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    message = row.get("message")
+    if not isinstance(message, dict):
+        return row
+    return {k: v for k, v in row.items() if k != "message"} | {f"message.{k}": v for k, v in message.items()}
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (dict, list)):
+        return json_bytes(value).decode("utf-8", "replace")
+    return value
+
+
+def _table(out: Output, rows: Rows, columns: tuple[str, ...]) -> None:
+    """A plain table, printed in pieces so that it begins at once: columns are as wide as the first rows need."""
+    from itertools import islice
+
+    rows = iter(rows)
+    widths: dict[str, int] = {}
+    with out.stream() as file:
+        while block := list(islice(rows, 500)):
+            for row in block:
+                flat = _flat(row)
+                names = columns or tuple(k for k, v in flat.items() if not isinstance(v, (dict, list)))
+                cells = {name: _table_cell(name, flat.get(name)) for name in names}
+                if tuple(widths) != names:
+                    same = [r for r in block if columns or tuple(r) == tuple(row)]
+                    widths = {
+                        n: max(len(n), *(columns_of(_table_cell(n, _flat(r).get(n))) for r in same)) for n in names
+                    }
+                    file.write(_line({n: n for n in names}, widths, row) + b"\n")
+                file.write(_line(cells, widths, row) + b"\n")
+
+
+def _line(cells: dict[str, str], widths: dict[str, int], row: dict[str, Any]) -> bytes:
+    parts = []
+    for name, cell in cells.items():
+        right = isinstance(row.get(name), int) and not isinstance(row.get(name), bool) and name not in _AS_TIME
+        pad = " " * (widths[name] - columns_of(cell))
+        parts.append(pad + cell if right else cell + pad)
+    return "  ".join(parts).rstrip().encode("utf-8", "backslashreplace")
+
+
+def _table_cell(name: str, value: Any) -> str:
+    if value is None:
+        return "-"
+    if name in _AS_TIME and isinstance(value, int):
+        return time_text(value)
+    text = _cell(value) if not isinstance(value, int) or isinstance(value, bool) else str(value)
+    text = str(text)
+    return "".join(c if c.isprintable() else "·" for c in text[:120])
