@@ -4,11 +4,14 @@ The front door for Python. Names are loaded when they are used, so that importin
 
     import rmqstore
 
-    store = rmqstore.open_store("/data/rocketmq/store")
+    store = rmqstore.open("/data/rocketmq/store")
     print(rmqstore.info(store).to_json())
     report = rmqstore.verify(store)
     for row in rmqstore.dump_messages(store, rmqstore.Selection(topics=frozenset({"Order"}))):
         ...
+    plan = rmqstore.plan_recovery(store, rmqstore.examine(store))  # pure: read plan.loss and plan.brakes first
+    applied = rmqstore.apply(plan)
+    rmqstore.undo(applied.journal)
 """
 
 from __future__ import annotations
@@ -19,19 +22,33 @@ __version__ = "0.1.0"
 
 # public name -> (module, name in it)
 _DOOR = {
-    "BrokerConfig": ("rmqstore.files.broker_config", "BrokerConfig"),
-    "Finding": ("rmqstore.checks.report", "Finding"),
     "PROBLEMS": ("rmqstore.checks.problems", "PROBLEMS"),
+    "BrokerConfig": ("rmqstore.files.broker_config", "BrokerConfig"),
+    "Comparison": ("rmqstore.views.compare", "Comparison"),
+    "DLedgerCommitLog": ("rmqstore.views.dledger_store", "DLedgerCommitLog"),
+    "DLedgerMmapFileStore": ("rmqstore.views.dledger_store", "DLedgerMmapFileStore"),
+    "Finding": ("rmqstore.checks.report", "Finding"),
+    "MessageStore": ("rmqstore.append.store", "MessageStore"),
+    "NewMessage": ("rmqstore.append.encoder", "NewMessage"),
+    "Plan": ("rmqstore.repair.plan", "Plan"),
+    "RecoverOptions": ("rmqstore.repair.settings", "RecoverOptions"),
     "Report": ("rmqstore.checks.report", "Report"),
     "RmqStoreError": ("rmqstore.errors", "RmqStoreError"),
     "Selection": ("rmqstore.views.selection", "Selection"),
     "Store": ("rmqstore.files.store", "Store"),
+    "StoreOptions": ("rmqstore.append.store", "StoreOptions"),
     "VerifyOptions": ("rmqstore.checks.verify", "VerifyOptions"),
     "apply": ("rmqstore.repair.journal", "apply"),
+    "compare": ("rmqstore.views.compare", "compare"),
     "dump_messages": ("rmqstore.views.messages", "dump_messages"),
     "examine": ("rmqstore.checks.verify", "examine"),
     "info": ("rmqstore.views.info", "info"),
+    "open": ("rmqstore.files.store", "open_store"),
     "open_store": ("rmqstore.files.store", "open_store"),
+    "plan_expire": ("rmqstore.repair.expire", "plan_expire"),
+    "plan_migration_to_commitlog": ("rmqstore.repair.migrate_to_commitlog", "plan_migration_to_commitlog"),
+    "plan_migration_to_dledger": ("rmqstore.repair.migrate_to_dledger", "plan_migration_to_dledger"),
+    "plan_rebuild": ("rmqstore.repair.rebuild_parts", "plan_rebuild"),
     "plan_recovery": ("rmqstore.repair.recover", "plan_recovery"),
     "resume": ("rmqstore.repair.journal", "resume"),
     "simulate_start": ("rmqstore.brokers.simulate", "simulate_start"),
@@ -41,6 +58,8 @@ _DOOR = {
 }
 
 if TYPE_CHECKING:
+    from rmqstore.append.encoder import NewMessage
+    from rmqstore.append.store import MessageStore, StoreOptions
     from rmqstore.brokers.simulate import simulate_start
     from rmqstore.checks.problems import PROBLEMS
     from rmqstore.checks.report import Finding, Report
@@ -48,8 +67,17 @@ if TYPE_CHECKING:
     from rmqstore.errors import RmqStoreError
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store, open_store
+    from rmqstore.files.store import open_store as open  # noqa: A004 - the door's word, as gzip.open
+    from rmqstore.repair.expire import plan_expire
     from rmqstore.repair.journal import apply, resume, undo
+    from rmqstore.repair.migrate_to_commitlog import plan_migration_to_commitlog
+    from rmqstore.repair.migrate_to_dledger import plan_migration_to_dledger
+    from rmqstore.repair.plan import Plan
+    from rmqstore.repair.rebuild_parts import plan_rebuild
     from rmqstore.repair.recover import plan_recovery
+    from rmqstore.repair.settings import RecoverOptions
+    from rmqstore.views.compare import Comparison, compare
+    from rmqstore.views.dledger_store import DLedgerCommitLog, DLedgerMmapFileStore
     from rmqstore.views.info import info
     from rmqstore.views.messages import dump_messages
     from rmqstore.views.selection import Selection
@@ -58,17 +86,31 @@ if TYPE_CHECKING:
 __all__ = [
     "PROBLEMS",
     "BrokerConfig",
+    "Comparison",
+    "DLedgerCommitLog",
+    "DLedgerMmapFileStore",
     "Finding",
+    "MessageStore",
+    "NewMessage",
+    "Plan",
+    "RecoverOptions",
     "Report",
     "RmqStoreError",
     "Selection",
     "Store",
+    "StoreOptions",
     "VerifyOptions",
     "apply",
+    "compare",
     "dump_messages",
     "examine",
     "info",
+    "open",
     "open_store",
+    "plan_expire",
+    "plan_migration_to_commitlog",
+    "plan_migration_to_dledger",
+    "plan_rebuild",
     "plan_recovery",
     "resume",
     "simulate_start",
