@@ -47,7 +47,7 @@ def oracle() -> Callable[[str], Oracle]:
     """`oracle("5.4.0")` gives the store classes of that version, or skips the test and says why."""
 
     def of_version(version: str) -> Oracle:
-        _need_classes(version)
+        need_classes(version)
         return Oracle(version)
 
     return of_version
@@ -59,7 +59,7 @@ def whole_broker() -> Iterator[Callable[..., WholeBroker]]:
     made: list[WholeBroker] = []
 
     def of_version(version: str, store: Path, conf: Mapping[str, str] | None = None, **own: str) -> WholeBroker:
-        _need_classes(version)
+        need_classes(version)
         made.append(WholeBroker(version, store, conf, own=own))
         return made[-1]
 
@@ -74,7 +74,7 @@ def store_copy(tmp_path: Path) -> Callable[[str], Path]:
     return lambda name: copy_store(name, tmp_path)
 
 
-def _need_classes(version: str) -> None:
+def need_classes(version: str) -> None:
     """Skips what needs real RocketMQ where it cannot run; where CI promises Java and Maven, it fails instead."""
     try:
         java_classes(version)

@@ -19,6 +19,7 @@ from rmqstore.brokers.simple_queue import StartFails
 from rmqstore.files.mapped_file_queue import read_at
 from rmqstore.formats import dledger
 from rmqstore.scan.columns import Columns
+from rmqstore.scan.kernels import Bool
 from rmqstore.scan.tiling import Kind
 
 _UNIT = dledger.INDEX_UNIT.size
@@ -88,6 +89,24 @@ class DLedgerRecovery:
                         f"check {what} file order failed {when} recovery",
                     )
 
+    # --- what DLedger 0.4 does in another way -----------------------------------------------------------------------
+
+    def _fits_first(self, magic: int) -> bool:
+        """Whether a file may begin with an entry of this magic, when the start file is looked for."""
+        return magic >= dledger.MAGIC
+
+    def _fits_type(self, magic: int) -> bool:
+        return magic == dledger.MAGIC
+
+    def _own_position(self, entry: Entry, pos: int) -> bool:
+        """Whether an entry says its own place, as far as that matters."""
+        return entry["pos"] == pos
+
+    def _columns_fit(self, columns: Columns) -> Bool:
+        """The two tests before, for many entries."""
+        fit: Bool = (columns.entry_pos == columns.offset - columns.lead) & (columns.entry_magic == dledger.MAGIC)
+        return fit
+
     # --- start file -----------------------------------------------------------------------------------------------
 
     def _first_file(self) -> int:
@@ -98,10 +117,10 @@ class DLedgerRecovery:
 
     def _first_entry_fits(self, number: int) -> bool:
         file = self.data.files[number]
-        entry = _entry(self.data.read(file, dledger.ENTRY.size, 0))
-        if entry is None or entry["magic"] < dledger.MAGIC or entry["size"] <= dledger.HEADER_SIZE:
+        entry = parse_entry(self.data.read(file, dledger.ENTRY.size, 0))
+        if entry is None or not self._fits_first(entry["magic"]) or entry["size"] <= dledger.HEADER_SIZE:
             return False
-        if entry["pos"] != file.start or entry["body_length"] + dledger.BODY_OFFSET != entry["size"]:
+        if not self._own_position(entry, file.start) or entry["body_length"] + dledger.BODY_OFFSET != entry["size"]:
             return False
         return self._index_agrees(entry, file.start)
 
@@ -177,7 +196,7 @@ class DLedgerRecovery:
 
     def _trust(self, count: int, at: int, behind: int, read: FileBytes) -> int:
         """A run of the tiling without a look at its entries: their numbers follow from the first one."""
-        entry = _entry(read(dledger.ENTRY.size, at))
+        entry = parse_entry(read(dledger.ENTRY.size, at))
         if entry is None or (self.state.end_index not in (-1, entry["index"] - 1)):
             return at
         self.state.end_index = entry["index"] + count - 1
@@ -192,7 +211,7 @@ class DLedgerRecovery:
         before = np.concatenate(([state.end_index if state.end_index != -1 else int(index[0]) - 1], index[:-1]))
         ok = index == before + 1
         ok &= term >= np.maximum.accumulate(np.concatenate(([state.end_term], term[:-1])))
-        ok &= (columns.entry_pos == columns.offset - columns.lead) & (columns.entry_magic == dledger.MAGIC)
+        ok &= self._columns_fit(columns)
         ok &= columns.i32(columns.entry_at + _BODY_LENGTH_AT) + dledger.BODY_OFFSET == size
         stops = np.append(columns.offset[1:], columns.offset[-1] + columns.size[-1] + columns.lead)
         ok &= size == stops - columns.offset
@@ -216,7 +235,7 @@ class DLedgerRecovery:
         m = len(units)
         same[:m] = (
             (units["magic"] == columns.entry_magic[:m])
-            & (units["pos"] == columns.entry_pos[:m])
+            & (units["pos"] == (columns.offset - columns.lead)[:m])
             & (units["size"] == columns.entry_size[:m])
             & (units["index"] == columns.entry_index[:m])
             & (units["term"] == columns.entry_term[:m])
@@ -249,19 +268,19 @@ class DLedgerRecovery:
         magic = int.from_bytes(raw[:4], "big", signed=True)
         if len(raw) >= 4 and at + 4 <= limit and magic == dledger.BLANK_MAGIC:
             return True
-        entry = _entry(raw) if at + dledger.ENTRY.size <= limit else None
+        entry = parse_entry(raw) if at + dledger.ENTRY.size <= limit else None
         if entry is None or entry["size"] == 0:
             state.reason = "no bytes left" if entry is None else "size 0"
             return False
         size = entry["size"]
         reason = ""
-        if entry["pos"] != start + at:
+        if not self._own_position(entry, start + at):
             reason = f"pos {entry['pos']} != {start + at}"
         elif entry["body_length"] + dledger.BODY_OFFSET != size:
             reason = f"size {size} != {entry['body_length']} + {dledger.BODY_OFFSET}"
         elif not 0 <= at + size <= limit:
             reason = "the entry is longer than what is left of the file"
-        elif entry["magic"] != dledger.MAGIC:
+        elif not self._fits_type(entry["magic"]):
             reason = f"unknown magic {entry['magic']}"
         elif state.end_index != -1 and entry["index"] != state.end_index + 1:
             reason = f"index {entry['index']} after {state.end_index}"
@@ -287,7 +306,7 @@ class DLedgerRecovery:
 
     def _revise_begin(self) -> None:
         """DLedgerMmapFileStore#reviseLedgerBeginIndex: index files below the first entry go."""
-        entry = _entry(self.data.read(self.data.files[0], dledger.ENTRY.size, 0))
+        entry = parse_entry(self.data.read(self.data.files[0], dledger.ENTRY.size, 0))
         if entry is None:
             return
         self.state.begin_index = entry["index"]
@@ -315,7 +334,7 @@ class DLedgerRecovery:
     def _position_of(self, number: int) -> int | None:
         """Where an entry ends, looked up in the data because its index unit would be new."""
         for i in range(len(self.data.files) - 1, -1, -1):
-            first = _entry(self.data.read(self.data.files[i], dledger.ENTRY.size, 0))
+            first = parse_entry(self.data.read(self.data.files[i], dledger.ENTRY.size, 0))
             if first is None or first["index"] > number:
                 continue
             for run in self.reader.runs(i, 0, True):
@@ -329,5 +348,6 @@ class DLedgerRecovery:
         return None
 
 
-def _entry(raw: bytes) -> Entry | None:
+def parse_entry(raw: bytes) -> Entry | None:
+    """The head of an entry, whatever it says; None where the bytes end before."""
     return dledger.ENTRY.parse(raw) if len(raw) >= dledger.ENTRY.size else None

@@ -52,6 +52,10 @@ class StartForecast:
     """Valid units left behind a queue's end: the next start but one takes them for real."""
     shifted_units: Mapping[QueueKey, int] = field(default_factory=dict)
     """Units appended at a place that is not their queue offset ("[BUG]logic queue order maybe wrong")."""
+    program: str = "RocketMQ"
+    """"DLedger": the library alone, of a version that no RocketMQ has; `version` is its own then."""
+    entries: Mapping[str, int] = field(default_factory=dict)
+    """Of the library alone: begin_index, end_index, end_term, data_end and index_end (bytes) after the recovery."""
     units_cut: Mapping[QueueKey, int] = field(default_factory=dict)
     """Units of messages that stay in the log, taken from the queues' ends: consumers never get them."""
     consume_queues_simulated: bool = True
@@ -59,9 +63,10 @@ class StartForecast:
 
     def sentence(self) -> str:
         """The verdict in one sentence."""
-        who = f"RocketMQ {self.version}"
+        who = f"{self.program} {self.version}"
         if not self.starts:
-            return f"{who} would not start (exit {self.exit_code}): {self.reason}"
+            how = "with an exception" if self.exit_code is None else f"exit {self.exit_code}"
+            return f"{who} would not start ({how}): {self.reason}"
         if not self.messages_lost and self.units_cut:
             cut = _count(sum(self.units_cut.values()), "message")
             return f"{who} would start and drop {cut} from {_count(len(self.units_cut), 'consume queue')}"
@@ -71,7 +76,7 @@ class StartForecast:
         if self.lost_by_topic:
             text += f" of {_count(len(self.lost_by_topic), 'topic')}"
         if self.commitlog_stop is not None:
-            text += f" (commitlog cut at {self.commitlog_stop})"
+            text += f" ({'entries' if self.entries else 'commitlog'} cut at {self.commitlog_stop})"
         return text
 
     def to_json(self) -> dict[str, Json]:
@@ -81,6 +86,7 @@ class StartForecast:
             return {f"{topic}/{queue_id}": n for (topic, queue_id), n in sorted(table.items())}
 
         return {
+            "program": self.program,
             "version": self.version,
             "evidence": self.evidence,
             "starts": self.starts,
@@ -107,6 +113,7 @@ class StartForecast:
             "ghost_units": by_queue(self.ghost_units),
             "shifted_units": by_queue(self.shifted_units),
             "units_cut": by_queue(self.units_cut),
+            "entries": dict(self.entries),
             "consume_queues_simulated": self.consume_queues_simulated,
             "notes": list(self.notes),
         }

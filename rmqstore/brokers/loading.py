@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rmqstore.brokers.rules import BrokerRules, LengthMismatch
@@ -103,6 +103,11 @@ def load_directories(directories: Iterable[Path], file_size: int, rules: BrokerR
             return out
         out.files.append(SimulatedFile(entry.path, start, file_size))
     return out
+
+
+def strictly(rules: BrokerRules) -> BrokerRules:
+    """DLedger's own loading: no directories, no 0-byte files, in no version (MmapFileList#doLoad)."""
+    return replace(rules, length_mismatch=LengthMismatch.FAIL, skips_directories=False, deletes_empty_last=False)
 
 
 def _misfit(entry: DirEntry, file_size: int) -> str:

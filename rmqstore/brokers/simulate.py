@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rmqstore.brokers.dledger_newer import is_newer, simulate_newer
 from rmqstore.brokers.dledger_start import DLedgerStart
 from rmqstore.brokers.forecast import StartForecast
 from rmqstore.brokers.plain_start import PlainStart
@@ -32,11 +33,16 @@ def simulate_start(
     `thorough=False` takes runs of good records as they are: cheap, but it does not see a property that makes the
     broker's parser throw, and does not name the topics of lost messages. `dispatch=False` ends behind load(), before
     re-dispatch. `heap` bounds one record in versions that allocate TOTALSIZE unseen, bytes.
+    The `version` "dledger-0.4.0" means the DLedger library alone, for which `settings`, `dispatch` and `heap` mean
+    nothing; without a `version` it is taken where only that library can have written the store.
     Errors: UsageError for an unknown version, for DLedger mode in a version without it, and for a part of a store.
     """
-    rules = rules_for(version)
+    newer = is_newer(version) or (version is None and store.dledger is not None and store.dledger.newer)
+    rules = rules_for(None if newer else version)
     if store.part is not None:
         raise UsageError(f"{store.path} is a part of a store: a broker starts on the whole", "give the store's root")
+    if newer:
+        return simulate_newer(store, tiling, thorough=thorough)
     config = BrokerConfig({**store.config.given, **(settings or {})}, store.config.source)
     if in_dledger_mode(store, config):
         if rules.dledger is None:

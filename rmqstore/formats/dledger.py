@@ -11,6 +11,9 @@ from rmqstore.formats.javatext import parse_java_properties, parse_long
 from rmqstore.formats.layout import Field, Layout
 
 MAGIC = 1
+NORMAL, NOOP, CONFIG_CHANGE = MAGIC, 2, 3
+"""Types of an entry since DLedger 0.4, in its magic (DLedgerEntryType); only a NORMAL one has a message."""
+TYPES = (NORMAL, NOOP, CONFIG_CHANGE)
 BLANK_MAGIC = -1
 
 ENTRY = Layout(
@@ -49,6 +52,8 @@ BODY_OFFSET = ENTRY.size
 HEADER_SIZE = ENTRY.at("body_length")  # DLedgerEntry.HEADER_SIZE leaves the body length out
 INDEX_FILE_SIZE = INDEX_UNIT.size * 5 * 1024 * 1024
 MIN_BLANK_SIZE = BLANK.size
+SNAPSHOTS = "snapshot"
+"""Directory that DLedger 0.4 keeps for its state machine, in the group's."""
 COMMITTED_INDEX, END_INDEX = "committedIndex", "endIndex"
 CURR_TERM, VOTE_LEADER = "currTerm", "voteLeader"
 

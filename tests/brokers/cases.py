@@ -479,7 +479,7 @@ _SAMPLE = {
     ("pre-blanks only", "abort"),
 }
 
-_DLEDGER: dict[str, Damage | None] = {
+DLEDGER_DAMAGES: dict[str, Damage | None] = {
     "undamaged": None,
     **{f"pos in file {n}": entry(n, 5, "pos") for n in (-1, -2, -3, -4)},
     **{f"{f} of an entry": entry(-1, 5, f) for f in ("magic", "size", "index", "term", "channel", "body_length")},
@@ -546,7 +546,7 @@ def cases() -> Iterator[Case]:
                     (*((damage,) if damage else _NOTHING), *more),
                     sample=(what, exit_name) in _SAMPLE,
                 )
-        for what, damage in _DLEDGER.items():
+        for what, damage in DLEDGER_DAMAGES.items():
             # up to 5.1.4 a crash makes no difference in DLedger mode
             for exit_name, more in _EXITS[:1] if version != "5.4.0" else _EXITS[::2]:
                 yield Case(
