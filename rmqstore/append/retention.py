@@ -3,11 +3,14 @@
 Nothing here deletes; `MappedFileQueue.delete_expired_by_time` does it in a store that is written, `repair.expire`
 plans it for one that is not.
 Source: DefaultMessageStore.CleanCommitLogService, DLedgerMmapFileStore.CleanSpaceService, DLedgerCommitLog
-#deleteExpiredFile, MappedFileQueue#deleteExpiredFileByTime (RocketMQ 5.4.0, DLedger 0.3.2). Ratios are 0 to 1.
+#deleteExpiredFile, MappedFileQueue#deleteExpiredFileByTime (RocketMQ 4.9.7, 5.1.4 and 5.4.0, DLedger 0.3.2). Ratios
+are 0 to 1.
 """
 
 from __future__ import annotations
 
+import re
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -27,6 +30,7 @@ class Why(StrEnum):
     BEHIND_YOUNG = "stands behind a younger file"
     LAST = "the last file always stays"
     NOT_THE_HOUR = "waits for deleteWhen"
+    NO_HOURS = "deleteWhen is no list of hours, so every clean-up fails"
     BESIDE_LEGACY = "stays while legacy files are there"
 
 
@@ -44,7 +48,12 @@ class Candidate:
 class RetentionRules:
     """Settings of the clean-up; `reserved` in hours.
 
-    `max_used` is diskMaxUsedSpaceRatio (10 to 95 %), `clean_forcibly` cleanFileForciblyEnable.
+    `max_used` is diskMaxUsedSpaceRatio (10 to 95 %), `clean_forcibly` cleanFileForciblyEnable, `batch`
+    deleteFileBatchMax (always 10 before 5.0 and in DLedger).
+
+    `before_5`: as 4.9 does it. There a disk above diskSpaceCleanForciblyRatio, but not above diskMaxUsedSpaceRatio,
+    waits for the hour; and the last legacy file beside a DLedger log goes, too, once it is alone, after which the
+    files of DLedger are cleaned as ever. 5.x never calls that override (DLedgerCommitLog#deleteExpiredFile).
     """
 
     reserved: int = 72
@@ -53,11 +62,23 @@ class RetentionRules:
     warning: float = 0.90
     forcibly: float = 0.85
     clean_forcibly: bool = True
+    batch: int = BATCH
+    before_5: bool = False
 
-    @property
-    def hours(self) -> frozenset[int]:
-        """The hours of the day that deleteWhen names (UtilAll#isItTimeToDo); what is no number never comes."""
-        return frozenset(int(part) for part in self.delete_when.split(";") if part.strip().isdigit())
+    def time_up(self, hour: int) -> bool | None:
+        """Whether deleteWhen names this hour; None where the broker stumbles over a part that is no number.
+
+        Parts behind the hour are not looked at. Source: UtilAll#isItTimeToDo
+        """
+        parts = self.delete_when.split(";")
+        while len(parts) > 1 and not parts[-1]:  # as Java's split
+            parts.pop()
+        for part in parts:
+            if not re.fullmatch(r"[+-]?[0-9]+", part):
+                return None
+            if int(part) == hour:
+                return True
+        return False
 
     def bounded(self) -> RetentionRules:
         """With the bounds that the getters put on ratios."""
@@ -71,15 +92,18 @@ class RetentionRules:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """A file system: used and whole bytes."""
+    """A file system: bytes used, and those with what its user can still write (less than the whole, as in df)."""
 
     used: int
     total: int
 
     @property
     def ratio(self) -> float:
-        """Part that is used; -1 where it cannot be told, as the broker's own question answers."""
-        return self.used / self.total if self.total > 0 else -1.0
+        """Part that is used, whole percents, rounded up; -1 where it cannot be told.
+
+        Source: UtilAll#getDiskPartitionSpaceUsedPercent, DLedgerUtils#getDiskPartitionSpaceUsedPercent
+        """
+        return -(-self.used * 100 // self.total) / 100 if self.total > 0 else -1.0
 
     def less(self, freed: int) -> Disk:
         """After so many bytes are free again."""
@@ -109,7 +133,7 @@ class Decision:
 
 
 def one_round(
-    files: Sequence[Candidate], now: int, reserved: int, at_once: bool, *, keep_last: bool = True
+    files: Sequence[Candidate], now: int, reserved: int, at_once: bool, *, keep_last: bool = True, batch: int = BATCH
 ) -> list[tuple[Candidate, Why]]:
     """Files that one call of deleteExpiredFileByTime deletes.
 
@@ -121,7 +145,7 @@ def one_round(
         if not expired and not at_once:
             break
         gone.append((file, Why.EXPIRED if expired else Why.DISK_FULL))
-        if len(gone) >= BATCH:
+        if len(gone) >= batch:
             break
     return gone
 
@@ -138,35 +162,38 @@ def decide_commitlog(
 ) -> Decision:
     """What CleanCommitLogService deletes from now on while the hour and the rest of the disk stay as they are.
 
-    `queue_disk` is that of the consume queues, when it is another one. `legacy`: the files stand beside a DLedger
-    log, where the last one goes, too, once it is alone.
+    `queue_disk` is that of the consume queues, when it is another one. `legacy`: the files stand beside a DLedger log.
     Units: ms; `hour` of the day in the broker's zone.
     """
     rules = rules.bounded()
-    time_up = hour in rules.hours
+    time_up = rules.time_up(hour)
     left = list(files)
     gone: list[tuple[Candidate, Why]] = []
     rounds, first_space, first_forced = 0, False, False
     forbidden = max(log_disk.ratio, queue_disk.ratio if queue_disk else -1.0) > rules.warning
     disk = log_disk
-    while rounds < MAX_ROUNDS:
+    while rounds < MAX_ROUNDS and time_up is not None:
         ratios = [disk.ratio, *([queue_disk.ratio] if queue_disk is not None else [])]
-        space = any(ratio < 0 or ratio > rules.max_used for ratio in ratios)
-        forced = rules.clean_forcibly and any(ratio > rules.forcibly for ratio in ratios)
+        very_full = any(ratio > rules.forcibly for ratio in ratios)
+        space = any(ratio < 0 or ratio > rules.max_used for ratio in ratios) or (very_full and not rules.before_5)
+        forced = rules.clean_forcibly and very_full
         if rounds == 0:
-            first_space, first_forced = space, forced
+            first_space, first_forced = space, forced and (space or time_up)
+        if not time_up and not space:
+            break
         # the service leaves `cleanImmediately` false below the ratios, so age counts again as soon as there is room
-        found = one_round(left, now, rules.reserved, forced and space) if time_up or space else []
-        if not found and legacy and len(left) == 1 and (time_up or space):
-            found = one_round(left, now, rules.reserved, forced and space, keep_last=False)
+        found = one_round(left, now, rules.reserved, forced, batch=rules.batch)
+        if not found and legacy and rules.before_5 and len(left) == 1:
+            found = one_round(left, now, rules.reserved, forced, keep_last=False)
         if not found:
             break
         rounds += 1
         gone += found
         left = left[len(found) :]
         disk = disk.less(sum(file.size for file, _ in found))
-    keep = _reasons(left, now, rules.reserved, time_up or first_space, keep_last=not legacy)
-    return Decision(tuple(gone), keep, rounds, time_up, first_space, first_forced, forbidden)
+    runs = None if time_up is None else time_up or first_space
+    keep = _reasons(left, now, rules.reserved, runs, keep_last=not (legacy and rules.before_5))
+    return Decision(tuple(gone), keep, rounds, bool(time_up), first_space, first_forced, forbidden)
 
 
 def decide_dledger(
@@ -178,24 +205,27 @@ def decide_dledger(
     base_disk: Disk,
     data_disk: Disk | None = None,
     legacy: bool = False,
-    check_expired: float = 0.70,
     force_clean: float = 0.85,
 ) -> Decision:
     """What DLedger's CleanSpaceService deletes from now on; `legacy`: files of a plain commitlog are still there.
 
     `rules.reserved` is the broker's fileReservedTime: DLedger keeps one hour more, and ten years beside legacy files.
+    Its diskSpaceRatioToCheckExpired is the broker's diskMaxUsedSpaceRatio, as a float of 32 bits: 0.70 is more than
+    that. Source: DLedgerCommitLog constructor, #refreshConfig, #disableDeleteDledger
     """
+    rules = rules.bounded()
+    check_expired = struct.unpack("f", struct.pack("f", rules.max_used))[0]
     reserved = LEGACY_HOURS if legacy else rules.reserved + 1
     force_clean = max(force_clean, 0.50)
     full = min(force_clean + 0.05, 0.95)
-    time_up = hour in rules.hours
+    time_up = rules.time_up(hour)
     left = list(files)
     gone: list[tuple[Candidate, Why]] = []
     rounds, first_space, first_forced = 0, False, False
     other = data_disk.ratio if data_disk is not None else -1.0
     forbidden = max(base_disk.ratio, other) > full
     disk = data_disk or base_disk
-    while rounds < MAX_ROUNDS:
+    while rounds < MAX_ROUNDS and time_up is not None:
         ratio = max(disk.ratio, base_disk.ratio if data_disk is not None else -1.0)
         space = ratio > check_expired
         forced = ratio > force_clean and rules.clean_forcibly and not legacy
@@ -208,12 +238,19 @@ def decide_dledger(
         gone += found
         left = left[len(found) :]
         disk = disk.less(sum(file.size for file, _ in found))
-    keep = _reasons(left, now, reserved, time_up or first_space, legacy=legacy)
-    return Decision(tuple(gone), keep, rounds, time_up, first_space, first_forced, forbidden)
+    runs = None if time_up is None else time_up or first_space
+    keep = _reasons(left, now, reserved, runs, legacy=legacy)
+    return Decision(tuple(gone), keep, rounds, bool(time_up), first_space, first_forced, forbidden)
 
 
 def _reasons(
-    left: Sequence[Candidate], now: int, reserved: int, runs: bool, *, keep_last: bool = True, legacy: bool = False
+    left: Sequence[Candidate],
+    now: int,
+    reserved: int,
+    runs: bool | None,
+    *,
+    keep_last: bool = True,
+    legacy: bool = False,
 ) -> tuple[tuple[Candidate, Why], ...]:
     out: list[tuple[Candidate, Why]] = []
     young = False
@@ -227,7 +264,7 @@ def _reasons(
             why = Why.BESIDE_LEGACY if legacy else Why.YOUNG
             young = True
         else:
-            why = Why.NOT_THE_HOUR if not runs else Why.BEHIND_YOUNG
+            why = Why.NO_HOURS if runs is None else Why.BEHIND_YOUNG if runs else Why.NOT_THE_HOUR
         out.append((file, why))
     return tuple(out)
 

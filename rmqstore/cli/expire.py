@@ -20,6 +20,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     "expire",
     report=True,
     work=True,
+    broker=True,
     examples=(
         "rmqstore expire /data/rocketmq/store -c broker.conf",
         "rmqstore expire /data/rocketmq/store --reserved 24 --any-hour --apply",
@@ -46,6 +47,7 @@ def expire(
     journal: Path | None,
     jobs: int | None,
     max_rate: int | None,
+    broker: str | None,
 ) -> int:
     """Which files the broker's clean-up would delete now, why the others stay, and what becomes unreadable.
 
@@ -61,8 +63,11 @@ def expire(
 
     opened = open_store(store, config)
     with out.progress("verify", None) as progress:
-        verified = examine(opened, VerifyOptions(jobs=jobs, quick=True, max_rate=max_rate or 0, progress=progress.add))
-    plan = plan_expire(opened, ExpireOptions(reserved, any_hour)).plan
+        verified = examine(
+            opened,
+            VerifyOptions(jobs=jobs, quick=True, broker=broker or "", max_rate=max_rate or 0, progress=progress.add),
+        )
+    plan = plan_expire(opened, ExpireOptions(reserved, any_hour, version=broker)).plan
     change = Change("rmqstore.expire/1", opened, config, plan, verified.report, wrote_positions(verified))
     code = finish(out, change, apply_it=apply_it, plan_out=plan_out, force=force, journal=journal, jobs=jobs)
     return 0 if plan.empty else code  # what else is wrong with the store is verify's to say

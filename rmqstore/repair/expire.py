@@ -3,13 +3,12 @@
 The files are moved into the journal's quarantine, like everything that a repair takes away; the space is won when the
 journal is removed.
 Source: DefaultMessageStore.CleanCommitLogService, .CleanConsumeQueueService, IndexService#deleteExpiredFile, DLedger's
-CleanSpaceService (RocketMQ 5.4.0, DLedger 0.3.2).
+CleanSpaceService (RocketMQ 4.9.7, 5.1.4 and 5.4.0, DLedger 0.3.2).
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from rmqstore.append.retention import (
+    BATCH,
     Candidate,
     Decision,
     Disk,
@@ -29,6 +29,7 @@ from rmqstore.append.retention import (
     expired_by_offset,
     expired_index,
 )
+from rmqstore.brokers.rules import rules_for
 from rmqstore.errors import UsageError
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, read_at
@@ -48,13 +49,15 @@ _LISTED = 8
 class ExpireOptions:
     """What to ask; None leaves it to the settings.
 
-    `reserved` hours; `any_hour` does not wait for deleteWhen; `now` ms; `disk_of` says how full a path's disk is.
+    `reserved` hours; `any_hour` does not wait for deleteWhen; `now` ms; `disk_of` says how full a path's disk is;
+    `version` is whose clean-up is asked.
     """
 
     reserved: int | None = None
     any_hour: bool = False
     now: int | None = None
     disk_of: Callable[[Path], Disk] | None = None
+    version: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +69,13 @@ class Expiry:
     dledger: Decision | None
 
 
-def rules_of(config: BrokerConfig, reserved: int | None = None) -> RetentionRules:
-    """The clean-up's settings from a broker.conf.
+def rules_of(config: BrokerConfig, reserved: int | None = None, version: str | None = None) -> RetentionRules:
+    """The clean-up's settings from a broker.conf, and the rules of a version.
 
-    Errors: BadBrokerConfig.
+    Errors: BadBrokerConfig; UsageError for a version that is not known.
     """
     given = config.given_int
+    before_5 = rules_for(version).version.startswith("4.")
     return RetentionRules(
         reserved=config.int("fileReservedTime") if reserved is None else reserved,
         delete_when=config.text("deleteWhen"),
@@ -79,16 +83,18 @@ def rules_of(config: BrokerConfig, reserved: int | None = None) -> RetentionRule
         warning=(given("diskSpaceWarningLevelRatio") or 90) / 100,
         forcibly=(given("diskSpaceCleanForciblyRatio") or 85) / 100,
         clean_forcibly=config.bool("cleanFileForciblyEnable"),
+        batch=(None if before_5 else given("deleteFileBatchMax")) or BATCH,
+        before_5=before_5,
     )
 
 
 def disk_of(path: Path) -> Disk:
-    """How full the file system of a path is, as Java's File#getTotalSpace and #getFreeSpace see it."""
+    """How full the file system of a path is, as Java's File#getFreeSpace and #getUsableSpace see it."""
     while not path.exists() and path != path.parent:
         path = path.parent
-    usage = shutil.disk_usage(path)
     status = os.statvfs(path)
-    return Disk(usage.total - status.f_bfree * status.f_frsize, usage.total)
+    used = (status.f_blocks - status.f_bfree) * status.f_frsize
+    return Disk(used, used + status.f_bavail * status.f_frsize)
 
 
 def plan_expire(store: Store, options: ExpireOptions | None = None) -> Expiry:
@@ -99,7 +105,7 @@ def plan_expire(store: Store, options: ExpireOptions | None = None) -> Expiry:
     if store.kind is StoreKind.PART:
         raise UsageError(f"{store.path} is a part of a store", "name the broker's storePathRootDir")
     options = options or ExpireOptions()
-    rules = rules_of(store.config, options.reserved)
+    rules = rules_of(store.config, options.reserved, options.version)
     now = options.now if options.now is not None else time.time_ns() // 1_000_000
     hour = time.localtime(now // 1000).tm_hour
     if options.any_hour:
@@ -129,13 +135,12 @@ def plan_expire(store: Store, options: ExpireOptions | None = None) -> Expiry:
             hour=hour,
             base_disk=root_disk,
             data_disk=min((ask(d) for d in group.data.directories), key=lambda d: d.ratio),
-            legacy=legacy is not None,
+            legacy=plain is not None and bool(plain.keep),
         )
         _take(draft, group.data, data, dledger.ENTRY.size)
     minimum = _minimum(legacy, plain, group.data if group else None, data)
-    if draft.steps:
-        _queues(draft, minimum)
-        _index(draft, minimum)
+    _queues(draft, minimum)  # also what an earlier clean-up left behind: a broker's first round looks at all of them
+    _index(draft, minimum)
     _say(draft, rules, hour, plain, data, root_disk)
     roots = [*(legacy.directories if legacy else ()), *(group.data.directories if group else ())]
     draft.facts["expire"] = _facts(plain, data, minimum, root_disk)
@@ -228,7 +233,8 @@ def _say(
             if reasons[why]:
                 note(f"{name}: {reasons[why]} file{'s' if reasons[why] > 1 else ''} kept: {why.value}")
         if decision.rounds > 1:
-            note(f"{name}: a broker takes {decision.rounds} rounds of 10 files, 10 s apart")
+            batch, apart = (rules.batch, "10 s") if name == "commitlog" else (BATCH, "0.1 s")
+            note(f"{name}: a broker takes {decision.rounds} rounds of {batch} files, {apart} apart")
     if draft.steps:
         note("the files go into quarantine on the same disk: the space is won when the journal is removed")
 

@@ -68,7 +68,46 @@ def test_rounds_are_of_ten_files() -> None:
 def test_ratios_have_the_bounds_of_their_getters() -> None:
     bounded = RetentionRules(max_used=0.99, warning=0.99, forcibly=0.1).bounded()
     assert (bounded.max_used, bounded.warning, bounded.forcibly) == (0.95, 0.90, 0.30)
-    assert RetentionRules(delete_when="04;5;x").hours == {4, 5}
+
+
+@pytest.mark.parametrize(
+    ("text", "hour", "answer"),
+    [
+        ("04", 4, True),
+        ("4;5", 5, True),
+        ("04;05", 6, False),
+        ("5;x", 5, True),  # the hour is found before the broker gets to the x
+        ("x;5", 5, None),
+        ("5;x", 6, None),
+        (" 05", 5, None),  # Integer.parseInt takes no blank
+        ("05;;", 6, False),
+        ("05;;6", 6, None),
+        ("", 0, None),
+    ],
+)
+def test_delete_when_is_read_as_the_broker_reads_it(text: str, hour: int, answer: bool | None) -> None:
+    rules = RetentionRules(delete_when=text)
+    assert rules.time_up(hour) is answer
+    if answer is None:
+        for decision in (
+            decide_commitlog(files(100, 1), rules, now=NOW, hour=hour, log_disk=Disk(99, 100)),
+            decide_dledger(files(100, 1), rules, now=NOW, hour=hour, base_disk=Disk(99, 100)),
+        ):
+            assert (decision.delete, decision.keep[0][1]) == ((), Why.NO_HOURS)
+
+
+def test_a_ratio_is_in_whole_percents_rounded_up() -> None:
+    assert [Disk(used, 1000).ratio for used in (0, 1, 750, 751)] == [0, 0.01, 0.75, 0.76]
+    assert Disk(5, 0).ratio == -1
+
+
+def test_above_the_force_ratio_5_x_cleans_whatever_the_highest_use_and_4_9_waits_for_the_hour() -> None:
+    young, disk = files(*[1] * 5), Disk(90, 100)
+    rules = RetentionRules(max_used=0.92)
+    old = RetentionRules(max_used=0.92, before_5=True)
+    assert starts(decide_commitlog(young, rules, now=NOW, hour=5, log_disk=disk).delete) == [0, 1, 2, 3]
+    assert starts(decide_commitlog(young, old, now=NOW, hour=5, log_disk=disk).delete) == []
+    assert starts(decide_commitlog(young, old, now=NOW, hour=4, log_disk=disk).delete) == [0, 1, 2, 3]
 
 
 def test_the_disk_of_the_queues_counts_too() -> None:
@@ -76,9 +115,15 @@ def test_the_disk_of_the_queues_counts_too() -> None:
     assert starts(decision.delete) == [0]
 
 
-def test_the_last_legacy_file_goes_when_it_is_alone() -> None:
-    assert starts(decide_commitlog(files(99, 98), RULES, now=NOW, hour=4, log_disk=EMPTY, legacy=True).delete) == [0, 1]
-    assert starts(decide_commitlog(files(99, 9), RULES, now=NOW, hour=4, log_disk=EMPTY, legacy=True).delete) == [0]
+@pytest.mark.parametrize(
+    ("before_5", "ages", "gone"), [(True, (99, 98), [0, 1]), (True, (99, 9), [0]), (False, (99, 98), [0])]
+)
+def test_the_last_legacy_file_goes_in_4_9_once_alone(
+    before_5: bool, ages: tuple[int, ...], gone: list[int]
+) -> None:
+    rules = RetentionRules(before_5=before_5)
+    decision = decide_commitlog(files(*ages), rules, now=NOW, hour=4, log_disk=EMPTY, legacy=True)
+    assert starts(decision.delete) == gone
 
 
 def test_dledger_keeps_an_hour_more_and_everything_beside_legacy_files() -> None:
@@ -92,10 +137,21 @@ def test_dledger_keeps_an_hour_more_and_everything_beside_legacy_files() -> None
 
 
 @pytest.mark.parametrize(
-    ("used", "gone", "forbidden"), [(70, 0, False), (71, 1, False), (86, 10, False), (90, 10, False), (91, 10, True)]
+    ("most", "used", "gone", "forbidden"),
+    [
+        (75, 75, 0, False),
+        (75, 76, 1, False),
+        (75, 86, 10, False),
+        (75, 90, 10, False),
+        (75, 91, 10, True),
+        (70, 70, 1, False),  # 0.70 as a float is less than 0.70 as a double
+        (60, 60, 0, False),
+        (60, 61, 1, False),
+    ],
 )
-def test_dledger_ratios(used: int, gone: int, forbidden: bool) -> None:
-    decision = decide_dledger(files(100, *[1] * 30), RULES, now=NOW, hour=5, base_disk=EMPTY, data_disk=Disk(used, 100))
+def test_dledger_ratios(most: int, used: int, gone: int, forbidden: bool) -> None:
+    rules, disk = RetentionRules(max_used=most / 100), Disk(used, 100)
+    decision = decide_dledger(files(100, *[1] * 30), rules, now=NOW, hour=5, base_disk=EMPTY, data_disk=disk)
     assert (len(decision.delete), decision.write_forbidden) == (gone, forbidden)
 
 
