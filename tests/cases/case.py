@@ -36,9 +36,15 @@ class Verify:
 
 @dataclass(frozen=True, slots=True)
 class Recover:
-    """The repair: what it costs, and what is left behind it (nothing, as a rule)."""
+    """The repair: what it costs, and what is left behind it (nothing, as a rule).
+
+    `other`: messages that stay, but not with the bytes that they were written with. `cut`: so many records at the log's
+    end go, damaged or not.
+    """
 
     lost: int = 0
+    other: int = 0
+    cut: int = 0
     options: tuple[str, ...] = ()
     remaining: Mapping[str, int] = field(default_factory=dict)
     exit_code: int = 0

@@ -5,9 +5,12 @@ import java.lang.reflect.Constructor;
 import java.lang.reflect.Field;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
+import java.math.BigInteger;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
+import java.security.MessageDigest;
+import java.security.NoSuchAlgorithmException;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -36,8 +39,8 @@ import org.apache.rocketmq.store.stats.BrokerStatsManager;
  * object as the last line of stdout. It changes what it opens. One source for 4.9.x and 5.x: what differs in their
  * API goes by reflection.
  *
- * <pre>Oracle STORE [start=true] [shutdown=true] [list=true] [wait=SECONDS] [badlist=N] [put=N] [keys=FILE] [clean=ROUNDS]
- *        [manual=true] [any MessageStoreConfig setting=value]…</pre>
+ * <pre>Oracle STORE [start=true] [shutdown=true] [list=true] [brisk=true] [wait=SECONDS] [badlist=N] [put=N] [keys=FILE]
+ *        [clean=ROUNDS] [manual=true] [any MessageStoreConfig setting=value]…</pre>
  *
  * put: appends N messages to topic Order before it reads. keys: asks for every message of every line of a file
  * (Keys.java). clean: runs the clean-up services before it reads (CleanUp.java).
@@ -45,12 +48,17 @@ import org.apache.rocketmq.store.stats.BrokerStatsManager;
  * Exit code: 0 loaded, 3 load() returned false, 4 an exception; another one is RocketMQ's own System.exit.
  */
 public final class Oracle {
+    static {
+        System.setProperty("tls.server.mode", "disabled"); // a DLedger node would make itself an RSA key: seconds
+    }
+
     private final File root;
     private final Map<String, String> settings = new LinkedHashMap<>();
     private final List<String> unknownSettings = new ArrayList<>();
     private final boolean start;
     private final boolean shutdown;
     private final boolean list;
+    private final boolean brisk;
     private final int wait;
     private final int badList;
     private final int put;
@@ -61,7 +69,9 @@ public final class Oracle {
     private final MessageStoreConfig config = new MessageStoreConfig();
     private final ConcurrentMap<String, TopicConfig> topics = new ConcurrentHashMap<>();
     private DefaultMessageStore store;
+    private BrokerStatsManager statistics;
     private String phase = "construct";
+    private String crash;
 
     private boolean load;
     private long minPhy = -1;
@@ -77,7 +87,7 @@ public final class Oracle {
     private String byKey = "[]";
     private String rounds = "[]";
 
-    private Oracle(String[] arguments) {
+    Oracle(String[] arguments) {
         root = new File(arguments[0]).getAbsoluteFile();
         for (int i = 1; i < arguments.length; i++) {
             int equals = arguments[i].indexOf('=');
@@ -86,6 +96,7 @@ public final class Oracle {
         start = Boolean.parseBoolean(take("start", "false"));
         shutdown = Boolean.parseBoolean(take("shutdown", "false"));
         list = Boolean.parseBoolean(take("list", "false"));
+        brisk = Boolean.parseBoolean(take("brisk", "false"));
         wait = Integer.parseInt(take("wait", "120"));
         badList = Integer.parseInt(take("badlist", "5"));
         put = Integer.parseInt(take("put", "0"));
@@ -98,17 +109,21 @@ public final class Oracle {
         PrintStream out = System.out;
         System.setOut(System.err); // stdout is for the answer alone
         Oracle oracle = new Oracle(arguments);
-        String crash = null;
-        try {
-            oracle.run();
-        } catch (Throwable e) {
-            crash = oracle.phase + ": " + describe(e);
-            e.printStackTrace();
-        }
-        out.println(oracle.answer(crash));
+        out.println(oracle.ask());
         out.flush();
         // halt, not exit: RocketMQ's threads and hooks must not touch the store any more
-        Runtime.getRuntime().halt(crash != null ? 4 : oracle.load ? 0 : 3);
+        Runtime.getRuntime().halt(oracle.crash != null ? 4 : oracle.load ? 0 : 3);
+    }
+
+    /** Does all that the arguments say; the answer is one line of JSON. */
+    String ask() {
+        try {
+            run();
+        } catch (Throwable e) {
+            crash = phase + ": " + describe(e);
+            e.printStackTrace();
+        }
+        return answer();
     }
 
     private String take(String key, String otherwise) {
@@ -237,7 +252,7 @@ public final class Oracle {
 
     private void construct() throws Exception {
         Class<?> kind = rocksDb() ? Class.forName("org.apache.rocketmq.store.RocksDBMessageStore") : DefaultMessageStore.class;
-        BrokerStatsManager statistics = new BrokerStatsManager("c", true);
+        statistics = new BrokerStatsManager("c", true);
         MessageArrivingListener nobody = (topic, queue, offset, tags, time, bitmap, properties) -> { };
         for (Constructor<?> constructor : kind.getConstructors()) {
             if (constructor.getParameterCount() == 4) {
@@ -322,10 +337,28 @@ public final class Oracle {
     private void shutDown() throws InterruptedException {
         Throwable[] failure = new Throwable[1];
         Thread stopper = inThread(() -> store.shutdown(), failure);
-        stopper.join(120000);
+        long end = System.currentTimeMillis() + 120000;
+        for (boolean woken = !brisk; stopper.isAlive() && System.currentTimeMillis() < end; stopper.join(10)) {
+            if (!woken && naps(stopper)) {
+                stopper.interrupt();
+                woken = true;
+            }
+        }
+        statistics.shutdown();
         shutdownState = stopper.isAlive() ? "hung"
             : failure[0] != null ? describe(failure[0])
             : new File(root, "abort").exists() ? "abort kept" : "clean";
+    }
+
+    /** shutdown() sleeps 1 to 3 s for requests that still run; here there are none. */
+    private static boolean naps(Thread stopper) {
+        StackTraceElement[] stack = stopper.getStackTrace();
+        for (int i = 0; i + 1 < stack.length; i++) {
+            if (stack[i].getMethodName().equals("sleep") && stack[i + 1].getMethodName().equals("shutdown")) {
+                return stack[i + 1].getClassName().equals(DefaultMessageStore.class.getName());
+            }
+        }
+        return false;
     }
 
     private interface Action {
@@ -419,14 +452,14 @@ public final class Oracle {
         List<String> why = new ArrayList<>();
         StringBuilder messages = new StringBuilder();
         for (long offset = Math.max(0, min); offset < max; offset++) {
-            MessageExt[] found = new MessageExt[1];
+            Found found = new Found();
             String reason = read(topic, queue, offset, found);
             if (reason == null) {
                 good++;
                 if (list) {
-                    MessageExt m = found[0];
+                    MessageExt m = found.message;
                     messages.append(messages.length() > 0 ? "," : "").append('[').append(offset).append(',').append(m.getCommitLogOffset())
-                        .append(',').append(m.getStoreSize()).append(',').append(m.getBodyCRC()).append(']');
+                        .append(',').append(m.getStoreSize()).append(',').append(m.getBodyCRC()).append(',').append(quote(sha1(found.raw))).append(']');
                 }
                 continue;
             }
@@ -448,8 +481,18 @@ public final class Oracle {
         readable += good;
     }
 
+    /** The message that was read, and its record as a consumer gets it. */
+    private static final class Found {
+        private MessageExt message;
+        private byte[] raw;
+    }
+
+    private static String sha1(byte[] bytes) throws NoSuchAlgorithmException {
+        return String.format("%040x", new BigInteger(1, MessageDigest.getInstance("SHA-1").digest(bytes)));
+    }
+
     /** Null when the message at a logical offset is whole and is the right one; otherwise the reason. */
-    private String read(String topic, int queue, long offset, MessageExt[] found) {
+    private String read(String topic, int queue, long offset, Found found) {
         boolean light = topic.startsWith("%LMQ%"); // a light queue's messages carry the name and offset of their own topic
         GetMessageResult result = null;
         try {
@@ -467,7 +510,8 @@ public final class Oracle {
             if (message == null) {
                 return "decode null";
             }
-            found[0] = message;
+            found.message = message;
+            found.raw = raw;
             byte[] body = message.getBody();
             if ((body == null || body.length == 0 ? 0 : UtilAll.crc32(body)) != message.getBodyCRC()) {
                 return "body crc";
@@ -517,7 +561,7 @@ public final class Oracle {
         return field.get(of);
     }
 
-    private String answer(String crash) {
+    private String answer() {
         StringBuilder text = new StringBuilder("{\"load\":" + load + ",\"min_phy\":" + minPhy + ",\"max_phy\":" + maxPhy + ",\"queues\":{");
         String comma = "";
         for (Map.Entry<String, String> queue : queues.entrySet()) {
