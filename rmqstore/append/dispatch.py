@@ -109,11 +109,17 @@ class DispatchOptions:
 
 @dataclass(slots=True)
 class Dispatcher:
-    """Consume queues and index of a store. `timestamp` is the store time (ms) of the last message dispatched."""
+    """Consume queues and index of a store. `timestamp` is the store time (ms) of the last message dispatched.
+
+    `in_order` gives every unit to the system at once, as a mapped file has it. After a crash a plain broker dispatches
+    again from the checkpoint on; a DLedger member of 4.9 goes on behind the longest queue (DLedgerCommitLog#recover):
+    what a shorter one lacks stays lacking.
+    """
 
     root: Path
     options: DispatchOptions
     index: IndexService
+    in_order: bool = False
     queues: dict[tuple[str, int], QueueState] = field(default_factory=dict)
     timestamp: int = 0
 
@@ -190,10 +196,14 @@ class Dispatcher:
                 state.batch = BatchConsumeQueue(self._directory(state, batch=True), self.options.batch_file_size)
             base, count = batch_of(text, queue_offset)
             state.batch.put(offset, size, code, store_timestamp, base, count)
+            if self.in_order:
+                self._settle(state.batch)
             return
         if state.simple is None:
             state.simple = ConsumeQueue(self._directory(state), self.options.consume_queue_file_size)
         state.simple.put(offset, size, code, queue_offset)
+        if self.in_order:
+            self._settle(state.simple)
         if self.options.lmq and b"INNER_MULTI_DISPATCH" in text and props.dispatches_to_lmq(topic.text):
             for name, at in props.lmq_queues(props.parse_properties(text)):
                 TopicName.of(name)  # it becomes a directory, too
@@ -201,8 +211,17 @@ class Dispatcher:
                 if light.simple is None:
                     light.simple = ConsumeQueue(self._directory(light), self.options.consume_queue_file_size)
                 light.simple.put(offset, size, code, at)
+                if self.in_order:
+                    self._settle(light.simple)
                 light.next_offset = max(light.next_offset, at + 1)
                 light.started = True
+
+    def _settle(self, written: ConsumeQueue | BatchConsumeQueue) -> None:
+        file = written.queue.files[-1]
+        if self.crowded:
+            file.relax()
+        else:
+            file.commit(0)
 
     def tags_code(self, topic: str, text: bytes, store_timestamp: int) -> int:
         """Third field of the unit: tags code, or the deliver time (ms) in the schedule topic."""

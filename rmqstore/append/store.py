@@ -106,7 +106,7 @@ class MessageStore:
             clock=clock,
             full_flushed=self._index_full,
         )
-        self.dispatcher = Dispatcher(root, options.dispatch, self.index)
+        self.dispatcher = Dispatcher(root, options.dispatch, self.index, in_order=options.dledger is not None)
         self.log = self._make_log()
         self._flush = StoreFlush(self.log, self.dispatcher, self.checkpoint, options.intervals, self._guard, clock)
 

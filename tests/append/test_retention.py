@@ -118,9 +118,7 @@ def test_the_disk_of_the_queues_counts_too() -> None:
 @pytest.mark.parametrize(
     ("before_5", "ages", "gone"), [(True, (99, 98), [0, 1]), (True, (99, 9), [0]), (False, (99, 98), [0])]
 )
-def test_the_last_legacy_file_goes_in_4_9_once_alone(
-    before_5: bool, ages: tuple[int, ...], gone: list[int]
-) -> None:
+def test_the_last_legacy_file_goes_in_4_9_once_alone(before_5: bool, ages: tuple[int, ...], gone: list[int]) -> None:
     rules = RetentionRules(before_5=before_5)
     decision = decide_commitlog(files(*ages), rules, now=NOW, hour=4, log_disk=EMPTY, legacy=True)
     assert starts(decision.delete) == gone

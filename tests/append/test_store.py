@@ -388,9 +388,10 @@ def test_killed_while_writing_synchronously_no_acknowledged_message_is_lost(
     assert clean(root) == {}
 
 
-def test_more_queues_than_descriptors_are_written_and_opened_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dledger", [None, "n0"])
+def test_more_queues_than_descriptors_are_written_and_opened_again(tmp_path: Path, dledger: str | None) -> None:
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)
-    options = replace(SMALL, commitlog_file_size=1 << 20, dispatch=DispatchOptions(1000, index=False))
+    options = replace(SMALL, commitlog_file_size=1 << 20, dispatch=DispatchOptions(1000, index=False), dledger=dledger)
     root = tmp_path / "s"
     resource.setrlimit(resource.RLIMIT_NOFILE, (400, limit[1]))
     try:
@@ -553,3 +554,13 @@ def test_index_entries_of_messages_that_the_log_has_lost_do_not_stay(tmp_path: P
         again.put_many([message(1000 + n) for n in range(200)])
     assert clean(tmp_path / "s") == {}
     assert queue_bytes(tmp_path / "s")
+
+
+def test_queues_of_a_dledger_member_have_every_unit_when_it_is_killed(tmp_path: Path) -> None:
+    intervals = FlushIntervals(commitlog=1 << 30, consume_queue=1 << 30)
+    options = replace(SMALL, dledger="n0", flush=FlushPolicy.SYNC, intervals=intervals)
+    store = MessageStore.create(tmp_path / "s", options)
+    put = [store.put(message(n, queue_id=n % 3 // 2)) for n in range(80)]
+    store.crash()  # a broker would go on behind the last unit of the longest queue
+    found = units(tmp_path / "s") + units(tmp_path / "s", queue_id=1)
+    assert sorted(unit[0] for unit in found) == [p.offset for p in put]
