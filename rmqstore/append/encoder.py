@@ -44,7 +44,8 @@ class NewMessage:
     """A message as it comes to the store.
 
     Hosts are in stored form (8 or 20 bytes: `host_bytes`); times are ms; `store_timestamp` 0 means the store's clock,
-    `queue_offset` None the queue's next one; `append_crc` None what the store is set to.
+    `queue_offset` None the queue's next one; `append_crc` None what the store is set to; `version` (1 or 2) None what
+    the topic's length asks for.
     """
 
     topic: str
@@ -61,6 +62,7 @@ class NewMessage:
     prepared_transaction_offset: int = 0
     queue_offset: int | None = None
     append_crc: bool | None = None
+    version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +87,8 @@ class TopicName:
     magic: int
 
     @classmethod
-    def of(cls, text: str, auto_v2: bool = True) -> TopicName:
-        """The stored form of a topic.
+    def of(cls, text: str, auto_v2: bool = True, version: int | None = None) -> TopicName:
+        """The stored form of a topic, in a record of that version or of the one that its length asks for.
 
         Errors: MessageRefused for an empty topic, one that is no directory name, or one that is too long.
         """
@@ -95,7 +97,8 @@ class TopicName:
             raise MessageRefused(f"topic {text!r} cannot name a queue directory")
         if len(raw) > _MAX_NAME:
             raise MessageRefused(f"topic of {len(raw)} bytes: a queue directory takes at most {_MAX_NAME}")
-        v2 = auto_v2 and len(text.encode("utf-16-le", "surrogatepass")) // 2 > MAX_TOPIC_V1
+        long = auto_v2 and len(text.encode("utf-16-le", "surrogatepass")) // 2 > MAX_TOPIC_V1
+        v2 = long if version is None else version == 2
         if not v2 and len(raw) > MAX_TOPIC_V1:
             raise MessageRefused(f"topic of {len(raw)} bytes: a V1 record takes at most {MAX_TOPIC_V1}")
         wide = 2 if v2 else 1
@@ -107,7 +110,7 @@ class Encoder:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.topic = lru_cache(maxsize=1 << 16)(lambda text: TopicName.of(text, limits.auto_v2))
+        self.topic = lru_cache(maxsize=1 << 16)(lambda text, version: TopicName.of(text, limits.auto_v2, version))
 
     def prepare(self, message: NewMessage) -> Prepared:
         """Check a message and take the parts of its record that do not depend on its place.
@@ -116,7 +119,7 @@ class Encoder:
         Source: HookUtils#checkBeforePutMessage, MessageExtEncoder#encode
         """
         limits = self.limits
-        topic: TopicName = self.topic(message.topic)
+        topic: TopicName = self.topic(message.topic, message.version)
         body, properties = message.body, message.properties
         if len(body) > limits.max_message_size:
             raise MessageRefused(

@@ -26,12 +26,13 @@ INTEGERS = {
     "store_timestamp": 64,
     "reconsume_times": 32,
     "prepared_transaction_offset": 64,
+    "version": 32,
 }
 TEXTS = ("topic", "born_host", "store_host", "tags", "keys", "unique_key")
 COLUMNS = (
     *("topic", "queue_id", "queue_offset", "store_timestamp", "born_timestamp", "store_host", "born_host"),
     *("tags", "keys", "unique_key", "flag", "sys_flag", "reconsume_times", "prepared_transaction_offset"),
-    *("properties", "body", "body_base64", "topic_base64", "properties_base64", "last_separator"),
+    *("properties", "body", "body_base64", "topic_base64", "properties_base64", "last_separator", "version"),
 )
 """Every field that a row may have, in the order of CSV and Parquet columns."""
 
@@ -78,8 +79,12 @@ def row_of(
     properties: bytes,
     *,
     text_body: bool = False,
+    v2: bool = False,
 ) -> Row:
-    """One message as a row; without a body when it is None. `text_body`: as text where it is UTF-8."""
+    """One message as a row; without a body when it is None. `text_body`: as text where it is UTF-8.
+
+    `v2`: its record is of version 2; without the field, import goes by the topic's length, as a broker does.
+    """
     found = properties_of(properties)
     pairs = found["properties"]
     try:
@@ -105,6 +110,8 @@ def row_of(
     }
     if raw_name is not None:
         row["topic_base64"] = raw_name
+    if v2:
+        row["version"] = 2
     if body is not None:
         if text_body:
             try:
@@ -187,6 +194,9 @@ def message_of(row: Mapping[str, Any], where: str) -> NewMessage:
         ):
             raise BadRow(f"{where}: properties must be an object of texts")
         properties = build_text(pairs, row.get("last_separator") is not False)
+    version = _integer(row, "version", where, 0)
+    if version not in (0, 1, 2):
+        raise BadRow(f"{where}: version must be 1 or 2, not {version}")
     crc = properties[-CRC32_RESERVED_LEN:].startswith(CRC32_PROPERTY)
     return NewMessage(
         topic=topic,
@@ -203,4 +213,5 @@ def message_of(row: Mapping[str, Any], where: str) -> NewMessage:
         prepared_transaction_offset=_integer(row, "prepared_transaction_offset", where, 0),
         queue_offset=_integer(row, "queue_offset", where, 0),
         append_crc=crc or None,
+        version=version or None,
     )

@@ -258,7 +258,9 @@ def _append(
             if total <= done:
                 continue
             message = message_of(row, where)
-            message.topic = options.topic_map.get(message.topic, message.topic)
+            renamed = options.topic_map.get(message.topic)
+            if renamed is not None:
+                message.topic, message.version = renamed, None
             if options.renumber:
                 message.queue_offset = None
             if not options.keep_timestamps:

@@ -12,7 +12,7 @@ from rmqstore.append.encoder import packer
 from rmqstore.append.exchange import Row, row_of
 from rmqstore.files.store import Store
 from rmqstore.formats.bodies import BodyError, decompress
-from rmqstore.formats.message import COMPRESSED, COMPRESSION_TYPE_MASK, HEADS_BY_FLAG
+from rmqstore.formats.message import COMPRESSED, COMPRESSION_TYPE_MASK, HEADS_BY_FLAG, MAGIC_V2
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.records import ScanOptions, scan_file
 from rmqstore.scan.tiling import Kind, Run
@@ -122,7 +122,7 @@ def _rows(columns: Columns, options: ExportOptions) -> Iterator[Row]:
     for at, family, body_at, topic_at, topic_length, text_at, text_stop in places:
         (
             size,
-            _,
+            magic,
             _,
             queue_id,
             flag,
@@ -161,6 +161,7 @@ def _rows(columns: Columns, options: ExportOptions) -> Iterator[Row]:
             body,
             bytes(view[text_at:text_stop]),
             text_body=options.text,
+            v2=magic == MAGIC_V2,
         )
         if options.positions:
             row["offset"], row["size"] = offset, size

@@ -45,6 +45,7 @@ PROPERTIES = st.one_of(
     numbers=st.tuples(I64, I32, I32, I64, I64, I32, I64),
     hosts=st.tuples(HOST, HOST),
     text_body=st.booleans(),
+    v2=st.booleans(),
 )
 def test_a_message_is_the_same_after_its_row_was_written_as_json(
     topic: bytes,
@@ -54,6 +55,7 @@ def test_a_message_is_the_same_after_its_row_was_written_as_json(
     numbers: tuple[int, int, int, int, int, int, int],
     hosts: tuple[bytes, bytes],
     text_body: bool,
+    v2: bool,
 ) -> None:
     queue_offset, flag, sys_flag, born, stored, times, prepared = numbers
     row = row_of(
@@ -71,6 +73,7 @@ def test_a_message_is_the_same_after_its_row_was_written_as_json(
         body,
         text,
         text_body=text_body,
+        v2=v2,
     )
     back = message_of(orjson.loads(orjson.dumps(row)), "here")
     assert back == NewMessage(
@@ -87,6 +90,7 @@ def test_a_message_is_the_same_after_its_row_was_written_as_json(
         reconsume_times=times,
         prepared_transaction_offset=prepared,
         queue_offset=queue_offset,
+        version=2 if v2 else None,
     )
 
 
@@ -97,6 +101,7 @@ def test_a_message_is_the_same_after_its_row_was_written_as_json(
         ({"queue_id": None}, "queue_id is missing"),
         ({"queue_id": "x"}, "queue_id must be an integer, not 'x'"),
         ({"queue_id": True}, "queue_id must be an integer"),
+        ({"version": 3}, "version must be 1 or 2, not 3"),
         ({"queue_id": 1 << 31}, "queue_id 2147483648 does not fit into 32 bits"),
         ({"store_timestamp": 1 << 63}, "does not fit into 64 bits"),
         ({"store_host": "nowhere"}, "store_host 'nowhere' is no address"),

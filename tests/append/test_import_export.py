@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from rmqstore.append.encoder import NewMessage
+from rmqstore.append.store import MessageStore, StoreOptions
 from rmqstore.files.store import open_store
-from rmqstore.formats.message import parse_message
+from rmqstore.formats.message import MAGIC_V2, parse_message
 from tests import command
 from tests.append.rewriting import index_bytes, log_bytes, messages_of, queue_bytes
 from tests.stores import ROOT, meta, unpack
@@ -86,6 +88,30 @@ def test_an_imported_store_is_the_exported_one_byte_for_byte(tmp_path: Path) -> 
     topics = json.loads((made / "config" / "topics.json").read_text())["topicConfigTable"]
     assert topics["Order_11"]["readQueueNums"] == 4
     assert sorted(p.name for p in tmp_path.iterdir()) == ["all.ndjson", "broker.conf", "made"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_records_keep_their_version_whatever_the_length_of_their_topic(kind: str, tmp_path: Path) -> None:
+    source, made, export_file = tmp_path / "source", tmp_path / "made", tmp_path / f"all.{kind}"
+    options = StoreOptions(commitlog_file_size=1 << 16, index_slots=20, index_units=60)
+    versions = [None, 2, 1, 2]
+    with MessageStore.create(source, options) as store:
+        for number, version in enumerate(versions):
+            store.put(NewMessage("Short", b"%d" % number, version=version))
+        store.put(NewMessage("l" * 130, b"long"))
+    export(source, export_file)
+    (tmp_path / "sizes.conf").write_text("mappedFileSizeCommitLog=65536\nmaxHashSlotNum=20\nmaxIndexNum=60\n")
+    run("import", str(export_file), "--output", str(made), "-c", str(tmp_path / "sizes.conf"))
+    was, now = open_store(source).commitlog, open_store(made).commitlog
+    assert was is not None and now is not None
+    assert log_bytes(now) == log_bytes(was)
+    assert [m.magic == MAGIC_V2 for m in messages_of(now)] == [False, True, False, True, True]
+    short = tmp_path / "short"
+    words = ("--output", str(short), "-c", str(tmp_path / "sizes.conf"), "--topic-map", f"{'l' * 130}=Other")
+    run("import", str(export_file), *words)
+    renamed = open_store(short).commitlog
+    assert renamed is not None
+    assert [m.magic == MAGIC_V2 for m in messages_of(renamed)] == [False, True, False, True, False]
 
 
 def test_filters_choose_what_is_exported(tmp_path: Path) -> None:
