@@ -194,7 +194,7 @@ def _messages(
 
     from rmqstore.scan.records import ScanOptions
     from rmqstore.scan.workers import jobs_or_default
-    from rmqstore.views.messages import Damage, Job, logs_of, read_messages
+    from rmqstore.views.messages import SPLIT, Damage, Job, logs_of, read_messages
 
     logs = logs_of(store, what)
     if not logs and not (store.commitlog or store.dledger):
@@ -202,7 +202,8 @@ def _messages(
     damage = Damage(live=live)
     total = sum(log.queue.bytes_on_disk for log in logs)
     entries = what == "dledger"
-    scan = ScanOptions(drop_cache=live, max_rate=max_rate)
+    chunk = SPLIT // 2 + (64 << 10)  # two of them hold a split, and the record over its end
+    scan = ScanOptions(drop_cache=live, max_rate=max_rate, chunk=chunk)
     form = _text_form(out, selection, body)
     job = Job(selection, form or "row", entries, body, foreign=what == "commitlog", scan=scan)
     count = jobs_or_default(jobs) if total > ALONE and not max_rate else 1
@@ -351,7 +352,7 @@ def _broker_stop(out: Output, store: Store, broker: str | None) -> dict[str, Any
 
     forecast = simulate_start(store, version=broker, thorough=False).to_json()
     if not forecast["starts"]:
-        out.note(f"note: RocketMQ {forecast['version']} would not start: {forecast['reason']}")
+        out.note(f"note: {forecast['program']} {forecast['version']} would not start: {forecast['reason']}")
     return {"broker": forecast["version"], "broker_stop": forecast["commitlog_stop"]}
 
 

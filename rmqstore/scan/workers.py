@@ -9,6 +9,7 @@ of workers and any split size.
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -71,6 +72,11 @@ def jobs_or_default(jobs: int | None) -> int:
         return os.cpu_count() or 1
 
 
+def end_on_interrupt() -> None:
+    """Has this worker end without a word on Ctrl-C, which reaches it as well: its parent says what there is to say."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def map_ordered(function: Callable[[Split], P], splits: Sequence[Split], jobs: int = 1) -> Iterator[tuple[Split, P]]:
     """Results in the order of the splits; at most a few splits are in flight, so memory does not grow with them."""
     if jobs <= 1 or len(splits) <= 1:
@@ -81,7 +87,7 @@ def map_ordered(function: Callable[[Split], P], splits: Sequence[Split], jobs: i
     from concurrent.futures import ProcessPoolExecutor
 
     method = "fork" if hasattr(os, "fork") and threading.active_count() == 1 else "spawn"
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context(method)) as pool:
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context(method), end_on_interrupt) as pool:
         waiting: list[tuple[Split, Future[P]]] = []
         try:
             for split in splits:

@@ -126,6 +126,7 @@ def start(store: Path, *words: str) -> subprocess.Popen[bytes]:
         [*DUMP, str(store), "--format", "ndjson", "--jobs", "2", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        start_new_session=True,
     )
     assert child.stdout is not None
     assert child.stdout.read(1) == b"{"
@@ -155,6 +156,14 @@ def test_a_closed_pipe_ends_the_workers_quietly(store: Path) -> None:
     assert child.returncode == 0
     assert workers
     assert not [pid for pid in workers if Path(f"/proc/{pid}").exists()]
+
+
+def test_ctrl_c_in_a_terminal_reaches_the_workers_and_one_line_is_said(store: Path) -> None:
+    with start(store) as child:
+        os.killpg(child.pid, signal.SIGINT)
+        _, said = child.communicate(timeout=300)
+    assert said.decode().split("\n") == ["", "error: interrupted — nothing was left half-written", ""]
+    assert child.returncode == 130
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
