@@ -719,10 +719,12 @@ PROBLEMS: Mapping[str, Problem] = _table(
         "DL-MISSING-FILE",
         "a DLedger file is missing in the middle",
         _E,
-        None,
+        "recover",
         False,
         "A data or index file is missing between others: loading throws `check data file order failed before recovery` "
-        "and the broker does not start. Or, in a mixed store, the first files behind the legacy commitlog are.",
+        "and the broker does not start. On a single node `recover --accept-fillers` puts a file of fillers in its place, "
+        "which keeps every index and queue offset; a member of a group is cut there and gets the rest from its leader. "
+        "Or, in a mixed store, the first files behind the legacy commitlog are missing: those do not come back.",
     ),
     Problem(
         "DL-DATA-INDEX",

@@ -152,8 +152,8 @@ class LogView:
             at += self.lead + size
 
     def bytes_at(self, size: int, offset: int) -> bytes:
-        """Bytes of the view at a global offset."""
-        raw = bytearray(self.queue.pread(size, offset))
+        """Bytes of the view at a global offset; zeros where neither a file nor a step has any."""
+        raw = bytearray(self.queue.pread(size, offset).ljust(size, b"\0"))
         for patch in self.patches:
             if patch.start < offset + len(raw) and patch.stop > offset:
                 self._overlay(raw, offset, patch)

@@ -39,7 +39,8 @@ def _describe_loss(plan: Plan) -> Iterator[str]:
     loss = plan.loss
     if loss.messages or loss.bytes or loss.queues:
         topics = f" of {_count(len(loss.topics), 'topic')}" if loss.queues else ""
-        yield f"Lost: {_count(loss.messages, 'message')}{topics}, {_count(loss.bytes, 'byte')}."
+        least = "at least " if loss.more.get("at_least") else ""
+        yield f"Lost: {least}{_count(loss.messages, 'message')}{topics}, {_count(loss.bytes, 'byte')}."
         rows = sorted(loss.queues.items(), key=lambda row: (-row[1], row[0]))
         yield from (f"  {queue}: {_count(count, 'message')}" for queue, count in rows[:_LISTED])
         if len(rows) > _LISTED:

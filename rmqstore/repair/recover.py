@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from rmqstore.brokers.dledger_newer import written_by_newer
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.commitlog import LogResult
 from rmqstore.checks.verify import Verified
@@ -30,7 +31,7 @@ from rmqstore.repair.rebuild import QueueRebuild, cut_queues, known_topic, wante
 from rmqstore.repair.rebuild_index import IndexRebuild
 from rmqstore.repair.salvage import SalvageResult, plan_salvage
 from rmqstore.repair.settings import TRUNCATE, Choice, RecoverOptions, choose
-from rmqstore.repair.tails import Counting, damaged_behind, first_damage, plan_tail, zero_from
+from rmqstore.repair.tails import Counting, first_damage, lost_in_damage, plan_tail, zero_from
 from rmqstore.repair.timers import plan_timer
 from rmqstore.scan.tiling import Kind
 
@@ -54,17 +55,22 @@ def plan_recovery(store: Store, verified: Verified, options: RecoverOptions | No
     have to change; NotReadable.
     """
     options = options or RecoverOptions()
-    refuse_part(store)
+    refuse_whole(store, verified)
     return Recovery(store, verified, options).plan()
 
 
-def refuse_part(store: Store) -> None:
+def refuse_whole(store: Store, verified: Verified) -> None:
     """Only whole stores are changed: lock and journal belong to the root, where no broker lists them.
 
     Errors: Refused.
     """
     if store.part is not None:
         raise Refused(f"{store.path} is a part of a store ({store.part})", "give the broker's storePathRootDir")
+    if written_by_newer(store, verified.dledger.tiling if verified.dledger is not None else None):
+        raise Refused(
+            f"DLedger 0.4 wrote {store.path}, which no RocketMQ release has: it is read and checked, not repaired",
+            "take a replica; `rmqstore export` gives the messages that can be read",
+        )
 
 
 class Recovery:
@@ -159,6 +165,7 @@ class Recovery:
         draft.lose(result.loss.queues, 0)
         draft.lost_messages += result.loss.messages - sum(result.loss.queues.values())
         draft.lost_bytes += result.loss.bytes
+        draft.more.update(result.loss.more)
         draft.more["visible_fillers"] = result.visible_fillers
         if result.visible_fillers:
             draft.facts["fillers"] = [f.to_json() for f in result.fillers if f.kind == "visible"]
@@ -179,7 +186,13 @@ class Recovery:
             Dispatcher(self.store, counting, batch).run(LogView(later, later.queue.stop, ()), start)
             self.ends[id(later)] = min(self.ends[id(later)], cut)
             zero_from(self.draft, later, cut, "behind the first damage of the log")
-            counting.counts.update(f"{t}/{q}" for t, q in damaged_behind(later, cut))
+            counts, more = lost_in_damage(self.store, self.verified, later, cut)
+            counting.counts.update(counts)
+            if more:
+                self.draft.more["at_least"] = True
+                self.draft.notes.append(
+                    "the loss is a lower bound: consume queues that would tell of more are gone too"
+                )
         self.draft.lose(counting.counts, counting.bytes)
         self.draft.cures.update(c for c in self.counts if self._is_log_damage(c) or c.endswith("-TAIL"))
         self.draft.notes.append(f"the log ends at {cut:,} then, as a broker would cut it")

@@ -20,9 +20,10 @@ from rmqstore.repair.plan import Loss
 from rmqstore.repair.salvage_content import differences
 from rmqstore.repair.salvage_cover import Cover
 from rmqstore.repair.salvage_dledger import index_bounds, plan_entries
+from rmqstore.repair.salvage_ends import Untold, find_untold, open_ends, take_ends
 from rmqstore.repair.salvage_fields import mend, mend_record_crc
 from rmqstore.repair.salvage_headers import HeaderFixes
-from rmqstore.repair.salvage_known import Known, Lost, find_known, fits_queue
+from rmqstore.repair.salvage_known import Known, Lost, Ranges, find_known, fits_queue
 from rmqstore.repair.salvage_layout import Cell, Layout, lay_out, place
 from rmqstore.repair.salvage_merge import seat_of, take_in_blanks, take_in_neighbours, taken_cells
 from rmqstore.repair.salvage_records import Around
@@ -66,12 +67,15 @@ class _Salvage(Cover):
         self.accept_fillers = self.allow_shift = self.merge = False
         self.refusals: list[str] = []
         self.renumbered = False
+        self.untold = Untold()
 
     def result(self) -> SalvageResult:
         damages = self._damages()
         headers = HeaderFixes(self.store, self.verified, self.neighbours)
         spans = [(d.start, d.stop) for d in damages]
         known = find_known(self.store, self.verified, spans) if spans else Known()
+        ranges = Ranges(spans)
+        take_ends(known, self.logs, ranges, self.audience)
         self.draft.notes.extend(known.notes)
         layouts = self._layouts(damages, known)
         for layout in layouts:
@@ -85,6 +89,7 @@ class _Salvage(Cover):
                 self.refusals.append(plans.refused(layout))
             else:
                 self.cover(layout, plans)
+        self.untold = find_untold(self.verified, layouts, open_ends(self.logs, known, ranges))
         self._headers(headers)
         self._blanks()
         self._gaps(headers)
@@ -273,6 +278,8 @@ class _Salvage(Cover):
         visible = sum(f.kind == "visible" for f in self.fillers)
         if visible > MOST_FILLERS and not self.accept_fillers:
             self.draft.brakes.append(f"{visible:,} lost messages get a visible filler; --accept-fillers accepts that")
+        if self.untold.bytes:
+            self.draft.notes.append(self.untold.text())
         if visible and not self.audience.known:
             self.draft.notes.append("which groups will see the fillers is not known: no readable consumerOffset.json")
         if any(f.topic in (properties.OP_HALF_TOPIC, properties.ROCKSDB_OP_HALF_TOPIC) for f in self.fillers):
@@ -286,7 +293,12 @@ class _Salvage(Cover):
             fillers=tuple(sorted(self.fillers, key=lambda f: f.offset)),
             entries=tuple(self.entries),
             rebuild_queues=frozenset(self.rebuild),
-            loss=Loss(sum(self.queues.values()), self.lost_bytes, dict(self.queues)),
+            loss=Loss(
+                sum(self.queues.values()) + self.untold.messages,
+                self.lost_bytes,
+                dict(self.queues),
+                {"at_least": True} if self.untold.bytes else {},
+            ),
             given_up=self.given_up,
             cures=self._cures(),
             brakes=tuple(self.draft.brakes),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rmqstore.files.store import Store
 from rmqstore.formats.configjson import ConfigJsonError, JsonValue, parse_config_object
+from rmqstore.formats.properties import SCHEDULE_TOPIC
 from rmqstore.repair.salvage_records import Seat
 
 _OWN_GROUPS = frozenset({"CID_RMQ_SYS_TRANS", "CID_RMQ_SYS_REVIVE_GROUP"})
@@ -23,6 +24,7 @@ class Audience:
         self._progress: dict[str, dict[str, dict[int, int]]] = {}
         config = store.root / "config"
         self.known = False
+        self._delays = _delays(config / "delayOffset.json")
         for name, key in (("consumerOffset.json", "offsetTable"), ("lmqConsumerOffset.json", "lmqOffsetTable")):
             table = _table(config / name)
             if table is None:
@@ -43,6 +45,12 @@ class Audience:
                     out.add(group)
         return tuple(sorted(out))
 
+    def furthest(self, topic: str, queue_id: int) -> int:
+        """The largest queue offset that a group, or a delay level, has consumed up to; 0 where none is known."""
+        groups = self._progress.get(topic, {}).values()
+        delayed = self._delays.get(queue_id, 0) if topic == SCHEDULE_TOPIC else 0
+        return max((queues.get(queue_id, 0) for queues in groups), default=0) or delayed
+
     def _take(self, table: JsonValue) -> None:
         if not isinstance(table, Mapping):
             return
@@ -53,6 +61,13 @@ class Audience:
             for queue_id, offset in rows:
                 if str(queue_id).lstrip("-").isdigit() and isinstance(offset, int):
                     queues[int(queue_id)] = offset
+
+
+def _delays(path: Path) -> dict[int, int]:
+    """Queue id in SCHEDULE_TOPIC_XXXX → queue offset that was delivered up to."""
+    table = (_table(path) or {}).get("offsetTable")
+    rows = table.items() if isinstance(table, Mapping) else ()
+    return {int(level) - 1: at for level, at in rows if str(level).isdigit() and isinstance(at, int)}
 
 
 def _table(path: Path) -> Mapping[str, JsonValue] | None:

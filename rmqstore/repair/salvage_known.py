@@ -178,11 +178,11 @@ def _gaps(known: Known, logs: Logs, ranges: Ranges) -> None:
         have = placed.get((topic, queue_id), set())
         holes = [(g.expected, g.got, g.before, g.at) for g in part.gaps]
         believed = part.messages > 1 and part.first_at not in logs.misfiled.offsets
-        if origin and believed and 0 < part.first <= _room(ranges, -1, part.first_at):
+        if origin and believed and 0 < part.first <= room(ranges, -1, part.first_at):
             holes.append((0, part.first, -1, part.first_at))
         for expected, got, before, at in holes:
-            if got - expected > _room(ranges, before, at) + len(have):
-                if _room(ranges, before, at):
+            if got - expected > room(ranges, before, at) + len(have):
+                if room(ranges, before, at):
                     known.notes.append(
                         f"{topic}/{queue_id} misses {got - expected:,} queue offsets from {expected} on, more than the "
                         "damage there can have held; they get no filler"
@@ -193,7 +193,7 @@ def _gaps(known: Known, logs: Logs, ranges: Ranges) -> None:
                     known.floating.append((before, at, Seat(topic, queue_id, index)))
 
 
-def _room(ranges: Ranges, before: int, at: int) -> int:
+def room(ranges: Ranges, before: int, at: int) -> int:
     """Most records that the damage between two places can have held."""
     i = bisect_right(ranges.starts, before)
     total = 0

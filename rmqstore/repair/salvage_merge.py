@@ -22,7 +22,8 @@ from rmqstore.repair.salvage_spans import Damage, read_message
 from rmqstore.scan.records import ScanOptions, scan_file
 from rmqstore.scan.tiling import Kind, Run
 
-_NO_UNIT = (records.TRANSACTION_PREPARED, records.TRANSACTION_ROLLBACK)
+NO_UNIT = (records.TRANSACTION_PREPARED, records.TRANSACTION_ROLLBACK)
+"""Types of records that no queue gets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class _Side:
 
 def seat_of(message: Message, levels: properties.DelayLevels) -> Seat | None:
     """The place in a queue that a record says itself; None for one that no queue gets."""
-    if message.transaction_type in _NO_UNIT or message.queue_offset < 0 or message.queue_id < 0:
+    if message.transaction_type in NO_UNIT or message.queue_offset < 0 or message.queue_id < 0:
         return None
     topic = message.topic_text
     found = properties.parse_properties(message.properties)

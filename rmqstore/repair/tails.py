@@ -7,15 +7,23 @@ bytes are undefined, and nobody reads them.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 
 from rmqstore.checks.commitlog import LogResult
 from rmqstore.checks.record_findings import code_of
+from rmqstore.checks.verify import Verified
 from rmqstore.files.mapped_file_queue import MappedFile
-from rmqstore.formats.message import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, Fault, parse_message
+from rmqstore.files.store import Store
+from rmqstore.formats.message import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, Fault, Message, parse_message
 from rmqstore.repair.draft import Draft
 from rmqstore.repair.log_rows import Name, Sink
+from rmqstore.repair.salvage_audience import Audience
+from rmqstore.repair.salvage_ends import open_ends, take_ends
+from rmqstore.repair.salvage_known import Ranges, find_known
+from rmqstore.repair.salvage_records import Seat
+from rmqstore.repair.salvage_spans import find_damage
 from rmqstore.repair.steps import Span
 from rmqstore.scan.kernels import I64
 from rmqstore.scan.tiling import Kind
@@ -86,18 +94,41 @@ def plan_tail(draft: Draft, result: LogResult) -> frozenset[Name]:
     return frozenset(lost)
 
 
-def damaged_behind(result: LogResult, cut: int) -> list[Name]:
-    """Queues of framed but wrong records at or behind a place: they count as lost like the good ones."""
-    names: list[Name] = []
+def damaged_behind(result: LogResult, cut: int) -> list[tuple[int, Message]]:
+    """(global offset, record) of framed but wrong records at or behind a place: they count as lost like good ones."""
+    out: list[tuple[int, Message]] = []
     for run in result.tiling:
         if run.kind is Kind.DIRTY and run.count and run.start >= cut and run.cause is not Fault.PHYSICAL_OFFSET:
-            names += _queues_of(result, run.start, run.stop)
-    return names
+            out += _records_of(result, run.start, run.stop)
+    return out
+
+
+def lost_in_damage(store: Store, verified: Verified, result: LogResult, cut: int) -> tuple[Counter[str], bool]:
+    """Messages per queue that damage behind a cut held, and whether there may have been more that nothing tells of."""
+    end = result.wrote if result is verified.logs.results[-1] else result.tiling.stop
+    spans = [(d.start, d.stop) for d in find_damage(result, end=end) if d.stop > cut]
+    if not spans:
+        return Counter(), False
+    known = find_known(store, verified, spans)
+    ranges = Ranges(spans)
+    take_ends(known, verified.logs, ranges, Audience(store))
+    seats = {at: lost.seat for at, lost in known.by_offset.items()}
+    for at, message in damaged_behind(result, cut):
+        seats.setdefault(at, Seat(message.topic_text, message.queue_id, message.queue_offset))
+    placed = {(s.topic, s.queue_id, s.queue_offset) for s in seats.values()}
+    others = [s for _, _, s in known.floating if (s.topic, s.queue_id, s.queue_offset) not in placed]
+    counts: Counter[str] = Counter()
+    for seat in (*seats.values(), *others):
+        counts[f"{seat.topic}/{seat.queue_id}"] += max(1, seat.count)
+    return counts, bool(open_ends(verified.logs, known, ranges))
 
 
 def _queues_of(result: LogResult, start: int, stop: int) -> list[Name]:
     """Topic and queue of the records of a stretch, as far as they can be told."""
-    names: list[Name] = []
+    return [(message.topic_text, message.queue_id) for _, message in _records_of(result, start, stop)]
+
+
+def _records_of(result: LogResult, start: int, stop: int) -> Iterator[tuple[int, Message]]:
     at = start
     while at < stop:
         head = result.queue.pread(result.lead + 4, at)
@@ -108,9 +139,8 @@ def _queues_of(result: LogResult, start: int, stop: int) -> list[Name]:
         if message is None:
             break
         if message.transaction_type not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
-            names.append((message.topic_text, message.queue_id))
+            yield at + result.lead, message
         at += result.lead + size
-    return names
 
 
 def first_damage(result: LogResult, listed: list[int]) -> int | None:

@@ -14,7 +14,7 @@ from tests import damage
 from tests.broker.oracle import Oracle, OracleResult
 from tests.command import run_json
 from tests.repair.salvaging import Row, pick, rows, shrink
-from tests.stores import VERSIONS, copy_store, meta
+from tests.stores import VERSIONS, copy_store, meta, write_broker_conf
 
 FULL_SCAN = {"commitLogRecoverMaxNum": 1000}
 
@@ -124,3 +124,60 @@ def test_queue_offset_without_message_moves_no_other_message(
     assert (result.load, result.crash) == (True, None)
     reading, before = result.queues[f"{topic}/{queue_id}"], made.oracle_start.queues[f"{topic}/{queue_id}"]
     assert (reading.min, reading.max, reading.first_bad, reading.bad) == (before.min, before.max, offset, 1)
+
+
+@pytest.mark.parametrize("gone", ["", "dledger-n0/index consumequeue"])
+@pytest.mark.parametrize("version", [*(pytest.param(v, marks=pytest.mark.slow) for v in VERSIONS[:-1]), VERSIONS[-1]])
+def test_lost_file_of_dledger_entries_is_one_of_fillers_then(
+    version: str, gone: str, tmp_path: Path, oracle: Callable[[str], Oracle]
+) -> None:
+    made = meta(f"{version}-dledger")
+    store = copy_store(made.name, tmp_path)
+    sorted((store / "dledger-n0" / "data").iterdir())[2].unlink()
+    for folder in gone.split():
+        shutil.rmtree(store / folder)
+    options = ("--accept-fillers", "-c", str(write_broker_conf(made.name, store)))
+    run_json("recover", str(store), *options, "--apply", exit_code=0)
+    result = oracle(version).load(store, made.oracle_args, start=True, shutdown=True)
+    assert (result.load, result.crash) == (True, None)
+    ends = {queue: (reading.min, reading.max, reading.readable) for queue, reading in result.queues.items()}
+    assert ends == {q: (r.min, r.max, r.readable) for q, r in made.oracle_start.queues.items()}
+    assert result.max_phy == made.oracle_start.max_phy
+
+
+@pytest.mark.parametrize("version", [pytest.param(v, marks=pytest.mark.slow) for v in VERSIONS])
+def test_a_group_member_that_lost_a_file_ends_there_and_starts(
+    version: str, tmp_path: Path, oracle: Callable[[str], Oracle]
+) -> None:
+    made = meta(f"{version}-dledger")
+    store = copy_store(made.name, tmp_path)
+    hole = sorted((store / "dledger-n0" / "data").iterdir())[2]
+    cut = int(hole.name)
+    kept = [row for row in rows(store) if row.offset < cut]
+    hole.unlink()
+    options = ("-c", str(write_broker_conf(made.name, store)), "--role", "dledger-group")
+    plan = run_json("recover", str(store), *options, exit_code=1)
+    done = run_json("recover", str(store), *options, "--apply", "--force", str(plan["digest"]), exit_code=0)
+    assert done["strategy"] == "truncate"
+    result = oracle(version).load(store, made.oracle_args, start=True, shutdown=True)
+    assert (result.load, result.crash, result.max_phy) == (True, None, kept[-1].offset + kept[-1].size)
+    assert {queue: reading.why for queue, reading in result.queues.items() if reading.bad} == {}
+    assert sum(reading.readable for reading in result.queues.values()) == len(kept)
+
+
+def test_last_message_of_a_queue_that_only_a_consumer_knows_keeps_the_queues_end(
+    tmp_path: Path, oracle: Callable[[str], Oracle]
+) -> None:
+    made = meta("5.1.4-clean")
+    store = copy_store(made.name, tmp_path)
+    found = rows(store)
+    last = {row.seat[:2]: row for row in found}
+    row = next(r for name, r in last.items() if name[0] == "Order_11" and r.offset < found[-10].offset)
+    damage.garble(row.path, row.at, row.size)
+    shutil.rmtree(store / "consumequeue" / "Order_11")
+    options = ("-c", str(write_broker_conf(made.name, store)))
+    run_json("recover", str(store), *options, "--apply", exit_code=0)
+    result = oracle(made.version).load(store, made.oracle_args, start=True, shutdown=True)
+    assert (result.load, result.crash) == (True, None)
+    ends = {queue: (reading.min, reading.max, reading.readable) for queue, reading in result.queues.items()}
+    assert ends == {q: (r.min, r.max, r.readable) for q, r in made.oracle_start.queues.items()}

@@ -1,0 +1,137 @@
+"""The last messages of a queue are lost and its consume queue is gone too: what is still known, and "at least"."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rmqstore.formats.configjson import build_config_json
+from rmqstore.formats.properties import SCHEDULE_TOPIC
+from tests import damage
+from tests.command import run, run_json
+from tests.repair.salvaging import Row, log_faults, rows, salvage
+from tests.stores import copy_store
+
+
+def last_of(store: Path, topic: str) -> Row:
+    """The last message of a queue, with other queues' messages behind it."""
+    found = rows(store)
+    last = {row.seat[:2]: row for row in found}
+    return next(row for name, row in last.items() if name[0] == topic and row.offset < found[-10].offset)
+
+
+def lose(store: Path, row: Row, *, known: bool = False, index: bool = True) -> None:
+    """The record and its topic's consume queues; the progress of consumers unless it is `known`."""
+    damage.garble(row.path, row.at - row.lead, row.size + row.lead)
+    shutil.rmtree(store / "consumequeue" / row.seat[0])
+    if not known:
+        for path in (store / "config").glob("consumerOffset.json*"):
+            path.unlink()
+    if not index:
+        shutil.rmtree(store / "index")
+
+
+def progress(store: Path, row: Row, offset: int) -> None:
+    table = {"offsetTable": {f"{row.seat[0]}@ahead": {row.seat[1]: offset}}}
+    (store / "config" / "consumerOffset.json").write_bytes(build_config_json(table))
+
+
+@pytest.mark.parametrize("name", ["4.9.7-clean", "5.4.0-clean", "5.1.4-dledger"])
+def test_a_consumer_that_came_further_tells_where_the_queue_ended(name: str, tmp_path: Path) -> None:
+    store = copy_store(name, tmp_path)
+    row = last_of(store, "Order_11")
+    lose(store, row)
+    progress(store, row, row.seat[2] + 1)
+    result = salvage(store)
+    (filler,) = result.fillers
+    assert (filler.topic, filler.queue_id, filler.queue_offset) == row.seat
+    assert (result.loss.messages, dict(result.loss.more)) == (1, {})
+    assert any("lost 1 message at its end" in note for note in result.notes)
+    run_json("recover", str(store), "--apply", exit_code=0)
+    assert log_faults(store) == {}
+    assert {r.seat: r.offset for r in rows(store)}[row.seat] == row.offset
+
+
+def test_a_delay_level_that_came_further_tells_it_too(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    row = last_of(store, SCHEDULE_TOPIC)
+    lose(store, row)
+    (store / "config" / "delayOffset.json").write_bytes(
+        build_config_json({"offsetTable": {str(row.seat[1] + 1): row.seat[2] + 1}})
+    )
+    (filler,) = salvage(store).fillers
+    assert (filler.topic, filler.queue_id, filler.queue_offset) == row.seat
+    run_json("recover", str(store), "--apply", exit_code=0)
+    assert log_faults(store) == {}
+
+
+def test_without_any_word_of_it_the_loss_is_a_lower_bound_and_the_index_counts(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    row = last_of(store, "Order_11")
+    lose(store, row)
+    result = salvage(store)
+    assert [filler.kind for filler in result.fillers] == ["unseen"]
+    assert (result.loss.messages, result.loss.queues, dict(result.loss.more)) == (1, {}, {"at_least": True})
+    note = next(note for note in result.notes if "the loss is a lower bound" in note)
+    assert f"{row.size:,} damaged bytes" in note
+    assert "1 were messages, of queues that are not known" in note
+    assert f"{row.seat[0]}/{row.seat[1]}" in note
+    assert "Lost: at least 1 message" in run("recover", str(store)).output
+    answer = run_json("recover", str(store), exit_code=1)
+    loss = answer["loss"]
+    assert isinstance(loss, dict)
+    assert (loss["messages"], loss["at_least"]) == (1, True)
+
+
+def test_without_an_index_nothing_is_counted_but_it_is_said(tmp_path: Path) -> None:
+    store = copy_store("5.1.4-clean", tmp_path)
+    lose(store, last_of(store, "Order_11"), index=False)
+    result = salvage(store)
+    assert (result.loss.messages, dict(result.loss.more)) == (0, {"at_least": True})
+    assert "Lost: at least 0 messages" in run("recover", str(store)).output
+
+
+def test_in_dledger_every_lost_entry_is_a_lost_message(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-dledger", tmp_path)
+    lose(store, last_of(store, "Order_11"), index=False)
+    result = salvage(store)
+    assert (result.loss.messages, result.loss.queues, dict(result.loss.more)) == (1, {}, {"at_least": True})
+
+
+def test_a_consumer_too_far_ahead_is_not_believed(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    row = last_of(store, "Order_11")
+    lose(store, row)
+    progress(store, row, row.seat[2] + 5000)
+    result = salvage(store)
+    assert [filler.kind for filler in result.fillers] == ["unseen"]
+    assert any("more than the damage there can have held" in note for note in result.notes)
+    assert dict(result.loss.more) == {"at_least": True}
+
+
+def test_a_consumer_further_than_an_intact_queue_changes_nothing(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    row = last_of(store, "Order_11")
+    damage.garble(row.path, row.at, row.size)
+    progress(store, row, row.seat[2] + 3)
+    result = salvage(store)
+    assert [(f.topic, f.queue_id, f.queue_offset) for f in result.fillers] == [row.seat]
+    assert (result.loss.messages, dict(result.loss.more)) == (1, {})
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_truncation_counts_what_the_damage_held(gone: bool, tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    found = rows(store)
+    path = sorted({row.path for row in found})[3]
+    hit = [row for row in found if row.path == path][10:20]
+    damage.zero(path, hit[0].at, hit[-1].stop - hit[0].at)
+    behind = [row for row in found if row.offset >= hit[0].offset]
+    if gone:
+        shutil.rmtree(store / "consumequeue")
+    loss = run_json("recover", str(store), "--strategy", "truncate", exit_code=1)["loss"]
+    assert isinstance(loss, dict)
+    assert loss["messages"] == len(behind)
+    assert loss.get("at_least", False) is False or gone
