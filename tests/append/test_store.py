@@ -39,6 +39,7 @@ from rmqstore.formats.message import (
 from tests.append.rewriting import index_bytes, messages_of, queue_bytes
 from tests.stores import ROOT
 
+NEVER = FlushIntervals(commitlog=1 << 30, consume_queue=1 << 30)  # ms: no thread does anything meanwhile
 SMALL = StoreOptions(
     commitlog_file_size=1 << 14,
     index_slots=20,
@@ -280,7 +281,7 @@ def test_good_records_behind_damage_are_not_cut_away(tmp_path: Path) -> None:
 
 
 def test_synchronous_callers_share_their_flushes(tmp_path: Path) -> None:
-    options = replace(SMALL, commitlog_file_size=1 << 16, flush=FlushPolicy.SYNC)
+    options = replace(SMALL, commitlog_file_size=1 << 16, flush=FlushPolicy.SYNC, intervals=NEVER)
     store = MessageStore.create(tmp_path / "s", options)
     unflushed: list[int] = []
 
@@ -309,6 +310,7 @@ def test_a_full_disk_is_an_error_and_what_was_acknowledged_stays(tmp_path: Path)
         commitlog_file_size=1 << 14,
         flush=FlushPolicy.SYNC,
         dispatch=DispatchOptions(consume_queue_file_size=1000, index=False),
+        intervals=NEVER,
     )
     store = MessageStore.create(root, options)
     acknowledged = [store.put(message(n, size=500)) for n in range(10)]
@@ -393,7 +395,7 @@ def test_more_queues_than_descriptors_are_written_and_opened_again(tmp_path: Pat
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     options = replace(SMALL, commitlog_file_size=1 << 20, dispatch=DispatchOptions(1000, index=False), dledger=dledger)
     root = tmp_path / "s"
-    resource.setrlimit(resource.RLIMIT_NOFILE, (400, limit[1]))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) + 380, limit[1]))
     try:
         with MessageStore.create(root, options) as store:
             for number in range(600):
@@ -503,8 +505,7 @@ def test_light_queues_that_lag_are_completed_when_the_store_is_opened(tmp_path: 
 
 
 def test_full_files_of_a_queue_are_whole_after_a_crash_before_the_first_flush(tmp_path: Path) -> None:
-    never = FlushIntervals(consume_queue=1 << 30)
-    options = replace(SMALL, commitlog_file_size=1 << 16, flush=FlushPolicy.SYNC, intervals=never)
+    options = replace(SMALL, commitlog_file_size=1 << 16, flush=FlushPolicy.SYNC, intervals=NEVER)
     store = MessageStore.create(tmp_path / "s", options)
     put = store.put_many([message(n) for n in range(230)])  # 50 units a file: what is not looked at is the first two
     store.crash()
@@ -518,7 +519,7 @@ def test_full_files_of_a_queue_are_whole_after_a_crash_before_the_first_flush(tm
 def test_a_message_whose_keys_went_into_two_index_files_is_found_by_all_of_them_after_a_crash(
     flushed: int, tmp_path: Path
 ) -> None:
-    options = replace(SMALL, flush=FlushPolicy.SYNC, intervals=FlushIntervals(consume_queue=1 << 30))
+    options = replace(SMALL, flush=FlushPolicy.SYNC, intervals=NEVER)
     store = MessageStore.create(tmp_path / "s", options)
     for number in range(100):  # two keys each, 59 entries a file
         one = message(number)
@@ -540,8 +541,7 @@ def test_a_message_whose_keys_went_into_two_index_files_is_found_by_all_of_them_
 
 
 def test_index_entries_of_messages_that_the_log_has_lost_do_not_stay(tmp_path: Path) -> None:
-    never = FlushIntervals(commitlog=1 << 30, consume_queue=1 << 30)
-    options = replace(SMALL, commitlog_file_size=1 << 17, intervals=never)
+    options = replace(SMALL, commitlog_file_size=1 << 17, intervals=NEVER)
     store = MessageStore.create(tmp_path / "s", options)
     for number in range(40):
         store.put(message(number))
@@ -557,8 +557,7 @@ def test_index_entries_of_messages_that_the_log_has_lost_do_not_stay(tmp_path: P
 
 
 def test_queues_of_a_dledger_member_have_every_unit_when_it_is_killed(tmp_path: Path) -> None:
-    intervals = FlushIntervals(commitlog=1 << 30, consume_queue=1 << 30)
-    options = replace(SMALL, dledger="n0", flush=FlushPolicy.SYNC, intervals=intervals)
+    options = replace(SMALL, dledger="n0", flush=FlushPolicy.SYNC, intervals=NEVER)
     store = MessageStore.create(tmp_path / "s", options)
     put = [store.put(message(n, queue_id=n % 3 // 2)) for n in range(80)]
     store.crash()  # a broker would go on behind the last unit of the longest queue

@@ -132,17 +132,21 @@ def test_queue_files_go_when_all_their_units_point_at_files_that_are_gone(tmp_pa
     assert verify(open_store(root)).clean
 
 
-def test_the_command_prints_its_plan_applies_it_and_can_be_undone(store_copy: Callable[[str], Path]) -> None:
+def test_the_command_prints_its_plan_applies_it_and_can_be_undone(
+    store_copy: Callable[[str], Path], tmp_path: Path
+) -> None:
     root = store_copy("5.4.0-clean")
     files = sorted((root / "commitlog").iterdir())
-    for path in files[:3]:
-        os.utime(path, (0, 1_000_000_000))
-    planned = run_json("expire", str(root), "--any-hour", exit_code=1)
+    for number, path in enumerate(files):  # not as old as the fixture is by now
+        os.utime(path, (0, 1_000_000_000) if number < 3 else None)
+    (tmp_path / "any-disk.conf").write_text("cleanFileForciblyEnable=false\n")
+    words = ("expire", str(root), "-c", str(tmp_path / "any-disk.conf"), "--any-hour")
+    planned = run_json(*words, exit_code=1)
     assert planned["schema"] == "rmqstore.expire/1"
     assert sorted(path.name for path in (root / "commitlog").iterdir()) == [path.name for path in files]
-    done = run_json("expire", str(root), "--any-hour", "--apply", exit_code=0)
+    done = run_json(*words, "--apply", exit_code=0)
     assert done["steps"] == planned["steps"]
     assert sorted(path.name for path in (root / "commitlog").iterdir()) == [path.name for path in files[3:]]
-    run_json("expire", str(root), "--any-hour", exit_code=0)
+    run_json(*words, exit_code=0)
     run_json("undo", str(done["journal"]), exit_code=0)
     assert sorted(path.name for path in (root / "commitlog").iterdir()) == [path.name for path in files]
