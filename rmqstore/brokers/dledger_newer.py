@@ -29,7 +29,7 @@ from rmqstore.files.store import Store
 from rmqstore.formats import dledger
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import Bool
-from rmqstore.scan.tiling import Tiling
+from rmqstore.scan.tiling import Kind, Tiling
 
 PROGRAM, VERSION = "DLedger", "0.4.0"
 
@@ -126,6 +126,14 @@ def is_newer(version: str | None) -> bool:
             "older ones come with RocketMQ: name its version (man rmqstore-verify)",
         )
     return True
+
+
+def written_by_newer(store: Store, tiling: Tiling | None = None) -> bool:
+    """Whether only DLedger 0.4 can have written a store: it has snapshots, or (in its tiling) entries of its types."""
+    group = store.dledger
+    if group is None:
+        return False
+    return group.newer or (tiling is not None and tiling.start == group.data.start and tiling.has(Kind.INTERNAL))
 
 
 def simulate_newer(store: Store, tiling: Tiling | None = None, *, thorough: bool = True) -> StartForecast:

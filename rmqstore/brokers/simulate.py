@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rmqstore.brokers.dledger_newer import is_newer, simulate_newer
+from rmqstore.brokers.dledger_newer import is_newer, simulate_newer, written_by_newer
 from rmqstore.brokers.dledger_start import DLedgerStart
 from rmqstore.brokers.forecast import StartForecast
 from rmqstore.brokers.plain_start import PlainStart
@@ -37,7 +37,7 @@ def simulate_start(
     nothing; without a `version` it is taken where only that library can have written the store.
     Errors: UsageError for an unknown version, for DLedger mode in a version without it, and for a part of a store.
     """
-    newer = is_newer(version) or (version is None and store.dledger is not None and store.dledger.newer)
+    newer = is_newer(version) or (version is None and written_by_newer(store, tiling))
     rules = rules_for(None if newer else version)
     if store.part is not None:
         raise UsageError(f"{store.path} is a part of a store: a broker starts on the whole", "give the store's root")

@@ -43,7 +43,8 @@ class EntryTally:
     """What the good entries of a part of the data say; parts are merged in address order.
 
     `begin`, `end`: offsets of the first entry and behind the last (bytes, -1: no entry). `wrong`: entries whose index
-    unit differs, with the first and last such index; `absent`: how many of them have a zero unit, or none.
+    unit differs, with the first and last such index; `absent`: how many of them have a zero unit, or none. `internal`:
+    entries without a message, which only DLedger 0.4 writes.
     """
 
     entries: int = 0
@@ -57,6 +58,7 @@ class EntryTally:
     absent: int = 0
     first_wrong: int = -1
     last_wrong: int = -1
+    internal: int = 0
     gaps: list[Gap] = field(default_factory=list)
 
     def merge(self, other: EntryTally) -> None:
@@ -81,6 +83,7 @@ class EntryTally:
         self.gaps += other.gaps[: _MAX_GAPS - len(self.gaps)]
         self.entries += other.entries
         self.end, self.last_index, self.last_term = other.end, other.last_index, other.last_term
+        self.internal += other.internal
         self.wrong += other.wrong
         self.absent += other.absent
         if other.wrong:
@@ -107,6 +110,23 @@ def add_entries(columns: Columns, index: MappedFileQueue | None, tally: EntryTal
     )
     if index is not None:
         _compare(columns, numbers, index, part)
+    tally.merge(part)
+
+
+def add_internal(raw: bytes, begin: int, index: MappedFileQueue | None, tally: EntryTally) -> None:
+    """Take an entry without a message into the tally: `raw` is its head, `begin` its offset.
+
+    DLedger 0.4 gives the unit of an entry that it appends as a leader the type NORMAL, whatever the entry's is.
+    """
+    entry = dledger.ENTRY.parse(raw)
+    number, term = entry["index"], entry["term"]
+    part = EntryTally(1, begin, begin + entry["size"], number, number, term, term, internal=1)
+    if index is not None:
+        unit = _UNIT.parse(index.pread(_UNIT.size, dledger.index_at(number)).ljust(_UNIT.size, b"\0"))
+        wanted = {"pos": begin, "size": entry["size"], "index": number, "term": term}
+        if unit["magic"] not in (dledger.NORMAL, entry["magic"]) or any(unit[k] != v for k, v in wanted.items()):
+            part.wrong, part.absent = 1, int(unit["magic"] == 0 and unit["size"] == 0)
+            part.first_wrong = part.last_wrong = number
     tally.merge(part)
 
 
@@ -171,7 +191,8 @@ def check_dledger(
     committed = None
     curr: dledger.CurrTerm | None = None
     if store.part in (None, "dledger-group"):
-        committed = _checkpoint(files.directory, tally, findings, killed, live)
+        if not (files.newer or tally.internal):  # 0.4 has no such file
+            committed = _checkpoint(files.directory, tally, findings, killed, live)
         curr = _currterm(files.directory, tally, findings, live)
     legacy = store.commitlog
     return DLedgerFacts(
@@ -234,7 +255,7 @@ def _damaged(tiling: Tiling, start: int, stop: int) -> bool:
     at = start
     while at < stop:
         run = tiling.find(at)
-        if run is None or run.kind not in (Kind.BLANK, Kind.RECORDS):
+        if run is None or run.kind not in (Kind.BLANK, Kind.RECORDS, Kind.INTERNAL):
             return True
         at = run.stop
     return False

@@ -23,7 +23,7 @@ from rmqstore.checks.dispatch import (
     put_deliver_times,
     record_properties,
 )
-from rmqstore.checks.dledger import EntryTally, add_entries
+from rmqstore.checks.dledger import EntryTally, add_entries, add_internal
 from rmqstore.checks.index_catalog import IndexCatalog, IndexTally
 from rmqstore.checks.index_keys import KeyReader
 from rmqstore.checks.queues import UNIT, QueuePart, QueueRows
@@ -31,7 +31,7 @@ from rmqstore.checks.record_findings import damage_finding, text_finding, topic_
 from rmqstore.checks.report import Findings
 from rmqstore.errors import NotReadable
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.mapped_file_queue import MappedFileQueue
+from rmqstore.files.mapped_file_queue import MappedFileQueue, read_at
 from rmqstore.files.store import QueueKind, Store, open_store
 from rmqstore.formats import consumequeue, properties
 from rmqstore.formats.javatext import java_text
@@ -269,6 +269,10 @@ class _SplitScan:
             part.damaged_time = max(part.damaged_time, int(columns.store_timestamp[0]))
         if run.kind is Kind.RECORDS and columns is not None:
             self.records(columns)
+        elif run.kind is Kind.INTERNAL:
+            head = read_at(self.split.file.path, self.split.lead, run.start - self.split.file.start)
+            if len(head) == self.split.lead:
+                add_internal(head, run.start, self.entry_units, part.entries)
 
     def records(self, columns: Columns) -> None:
         part = self.part

@@ -345,7 +345,7 @@ def _numbers(report: Report, verified: Verified) -> None:
             "first_pos": entries.min_offset,
             "wrote": entries.wrote,
             "committed_index": None,
-            "entries": entries.messages,
+            "entries": entries.messages + entries.entries.internal,
             "files": len(entries.queue.files),
             **_span(entries),
         }

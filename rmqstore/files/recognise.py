@@ -88,7 +88,7 @@ def kind_of_file(path: Path) -> str:
         second = int.from_bytes(raw[4:8], "big", signed=True)
         if second in (message.MAGIC_V1, message.MAGIC_V2, message.BLANK_MAGIC):
             return "commitlog"
-        if first == dledger.MAGIC and len(raw) >= dledger.ENTRY.size:
+        if first in dledger.TYPES and len(raw) >= dledger.ENTRY.size:
             entry = dledger.ENTRY.parse(raw)
             if entry["size"] == entry["body_length"] + dledger.ENTRY.size and entry["size"] > 0:
                 return "dledger"

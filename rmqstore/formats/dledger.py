@@ -19,7 +19,7 @@ BLANK_MAGIC = -1
 ENTRY = Layout(
     "dledger entry",
     "DLedgerEntryCoder#encode, DLedger 0.3.2",
-    Field("magic", "i32", "1; a BLANK has -1.", const=MAGIC),
+    Field("magic", "i32", "1 (since DLedger 0.4 a type: 2 NOOP, 3 CONFIG_CHANGE); a BLANK has -1.", const=MAGIC),
     Field("size", "i32", "Whole entry: 48 + body length.", "bytes"),
     Field("index", "i64", "Number of the entry: 0, 1, 2 without gaps.", "entries"),
     Field("term", "i64", "Term of the leader that appended it; never falls."),
@@ -35,7 +35,8 @@ BLANK = Layout(
     "MmapFileList#preAppend, DLedger 0.3.2",
     Field("magic", "i32", "Always -1.", const=BLANK_MAGIC),
     Field("size", "i32", "Bytes left in the file, counted from here.", "bytes"),
-    about="End of a data file; the rest is zero. Magic first: the other way round than in a commitlog.",
+    about="End of a data file; the rest is zero. Magic first: the other way round than in a commitlog. "
+    "DLedger 0.4 also puts one over what a snapshot made superfluous, from the file's start to the first entry kept.",
 )
 INDEX_UNIT = Layout(
     "dledger index unit",

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rmqstore.brokers.dledger_newer import written_by_newer
 from rmqstore.checks.commitlog import LogResult
 from rmqstore.checks.problems import PROBLEMS, Severity
 from rmqstore.checks.verify import Verified
@@ -135,6 +136,8 @@ def plan_migration_to_commitlog(store: Store, verified: Verified, choice: Choice
     on = [key for key in _ROCKSDB_FEATURES if store.config.bool(key)]
     if on:
         refusals.append(Refusal(f"{on[0]}=true keeps addresses of messages in rocksdbstore/", "this is not supported"))
+    if written_by_newer(store, verified.dledger.tiling if verified.dledger is not None else None):
+        refusals.append(Refusal("DLedger 0.4 wrote it, which no RocketMQ release has", "this is not supported"))
     refusals += _unsound(store, verified)
     log, legacy = verified.dledger, verified.legacy
     assert store.dledger is not None

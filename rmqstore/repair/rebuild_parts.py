@@ -14,7 +14,7 @@ from rmqstore.repair.log_view import LogView
 from rmqstore.repair.plan import Plan
 from rmqstore.repair.rebuild import QueueRebuild
 from rmqstore.repair.rebuild_index import IndexRebuild
-from rmqstore.repair.recover import data_roots, refuse_part
+from rmqstore.repair.recover import data_roots, refuse_whole
 from rmqstore.repair.settings import RecoverOptions
 
 CQ, INDEX, CHECKPOINT, DLEDGER_INDEX = "cq", "index", "checkpoint", "dledger-index"
@@ -33,7 +33,7 @@ def plan_rebuild(
 
     Errors: UsageError; Refused where there is no log to build from, or queues are in RocksDB.
     """
-    refuse_part(store)
+    refuse_whole(store, verified)
     results = [r for r in (verified.legacy, verified.dledger) if r is not None]
     if not any(r.messages for r in results):
         raise Refused("there is no good message in the log to build from", "run `rmqstore verify` on it")

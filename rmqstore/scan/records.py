@@ -27,7 +27,7 @@ from rmqstore.formats.message import (
     Fault,
     record_crc,
 )
-from rmqstore.scan import kernels
+from rmqstore.scan import internal, kernels
 from rmqstore.scan.columns import Columns, framed
 from rmqstore.scan.kernels import Bool
 from rmqstore.scan.resync import frame_size, resync
@@ -380,7 +380,13 @@ class _Scan:
         first, second = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:8], "big")
         magic, claimed = (first, second) if self.lead else (second, first)
         if len(head) == 8 and magic == (_ENTRY_BLANK_MAGIC if self.lead else BLANK_MAGIC_U32):
-            return [Run(Kind.BLANK, base + at, base + end, claimed=claimed)]
+            stop = at + claimed if self.lead and internal.head_of_log(window, at, claimed, base, end) else end
+            return [Run(Kind.BLANK, base + at, base + stop, claimed=claimed)]
+        if self.entries is not None and magic in internal.TYPES:
+            entry = internal.entry_at(window, at, base, end, self.entries.next_index, self.entries.term)
+            if entry is not None:
+                self.entries.next_index, self.entries.term = entry["index"] + 1, entry["term"]
+                return [Run(Kind.INTERNAL, base + at, base + at + entry["size"], 1)]
         if not any(head):
             data = window.zeros_until(at)
             if data >= end:

@@ -25,6 +25,7 @@ class Kind(IntEnum):
     ZERO = 3  # zero bytes where a record could stand
     DIRTY = 4  # anything else: damage, or a record that is not what it says
     HOLE = 5  # bytes that no file holds: a missing file, or the part that a short file lacks
+    INTERNAL = 6  # a DLedger entry without a message: NOOP or CONFIG_CHANGE of DLedger 0.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +135,14 @@ class Tiling:
         return not any(first <= block <= last for block in self.parsed)
 
     def wrote(self) -> int:
-        """Real wrote position: the offset just past the last good record.
+        """Real wrote position: the offset just past the last good record, or entry without a message.
 
         Units:  bytes, global offset in the queue (not in the file).
         Errors: none; an empty tiling gives the queue's start.
         Source: MappedFileQueue#getMaxWrotePosition, RocketMQ 5.4.0
         """
         for i in range(len(self._kinds) - 1, -1, -1):
-            if self._kinds[i] == Kind.RECORDS:
+            if self._kinds[i] in (Kind.RECORDS, Kind.INTERNAL):
                 return self[i].stop
         return self.start
 
@@ -177,6 +178,10 @@ class Tiling:
                 break
             out.append(run)
         return out[::-1]
+
+    def has(self, kind: Kind) -> bool:
+        """Whether there is a run of a kind."""
+        return int(kind) in self._kinds
 
     def records(self) -> int:
         """Number of good records."""

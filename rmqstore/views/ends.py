@@ -166,15 +166,24 @@ class UnitRange:
     last: bytes = b""
 
 
-def written_units(queue: MappedFileQueue, layout: Layout, written: Callable[[bytes], bool]) -> UnitRange:
-    """Which units are written, by binary search for the first one that is not, in the last file in use."""
+def written_units(
+    queue: MappedFileQueue,
+    layout: Layout,
+    written: Callable[[bytes], bool],
+    dropped: Callable[[bytes], int] = lambda head: 0,
+) -> UnitRange:
+    """Which units are written, by binary search for the first one that is not, in the last file in use.
+
+    `dropped` tells from the first bytes of a file how many units were taken out at its front.
+    """
     size = layout.size
     for file in reversed(queue.files):
         with OpenFile(file.path) as f:
-            if not written(f.pread(size, 0)):
+            first = dropped(f.pread(size, 0))
+            if not written(f.pread(size, first * size)):
                 continue
             count = min(file.length, file.file_size) // size
-            n = first_true(1, count, lambda i, f=f: not written(f.pread(size, i * size)))  # type: ignore[misc]
+            n = first_true(first + 1, count, lambda i, f=f: not written(f.pread(size, i * size)))  # type: ignore[misc]
             return UnitRange(queue.start // size, file.start // size + n, f.pread(size, (n - 1) * size))
     return UnitRange(queue.start // size, queue.start // size)
 

@@ -59,7 +59,9 @@ def _entry(head: bytes, offset: int, left: int) -> Iterator[Part]:
         return
     values = dledger.ENTRY.parse(head.ljust(dledger.ENTRY.size, b"\0"))
     notes = {}
-    if values["magic"] != dledger.MAGIC:
+    if values["magic"] in (dledger.NOOP, dledger.CONFIG_CHANGE):
+        notes["magic"] = f"{'NOOP' if values['magic'] == dledger.NOOP else 'CONFIG_CHANGE'} of DLedger 0.4"
+    elif values["magic"] != dledger.MAGIC:
         notes["magic"] = f"should be {dledger.MAGIC}"
     if values["pos"] != offset:
         notes["pos"] = f"stands at {offset}"

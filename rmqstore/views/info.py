@@ -242,24 +242,31 @@ def _log_of(store: Store, queue: MappedFileQueue, end: LogEnd, first: int | None
     )
 
 
+def _blank_size(head: bytes) -> int:
+    """Bytes that a BLANK at a file's start covers (DLedger 0.4 drops entries so); 0 for anything else."""
+    blank = dledger.BLANK.parse(head.ljust(dledger.BLANK.size, b"\0"))
+    return max(0, blank["size"]) if blank["magic"] == dledger.BLANK_MAGIC else 0
+
+
 def _dledger(store: Store) -> DLedgerInfo:
     group = store.dledger
     assert group is not None
     unit = dledger.INDEX_UNIT
 
     def is_written(raw: bytes) -> bool:
-        return len(raw) == unit.size and int.from_bytes(raw[:4], "big") == dledger.MAGIC
+        return len(raw) == unit.size and int.from_bytes(raw[:4], "big") in dledger.TYPES
 
-    units = written_units(group.index, unit, is_written)
+    units = written_units(group.index, unit, is_written, lambda head: _blank_size(head) // unit.size)
     last = unit.parse(units.last) if units.last else None
     data = _log(store, group.data, dledger.ENTRY.size, last["pos"] if last else -1)
     first_index, last_index = units.first, units.stop - 1
     if group.data.files:  # the index files may begin before the data (they are bigger)
         with OpenFile(group.data.files[0].path) as f:
-            raw = f.pread(dledger.ENTRY.size, 0)
+            at = _blank_size(f.pread(dledger.BLANK.size, 0))
+            raw = f.pread(dledger.ENTRY.size, at)
         if len(raw) == dledger.ENTRY.size:
             entry = dledger.ENTRY.parse(raw)
-            if entry["magic"] == dledger.MAGIC and entry["pos"] == group.data.start:
+            if entry["magic"] in dledger.TYPES and entry["pos"] == group.data.start + at:
                 first_index = entry["index"]
     point = dledger.parse_dledger_checkpoint(read_at(group.directory / "checkpoint", 4096, 0))
     term = dledger.parse_currterm(read_at(group.directory / "currterm", 4096, 0))

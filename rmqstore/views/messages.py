@@ -56,7 +56,7 @@ class Damage:
 
     def feed(self, queue: str, run: Run, shown: bool = False) -> None:
         """The next run of a queue; zeros and holes count only when records follow them."""
-        if run.kind is Kind.RECORDS:
+        if run.kind in (Kind.RECORDS, Kind.INTERNAL):
             if self._pending is not None:
                 self._add(*self._pending)
                 self._pending = None

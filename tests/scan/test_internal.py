@@ -1,0 +1,148 @@
+"""Stores of DLedger 0.4: entries without a message and a BLANK in front are no damage, and a flipped magic still is."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from rmqstore.brokers.simulate import simulate_start
+from rmqstore.checks.verify import VerifyOptions, examine
+from rmqstore.errors import Refused
+from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.store import Store, open_store
+from rmqstore.formats import dledger
+from rmqstore.formats.message import build_message
+from rmqstore.repair.recover import plan_recovery
+from rmqstore.scan.records import scan_file
+from rmqstore.scan.tiling import Kind
+from tests.brokers.dledger_cases import internal, reset
+from tests.command import run_json
+from tests.damage import flip, overwrite, zero
+from tests.stores import copy_store, meta
+
+SIZE = 16384
+ENTRY = dledger.ENTRY.size
+NOOPS = (0, 1, 7, 20, 59, 60)
+
+
+def written(root: Path, count: int = 61, noops: tuple[int, ...] = NOOPS, unit_magic: int = dledger.NORMAL) -> Store:
+    """A group as a leader of 0.4 writes it: some entries NOOPs, their index units of the type NORMAL all the same."""
+    data, units, offset = bytearray(), bytearray(), 0
+    for number in range(count):
+        pos, term = len(data), number // 20
+        body, magic = b"", dledger.NOOP
+        if number not in noops:
+            magic = dledger.NORMAL
+            text = f"UNIQ_KEY\x01{number:032X}\x02".encode()
+            message = {"topic": "Order", "body": b"x" * (number % 50), "properties": text}
+            body = build_message(**message, queue_offset=offset, physical_offset=pos + ENTRY)
+            offset += 1
+        fields = {"index": number, "term": term, "pos": pos, "size": ENTRY + len(body)}
+        data += dledger.ENTRY.build(**fields, magic=magic, body_length=len(body)) + body
+        units += dledger.INDEX_UNIT.build(**fields, magic=dledger.NORMAL if body else unit_magic)
+    assert len(data) < SIZE
+    group = root / "dledger-n0"
+    for folder in ("data", "index"):
+        (group / folder).mkdir(parents=True)
+    (group / "data" / f"{0:020d}").write_bytes(data.ljust(SIZE, b"\0"))
+    with (group / "index" / f"{0:020d}").open("wb") as file:
+        file.write(units)
+        file.truncate(dledger.INDEX_FILE_SIZE)
+    (group / "currterm").write_bytes(dledger.CurrTerm(count // 20, "n0").build())
+    return open_store(root, BrokerConfig({"mappedFileSizeCommitLog": str(SIZE)}))
+
+
+def kinds(store: Store) -> list[tuple[str, int]]:
+    assert store.dledger is not None
+    (file,) = store.dledger.data.files
+    return [(run.kind.name, run.count) for run in scan_file(file, lead=ENTRY)]
+
+
+def problems(store: Store, split_size: int | None = None) -> dict[str, int]:
+    counts = examine(store, VerifyOptions(jobs=1, split_size=split_size)).report.findings.counts
+    return {code: n for code, n in counts.items() if code.startswith("DL-")}
+
+
+@pytest.mark.parametrize("unit_magic", [dledger.NORMAL, dledger.NOOP])
+def test_entries_without_a_message_are_entries(unit_magic: int, tmp_path: Path) -> None:
+    store = written(tmp_path, unit_magic=unit_magic)
+    runs = kinds(store)
+    assert [n for kind, n in runs if kind == "INTERNAL"] == [1] * len(NOOPS)
+    assert sum(n for kind, n in runs if kind == "RECORDS") == 61 - len(NOOPS)
+    assert {kind for kind, _ in runs} == {"INTERNAL", "RECORDS", "ZERO"}
+    for split_size in (None, 3000, 700):
+        assert problems(open_store(tmp_path, store.config), split_size) == {}
+    facts = examine(store).report.dledger
+    assert facts is not None
+    assert (facts["entries"], facts["last_index"], facts["term"]) == (61, 60, 3)
+
+
+def test_its_forecast_is_the_library_s_and_it_is_not_repaired(tmp_path: Path) -> None:
+    store = written(tmp_path)
+    verified = examine(store)
+    assert verified.report.verdict.startswith("DLedger 0.4.0 would start and lose nothing")
+    assert simulate_start(store, version="5.4.0").stop_reason == "unknown magic 2"
+    with pytest.raises(Refused, match=r"DLedger 0\.4 wrote .*: it is read and checked, not repaired"):
+        plan_recovery(store, verified)
+
+
+def test_what_a_snapshot_made_superfluous_is_a_blank_before_the_entries(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-dledger", tmp_path)
+    reset(10)(store)
+    (store / "dledger-n0" / "snapshot" / "snapshot_9").mkdir(parents=True)
+    verified = examine(open_store(store, BrokerConfig(meta("5.4.0-dledger").oracle_args)), VerifyOptions(jobs=1))
+    assert verified.dledger is not None
+    first, second, *_ = verified.dledger.tiling
+    assert (first.kind, first.start, first.stop == first.claimed, second.kind) == (Kind.BLANK, 0, True, Kind.RECORDS)
+    assert verified.dledger.entries.first_index == 10
+    info = run_json("info", str(store), exit_code=0)
+    assert (info["dledger"]["first_index"], info["dledger"]["last_index"]) == (10, 552)  # type: ignore[index]
+    assert {code for code in verified.report.findings.counts if code.startswith("DL-")} == set()
+
+
+@pytest.mark.parametrize("what", ["magic", "pos", "size", "index", "term", "channel", "body_length"])
+def test_a_damaged_one_is_damage(what: str, tmp_path: Path) -> None:
+    store = written(tmp_path)
+    assert store.dledger is not None
+    path = store.dledger.data.files[0].path
+    head = struct.pack(">ii", dledger.NOOP, ENTRY)
+    at = path.read_bytes().index(head, path.read_bytes().index(head, 1000))
+    size = next(f.size for f in dledger.ENTRY if f.name == what)
+    flip(path, at + dledger.ENTRY.at(what) + size - 1, 3)
+    assert problems(store)
+    assert "INTERNAL" in {kind for kind, _ in kinds(store)}  # the others are what they were
+
+
+def test_a_flipped_magic_of_a_message_s_entry_stays_damage(tmp_path: Path) -> None:
+    store = written(tmp_path, noops=())
+    assert store.dledger is not None
+    path = store.dledger.data.files[0].path
+    flip(path, 3, 1)  # 1 becomes 3, CONFIG_CHANGE
+    assert kinds(store)[0] == ("DIRTY", 1)
+    assert problems(store)["DL-HEADER"] == 1
+
+
+def test_a_config_change_may_have_a_body(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-dledger", tmp_path)
+    internal(dledger.CONFIG_CHANGE, dledger.CONFIG_CHANGE, b"{}" * 40)(store)
+    verified = examine(open_store(store, BrokerConfig(meta("5.4.0-dledger").oracle_args)), VerifyOptions(jobs=1))
+    assert verified.dledger is not None
+    assert verified.dledger.entries.internal == 1
+    assert "DL-HEADER" not in verified.report.findings.counts
+
+
+def test_a_missing_unit_of_one_is_said(tmp_path: Path) -> None:
+    store = written(tmp_path)
+    assert store.dledger is not None
+    zero(store.dledger.index.files[0].path, 20 * dledger.INDEX_UNIT.size, dledger.INDEX_UNIT.size)
+    assert problems(store) == {"DL-DATA-INDEX": 1}
+
+
+def test_a_blank_in_front_with_nothing_behind_it_ends_the_file(tmp_path: Path) -> None:
+    store = written(tmp_path)
+    assert store.dledger is not None
+    path = store.dledger.data.files[0].path
+    overwrite(path, 0, struct.pack(">ii", dledger.BLANK_MAGIC, 1000))
+    assert kinds(store) == [("BLANK", 0)]
