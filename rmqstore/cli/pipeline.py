@@ -154,10 +154,12 @@ class _Work:
         """Everything but sql."""
         from rmqstore.checks.verify import VerifyOptions
         from rmqstore.spark import jobs
+        from rmqstore.spark.jobs import WHOLE_BELOW
         from rmqstore.views.selection import Selection
 
         where: dict[str, Any] = {"config": self.config, "progress": self.progress}
-        size: dict[str, Any] = {} if split is None else {"task_bytes": split}
+        # a split size that is asked for holds for small stores, too
+        size: dict[str, Any] = {} if split is None else {"task_bytes": split, "whole_below": min(split, WHOLE_BELOW)}
         if job in ("verify", "crosscheck"):
             options = VerifyOptions(quick=quick, broker=broker, split_size=split)
             run = jobs.verify if job == "verify" else jobs.crosscheck
@@ -173,11 +175,11 @@ class _Work:
         if job == "compare":
             from rmqstore.spark.compare import compare
 
-            return compare(self.spark, self.stores, **where)
+            return compare(self.spark, self.stores, split_size=split, **where)
         if job == "rebuild":
             from rmqstore.spark.rebuild import rebuild
 
-            return rebuild(self.spark, self.stores, Path(target), **where)
+            return rebuild(self.spark, self.stores, Path(target), split_size=split, **where)
         from rmqstore.spark.export import SPLIT, export
 
         return export(

@@ -30,8 +30,9 @@ from rmqstore.files.mapped_file_queue import list_directory
 from rmqstore.files.store import QueueKind, StoreKind
 from rmqstore.repair.content import Content
 from rmqstore.repair.draft import Draft
+from rmqstore.repair.extension import Extension
 from rmqstore.repair.log_rows import Name, is_directory_name
-from rmqstore.repair.rebuild import WHY, known_topic, queue_files
+from rmqstore.repair.rebuild import WHY, known_topic, queue_files, size_brake
 from rmqstore.repair.rebuild_batch import plan_batch_queue
 from rmqstore.repair.rebuild_queue import QueueImage, plan_queue
 from rmqstore.repair.steps import Create, Discard, Overwrite
@@ -98,7 +99,8 @@ def rebuild(
         except (RmqStoreError, OSError) as e:
             stores.append(lost_store(ref, e))
             continue
-        stores.append({"store": ref.label, "output": str(target), "queues": 0, "files": 0, "units": 0, "notes": []})
+        entry = {"store": ref.label, "output": str(target), "queues": 0, "files": 0, "units": 0}
+        stores.append(entry | {"notes": _assumed(facts[ref.label])})
     make_directories(output)
     replace_file(output / MARK, b'{"state": "unfinished"}\n')
     by_label = {s["store"]: s for s in stores}
@@ -110,6 +112,13 @@ def rebuild(
         store["notes"] += row["notes"]
     replace_file(output / MARK, b'{"state": "done"}\n')
     return finish(JobResult("rebuild", stores, more={"output": str(output)}), started, [])
+
+
+def _assumed(facts: LogFacts) -> list[str]:
+    """File sizes that nothing tells: the local command asks before it takes the default."""
+    store = facts.ref.open()
+    kinds = (QueueKind.SIMPLE, QueueKind.BATCH) if facts.batch else (QueueKind.SIMPLE,)
+    return [said for kind in kinds if (said := size_brake(store, kind)) is not None]
 
 
 def _own(output: Path, refs: list[StoreRef]) -> None:
@@ -295,7 +304,8 @@ class _Queue:
         if kind is QueueKind.BATCH:
             plan_batch_queue(draft, files, units.batches, facts.min_offset, WHY)
         else:
-            image = QueueImage(files, units, facts.min_offset, facts.damaged)
+            extension = Extension.of(store, topic, queue_id)
+            image = QueueImage(files, units, facts.min_offset, facts.damaged, extension=extension)
             plan_queue(draft, image, WHY)
             if image.gaps:
                 answer["notes"] = [f"{files.label}: {len(image.gaps)} gaps: no message has these queue offsets"]

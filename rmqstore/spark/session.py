@@ -62,6 +62,8 @@ def settings_for(master: str, given: Mapping[str, str] | None = None) -> dict[st
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
+        # Spark gives up a Python worker that needs longer than 15 s to answer, as on a machine with much else to do
+        "spark.python.authenticate.socketTimeout": "600s",
         "spark.sql.sources.partitionOverwriteMode": "dynamic",
         "spark.sql.parquet.compression.codec": "zstd",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
