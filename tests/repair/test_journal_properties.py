@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqstore.errors import HalfApplied, RmqStoreError
@@ -104,7 +104,7 @@ def draw_plan(draw: st.DrawFn, store: Path, tree: dict[str, bytes]) -> Plan:
     return Plan(str(store), tuple(draw(st.permutations(steps))), spans=tuple(spans))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 @given(st.data())
 def test_apply_and_undo_of_any_plan_are_identity(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -128,7 +128,7 @@ def test_apply_and_undo_of_any_plan_are_identity(data: st.DataObject) -> None:
         assert look_untimed(copy) == after
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 @given(st.data())
 def test_fault_in_any_plan_can_be_undone_and_resumed(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:
