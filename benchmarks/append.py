@@ -43,7 +43,14 @@ def put(root: Path, body: int, count: int, policy: str, dledger: str | None) -> 
             now = time.time_ns() // 1_000_000
             store.put(NewMessage("Order_0", content, ORDER % (number, number), number % 4, born_timestamp=now))
         seconds, used = time.perf_counter() - began, time.process_time() - cpu
-    return {"messages": count, "seconds": seconds, "messages_per_second": count / seconds, "cpu_seconds": used}
+        good = store.appended - warm
+    return {
+        "messages": count,
+        "ok": good,
+        "seconds": seconds,
+        "messages_per_second": count / seconds,
+        "cpu_seconds": used,
+    }
 
 
 def ask(command: list[str], work: Path) -> float | str:
@@ -90,6 +97,8 @@ def compare(work: Path, version: str, rounds: int, scale: float) -> list[dict[st
         good = [value for value in values if isinstance(value, float)]
         row: dict[str, object] = {"body": body, "flush": policy, "who": name, "rounds": values}
         row["messages_per_second"] = round(statistics.median(good)) if good else None
+        real = [v for v in found.get((body, policy, f"RocketMQ {version}"), []) if isinstance(v, float)]
+        row["of_the_broker"] = statistics.median(good) / statistics.median(real) if good and real else None
         rows.append(row)
     if why:
         rows.append({"who": f"RocketMQ {version}", "left_out": why})
@@ -113,12 +122,15 @@ def main() -> None:
         rows = compare(work, args.version, args.rounds, args.scale)
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    print(f"{'body':>6} {'flush':>6}  {'messages/s':>12}  who")
+    print(f"{'body':>6} {'flush':>6}  {'messages/s':>12}  {'of broker':>9}  who")
     for row in rows:
         if "left_out" in row:
             print(f"{row['who']}: left out: {row['left_out']}")
         else:
-            print(f"{row['body']:>6} {row['flush']:>6}  {row['messages_per_second'] or 0:>12,}  {row['who']}")
+            part = row["of_the_broker"]
+            share = f"{part:.2f}" if isinstance(part, float) else ""
+            said = f"{row['messages_per_second'] or 0:>12,}  {share:>9}  {row['who']}"
+            print(f"{row['body']:>6} {row['flush']:>6}  {said}")
     head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     print(json.dumps({"commit": head.stdout.strip(), "rows": rows}))
 

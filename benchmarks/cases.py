@@ -170,22 +170,23 @@ def rival_cases(
 
 
 def append_cases(work: Path, args: argparse.Namespace, notes: list[str], tools: Path) -> Iterator[Case]:
-    """The broker's putMessage from one thread: what the append room is measured against."""
-    try:
-        java = rivals.broker(args.broker, tools)
-    except rivals.Missing as why:
-        notes.append(f"putMessage: {why}")
-        return
+    """rmqstore's append beside the broker's putMessage, each from one thread into a new store on the same disk."""
+    java: rivals.Broker | None = None
+    if not args.no_java:
+        try:
+            java = rivals.broker(args.broker, tools)
+        except rivals.Missing as why:
+            notes.append(f"putMessage: {why}")
     for body in (256, 1024):
         for flush, count in (("async", 200_000), ("sync", 3_000)):
             root = work / f"put-{body}-{flush}"
-            yield Case(
-                "append",
-                f"broker {args.broker} put {body} B {flush}",
-                java.command("Bench", "put", str(root), str(body), str(count), flush),
-                messages=count,
-                prepare=partial(remove, root),
-            )
+            words = (str(root), str(body), str(count), flush)
+            again = partial(remove, root)
+            rival = f"broker {args.broker} put {body} B {flush}"
+            ours = [args.python, "-m", "benchmarks.append", "--inside", *words]
+            yield Case("append", f"rmqstore put {body} B {flush}", ours, messages=count, rival=rival, prepare=again)
+            if java is not None:
+                yield Case("append", rival, java.command("Bench", "put", *words), messages=count, prepare=again)
 
 
 def start_cases(store: Path, work: Path, args: argparse.Namespace) -> Iterator[Case]:
