@@ -5,7 +5,7 @@ Source: ConsumeQueueExt#recover, #get (RocketMQ 5.4.0)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -21,17 +21,28 @@ _BLOCK = 1 << 20
 _SIZE_AT = consumequeue.EXT_UNIT.fields[0].size  # the size field comes first
 
 
+Broken = Callable[[MappedFile, int, int], None]
+"""File, position in it, and the size that a unit says there."""
+
+
 def check_queue_extensions(store: Store, findings: Findings) -> None:
     """Every consumequeue_ext/ queue by itself, and against the addresses in its consume queue."""
     for files in store.consume_queues(QueueKind.EXT):
-        starts = np.fromiter(_starts(files, findings), dtype=np.int64)
+        starts = np.fromiter((at for at, _ in ext_units(files, _sayer(files, findings))), dtype=np.int64)
         _addresses(store, files, starts, findings)
 
 
-def _starts(files: ConsumeQueueFiles, findings: Findings) -> Iterator[int]:
-    """Global offset of every unit; a finding where the chain of a file breaks."""
+def _sayer(files: ConsumeQueueFiles, findings: Findings) -> Broken:
+    def say(file: MappedFile, at: int, size: int) -> None:
+        _say(files, file, at, {"size": size, "reason": "unit size"}, findings)
+
+    return say
+
+
+def ext_units(files: ConsumeQueueFiles, broken: Broken) -> Iterator[tuple[int, int]]:
+    """(global offset, tags code) of every unit; `broken` is called where the chain of a file breaks."""
     for file in files.queue.files:
-        at, broken = 0, None
+        at = 0
         buffer, base = b"", 0
         end = min(file.length, file.file_size)
         while at + _SIZE_AT <= end:
@@ -39,20 +50,17 @@ def _starts(files: ConsumeQueueFiles, findings: Findings) -> Iterator[int]:
                 buffer, base = read_at(file.path, _BLOCK, at), at
             head = buffer[at - base : at - base + consumequeue.EXT_UNIT.size]
             size = int.from_bytes(head[:_SIZE_AT], "big", signed=True)
-            if size <= 0:  # -1 closes the file, 0 is its end
-                broken = size if size not in (0, -1) else None
+            if size in (0, -1):  # -1 closes the file, 0 is its end
                 break
             if size < consumequeue.EXT_UNIT.size or at + size > end or len(head) < consumequeue.EXT_UNIT.size:
-                broken = size
+                broken(file, at, size)
                 break
             unit = consumequeue.EXT_UNIT.parse(head)
             if unit["bitmap_size"] + consumequeue.EXT_UNIT.size != size:
-                broken = size
+                broken(file, at, size)
                 break
-            yield file.start + at
+            yield file.start + at, int(unit["tags_code"])
             at += size
-        if broken is not None:
-            _say(files, file, at, {"size": broken, "reason": "unit size"}, findings)
 
 
 def _say(files: ConsumeQueueFiles, file: MappedFile, at: int, facts: dict[str, Fact], findings: Findings) -> None:

@@ -490,9 +490,11 @@ PROBLEMS: Mapping[str, Problem] = _table(
         "CQ-EXT",
         "consume queue extension is damaged",
         _E,
-        "rebuild",
-        False,
-        "A unit refers to an extension address that is not there, or an extension unit has a wrong size.",
+        "recover",
+        True,
+        "A unit refers to an extension address that is not there, or an extension unit has a wrong size. Brokers say "
+        "`[BUG] can't find consume queue extend file content`, and consumers filter those messages themselves. The "
+        "unit gets its tags code again; what bit map it had, nothing can tell.",
     ),
     # --- batch consume queue -----------------------------------------------------------------------------------
     Problem(
@@ -722,9 +724,9 @@ PROBLEMS: Mapping[str, Problem] = _table(
         "recover",
         False,
         "A data or index file is missing between others: loading throws `check data file order failed before recovery` "
-        "and the broker does not start. On a single node `recover --accept-fillers` puts a file of fillers in its place, "
-        "which keeps every index and queue offset; a member of a group is cut there and gets the rest from its leader. "
-        "Or, in a mixed store, the first files behind the legacy commitlog are missing: those do not come back.",
+        "and the broker does not start. On a single node `recover --accept-fillers` puts a file of fillers in its "
+        "place, which keeps every index and queue offset; a group's member is cut there and gets the rest from its "
+        "leader. Or, in a mixed store, the first files behind the legacy commitlog are missing: they do not come back.",
     ),
     Problem(
         "DL-DATA-INDEX",

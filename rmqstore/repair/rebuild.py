@@ -11,6 +11,7 @@ from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats import consumequeue, properties
 from rmqstore.repair.draft import Draft
+from rmqstore.repair.extension import Extension
 from rmqstore.repair.log_rows import Dispatcher, Name, is_directory_name
 from rmqstore.repair.log_view import LogView
 from rmqstore.repair.rebuild_batch import plan_batch_queue
@@ -31,7 +32,7 @@ def wanted_queues(store: Store, verified: Verified, also: Iterable[Name] = ()) -
     """Queues with a finding about their units; None for all, when not every finding is at hand."""
     findings = verified.report.findings
     codes = ("CQ-", "BCQ-")
-    notes = ("CQ-DELETED-TOPIC", "CQ-BEHIND", "CQ-EXT")
+    notes = ("CQ-DELETED-TOPIC", "CQ-BEHIND")
     listed = [f for f in findings.listed if f.code.startswith(codes) and f.code not in notes]
     counted = sum(n for code, n in findings.counts.items() if code.startswith(codes) and code not in notes)
     if counted > len(listed):
@@ -86,7 +87,7 @@ def queue_files(store: Store, name: Name, kind: QueueKind) -> ConsumeQueueFiles:
 class QueueRebuild:
     """The rows of the queues wanted, read once from the repaired log; then the steps, queue by queue.
 
-    `allow_gaps`: queue offsets without a message are only noted; else they need the operator's word. `limit`: messages
+    `allow_gaps`: queue offsets without a message are only noted; False: the operator's word has an option. `limit`: messages
     that end behind this global offset get no unit, a broker dispatches them when they are committed.
     """
 
@@ -98,7 +99,7 @@ class QueueRebuild:
         wanted: frozenset[Name] | None,
         *,
         deleted_too: bool = False,
-        allow_gaps: bool = False,
+        allow_gaps: bool | None = None,
         limit: int | None = None,
     ) -> None:
         self.draft = draft
@@ -167,14 +168,17 @@ class QueueRebuild:
 
     def _simple(self, files: ConsumeQueueFiles, units: QueueUnits) -> None:
         gone = {f.path for f in files.queue.files if self.draft.path(f.path) in self.draft.gone}
-        image = QueueImage(files, units, self.min_offset, self.damaged, gone)
+        extension = Extension.of(self.store, files.topic, files.queue_id)
+        image = QueueImage(files, units, self.min_offset, self.damaged, gone, extension)
         plan_queue(self.draft, image, WHY)
+        extension.plan(self.draft, files)
         label = files.label
         self.draft.ends[label] = max(0, image.high) + self.spill.later[files.topic, files.queue_id]
         if image.gaps and self.allow_gaps:
             self.draft.notes.append(gaps_text(label, image.gaps))
         elif image.gaps:
-            self.draft.brakes.append(f"{gaps_text(label, image.gaps)}; recover --accept-shift accepts that")
+            hint = "" if self.allow_gaps is None else "; --accept-shift accepts that"
+            self.draft.brakes.append(gaps_text(label, image.gaps) + hint)
         if image.strays:
             self.draft.notes.append(
                 f"{label}: records with impossible queue offsets ({image.strays[0][0]}) get no unit"

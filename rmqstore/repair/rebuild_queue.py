@@ -18,6 +18,7 @@ from rmqstore.files.store import ConsumeQueueFiles
 from rmqstore.formats import consumequeue
 from rmqstore.repair.content import Content, Literal, Reencoded, Zeros
 from rmqstore.repair.draft import Draft
+from rmqstore.repair.extension import Extension
 from rmqstore.repair.unit_spill import QueueUnits
 from rmqstore.scan.kernels import Bool
 from rmqstore.scan.units import last_nonzero_in
@@ -34,7 +35,8 @@ class QueueImage:
     """What the files of a queue should hold; queue offsets are in units.
 
     `units` are those of the log's messages; `min_offset` the log's first byte, before which units are expired;
-    `damaged` tells whether one of its bytes is damaged, and stays so. `gaps` are offsets between the first and the last
+    `damaged` tells whether one of its bytes is damaged, and stays so; `extension` which of its addresses hold something
+    (None: believed). `gaps` are offsets between the first and the last
     message that nothing fills, `strays` offsets so far from all others that a header must be wrong.
     """
 
@@ -45,7 +47,9 @@ class QueueImage:
         min_offset: int,
         damaged: Callable[[int], bool],
         gone: Collection[Path] = (),
+        extension: Extension | None = None,
     ) -> None:
+        self.extension = extension
         self.files = files
         self.queue = files.queue
         self.units = units
@@ -148,12 +152,13 @@ class QueueImage:
         rows = np.frombuffer(out, dtype=np.uint8).reshape(-1, UNIT)
         rows[where] = np.frombuffer(unit, dtype=np.uint8)
 
-    @staticmethod
-    def _keep_extension(stored: bytes, out: bytearray) -> None:
+    def _keep_extension(self, stored: bytes, out: bytearray) -> None:
         """A unit that is right but for an address of the extension in place of its tags code stays as it is."""
         old, new = consumequeue.UNIT.array(stored), consumequeue.UNIT.array(out)
         same = (old["commitlog_offset"] == new["commitlog_offset"]) & (old["size"] == new["size"])
         same &= (old["tags_code"] <= consumequeue.EXT_MAX_ADDRESS) & (old["tags_code"] != new["tags_code"])
+        if same.any() and self.extension is not None:
+            same &= self.extension.holds(old["tags_code"], new["tags_code"])
         if same.any():
             rows, was = (np.frombuffer(b, dtype=np.uint8).reshape(-1, UNIT) for b in (out, stored))
             rows[same] = was[same]

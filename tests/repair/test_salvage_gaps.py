@@ -34,7 +34,7 @@ def test_queue_offset_without_message_needs_the_word_when_its_queue_is_gone(vers
     shutil.rmtree(store / "consumequeue" / topic / str(queue_id))
     plan = run_json("recover", str(store), exit_code=1)
     assert f"{topic}/{queue_id}: no message in the log has queue offset {offset};" in texts(plan["brakes"])
-    assert "recover --accept-shift accepts that" in texts(plan["brakes"])
+    assert "; --accept-shift accepts that" in texts(plan["brakes"])
     run_json("recover", str(store), "--apply", exit_code=5)
     assert not (store / "consumequeue" / topic / str(queue_id)).exists()
     done = run_json("recover", str(store), "--accept-shift", "--apply", exit_code=1)
