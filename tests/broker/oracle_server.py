@@ -20,7 +20,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -64,7 +64,7 @@ class OracleServer:
 
     def __exit__(self, *_: object) -> None:
         self._end()
-        shutil.rmtree(self._room)
+        shutil.rmtree(self._room, ignore_errors=True)
 
     def ask(self, store: Path, settings: Mapping[str, Setting], *, abort: bool) -> int:
         """Begins with a copy of a store; `abort` says whether the copy looks like one that was not shut down.
@@ -110,13 +110,15 @@ class OracleServer:
 
     def _ask_alone(self, number: int, why: str) -> None:
         question = self._open[number]
-        shutil.rmtree(question.folder, ignore_errors=True)
         self.alone.append(why)
+        # a place of its own: what the JVM left running may still write at the first one
+        question = replace(question, folder=self._room / f"{number}-alone")
         copy, oracle = _copy(question), Oracle(self.version)
         self._close(number, oracle.load(copy, question.settings, start=True, shutdown=True, list=True))
 
     def _close(self, number: int, result: OracleResult) -> None:
         shutil.rmtree(self._open.pop(number).folder, ignore_errors=True)
+        shutil.rmtree(self._room / f"{number}-alone", ignore_errors=True)
         self._results[number] = result
 
     def _lines(self, seconds: float) -> list[bytes] | None:
