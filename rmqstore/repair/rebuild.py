@@ -87,7 +87,7 @@ def queue_files(store: Store, name: Name, kind: QueueKind) -> ConsumeQueueFiles:
 class QueueRebuild:
     """The rows of the queues wanted, read once from the repaired log; then the steps, queue by queue.
 
-    `allow_gaps`: queue offsets without a message are only noted; False: the operator's word has an option. `limit`: messages
+    `allow_gaps`: queue offsets without a message are only noted; False: an option would accept them. `limit`: messages
     that end behind this global offset get no unit, a broker dispatches them when they are committed.
     """
 
