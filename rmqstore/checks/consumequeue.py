@@ -138,12 +138,9 @@ def _missing(
             continue
         for m in rest:
             file = queue.find(m.start * UNIT)
-            facts = {
-                "messages": m.stop - m.start,
-                "queue_offset": m.start,
-                "first_offset": m.first_at,
-                "last_offset": m.last_at,
-            }
+            facts = {"messages": m.stop - m.start, "queue_offset": m.start}
+            places = {"first_offset": m.first_at, "last_offset": m.last_at}
+            facts |= {name: at for name, at in places.items() if at >= 0}
             length = (m.stop - m.start) * UNIT
             findings.add(Finding("CQ-MISSING-UNIT", label, file.name if file else "", m.start * UNIT, length, facts))
     if behind:
@@ -423,17 +420,16 @@ class QueueCheck:
                 self._add("CQ-PARTLY-REBUILT", a, b - a, {"pre_blanks": b - a, "messages": owed, "first_unit": b})
 
     def still_missing(self) -> Iterator[Missing]:
-        """Missing messages that nothing said above explains."""
+        """Missing messages that nothing said above explains; a place in the log is -1 where a stretch was divided."""
         folded = list(self.pre_blanks) + [(a // UNIT, b // UNIT) for a, b in self.queue.holes()]
         restart = max(self.part.restarts, default=-1)
         for m in self.part.missing:
             if m.last_at < restart or (m.stop - m.start == 1 and m.start in self.outlier_rows):
                 continue
-            if any(a <= m.start and m.stop <= b for a, b in folded):
-                continue
-            if m.start < self.end and not self._zero_at(m.start):
-                continue  # another unit stands in its place: said about that unit
-            yield m
+            for a, b in complement(folded, m.start, m.stop):
+                if a < self.end and not self._zero_at(a):
+                    continue  # another unit stands in its place: said about that unit
+                yield Missing(a, b, m.first_at if a == m.start else -1, m.last_at if b == m.stop else -1)
 
     def _zero_at(self, index: int) -> bool:
         raw = self.queue.pread(UNIT, index * UNIT)

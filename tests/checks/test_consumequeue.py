@@ -165,6 +165,18 @@ def test_pre_blanks_for_messages_of_the_log_are_a_partly_rebuilt_queue(store: Pa
     assert facts(report, "CQ-PARTLY-REBUILT")["messages"] == 20
 
 
+@pytest.mark.parametrize(("first", "stop"), [(0, 14), (6, 20), (6, 26)])
+def test_a_stretch_of_zeros_and_pre_blanks_is_counted_once(first: int, stop: int, store: Path) -> None:
+    damage.overwrite(queue_of(store).place(0)[0], 0, bytes(26 * 20))
+    damage.overwrite(queue_of(store).place(0)[0], first * 20, PRE_BLANK * (stop - first))
+    report = look(store)
+    assert facts(report, "CQ-PARTLY-REBUILT")["messages"] == stop - first
+    missing = [f.facts for f in report.findings.listed if f.code == "CQ-MISSING-UNIT"]
+    pieces = [(a, b - a) for a, b in ((0, first), (stop, 26)) if a < b]
+    assert [(f["queue_offset"], f["messages"]) for f in missing] == pieces
+    assert [f["queue_offset"] for f in missing if "first_offset" in f] == [0] * (first > 0)  # else it is not known
+
+
 def test_a_queue_of_pre_blanks_only_is_said(store: Path) -> None:
     queue = store / "consumequeue" / "T" / "0"
     shutil.rmtree(queue)
