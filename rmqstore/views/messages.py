@@ -110,13 +110,13 @@ def logs_of(store: Store, what: str = "messages") -> list[Log]:
 class Job:
     """What a worker does with a split: everything in it can be sent to another process.
 
-    `form` is how a record is rendered: "text" (a JSON line), "csv" (a row of it; not with bodies) or "row" (a dict);
-    `entries`: as a DLedger entry with the message inside. `foreign` shows records whose PHYSICALOFFSET is not their
-    own.
+    `form` is how a record is rendered: "row" (a dict) for `read_messages`; "text" (a JSON line) or "csv" (a line of
+    it; not with bodies) for `read_text`. `entries`: as a DLedger entry with the message inside. `foreign` shows
+    records whose PHYSICALOFFSET is not their own.
     """
 
     selection: Selection
-    form: str = "text"
+    form: str = "row"
     entries: bool = False
     body: BodyStyle = field(default_factory=BodyStyle)
     foreign: bool = False
