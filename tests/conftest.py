@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -40,6 +41,13 @@ def masters_stay_as_they_are() -> Iterator[None]:
     """A test that changed a master copy would spoil every later test that reads it."""
     yield
     assert changed_masters() == [], "a test wrote into a master copy; use copy_store(), and make clean now"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interrupts_reach_child_processes() -> None:
+    """A background job of a shell ignores Ctrl-C, and so would every process that a test starts and interrupts."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -84,7 +84,8 @@ def _shared(
     out: list[click.Parameter] = []
     file = click.Path(path_type=Path, dir_okay=False)
     if store:
-        out.append(click.Argument(["store"], type=click.Path(path_type=Path), metavar="STORE"))
+        # whether it can be read is not for click to say: that would be wrong usage, exit code 2
+        out.append(click.Argument(["store"], type=click.Path(path_type=Path, readable=False), metavar="STORE"))
     if filters:
         out += [
             _option("--topic", "topics", multiple=True, metavar="NAME", help="Only this topic (may be repeated)."),
