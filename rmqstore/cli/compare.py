@@ -34,7 +34,7 @@ _MESSAGES = 10
         "rmqstore compare /data/rocketmq/store --against n0.fingerprint --json",
     ),
 )
-@click.argument("other", type=click.Path(path_type=Path), required=False, metavar="[OTHER]")
+@click.argument("other", type=click.Path(path_type=Path, readable=False), required=False, metavar="[OTHER]")
 @click.option("--fingerprint-out", type=_FILE, metavar="FILE", help="Write STORE's fingerprint instead of comparing.")
 @click.option("--against", type=_FILE, metavar="FILE", help="Compare STORE with another store's fingerprint.")
 def compare(

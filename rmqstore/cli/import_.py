@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         "rmqstore import /data/rocketmq/damaged --output new --flush sync",
     ),
 )
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE…")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, readable=False), metavar="FILE…")
 @click.option(
     "--output",
     "target",

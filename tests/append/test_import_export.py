@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import signal
 import subprocess
@@ -304,3 +305,12 @@ def test_a_dry_run_reads_every_row_and_writes_nothing(tmp_path: Path) -> None:
     done = run_json("import", str(tmp_path / "all.ndjson"), "--output", str(tmp_path / "made"), "--dry-run")
     assert (done["applied"], done["messages"]) == (False, 571)
     assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_an_export_that_may_not_be_read_is_exit_3(tmp_path: Path) -> None:
+    (tmp_path / "all.ndjson").write_text("{}\n")
+    (tmp_path / "all.ndjson").chmod(0)
+    answer = run("import", str(tmp_path / "all.ndjson"), "--output", str(tmp_path / "made"), exit_code=3)
+    assert "all.ndjson: Permission denied" in answer.stderr
+    assert not (tmp_path / "made").exists()
