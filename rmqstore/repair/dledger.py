@@ -45,10 +45,11 @@ def plan_dledger(
     else:
         entries = view.result.entries
         last = (entries.last_index, entries.last_term) if entries.entries else None
+    if changed or ("DL-COMMITTED" in counts and options.wants("DL-COMMITTED")):
+        end = last[0] if last is not None else -1
+        _checkpoint(draft, files, end, single=last is not None and draft.store.config.role in ("single", "unknown"))
     if last is None:
         return
-    if changed or ("DL-COMMITTED" in counts and options.wants("DL-COMMITTED")):
-        _checkpoint(draft, files, last[0], single=draft.store.config.role in ("single", "unknown"))
     if "DL-TERM" in counts and options.wants("DL-TERM"):
         _currterm(draft, files, last[1])
 

@@ -70,3 +70,15 @@ def test_lost_message_without_room_is_counted_and_needs_the_word(tmp_path: Path)
     assert isinstance(loss, dict)
     assert loss["messages"] == 2
     assert log_faults(store) == {"CL-QUEUE-OFFSET-GAP": 1, "CQ-BAD-PRE-BLANK": 1}  # said, and no unit points astray
+
+
+def test_cut_in_the_legacy_log_leaves_no_commit_of_entries_that_are_gone(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-dledger-mixed", tmp_path)
+    row = next(r for r in rows(store) if not r.lead and r.offset > 70_000)
+    damage.garble(row.path, row.at, row.size)
+    plan = run_json("recover", str(store), "--strategy", "truncate", exit_code=1)
+    assert "all DLedger entries would go" in texts(plan["brakes"])
+    words = ("--strategy", "truncate", "--apply", "--force", str(plan["digest"]))
+    done = run_json("recover", str(store), *words, exit_code=0)
+    assert done["remaining"] == {"counts": {}}
+    assert (store / "dledger-n0" / "checkpoint").read_text().split() == ["committedIndex=-1", "endIndex=-1"]
