@@ -37,11 +37,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What needs a session carries the marker, and runs in one process: a session takes seconds and a gigabyte."""
     reason = why_not()
     for item in items:
-        if item.path.is_relative_to(HERE) and "spark" in getattr(item, "fixturenames", ()):
+        if item.path.is_relative_to(HERE) and {"spark", "needs_spark"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.xdist_group("spark"))
             if reason:
                 item.add_marker(pytest.mark.skip(reason=f"Spark: {reason}"))
+
+
+@pytest.fixture(scope="session")
+def needs_spark() -> None:
+    """For tests that start Sparks of their own: the same marks, and no session."""
 
 
 @pytest.fixture(scope="session")
@@ -53,6 +58,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         "spark.driver.memory": "1g",
+        "spark.network.timeout": "3600s",  # a slow machine is no lost executor
+        "spark.sql.broadcastTimeout": "3600s",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
     session = open_session("local[2]", quick, "rmqstore tests")

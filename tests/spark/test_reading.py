@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("pyarrow")
 
 from rmqstore.errors import NotReadable, UsageError
 from rmqstore.files.store import open_store
+from rmqstore.formats.consumequeue import UNIT
 from rmqstore.formats.message import HEAD, PHYSICAL_OFFSET_AT, build_blank
 from rmqstore.spark.message_rows import MessageOptions
 from rmqstore.spark.options import selection_of, size_of
@@ -22,7 +26,7 @@ from rmqstore.views.selection import Selection
 from rmqstore.views.units import batch_length, consume_queue_units
 from tests.damage import overwrite
 from tests.spark.stores import NAMES, damaged_copy, first_log_file, local_rows
-from tests.stores import copy_store, unpack
+from tests.stores import ROOT, copy_store, unpack
 
 ALL = ReadOptions(MessageOptions(properties=True))
 
@@ -170,3 +174,49 @@ def test_options_are_read_or_refused() -> None:
             selection_of(wrong)
     with pytest.raises(UsageError):
         size_of({"splitsize": "big"}, "splitsize", 1)
+
+
+ONE_QUEUE = """
+import resource, sys
+from pathlib import Path
+import numpy as np, pyarrow as pa
+from rmqstore.spark.dispatched import dispatched_schema
+from rmqstore.spark.rebuild import LogFacts, write_queues
+from rmqstore.spark.stores import StoreRef
+
+store, output, count = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+ref = StoreRef(store, "s", (("mappedFileSizeConsumeQueue", "6000000"),))
+facts = LogFacts(ref, output, frozenset(), 0, ((0, 1 << 40),), (), (), None, {})
+
+
+def batches(step=10_000):
+    for first in range(0, count, step):
+        n = np.arange(first, first + step)
+        texts = [pa.repeat(pa.scalar(text), step) for text in ("s", "huge")]
+        ids, sizes = pa.array(np.zeros(step, np.int32)), pa.array(np.full(step, 9, np.int32))
+        unit = [ids, pa.array(n), pa.array(n * 100), sizes, pa.array(n)]
+        rest = [pa.nulls(step, pa.int64()), pa.nulls(step, pa.int32())]
+        yield pa.RecordBatch.from_arrays([*texts, *unit, *rest], schema=dispatched_schema())
+
+
+(said,) = write_queues(batches(), {"s": facts})
+assert said["units"] == count, said
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def test_one_huge_queue_does_not_grow_in_memory(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+
+    def peak(count: int) -> int:
+        output = tmp_path / f"out-{count}"
+        command = [sys.executable, "-c", ONE_QUEUE, str(store), str(output), str(count)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+        units = b"".join(f.read_bytes() for f in sorted((output / "consumequeue/huge/0").iterdir()))
+        offsets = np.frombuffer(units[: count * UNIT.size], UNIT.dtype)["commitlog_offset"]
+        assert (offsets == np.arange(count) * 100).all()
+        assert not any(units[count * UNIT.size :])
+        return int(done.stdout)
+
+    few, many = peak(600_000), peak(2_400_000)
+    assert many - few < 18_000  # KiB; the units alone are 36,000,000 bytes more
