@@ -65,6 +65,7 @@ class LogView:
         """The view that the steps of a draft leave."""
         homes = {draft.path(d): d for d in result.queue.directories}
         patches = []
+        tails: dict[int, Content] = {}  # what makes files longer; a record can begin before it
         for step in draft.steps:
             if not isinstance(step, Overwrite | Create | Extend) or isinstance(step.content, Zeros):
                 continue
@@ -73,9 +74,13 @@ class LogView:
             if home not in homes or start is None:
                 continue
             at = 0 if isinstance(step, Create) else step.at
-            if step.content.size:
+            if isinstance(step, Extend):
+                tails[start + at] = step.content
+            elif step.content.size:
                 patches.append(Patch(start + at, start + at + step.content.size, step.content))
-        return LogView(result, end, patches)
+        joined = [_longer(p, tails.pop(p.stop)) if p.stop in tails else p for p in patches]
+        joined += [Patch(start, start + tail.size, tail) for start, tail in tails.items() if tail.size]
+        return LogView(result, end, joined)
 
     def chunks(self, files: Sequence[MappedFile] | None = None, start: int = 0) -> Iterator[Columns]:
         """Records of the view that stand in the files, in address order; `patched` has those that steps write."""
@@ -158,6 +163,26 @@ class LogView:
             if patch.start < offset + len(raw) and patch.stop > offset:
                 self._overlay(raw, offset, patch)
         return bytes(raw)
+
+
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """Two contents, one behind the other."""
+
+    first: Content
+    second: Content
+
+    @property
+    def size(self) -> int:
+        return self.first.size + self.second.size
+
+    def pieces(self) -> Iterator[bytes | int]:
+        yield from self.first.pieces()
+        yield from self.second.pieces()
+
+
+def _longer(patch: Patch, tail: Content) -> Patch:
+    return Patch(patch.start, patch.stop + tail.size, _Joined(patch.content, tail))
 
 
 class _Spans:

@@ -31,7 +31,7 @@ from rmqstore.repair.rebuild import QueueRebuild, cut_queues, known_topic, wante
 from rmqstore.repair.rebuild_index import IndexRebuild
 from rmqstore.repair.salvage import SalvageResult, plan_salvage
 from rmqstore.repair.settings import TRUNCATE, Choice, RecoverOptions, choose
-from rmqstore.repair.tails import Counting, first_damage, lost_in_damage, plan_tail, zero_from
+from rmqstore.repair.tails import Counting, drop_behind_hole, first_damage, lost_in_damage, plan_tail, zero_from
 from rmqstore.repair.timers import plan_timer
 from rmqstore.scan.tiling import Kind
 
@@ -110,7 +110,7 @@ class Recovery:
             self._checkpoint()
             plan_configs(draft, self.verified, options)
             plan_timer(draft, self.verified, options, cut=self.cut, last_time=self._last_time())
-            plan_offsets(draft, self.verified, options, cut=self.cut)
+            plan_offsets(draft, self.verified, options, cut=self._end() if self._shrank() else self.cut)
             self._abort()
         if self._touches_log() or options.strategy:
             draft.notes[:0] = self.choice.notes
@@ -132,6 +132,7 @@ class Recovery:
             self._salvage()
         for result in self.results:
             if result is self.results[-1]:
+                drop_behind_hole(self.draft, result)
                 self.shortened = plan_tail(self.draft, result)
                 self.tail_cut = result.damaged_tail > 0
 
@@ -313,9 +314,14 @@ class Recovery:
     def _end(self) -> int:
         return max(self.ends.values(), default=0)
 
+    def _shrank(self) -> bool:
+        """Whether the log ends before messages that its queues, and so perhaps consumers, had seen."""
+        return not self.options.only and (bool(self.shortened) or "CQ-BEYOND-LOG" in self.counts)
+
     def _checkpoint(self) -> None:
         last, end = self._last_time(), self._end()
-        plan_checkpoint(self.draft, self.verified, self.options, last, end, force=self.cut is not None or self.tail_cut)
+        force = self.cut is not None or self.tail_cut or self._shrank()
+        plan_checkpoint(self.draft, self.verified, self.options, last, end, force=force)
 
     def _abort(self) -> None:
         """A store whose queues are complete needs no abnormal recovery, and keeps its index without one."""

@@ -68,6 +68,7 @@ class _Salvage(Cover):
         self.refusals: list[str] = []
         self.renumbered = False
         self.untold = Untold()
+        self.seats: dict[tuple[str, int, int], int] = {}
 
     def result(self) -> SalvageResult:
         damages = self._damages()
@@ -77,6 +78,7 @@ class _Salvage(Cover):
         ranges = Ranges(spans)
         take_ends(known, self.logs, ranges, self.audience)
         self.draft.notes.extend(known.notes)
+        self.seats = {(k.seat.topic, k.seat.queue_id, k.seat.queue_offset): at for at, k in known.by_offset.items()}
         layouts = self._layouts(damages, known)
         for layout in layouts:
             self._prove(layout, known)
@@ -183,6 +185,8 @@ class _Salvage(Cover):
         """The place in a queue that a damaged record says itself, if the queue has it free."""
         topic = message.topic_text
         part = self.logs.queues.get((topic, message.queue_id))
+        if self.seats.get((topic, message.queue_id, message.queue_offset), at) != at:
+            return None  # its unit says that it stood elsewhere: a file that was swapped
         if part is None:
             topics = self.logs.topics or frozenset()
             if topic not in topics and not any(name == topic for name, _ in self.logs.queues):

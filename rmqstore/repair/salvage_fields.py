@@ -33,6 +33,7 @@ from rmqstore.repair.salvage_spans import carries_crc
 _SIZES = {"i32": 4, "i64": 8}
 _SEARCHED = 1024  # bytes of header, topic and properties that are searched for one flipped bit
 _DAY = 86_400_000
+_FAR = 1 << 40  # bytes; no record of this log, but a damaged PHYSICALOFFSET
 _NAMES = frozenset(
     value
     for name, value in vars(properties).items()
@@ -47,6 +48,17 @@ class Mended:
     record: bytes
     fields: tuple[str, ...]
     unproved: str = ""
+
+
+def is_another_one(message: Message, at: int, seat: Seat) -> bool:
+    """Whether a framed record is a sound one of another place and of another message than the lost one: a file that
+    was swapped, a misdirected write. To put its header right would give consumers the wrong message.
+    """
+    own = (message.topic_text, message.queue_id, message.queue_offset)
+    if own == (seat.topic, seat.queue_id, seat.queue_offset) or message.physical_offset == at:
+        return False
+    near = 0 <= message.physical_offset < at + _FAR
+    return near and check_message(message, message.physical_offset) is Fault.NONE
 
 
 def put(record: bytearray, name: str, value: int) -> None:
@@ -80,6 +92,9 @@ def mend(raw: bytes, at: int, lost: Lost | None, around: Around) -> Mended | Non
     With `lost`, its unit, everything that the unit knows is put back. The proof is the body CRC.
     """
     if len(raw) < HEAD.size + 3:
+        return None
+    framed, _ = parse_message(raw)
+    if framed is not None and lost is not None and is_another_one(framed, at, lost.seat):
         return None
     for candidate in _candidates(raw, at, lost):
         message, _ = parse_message(candidate)

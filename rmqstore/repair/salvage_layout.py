@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from rmqstore.formats.message import BLANK_SIZE, MIN_SIZE, Message
+from rmqstore.repair.salvage_fields import is_another_one
 from rmqstore.repair.salvage_known import Lost
 from rmqstore.repair.salvage_records import LARGEST_UNSEEN, SMALLEST, Seat, smallest_visible
 from rmqstore.repair.salvage_spans import Damage, read_message
@@ -117,11 +119,19 @@ def lay_out(
         fits = found is not None and found.size == length - lead
         cells[start] = Cell(start, length, by_offset.get(start + lead), found if fits else None)
     if not bounds:
-        for cell in _frames(damage):
+        frames = list(_frames(damage))
+        moved = _moved(frames, lead)
+        for cell in frames:
             cell.lost = by_offset.get(cell.start + lead)
             message, at = cell.message, cell.start + lead
-            here = message is None or message.physical_offset == at or cell.lost is not None
-            if here or (message is not None and own(message, at)):
+            here = message is None or message.physical_offset == at
+            if message is not None and not here:
+                here = (
+                    not is_another_one(message, at, cell.lost.seat)
+                    if cell.lost is not None
+                    else message.physical_offset - at not in moved and own(message, at)
+                )
+            if here:
                 cells[cell.start] = cell
         for cell in _units(damage, by_offset, sorted(cells.values(), key=lambda c: c.start)):
             cells[cell.start] = cell
@@ -226,6 +236,12 @@ def _frames(damage: Damage) -> Iterator[Cell]:
                 break
             yield Cell(at, damage.log.lead + message.size, message=message)
             at += damage.log.lead + message.size
+
+
+def _moved(frames: Sequence[Cell], lead: int) -> frozenset[int]:
+    """By how many bytes several records of a span say that they stand elsewhere: a swapped file, an old one."""
+    shifts = Counter(f.message.physical_offset - f.start - lead for f in frames if f.message is not None)
+    return frozenset(shift for shift, n in shifts.items() if n > 1 and shift)
 
 
 def _units(damage: Damage, by_offset: Mapping[int, Lost], frames: Sequence[Cell]) -> Iterator[Cell]:

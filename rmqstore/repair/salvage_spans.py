@@ -9,7 +9,15 @@ from pathlib import Path
 
 from rmqstore.checks.commitlog import LogResult
 from rmqstore.files.mapped_file_queue import MappedFile, offset_to_file_name
-from rmqstore.formats.message import CRC32_PROPERTY, CRC32_RESERVED_LEN, MIN_SIZE, Message, parse_message
+from rmqstore.formats.message import (
+    CRC32_PROPERTY,
+    CRC32_RESERVED_LEN,
+    MIN_SIZE,
+    Fault,
+    Message,
+    check_message,
+    parse_message,
+)
 from rmqstore.formats.properties import DUP_INFO, parse_properties
 from rmqstore.repair.salvage_records import Around
 from rmqstore.scan.tiling import Kind, Run
@@ -61,7 +69,7 @@ def find_damage(log: LogResult, *, end: int) -> list[Damage]:
     for run in log.tiling:
         if run.start >= end:
             break
-        if run.kind in (Kind.RECORDS, Kind.BLANK):
+        if run.kind is Kind.RECORDS or (run.kind is Kind.BLANK and not (held and _of_another_file(log, held[-1]))):
             close()
             continue
         for piece in _per_file(log, run):
@@ -70,6 +78,16 @@ def find_damage(log: LogResult, *, end: int) -> list[Damage]:
             held.append(piece)
     close()
     return out
+
+
+def _of_another_file(log: LogResult, run: Run) -> bool:
+    """Whether sound records of another place stand there: the BLANK behind them is that of another file, too."""
+    if run.kind is not Kind.DIRTY or run.count < 2:
+        return False
+    message = read_message(log, run.start + log.lead)
+    if message is None or message.physical_offset in (run.start + log.lead, -1):
+        return False
+    return check_message(message, message.physical_offset) is Fault.NONE
 
 
 def _per_file(log: LogResult, run: Run) -> Iterator[Run]:

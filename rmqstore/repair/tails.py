@@ -94,6 +94,18 @@ def plan_tail(draft: Draft, result: LogResult) -> frozenset[Name]:
     return frozenset(lost)
 
 
+def drop_behind_hole(draft: Draft, result: LogResult) -> None:
+    """Files behind the end of the log that do not join it, since one is missing between: nothing good is in them."""
+    before = None
+    hole = False
+    for file in result.queue.files:
+        hole |= before is not None and file.start > before.stop and file.start >= result.wrote
+        before = file
+        if hole and draft.path(file.path) not in draft.gone:
+            draft.discard(file.path, "behind the end of the log, and behind a missing file")
+            draft.cures.add("DL-MISSING-FILE" if result.lead else "CL-MISSING-FILE")
+
+
 def damaged_behind(result: LogResult, cut: int) -> list[tuple[int, Message]]:
     """(global offset, record) of framed but wrong records at or behind a place: they count as lost like good ones."""
     out: list[tuple[int, Message]] = []
