@@ -47,17 +47,22 @@ class Series:
 def anonymous_bytes(root: int) -> int:
     """Sum of RssAnon of a process and all its descendants, in bytes; processes that have just ended count 0.
 
+    Between vfork and exec a child of a JVM shows the JVM's own memory: one with its parent's command line is left out.
+
     Source: proc(5), status and task/*/children
     """
-    total, waiting = 0, [root]
+    total, waiting = 0, [(root, b"")]
     while waiting:
-        pid = waiting.pop()
+        pid, parent = waiting.pop()
         try:
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+            if command == parent and command.split(b"\0")[0].endswith(b"java"):
+                continue
             for line in Path(f"/proc/{pid}/status").read_text().splitlines():
                 if line.startswith("RssAnon:"):
                     total += int(line.split()[1]) << 10
             for task in Path(f"/proc/{pid}/task").iterdir():
-                waiting += map(int, (task / "children").read_text().split())
+                waiting += [(int(child), command) for child in (task / "children").read_text().split()]
         except (OSError, ValueError):
             continue
     return total

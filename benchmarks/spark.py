@@ -247,7 +247,7 @@ def main(words: list[str]) -> None:
             session.close()
         shutil.rmtree(work, ignore_errors=True)
     starts = {cores: session.start for cores, session in sessions.items()}
-    text = "\n".join([report(cases, made, starts, args), *(f"* {note}" for note in notes)])
+    text = "\n".join([report(cases, made, starts, args), *(f"* {note}" for note in notes if note.startswith("broker"))])
     print(text)
     kept = {k: v for k, v in vars(args).items() if k not in ("data", "python", "results")}
     result: dict[str, Any] = {
