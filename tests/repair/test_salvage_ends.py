@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.formats.configjson import build_config_json
+from rmqstore.formats.configjson import build_config_json, parse_config_object
 from rmqstore.formats.properties import SCHEDULE_TOPIC
 from tests import damage
 from tests.command import run, run_json
@@ -135,3 +135,17 @@ def test_truncation_counts_what_the_damage_held(gone: bool, tmp_path: Path) -> N
     assert isinstance(loss, dict)
     assert loss["messages"] == len(behind)
     assert loss.get("at_least", False) is False or gone
+
+
+def test_offsets_behind_a_damaged_last_record_are_cut_with_it(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    last = rows(store)[-1]
+    progress(store, last, last.seat[2] + 1)
+    damage.flip(last.path, last.at + 88)  # its body: framed, and nothing behind it
+    done = run_json("recover", str(store), "--apply", exit_code=0)
+    assert done["remaining"] == {"counts": {}}
+    loss = done["loss"]
+    assert isinstance(loss, dict)
+    assert loss["messages"] == 1
+    table = parse_config_object((store / "config" / "consumerOffset.json").read_bytes())["offsetTable"]
+    assert table == {f"{last.seat[0]}@ahead": {str(last.seat[1]): last.seat[2]}}
