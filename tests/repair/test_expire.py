@@ -10,7 +10,7 @@ import pytest
 
 from rmqstore.append.retention import HOUR, Disk, Why
 from rmqstore.checks.verify import verify
-from rmqstore.errors import UsageError
+from rmqstore.errors import Refused, UsageError
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
 from rmqstore.formats.consumequeue import UNIT
@@ -110,6 +110,14 @@ def test_dledger_files_stay_beside_legacy_ones_and_go_without_them(store_copy: C
 def test_a_part_of_a_store_is_refused(store_copy: Callable[[str], Path]) -> None:
     with pytest.raises(UsageError, match="is a part of a store"):
         plan_expire(open_store(store_copy("5.4.0-clean") / "commitlog"), options())
+
+
+def test_a_store_with_snapshots_is_refused(store_copy: Callable[[str], Path]) -> None:
+    store = store_copy("5.4.0-dledger")
+    (group,) = store.glob("dledger-*")
+    (group / "snapshot" / "snapshot_17").mkdir(parents=True)
+    with pytest.raises(Refused, match=r"DLedger 0\.4 wrote .*snapshots, not by age"):
+        plan_expire(open_store(store))
 
 
 def test_queue_files_go_when_all_their_units_point_at_files_that_are_gone(tmp_path: Path) -> None:
