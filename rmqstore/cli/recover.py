@@ -44,7 +44,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 )
 @click.option("--only", metavar="CODE", multiple=True, help="Cure only this problem (may be repeated).")
 @click.option("--accept-fillers", is_flag=True, help="Also more than 1,000 fillers, and a missing file.")
-@click.option("--accept-shift", is_flag=True, help="Also where units behind a lost message move up by one.")
+@click.option("--accept-shift", is_flag=True, help="Also where a queue offset stays without any message.")
 @click.option("--merge-neighbours", is_flag=True, help="Give up a good message beside damage too short for a record.")
 def recover(
     out: Output,

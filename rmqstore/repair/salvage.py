@@ -51,8 +51,9 @@ def plan_salvage(
     """The steps that cover every damage which good records follow; what stands behind the last good record is not.
 
     `accept_fillers`: also more than 1,000 visible fillers, and a missing file. `allow_shift`: also where a queue offset
-    stays without a record, so that a rebuilt queue moves up. `merge_neighbours`: also damage too short for a record,
-    together with a good message beside it, which is lost then. `now_ms` is a store time where no neighbour has one.
+    stays without a record, so that a queue built again by a broker moves up. `merge_neighbours`: also damage too short
+    for a record, together with a good message beside it, which is lost then. `now_ms` is a store time where no
+    neighbour has one.
     """
     work = _Salvage(store, verified, now_ms)
     work.accept_fillers, work.allow_shift, work.merge = accept_fillers, allow_shift, merge_neighbours
@@ -269,7 +270,7 @@ class _Salvage(Cover):
                 self.rebuild.add((seat.topic, seat.queue_id))
             some = ", ".join(f"{s.topic}/{s.queue_id} {s.queue_offset}" for s in self.unplaced[:_LISTED])
             more = f" and {len(self.unplaced) - _LISTED} more" if len(self.unplaced) > _LISTED else ""
-            text = f"no filler finds room for {some}{more}: a rebuilt queue is shifted by them"
+            text = f"no filler finds room for {some}{more}: a queue that a broker builds again is shifted by them"
             if self.allow_shift:
                 self.draft.notes.append(text)
             else:
