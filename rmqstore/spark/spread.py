@@ -83,14 +83,20 @@ class Watch:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         if self._thread is not None:
-            self._thread.join(2)
+            self._thread.join()
 
     def _look(self) -> None:
-        while not self._stop.wait(0.5) and self._progress is not None:
-            done = total = 0
-            for stage in self._tracker.getActiveStageIds():
-                info = self._tracker.getStageInfo(stage)
-                if info is not None:
-                    done, total = done + info.numCompletedTasks, total + info.numTasks
-            if total:
-                self._progress(done, total)
+        while not self._stop.wait(0.5):
+            try:
+                self._tell()
+            except Exception:  # noqa: BLE001  # the session is gone: the job itself says why
+                return
+
+    def _tell(self) -> None:
+        done = total = 0
+        for stage in self._tracker.getActiveStageIds():
+            info = self._tracker.getStageInfo(stage)
+            if info is not None:
+                done, total = done + info.numCompletedTasks, total + info.numTasks
+        if total and self._progress is not None:
+            self._progress(done, total)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -220,3 +221,27 @@ def test_one_huge_queue_does_not_grow_in_memory(tmp_path: Path) -> None:
 
     few, many = peak(600_000), peak(2_400_000)
     assert many - few < 18_000  # KiB; the units alone are 36,000,000 bytes more
+
+
+def test_a_session_that_is_gone_ends_the_watch_and_not_the_job() -> None:
+    pytest.importorskip("pyspark")
+    from rmqstore.spark.spread import Watch
+
+    class Gone:
+        def __init__(self) -> None:
+            self.sparkContext = self
+            self.asked = threading.Event()
+
+        def statusTracker(self) -> Gone:
+            return self
+
+        def getActiveStageIds(self) -> list[int]:
+            self.asked.set()
+            raise ConnectionRefusedError
+
+    gone = Gone()
+    watch = Watch(gone, lambda done, total: None)
+    with watch:
+        assert gone.asked.wait(120)
+    assert watch._thread is not None
+    assert not watch._thread.is_alive()
