@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -16,7 +18,7 @@ from rmqstore.files.store import open_store
 from rmqstore.repair.expire import ExpireOptions, Expiry, plan_expire
 from tests.append.writing import DLEDGER, OPTIONS, SETTINGS, write
 from tests.broker.oracle import Oracle, OracleResult
-from tests.stores import copy_store, meta
+from tests.stores import ROOT, copy_store, meta
 
 COUNT = 900
 SMALL_QUEUES = replace(OPTIONS, dispatch=replace(OPTIONS.dispatch, consume_queue_file_size=400))
@@ -196,3 +198,66 @@ def test_beside_legacy_files_a_dledger_log_stays_until_they_are_gone(
     everything = old == "both" and version == "4.9.7"  # 5.x keeps the last legacy file, and with it DLedger's
     assert len(expiry.commitlog.delete) == count - (not everything)
     assert bool(expiry.dledger.delete) == everything
+
+
+def fill(folder: Path, percent: float) -> None:
+    """Fills the file system of a folder until so much of it is used."""
+    status = os.statvfs(folder)
+    wanted = int(status.f_blocks * status.f_frsize * percent / 100)
+    used = (status.f_blocks - status.f_bfree) * status.f_frsize
+    with (folder / "filler").open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, wanted - used)
+
+
+def on_a_disk_of_its_own(version: str, used: float, most: int, forcibly: str, old: int, disk: Path) -> int:
+    """How many log files go, out of hours, from a disk that is so full; runs where `disk` is a small file system."""
+    root = disk / "store"
+    write(root, SMALL_QUEUES, COUNT)
+    age(root / "commitlog", *[100] * old)
+    fill(disk, used)
+    settings = {**SETTINGS, **QUICK, "deleteWhen": far_hour(), "fileReservedTime": 72}
+    settings |= {"diskMaxUsedSpaceRatio": most, "cleanFileForciblyEnable": forcibly}
+    expiry, seen = compare(Oracle(version), root, settings, rounds=6)
+    assert expiry.commitlog is not None
+    return sum(map(logs, seen.rounds))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["4.9.7", "5.1.4", "5.4.0"])
+@pytest.mark.parametrize(
+    ("used", "most", "forcibly", "old", "gone"),
+    [
+        (72, 75, "true", 4, "none"),
+        (75.5, 75, "true", 4, "old"),  # 76 %, as the broker rounds it
+        (82, 75, "true", 4, "old"),
+        (88.5, 75, "true", 4, "all"),
+        (88.5, 75, "false", 4, "old"),
+        (88.5, 92, "true", 4, "all but in 4.9"),  # above the force ratio, below the highest use
+        (91.5, 95, "false", 0, "none"),
+    ],
+)
+def test_a_full_disk_makes_files_go_out_of_hours(
+    version: str,
+    used: float,
+    most: int,
+    forcibly: str,
+    old: int,
+    gone: str,
+    tmp_path: Path,
+    oracle: Callable[[str], Oracle],
+) -> None:
+    oracle(version)  # or a skip
+    code = f"print(on_a_disk_of_its_own({version!r}, {used}, {most}, {forcibly!r}, {old}, Path({str(tmp_path)!r})))"
+    # 5.4.0 takes 4 MB for its RocksDB when it starts: two percent
+    script = 'mount -t tmpfs -o size=192m,mode=700 none "$1" && exec "$2" -c "$3"'
+    command = ["unshare", "-rm", "sh", "-c", script, "sh", str(tmp_path), sys.executable]
+    if subprocess.run([*command[:4], "mount -t tmpfs none /mnt"], capture_output=True, check=False).returncode:
+        pytest.skip("a process may not mount a file system of its own here (unshare -rm)")
+    asked = f"from tests.broker.test_expire import *; from pathlib import Path; {code}"
+    done = subprocess.run([*command, asked], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    count = int(done.stdout.splitlines()[-1])
+    if gone == "all" or (gone == "all but in 4.9" and version != "4.9.7"):
+        assert count > 20
+    else:
+        assert count == (old if gone == "old" else 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -146,7 +147,7 @@ def test_the_command_prints_its_plan_applies_it_and_can_be_undone(
     root = store_copy("5.4.0-clean")
     files = sorted((root / "commitlog").iterdir())
     for number, path in enumerate(files):  # not as old as the fixture is by now
-        os.utime(path, (0, 1_000_000_000) if number < 3 else None)
+        os.utime(path, (0, 1_000_000_000 if number < 3 else time.time()))
     (tmp_path / "any-disk.conf").write_text("cleanFileForciblyEnable=false\n")
     words = ("expire", str(root), "-c", str(tmp_path / "any-disk.conf"), "--any-hour")
     planned = run_json(*words, exit_code=1)
