@@ -257,8 +257,11 @@ class _Writer:
             self.after = self.names.pop(0)
             return self.after
         name = index.file_name(max(begin, 0), UTC)
+        there = {e.path.name for e in self.work.store.index_files}  # they stay, or are made again under their names
         if name <= self.after:
             name = f"{int(self.after) + 1:017d}"
+        while name in there:
+            name = f"{int(name) + 1:017d}"
         self.after = name
         return name
 

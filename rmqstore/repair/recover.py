@@ -234,7 +234,7 @@ class Recovery:
             return
         views = self._views(self.limit)
         complete = self._removes_abort()
-        changed = self.cut is not None or self.tail_cut or any(v.patches for v in views)
+        changed = self.cut is not None or self.tail_cut or self._shrank() or any(v.patches for v in views)
         if not found and not changed and not complete:
             return
         work = IndexRebuild(self.draft, self.verified, views, complete=complete)

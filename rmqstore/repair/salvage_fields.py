@@ -61,6 +61,17 @@ def is_another_one(message: Message, at: int, seat: Seat) -> bool:
     return near and check_message(message, message.physical_offset) is Fault.NONE
 
 
+def _begins_another_one(raw: bytes, at: int, seat: Seat) -> bool:
+    """Whether another record begins there; of a longer one only its header can be asked."""
+    framed, _ = parse_message(raw)
+    if framed is not None and is_another_one(framed, at, seat):
+        return True
+    head = HEAD.parse(raw)
+    elsewhere = head["physical_offset"] != at and 0 < head["physical_offset"] < at + _FAR
+    other = (head["queue_id"], head["queue_offset"]) != (seat.queue_id, seat.queue_offset)
+    return head["magic"] in (MAGIC_V1, MAGIC_V2) and head["size"] != len(raw) and elsewhere and other
+
+
 def put(record: bytearray, name: str, value: int) -> None:
     """Set an integer field of the fixed part that stands before the hosts."""
     size = next(_SIZES[f.type] for f in HEAD if f.name == name)
@@ -93,8 +104,7 @@ def mend(raw: bytes, at: int, lost: Lost | None, around: Around) -> Mended | Non
     """
     if len(raw) < HEAD.size + 3:
         return None
-    framed, _ = parse_message(raw)
-    if framed is not None and lost is not None and is_another_one(framed, at, lost.seat):
+    if lost is not None and _begins_another_one(raw, at, lost.seat):
         return None
     for candidate in _candidates(raw, at, lost):
         message, _ = parse_message(candidate)
@@ -106,8 +116,8 @@ def mend(raw: bytes, at: int, lost: Lost | None, around: Around) -> Mended | Non
             if not one_bit or candidate != raw:  # where more was changed, the body CRC is the only proof
                 continue
             put(out, "body_crc", body_crc(message.body))  # one bit of the stored CRC; a body's damage changes more
-        elif not message.body and lost is None:
-            continue
+        elif not message.body and (lost is None or len(_changed(raw, candidate)) > 1):
+            continue  # zeros, too, have a body of no bytes and its CRC: that proves nothing
         _times(out, message, around)
         sealed = _sealed(bytes(out), message)
         if sealed is not None:
