@@ -17,7 +17,7 @@ from rmqstore.files.store import open_store
 from rmqstore.repair.journal import apply
 from rmqstore.repair.rebuild_parts import plan_rebuild
 from tests.append.rewriting import index_bytes, queue_bytes
-from tests.append.test_store import SMALL, message
+from tests.append.small import SMALL, message
 
 CONFIG = BrokerConfig(
     {

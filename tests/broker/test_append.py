@@ -19,7 +19,7 @@ from rmqstore.formats.dledger import BODY_OFFSET
 from rmqstore.formats.index import key_hash, key_text
 from rmqstore.formats.properties import parse_properties
 from tests.append.rewriting import again, messages_of, options_like
-from tests.append.test_store import kill_at_random
+from tests.append.test_crashes import kill_at_random
 from tests.append.writing import DLEDGER, FIRST_TIME, OPTIONS, SETTINGS, TOPICS, Written, put_random, write
 from tests.broker.oracle import KeyQuery, Oracle, OracleResult
 from tests.broker.whole_broker import WholeBroker
