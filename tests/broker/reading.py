@@ -12,6 +12,8 @@ from tests.broker.oracle_server import Cell, OracleServers
 from tests.repair.salvaging import rows
 from tests.stores import unpack
 
+UNIT = 20
+
 Place = tuple[str, int]
 """Queue ("topic/id") and logical offset."""
 
@@ -48,6 +50,19 @@ def sound(name: str) -> Sound:
         {row.offset: contents[row.path][row.at : row.stop] for row in found},
         {row.offset: (row.path.relative_to(store).as_posix(), row.at) for row in found},
     )
+
+
+def told(name: str, damaged: Path) -> frozenset[Place]:
+    """Messages whose unit stands in the damaged store as in the undamaged one: their loss can be counted."""
+    store, out = unpack(name), set()
+    for path in store.glob("consumequeue/*/*/*"):
+        other = damaged / path.relative_to(store)
+        old, new = path.read_bytes(), other.read_bytes() if other.is_file() else b""
+        for at in range(0, len(old), UNIT):
+            unit = old[at : at + UNIT]
+            if any(unit) and unit == new[at : at + UNIT]:
+                out.add((f"{path.parent.parent.name}/{path.parent.name}", (int(path.name) + at) // UNIT))
+    return frozenset(out)
 
 
 def messages(result: OracleResult) -> dict[Place, StoredMessage]:
