@@ -61,10 +61,10 @@ def compression(sys_flag: int) -> Compression | None:
 
 def _inflater() -> tuple[_Decompressor, tuple[type[Exception], ...]]:
     try:
-        from isal import isal_zlib
+        from zlib_ng import zlib_ng
     except ImportError:
         return cast(_Decompressor, zlib.decompressobj()), (zlib.error,)
-    return cast(_Decompressor, isal_zlib.decompressobj()), (cast(type[Exception], isal_zlib.error), zlib.error)
+    return cast(_Decompressor, zlib_ng.decompressobj()), (cast(type[Exception], zlib_ng.error), zlib.error)
 
 
 def _inflate(body: bytes, limit: int) -> bytes:

@@ -46,7 +46,7 @@ def python_without_rmqstore(target: Path) -> Path:
             ours = "rmqstore" in entry.name or entry.suffix == ".pth"  # an editable install is a .pth
             if not ours and not (libraries / entry.name).exists():
                 (libraries / entry.name).symlink_to(entry)
-    probe = "import importlib.util as u, numpy, isal, pyarrow, pyspark; print(u.find_spec('rmqstore'))"
+    probe = "import importlib.util as u, numpy, zlib_ng, pyarrow, pyspark; print(u.find_spec('rmqstore'))"
     said = subprocess.run(
         [python, "-c", probe], capture_output=True, text=True, cwd=target, env=spark_environment(), check=False
     )
