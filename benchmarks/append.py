@@ -117,6 +117,8 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="times as many messages")
     parser.add_argument("--data", type=Path, help="folder on the disk to measure (default: the temporary one)")
     args = parser.parse_args()
+    if args.data:
+        args.data.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix="rmqstore-append-", dir=args.data))
     try:
         rows = compare(work, args.version, args.rounds, args.scale)
