@@ -227,6 +227,8 @@ def arguments(words: list[str]) -> argparse.Namespace:
 def main(words: list[str]) -> None:
     """Generates, measures, prints, writes the results, removes the data."""
     args = arguments(words)
+    if args.data:
+        args.data.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix="rmqstore-bench-", dir=args.data))
     notes: list[str] = []
     sessions: dict[int, Session] = {}
