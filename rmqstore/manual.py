@@ -11,7 +11,6 @@ from pathlib import Path
 
 import click
 
-SECTION = "rmqstore"
 EXIT_CODES = (
     (0, "Nothing is wrong, or it is done."),
     (1, "Problems (warnings or errors) were found and are still there; dump: damage was skipped. 1 goes before 4."),

@@ -28,7 +28,6 @@ INTEGERS = {
     "prepared_transaction_offset": 64,
     "version": 32,
 }
-TEXTS = ("topic", "born_host", "store_host", "tags", "keys", "unique_key")
 COLUMNS = (
     *("topic", "queue_id", "queue_offset", "store_timestamp", "born_timestamp", "store_host", "born_host"),
     *("tags", "keys", "unique_key", "flag", "sys_flag", "reconsume_times", "prepared_transaction_offset"),

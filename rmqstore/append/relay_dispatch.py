@@ -18,16 +18,16 @@ from rmqstore.append.encoder import TopicName
 from rmqstore.append.index import IndexFile, IndexService
 from rmqstore.append.index_builder import IndexFileBuilder
 from rmqstore.append.mapped_file import now_ms
+from rmqstore.checks.dispatch import owed_units
 from rmqstore.checks.index_keys import KeyReader
 from rmqstore.errors import MessageRefused
 from rmqstore.formats import index
 from rmqstore.formats.consumequeue import UNIT
-from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from rmqstore.formats.properties import SCHEDULE_TOPIC
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64
 from rmqstore.scan.queues import QueueTable
-from rmqstore.scan.texts import read_texts
+from rmqstore.scan.texts import LaidTexts, read_texts
 
 Known = Callable[[str, int], bool]
 
@@ -51,11 +51,11 @@ class RelayDispatch:
         """The records of a chunk stand at `places` (bytes) now."""
         numbers = self.table.of(columns)
         self._learn()
+        laid = LaidTexts(columns)
         if self.options.index:
-            self._to_index(columns, numbers, places)
-        texts = read_texts(columns)
-        transaction = columns.sys_flag & TRANSACTION_MASK
-        owed = (transaction != TRANSACTION_PREPARED) & (transaction != TRANSACTION_ROLLBACK)
+            self._to_index(columns, numbers, places, laid)
+        texts = read_texts(columns, laid=laid)
+        owed = owed_units(columns)
         if self.options.lmq and texts.fan_out:  # light queues are fed by several others: in address order
             self._singly(columns, np.flatnonzero(owed), numbers, places)
             self._close_full()
@@ -111,8 +111,8 @@ class RelayDispatch:
                 to_index=False,
             )
 
-    def _to_index(self, columns: Columns, numbers: I64, places: I64) -> None:
-        keys = self._keys.keys(columns, numbers)
+    def _to_index(self, columns: Columns, numbers: I64, places: I64, laid: LaidTexts) -> None:
+        keys = self._keys.keys(columns, numbers, laid)
         if not self.options.tag_key:
             keys = keys.take(keys.required)
         order = np.argsort(keys.offset, kind="stable")  # rare texts come last

@@ -14,6 +14,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import takewhile
 
 HOUR = 3_600_000
 BATCH = 10
@@ -275,12 +276,7 @@ def expired_by_offset(last_units: Sequence[int], minimum: int) -> int:
     `last_units` are the addresses of the last unit of each file; the last file always stays.
     Units: bytes. Source: MappedFileQueue#deleteExpiredFileByOffset
     """
-    count = 0
-    for address in last_units[:-1]:
-        if address >= minimum:
-            break
-        count += 1
-    return count
+    return _leading_below(last_units[:-1], minimum)
 
 
 def expired_index(ends: Sequence[int], minimum: int) -> int:
@@ -288,9 +284,8 @@ def expired_index(ends: Sequence[int], minimum: int) -> int:
 
     Units: bytes. Source: IndexService#deleteExpiredFile
     """
-    count = 0
-    for end in ends[:-1]:
-        if end >= minimum:
-            break
-        count += 1
-    return count
+    return _leading_below(ends[:-1], minimum)
+
+
+def _leading_below(values: Sequence[int], minimum: int) -> int:
+    return sum(1 for _ in takewhile(lambda value: value < minimum, values))

@@ -7,15 +7,49 @@ MultiDispatchUtils (RocketMQ 5.4.0)
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.formats import properties
+from rmqstore.formats.javatext import java_text
 from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, Bool
+from rmqstore.scan.queues import QueueTable
+
+_SCHEDULE = properties.SCHEDULE_TOPIC.encode()
+
+
+class QueueNames:
+    """What is known of the queues of a table: their names, and which of them are not dispatched like the rest.
+
+    `names[i]` is (topic, queue id) of queue i; `schedule`, `batch` and `unsound` are numbers of queues. `is_sound`
+    says of a topic's bytes and a queue id whether units of it can be; `batch_topics` have a BatchCQ.
+    """
+
+    def __init__(self, table: QueueTable, batch_topics: frozenset[str], is_sound: Callable[[bytes, int], bool]) -> None:
+        self.names: list[tuple[str, int]] = []
+        self.schedule: set[int] = set()
+        self.batch: set[int] = set()
+        self.unsound: set[int] = set()
+        self._table = table
+        self._batch_topics = batch_topics
+        self._is_sound = is_sound
+
+    def learn(self) -> None:
+        """Take in the queues that the table has met since the last call."""
+        for i in range(len(self.names), len(self._table)):
+            topic, queue_id = self._table.topics[i], self._table.queue_ids[i]
+            name = java_text(topic)
+            self.names.append((name, queue_id))
+            if topic == _SCHEDULE:
+                self.schedule.add(i)
+            if name in self._batch_topics:
+                self.batch.add(i)
+            if not self._is_sound(topic, queue_id):
+                self.unsound.add(i)
 
 
 def delay_levels(config: BrokerConfig) -> properties.DelayLevels:

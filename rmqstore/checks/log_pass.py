@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rmqstore.checks.dispatch import (
+    QueueNames,
     batch_extent,
     delay_levels,
     light_queues,
@@ -33,8 +34,7 @@ from rmqstore.errors import NotReadable
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.mapped_file_queue import MappedFileQueue, read_at
 from rmqstore.files.store import QueueKind, Store, open_store
-from rmqstore.formats import consumequeue, properties
-from rmqstore.formats.javatext import java_text
+from rmqstore.formats import consumequeue
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64
 from rmqstore.scan.queues import QueueTable
@@ -46,9 +46,7 @@ from rmqstore.scan.workers import Split
 if TYPE_CHECKING:
     from rmqstore.files.rocksdb_queues import RocksDBQueues
 
-_SCHEDULE = properties.SCHEDULE_TOPIC.encode()
 _OPEN_QUEUES = 4096
-_EVENTS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +64,7 @@ class PassOptions:
     index: IndexCatalog | None = None  # entries to compare with the messages' keys
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class BatchRow:
     """A message or inner batch of a BatchCQ topic, as its unit should say it."""
 
@@ -245,11 +243,8 @@ class _SplitScan:
         self.table = QueueTable()
         self.keys = KeyReader(self.table)
         self.entry_units = self._entry_units()
-        self.names: list[tuple[str, int]] = []
+        self.queues = QueueNames(self.table, options.batch_topics, lambda topic, _: is_sound_topic(topic))
         self.levels = delay_levels(self.store.config)
-        self.schedule: set[int] = set()
-        self.batch: set[int] = set()
-        self.unsound: set[int] = set()
 
     def _entry_units(self) -> MappedFileQueue | None:
         files = self.store.dledger if self.split.lead else None
@@ -282,7 +277,7 @@ class _SplitScan:
         if columns.lead:
             add_entries(columns, self.entry_units, part.entries)
         number = self.table.of(columns)
-        self._learn()
+        self.queues.learn()
         tags = self.options.crosscheck or self.options.forecast
         laid = LaidTexts(columns, positions=tags or self.options.index is not None)
         if self.options.index is not None:
@@ -294,8 +289,8 @@ class _SplitScan:
             part.parsed.update(((columns.offset[texts.parsed] - columns.lead) >> BLOCK_BITS).tolist())
         for i, faults in texts.faults.items():
             part.findings.add(text_finding(columns, i, faults, self.split.file.name))
-        if self.unsound:
-            wrong = np.isin(number, list(self.unsound))
+        if self.queues.unsound:
+            wrong = np.isin(number, list(self.queues.unsound))
             for i in np.flatnonzero(wrong).tolist():
                 part.findings.add(topic_finding(columns, i, self.split.file.name))
             if wrong.any():
@@ -324,36 +319,24 @@ class _SplitScan:
         part.min_time = min(part.min_time, low)
         part.max_time = max(part.max_time, high)
 
-    def _learn(self) -> None:
-        for i in range(len(self.names), len(self.table)):
-            topic = self.table.topics[i]
-            name = java_text(topic)
-            self.names.append((name, self.table.queue_ids[i]))
-            if topic == _SCHEDULE:
-                self.schedule.add(i)
-            if name in self.options.batch_topics:
-                self.batch.add(i)
-            if not is_sound_topic(topic):
-                self.unsound.add(i)
-
     def _dispatch(self, columns: Columns, number: I64, texts: Texts) -> None:
         tags = texts.tags_code
-        if self.schedule:
-            put_deliver_times(columns, number, self.schedule, tags, self.levels)
+        if self.queues.schedule:
+            put_deliver_times(columns, number, self.queues.schedule, tags, self.levels)
         owed = owed_units(columns)
         for i in texts.fan_out:
             if owed[i]:
-                self._fan_out(columns, i, self.names[int(number[i])], int(tags[i]))
-        if self.batch:
-            in_batch = np.isin(number, list(self.batch))
+                self._fan_out(columns, i, self.queues.names[int(number[i])], int(tags[i]))
+        if self.queues.batch:
+            in_batch = np.isin(number, list(self.queues.batch))
             for i in np.flatnonzero(in_batch & owed).tolist():
-                self._batch_row(columns, i, self.names[int(number[i])], int(tags[i]))
+                self._batch_row(columns, i, self.queues.names[int(number[i])], int(tags[i]))
             owed &= ~in_batch
         if owed.all():
-            self.rows.add(self.names, number, columns.queue_offset, columns.offset, columns.size, tags)
+            self.rows.add(self.queues.names, number, columns.queue_offset, columns.offset, columns.size, tags)
         elif owed.any():
             self.rows.add(
-                self.names,
+                self.queues.names,
                 number[owed],
                 columns.queue_offset[owed],
                 columns.offset[owed],
@@ -364,9 +347,9 @@ class _SplitScan:
     def _fan_out(self, columns: Columns, i: int, name: tuple[str, int], tags: int) -> None:
         for queue, queue_id, offset in light_queues(*name, record_properties(columns, i)):
             number = self.table.number(queue.encode(), queue_id)
-            self._learn()
+            self.queues.learn()
             row = (number, offset, int(columns.offset[i]), int(columns.size[i]), tags)
-            self.rows.add(self.names, *(np.array([v], dtype=np.int64) for v in row))
+            self.rows.add(self.queues.names, *(np.array([v], dtype=np.int64) for v in row))
 
     def _batch_row(self, columns: Columns, i: int, name: tuple[str, int], tags: int) -> None:
         base, count = batch_extent(record_properties(columns, i), int(columns.queue_offset[i]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rmqstore.checks.report import Report
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
+    from rmqstore.repair.migrate_to_dledger_preflight import Refusal
     from rmqstore.repair.plan import Plan
 
 _SHOWN_QUEUES = 20
@@ -205,6 +206,15 @@ def _time(value: int, text: Any) -> str:
     if value <= 0 or value > 253_370_764_800_000:
         return f"{value}"
     return str(text(value))
+
+
+def refusal_lines(store: str, refusals: Iterable[Refusal]) -> Iterator[str]:
+    """Why a store is not migrated, and what to do next."""
+    yield f"Refused: {store} cannot be migrated as it is. Nothing was written."
+    for refusal in refusals:
+        yield ""
+        yield f"  {refusal.reason}"
+        yield f"    -> {refusal.advice}"
 
 
 def _left_lines(report: Report) -> Iterator[str]:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _QUEUES = 20
-_MESSAGES = 10
 
 
 @command(

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqstore.cli.options import command
+from rmqstore.cli.options import applying, command
 from rmqstore.cli.output import Output
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
-
-_FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @command(
@@ -29,12 +27,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 )
 @click.option("--reserved", type=click.IntRange(0), metavar="HOURS", help="Instead of fileReservedTime (72).")
 @click.option("--any-hour", is_flag=True, help="Do not wait for deleteWhen.")
-@click.option("--apply", "apply_it", is_flag=True, help="Carry the plan out; without it nothing is written.")
-@click.option("--plan-out", type=_FILE, metavar="FILE", help="Save the plan.")
-@click.option("--force", metavar="DIGEST", help="Apply a plan that needs a decision; the plan names its digest.")
-@click.option(
-    "--journal", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Keep the way back there."
-)
+@applying()
 def expire(
     out: Output,
     store: Path,

@@ -48,10 +48,6 @@ class _PipeClosed(Exception):
     """The reader of stdout has gone: a quiet end."""
 
 
-class _Bug(Exception):
-    """Something that should not happen; carries what happened."""
-
-
 class CommandGroup(click.Group):
     """Knows its commands by name and loads one when it is called."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rmqstore.cli.changes import refusal_lines
 from rmqstore.cli.options import command
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import many
@@ -98,7 +99,7 @@ def migrate_to_commitlog(
         if out.as_json:
             out.report(document | {"error": {"code": "refused", "message": first.reason, "advice": first.advice}})
         else:
-            out.lines(_refusal_lines(migration))
+            out.lines(refusal_lines(migration.store, migration.refusals))
         return Refused.exit_code
     if dry_run:
         if out.as_json:
@@ -173,14 +174,6 @@ def _choice(
             equal = -1
         found.append(Replica(str(path), equal, other["last_index"]))
     return Choice(nodes, tuple(found), include, only)
-
-
-def _refusal_lines(migration: CommitLogMigration) -> Iterator[str]:
-    yield f"Refused: {migration.store} cannot be migrated as it is. Nothing was written."
-    for refusal in migration.refusals:
-        yield ""
-        yield f"  {refusal.reason}"
-        yield f"    -> {refusal.advice}"
 
 
 def _plan_lines(migration: CommitLogMigration) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rmqstore.cli.changes import refusal_lines
 from rmqstore.cli.options import command
 from rmqstore.cli.output import Output
 from rmqstore.errors import NotReadable, Refused, UsageError
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from rmqstore.repair.migrate_to_dledger_preflight import ReplicaCheck, Target
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
-_DIR = click.Path(path_type=Path, file_okay=False)
 
 
 @command(
@@ -102,7 +102,7 @@ def migrate_to_dledger(
             error = {"code": "refused", "message": first.reason, "advice": first.advice}
             out.report(document | {"error": error})
             return Refused.exit_code
-        out.lines(_refusal_lines(migration))
+        out.lines(refusal_lines(migration.target.store, migration.refusals))
         return Refused.exit_code
     assert migration.plan is not None
     if plan_out is not None:
@@ -224,14 +224,6 @@ def _apply_saved(
     else:
         out.lines([*plan.describe(), *_journal_lines(journal_at)])
     return 0 if apply_ else 1
-
-
-def _refusal_lines(migration: DLedgerMigration) -> Iterator[str]:
-    yield f"Refused: {migration.target.store} cannot be migrated as it is. Nothing was written."
-    for refusal in migration.refusals:
-        yield ""
-        yield f"  {refusal.reason}"
-        yield f"    -> {refusal.advice}"
 
 
 def _settings_lines(settings: Sequence[str]) -> Iterator[str]:

@@ -144,6 +144,29 @@ def _option(*names: str, **options: Any) -> click.Option:
     return click.Option(list(names), **options)
 
 
+def applying(*, takes_plan: bool = False) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """The options of a command whose plan can be applied; `takes_plan` adds --plan."""
+    file = click.Path(path_type=Path, dir_okay=False)
+    folder = click.Path(path_type=Path, file_okay=False)
+    digest = "Apply a plan that needs a decision; the plan names its digest."
+    options = [
+        click.option("--apply", "apply_it", is_flag=True, help="Carry the plan out; without it nothing is written."),
+        click.option("--plan-out", type=file, metavar="FILE", help="Save the plan."),
+        click.option("--plan", "plan_file", type=file, metavar="FILE", help="Take this plan, made by --plan-out."),
+        click.option("--force", metavar="DIGEST", help=digest),
+        click.option("--journal", type=folder, metavar="DIR", help="Keep the way back there."),
+    ]
+    if not takes_plan:
+        del options[2]
+
+    def decorate(function: Callable[..., int]) -> Callable[..., int]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
 def parse_queues(texts: tuple[str, ...]) -> tuple[frozenset[int], frozenset[tuple[str, int]]]:
     """`--queue` values: plain queue ids, and (topic, id) pairs.
 

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqstore.cli.options import command, parse_queues
+from rmqstore.cli.options import applying, command, parse_queues
 from rmqstore.cli.output import Output
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
 
-_FILE = click.Path(path_type=Path, dir_okay=False)
 PARTS = ("cq", "index", "checkpoint", "dledger-index")
 
 
@@ -30,12 +29,7 @@ PARTS = ("cq", "index", "checkpoint", "dledger-index")
 @click.argument("part", type=click.Choice(PARTS))
 @click.option("--topic", "topics", multiple=True, metavar="NAME", help="Only this topic (may be repeated).")
 @click.option("--queue", "queues", multiple=True, metavar="ID", help="Only this queue: a queue id, or TOPIC/ID.")
-@click.option("--apply", "apply_it", is_flag=True, help="Carry the plan out; without it nothing is written.")
-@click.option("--plan-out", type=_FILE, metavar="FILE", help="Save the plan.")
-@click.option("--force", metavar="DIGEST", help="Apply a plan that needs a decision; the plan names its digest.")
-@click.option(
-    "--journal", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Keep the way back there."
-)
+@applying()
 def rebuild(
     out: Output,
     store: Path,

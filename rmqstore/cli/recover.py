@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqstore.cli.options import command
+from rmqstore.cli.options import applying, command
 from rmqstore.cli.output import Output
 from rmqstore.errors import UsageError
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
-
-_FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @command(
@@ -29,13 +27,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
         "--plan plan.json --apply",
     ),
 )
-@click.option("--apply", "apply_it", is_flag=True, help="Carry the plan out; without it nothing is written.")
-@click.option("--plan-out", type=_FILE, metavar="FILE", help="Save the plan.")
-@click.option("--plan", "plan_file", type=_FILE, metavar="FILE", help="Take this plan, made by --plan-out.")
-@click.option("--force", metavar="DIGEST", help="Apply a plan that needs a decision; the plan names its digest.")
-@click.option(
-    "--journal", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Keep the way back there."
-)
+@applying(takes_plan=True)
 @click.option(
     "--strategy", type=click.Choice(["salvage", "truncate"]), help="Default: what the broker's role asks for."
 )

@@ -186,10 +186,3 @@ def _sink(out: Output, store: Store, path: Path | None) -> Iterator[Callable[[Fi
             file.write(json_bytes(finding.to_json(str(store.path), store.kind.value)) + b"\n")
 
         yield write
-
-
-def report_problems(report: Report) -> int:
-    """How many WARNINGs and ERRORs a report counts."""
-    from rmqstore.checks.problems import PROBLEMS, Severity
-
-    return sum(n for code, n in report.findings.counts.items() if PROBLEMS[code].severity >= Severity.WARNING)

@@ -24,7 +24,6 @@ UNIT = consumequeue.UNIT.size
 UNITS = rocksdbkeys.DEFAULT_CF.decode()
 OFFSETS = rocksdbkeys.OFFSET_CF.decode()
 MAX_UNITS = (1 << 63) // UNIT - 1  # queue offsets whose place in a file would still have a number
-_LAST_KEYS = 1000  # of a queue, looked at for its last unit
 _STEP = 64
 Array = npt.NDArray[Any]
 Name = tuple[str, int]

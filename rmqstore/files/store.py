@@ -480,7 +480,8 @@ def open_store(path: Path | str, config: BrokerConfig | None = None) -> Store:
         if stat.S_ISREG(mode):
             store.part = kind_of_file(path)
         elif stat.S_ISDIR(mode):
-            next(os.scandir(path), None)
+            with os.scandir(path) as entries:
+                next(entries, None)
             if not is_root(path, config):
                 store.part = kind_of_directory(path)
         else:

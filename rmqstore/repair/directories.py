@@ -21,7 +21,6 @@ _CODE = {
     OddKind.EMPTY: ("DIR-EMPTY-FILE", "0 bytes"),
     OddKind.WRONG_LENGTH: ("DIR-WRONG-LENGTH", "wrong length"),
 }
-_SIMPLE_UNIT = 1
 
 
 def sizes_brakes(store: Store, findings: list[Finding]) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from rmqstore.checks.dispatch import (
+    QueueNames,
     batch_extent,
     delay_levels,
     light_queues,
@@ -26,7 +27,6 @@ from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.texts import read_texts
 
 Name = tuple[str, int]
-_SCHEDULE = properties.SCHEDULE_TOPIC.encode()
 
 
 class Sink(Protocol):
@@ -50,10 +50,7 @@ class Dispatcher:
         self.sink = sink
         self.batch_topics = frozenset(batch_topics)
         self.table = QueueTable()
-        self.names: list[Name] = []
-        self._schedule: set[int] = set()
-        self._batch: set[int] = set()
-        self._unsound: set[int] = set()
+        self.queues = QueueNames(self.table, self.batch_topics, is_directory_name)
         self.levels = delay_levels(store.config)
 
     def run(self, view: LogView, start: int = 0) -> None:
@@ -67,30 +64,30 @@ class Dispatcher:
     def columns(self, columns: Columns) -> None:
         """One chunk of records."""
         number = self.table.of(columns)
-        self._learn()
+        self.queues.learn()
         texts = read_texts(columns)
         tags = texts.tags_code
-        if self._schedule:
-            put_deliver_times(columns, number, self._schedule, tags, self.levels)
+        if self.queues.schedule:
+            put_deliver_times(columns, number, self.queues.schedule, tags, self.levels)
         owed = owed_units(columns)
         for i in texts.fan_out:
             if owed[i]:
                 place = (int(columns.offset[i]), int(columns.size[i]), int(tags[i]))
-                self._fan_out(self.names[int(number[i])], record_properties(columns, i), *place)
-        if self._unsound:
-            owed &= ~np.isin(number, list(self._unsound))
-        if self._batch:
-            in_batch = np.isin(number, list(self._batch))
+                self._fan_out(self.queues.names[int(number[i])], record_properties(columns, i), *place)
+        if self.queues.unsound:
+            owed &= ~np.isin(number, list(self.queues.unsound))
+        if self.queues.batch:
+            in_batch = np.isin(number, list(self.queues.batch))
             for i in np.flatnonzero(in_batch & owed).tolist():
                 base, count = batch_extent(record_properties(columns, i), int(columns.queue_offset[i]))
-                name, time = self.names[int(number[i])], int(columns.store_timestamp[i])
+                name, time = self.queues.names[int(number[i])], int(columns.store_timestamp[i])
                 self.sink.batch(name, int(columns.offset[i]), int(columns.size[i]), int(tags[i]), time, base, count)
             owed &= ~in_batch
         values = (number, columns.queue_offset, columns.offset, columns.size, tags)
         if owed.all():
-            self.sink.rows(self.names, *values)
+            self.sink.rows(self.queues.names, *values)
         elif owed.any():
-            self.sink.rows(self.names, *(v[owed] for v in values))
+            self.sink.rows(self.queues.names, *(v[owed] for v in values))
 
     def message(self, offset: int, message: Message) -> None:
         """One record that a step writes; `offset` is its own, global."""
@@ -114,22 +111,10 @@ class Dispatcher:
 
     def _row(self, topic: bytes, queue_id: int, *values: int) -> None:
         number = self.table.number(topic, queue_id)
-        self._learn()
-        if number not in self._unsound:
+        self.queues.learn()
+        if number not in self.queues.unsound:
             row = [np.array([v], dtype=np.int64) for v in (number, *values)]
-            self.sink.rows(self.names, *row)
-
-    def _learn(self) -> None:
-        for i in range(len(self.names), len(self.table)):
-            topic = self.table.topics[i]
-            name = java_text(topic)
-            self.names.append((name, self.table.queue_ids[i]))
-            if topic == _SCHEDULE:
-                self._schedule.add(i)
-            if name in self.batch_topics:
-                self._batch.add(i)
-            if not is_directory_name(topic, self.table.queue_ids[i]):
-                self._unsound.add(i)
+            self.sink.rows(self.queues.names, *row)
 
 
 def is_directory_name(topic: bytes, queue_id: int) -> bool:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rmqstore.checks.log_pass import BatchRow
 from rmqstore.files.mapped_file_queue import offset_to_file_name
 from rmqstore.files.store import ConsumeQueueFiles
 from rmqstore.formats import consumequeue
 from rmqstore.repair.content import Literal
 from rmqstore.repair.draft import Draft
-from rmqstore.repair.unit_spill import BatchUnit
 from rmqstore.scan.units import unit_chunks
 
 UNIT = consumequeue.BATCH_UNIT.size
@@ -19,7 +19,7 @@ _COMPACTED = -1
 
 
 def plan_batch_queue(
-    draft: Draft, files: ConsumeQueueFiles, units: Sequence[BatchUnit], min_offset: int, why: str
+    draft: Draft, files: ConsumeQueueFiles, units: Sequence[BatchRow], min_offset: int, why: str
 ) -> int:
     """Steps that make the queue's files hold expired units, then those of the log; how many bytes change."""
     queue, size = files.queue, files.queue.file_size
@@ -66,7 +66,7 @@ def _expired(files: ConsumeQueueFiles, min_offset: int) -> bytes:
     return bytes(out)
 
 
-def _build(unit: BatchUnit) -> bytes:
+def _build(unit: BatchRow) -> bytes:
     return consumequeue.BATCH_UNIT.build(
         commitlog_offset=unit.offset,
         size=unit.size,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from rmqstore.checks.log_pass import BatchRow
 from rmqstore.checks.queues import QueuePart
 from rmqstore.formats import consumequeue
 from rmqstore.repair.disk import Scratch
@@ -17,18 +18,6 @@ from rmqstore.scan.kernels import I64, Bool
 
 WINDOW = 1 << 19
 UNIT = consumequeue.UNIT.size
-
-
-@dataclass(frozen=True, slots=True)
-class BatchUnit:
-    """A unit of a BatchCQ as it should be."""
-
-    offset: int
-    size: int
-    tags_code: int
-    store_timestamp: int
-    base: int
-    count: int
 
 
 @dataclass(slots=True)
@@ -40,7 +29,7 @@ class QueueUnits:
 
     spill: Scratch
     segments: array[int] = field(default_factory=lambda: array("q"))
-    batches: list[BatchUnit] = field(default_factory=list)
+    batches: list[BatchRow] = field(default_factory=list)
 
     def ranges(self) -> list[tuple[int, int]]:
         """Queue offsets that have a unit: half-open intervals, merged and sorted."""
@@ -123,7 +112,7 @@ class UnitSpill:
         if self.limit is not None and offset + size > self.limit:
             self.later[name] += count
         elif self.wanted is None or name in self.wanted:
-            self._queue(name).batches.append(BatchUnit(offset, size, tags, time, base, count))
+            self._queue(name).batches.append(BatchRow(offset, size, tags, time, base, count))
 
     def flush(self) -> None:
         """Sort what was gathered by queue and put it away."""

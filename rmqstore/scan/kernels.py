@@ -14,7 +14,7 @@ from itertools import repeat
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore.formats.message import HEAD, MIN_SIZE, crc32
+from rmqstore.formats.message import crc32
 
 I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
@@ -114,7 +114,3 @@ def keep_freed_memory() -> None:
         return
     mallopt(_M_TRIM_THRESHOLD, _KEPT)
     mallopt(_M_MMAP_THRESHOLD, _KEPT)
-
-
-HEAD_SIZE = HEAD.size
-LEAST = MIN_SIZE

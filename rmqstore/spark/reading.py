@@ -14,18 +14,16 @@ from rmqstore.files.store import QueueKind, Store, open_store
 from rmqstore.formats import consumequeue, index
 from rmqstore.formats.layout import TYPES, Layout
 from rmqstore.formats.message import Fault
-from rmqstore.scan.kernels import Bool
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.records import ScanOptions, scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import file_chunks
 from rmqstore.spark.message_rows import Chunk, Column, MessageOptions, arrow_schema, batch, merged, message_columns
 from rmqstore.spark.pieces import Piece, first_border
-from rmqstore.views.message_rows import record_is_sound
+from rmqstore.views.messages import wanted_records
 from rmqstore.views.selection import Selection, Selector
 from rmqstore.views.units import batch_length, index_units
 
-_WRONG_CRC = (Fault.BODY_CRC, Fault.RECORD_CRC)
 CHUNK, BODY_CHUNK = 4 << 20, 1 << 20
 
 
@@ -78,16 +76,9 @@ def _chunks(piece: Piece, options: ReadOptions, selector: Selector, queues: Queu
         columns = run.columns
         if columns is None:
             continue
-        crc_ok: Bool | None = None
-        if run.kind is Kind.DIRTY:
-            if run.cause is Fault.PHYSICAL_OFFSET or not options.damaged:
-                continue
-            crc_ok = np.array([run.cause not in _WRONG_CRC and record_is_sound(columns, 0)])
-        mask = selector.mask(columns)
-        if mask is not None and not mask.all():
-            rows = np.flatnonzero(mask)
-            columns = columns.take(rows)
-            crc_ok = crc_ok[rows] if crc_ok is not None else None
+        if run.kind is Kind.DIRTY and (run.cause is Fault.PHYSICAL_OFFSET or not options.damaged):
+            continue
+        columns, crc_ok = wanted_records(run, columns, selector)
         if len(columns):
             yield Chunk(columns, piece.store, piece.queue, file, crc_ok, queues, options.message)
 

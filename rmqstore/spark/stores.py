@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmqstore.errors import NotAStore, NotReadable, RmqStoreError, UsageError
+from rmqstore.errors import NotAStore, NotReadable, UsageError
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import Store, open_store
@@ -28,14 +28,6 @@ class StoreRef:
     def open(self) -> Store:
         """The store. Errors: NotReadable, NotAStore."""
         return open_store(self.path, BrokerConfig(dict(self.given)))
-
-
-@dataclass(frozen=True, slots=True)
-class Unopened:
-    """A store of a list that could not be opened, and why: one of thousands must not end the job."""
-
-    label: str
-    error: RmqStoreError
 
 
 def store_refs(paths: Iterable[str | Path], config: Path | None = None) -> list[StoreRef]:

@@ -16,7 +16,6 @@ import numpy as np
 from rmqstore.scan.kernels import I64, U8
 
 SLACK = 256  # filler in front of texts that others are cut out of: wide cuts may begin there
-_ZERO = 0x30
 _FOUR_DIGITS = np.frombuffer(b"".join(b"%04d" % i for i in range(10_000)), dtype=np.uint32)
 _HEX = np.frombuffer(b"".join(b"%02X" % i for i in range(256)), dtype=np.uint16)
 _TEN_THOUSAND = np.uint32(10_000)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
-from rmqstore.formats import consumequeue, dledger, message, properties
+from rmqstore.formats import dledger, message, properties
 from rmqstore.formats.layout import Layout
 from rmqstore.formats.message import BLANK_MAGIC, HEADS_BY_FLAG, MAGIC_V1, MAGIC_V2, Fault, parse_message
 
@@ -152,11 +152,6 @@ def _message(
     yield Part(at, parsed.properties, "properties", text, "; ".join(faults))
 
 
-def unit_parts(layout: Layout, raw: bytes, offset: int) -> Iterator[Part]:
-    """A fixed-size unit field by field."""
-    return _fields(layout, raw, offset, {})
-
-
 def hex_lines(parts: Iterator[Part]) -> Iterator[str]:
     """`offset  bytes  name  text`, with what is wrong marked by an arrow."""
     for part in parts:
@@ -167,6 +162,3 @@ def hex_lines(parts: Iterator[Part]) -> Iterator[str]:
         for i, row in enumerate(more, 1):
             shown = "".join(chr(b) if 0x20 <= b < 0x7F else "." for b in row)
             yield f"{part.at + i * ROW:>16}  {row.hex(' '):<{3 * ROW - 1}}  {shown}"
-
-
-UNIT_LAYOUTS = {"consumequeue": consumequeue.UNIT, "batchconsumequeue": consumequeue.BATCH_UNIT}

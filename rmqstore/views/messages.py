@@ -187,9 +187,15 @@ def render_split(job: Job, split: Split, area: U8 | None = None) -> Rendered:
 
 def _shown(run: Run, job: Job, selector: Selector) -> tuple[Columns | None, Bool | None, bool]:
     """The wanted records of a run, which of them are sound (None: all), and whether the run may be shown at all."""
-    columns, oks = run.columns, None
+    columns = run.columns
     if columns is None or (run.kind is Kind.DIRTY and run.cause is Fault.PHYSICAL_OFFSET and not job.foreign):
         return None, None, False
+    return *wanted_records(run, columns, selector), True
+
+
+def wanted_records(run: Run, columns: Columns, selector: Selector) -> tuple[Columns, Bool | None]:
+    """The records of a run that are asked for, and which of them are sound (None: all)."""
+    oks: Bool | None = None
     if run.kind is Kind.DIRTY:
         oks = np.array([run.cause not in _WRONG_CRC and record_is_sound(columns, 0)])
     mask = selector.mask(columns)
@@ -197,7 +203,7 @@ def _shown(run: Run, job: Job, selector: Selector) -> tuple[Columns | None, Bool
         index = np.flatnonzero(mask)
         columns = columns.take(index)
         oks = oks[index] if oks is not None else None
-    return columns, oks, True
+    return columns, oks
 
 
 def read_text(
