@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -68,6 +69,18 @@ class Condition:
         return bool(self.mask(np.array([physical]), np.array([size]))[0])
 
 
+class KnownUnits(Protocol):
+    """The units that the good messages of a log are owed, known from a pass over it.
+
+    `complete` is false when messages have none here that would get one.
+    """
+
+    complete: bool
+
+    def known_units(self) -> Iterator[tuple[QueueKey, I64, I64, I64]]:
+        """(queue, commitlog offsets, sizes, queue offsets) piece by piece, each queue's in log order."""
+
+
 class Queues:
     """All consume queues of a simulated broker, and what was dispatched to them."""
 
@@ -77,6 +90,7 @@ class Queues:
         self.settings = settings
         self.table: dict[QueueKey, SimpleQueue | BatchQueue] = {}
         self.dispatched: Counter[str] = Counter()
+        self._keeps_units = False
         self._numbers = QueueTable()
 
     def __iter__(self) -> Iterator[SimpleQueue | BatchQueue]:
@@ -88,6 +102,8 @@ class Queues:
         size = self.settings.batch_size if batch else self.settings.simple_size
         mapped = SimulatedFiles(self.root / tree / topic / str(queue_id), size, files)
         queue = BatchQueue(topic, queue_id, mapped) if batch else SimpleQueue(topic, queue_id, mapped, self.rules)
+        if isinstance(queue, SimpleQueue):
+            queue.keeps_units = self._keeps_units
         self.table[(topic, queue_id)] = queue
 
     def find(self, topic: str, queue_id: int) -> SimpleQueue | BatchQueue:
@@ -95,6 +111,20 @@ class Queues:
         if (topic, queue_id) not in self.table:
             self.add(topic, queue_id, self.rules.batch_queues and topic in self.settings.batch_topics)
         return self.table[(topic, queue_id)]
+
+    def keep_units(self, keeps: bool = True) -> None:
+        """Whether the units of one log file are kept at a time: a queue that is cut inside it needs them all."""
+        self._keeps_units = keeps
+        for queue in self:
+            if isinstance(queue, SimpleQueue):
+                queue.keeps_units = keeps
+
+    def next_log_file(self) -> None:
+        """What follows is dispatched from another log file."""
+        if self._keeps_units:
+            for queue in self:
+                if isinstance(queue, SimpleQueue):
+                    queue.outline()
 
     def max_address(self) -> int:
         """Largest commitlog address in any queue, -1 without a unit (getMaxPhyOffsetInConsumeQueue)."""
@@ -167,6 +197,18 @@ class Queues:
                 for i in group.tolist():
                     queue.put(int(physical[i]), int(size[i]), int(offset[i]), 1)
             self.dispatched[topic] += queue.dispatched - before
+
+    def dispatch_known(self, units: KnownUnits, start: int, stop: int, condition: Condition) -> None:
+        """The messages of a stretch of the log in which none needs the exact parser."""
+        for name, address, size, offset in units.known_units():
+            chosen = (address >= start) & (address + size <= stop) & condition.mask(address, size)
+            if not chosen.any():
+                continue
+            queue = self.find(*name)
+            before = queue.dispatched
+            if isinstance(queue, SimpleQueue):
+                queue.put_many(address[chosen], size[chosen], offset[chosen])
+            self.dispatched[name[0]] += queue.dispatched - before
 
 
 def needs_exact_parser(columns: Columns) -> list[int]:

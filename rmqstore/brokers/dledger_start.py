@@ -6,10 +6,12 @@ Source: DLedgerCommitLog#recover (to 5.1.4), #dledgerRecoverNormally, #dledgerRe
 
 from __future__ import annotations
 
+from typing import Self
+
 from rmqstore.brokers.batch_queue import BatchQueue
-from rmqstore.brokers.dispatching import Condition
+from rmqstore.brokers.dispatching import Condition, KnownUnits
 from rmqstore.brokers.dledger_recovery import DLedgerRecovery, DLedgerState
-from rmqstore.brokers.forecast import PROCESS_EXIT
+from rmqstore.brokers.forecast import PROCESS_EXIT, QueueKey, StartForecast
 from rmqstore.brokers.loading import Loaded, SimulatedFiles, load_directories, strictly
 from rmqstore.brokers.log_walk import LogReader, Walk
 from rmqstore.brokers.plain_start import PlainStart
@@ -64,6 +66,13 @@ class DLedgerStart(PlainStart):
         self.state = DLedgerState()
         self.divided = -1
         self.first_start = False
+        self._before_cut: dict[QueueKey, int] = {}
+        self._early_end = 0
+
+    def knowing(self, units: KnownUnits | None) -> Self:
+        """With the units that the good messages of the tiling are owed."""
+        self.entries.units = units
+        return self
 
     # --- recover --------------------------------------------------------------------------------------------------
 
@@ -126,29 +135,35 @@ class DLedgerStart(PlainStart):
             return
         if self.rocksdb:
             return
+        self.queues.keep_units()  # the cut goes through the last log file that is walked
         walked = self.entries.walk(self._abnormal_start(), self.queues, Condition())
         # DLedgerCommitLog#dledgerRecoverAbnormally adds message sizes without the 48 bytes of their headers
         short = self.data.files[walked.file].start + walked.sizes
         if max_cq >= short and (not self.rules.max_cq_after_dispatch or self.queues.max_address() >= short):
             self._cut_too_early(short, stop)
+        self.queues.keep_units(False)
 
     def _cut_too_early(self, short: int, stop: int) -> None:
-        """Truncate the queues where the broker thinks that the log ends; count the units of messages that do not.
-
-        From the committed position on everything is dispatched again: a follower's is often far behind its entries.
-        """
-        before = {key: q.files.max_offset() for key, q in self.queues.table.items() if q.max_physic_offset <= stop}
+        """Truncate the queues where the broker thinks that the log ends."""
+        self._before_cut = {
+            key: q.files.max_offset() for key, q in self.queues.table.items() if q.max_physic_offset <= stop
+        }
         self.queues.truncate(short)
-        if self.state.committed_pos <= short:
+        self._early_end = short
+
+    def _count_cut(self) -> None:
+        """Units of messages that stay: from the committed position on all is dispatched again, before it nothing."""
+        if not self.dispatch and self.state.committed_pos <= self._early_end:
             return
-        for key, end in before.items():
+        for key, end in self._before_cut.items():
             queue = self.queues.table[key]
             unit = BATCH_UNIT.size if isinstance(queue, BatchQueue) else UNIT.size
-            if cut := (end - queue.files.max_offset()) // unit:
+            if (cut := (end - queue.files.max_offset()) // unit) > 0:
                 self.units_cut[key] = cut
         if self.units_cut:
             self.notes.append(
-                f"consume queues are cut at {short} instead of {stop}: 48 bytes for every entry too early"
+                f"consume queues are cut at {self._early_end} instead of {self.data.max_offset()}:"
+                " 48 bytes for every entry too early"
             )
 
     def _abnormal_start(self) -> int:
@@ -187,24 +202,40 @@ class DLedgerStart(PlainStart):
         self.data.last_for_append(self.divided)
         self.notes.append(f"first DLedger file: {self.divided:020d}")
 
+    def _forecast(
+        self, starts: bool, reason: str | None = None, log_line: str | None = None, exit_code: int | None = None
+    ) -> StartForecast:
+        self._count_cut()
+        return super()._forecast(starts, reason, log_line, exit_code)
+
     def _more_files(self) -> tuple[SimulatedFiles, ...]:
         return (self.data, self.index)
 
     # --- start ----------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        by_queues = self.rules.reput is Reput.CQ_MAX or (
+        """Re-dispatch: first what is known as committed, then, once a leader has committed them, all entries.
+
+        Source: DefaultMessageStore#start; DLedgerCommitLog#getData ends at the committed position. Which entries a
+        leader commits of a group with more members cannot be told: that it commits all of them is taken.
+        """
+        known = self._max_offset()
+        begin = known
+        if self.rules.reput is Reput.CQ_MAX or (
             self.rules.batch_queues and self.config.bool("recheckReputOffsetFromCq")
-        )
-        end = self._max_offset()
-        if not by_queues:
-            return
-        begin = max(self.queues.max_address(), self._min_offset(), 0)
+        ):
+            begin = self._dispatch(max(self.queues.max_address(), self._min_offset(), 0), known)
+            self.queues.correct_min_offsets(self._min_offset())
+        if self.data.files:
+            self._dispatch(begin, self.data.max_offset())
+
+    def _dispatch(self, begin: int, end: int) -> int:
+        """From `begin` to `end`, through the legacy log and the entries; where it comes to rest."""
         if self.divided < 0 or begin < self.divided:
             begin = self.reader.reput(begin, min(end, max(self.divided, 0)), self.queues)
         if 0 <= self.divided <= begin < end:
-            self.entries.reput(begin, end, self.queues)
-        self.queues.correct_min_offsets(self._min_offset())
+            begin = self.entries.reput(begin, end, self.queues)
+        return begin
 
     def _min_offset(self) -> int:
         if self.log.files:

@@ -17,7 +17,8 @@ class StartForecast:
 
     `commitlog_stop` is where recovery stops (processOffset), `max_offset` the broker's largest offset afterwards.
     `files_deleted` are base names in commitlog/, `other_files_deleted` paths below the root (consume queues, index,
-    DLedger). `queue_ends` are (minimum, maximum) queue offsets once everything is dispatched.
+    DLedger). `queue_ends` are (minimum, maximum) queue offsets once everything is dispatched; in DLedger mode that is
+    when a leader has committed all entries, while `max_offset` is what counts as committed before.
     Units: bytes for offsets of the log, messages for queue ends and counts.
     """
 

@@ -53,7 +53,8 @@ class Span:
     """Units written by the simulated start at [at, stop) of a file, of which only the outline is kept.
 
     `first` is the commitlog address of the first unit, `last` and `last_size` those of the last one; the addresses
-    between them rise. Enough to answer every comparison that a broker makes, in constant memory.
+    between them rise. Enough to answer every comparison that a broker makes, in constant memory; only where a queue
+    may be cut between them all are needed: `kept` has them then, as in the file.
     """
 
     at: int
@@ -61,6 +62,13 @@ class Span:
     first: int
     last: int
     last_size: int
+    kept: bytearray | None = None
+
+    def cut(self, stop: int, last: int, last_size: int) -> None:
+        """End at `stop`, where the last unit is this one."""
+        if self.kept is not None:
+            del self.kept[stop - self.at :]
+        self.stop, self.last, self.last_size = stop, last, last_size
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rmqstore.brokers.dispatching import Condition, Queues, needs_exact_parser
+from rmqstore.brokers.dispatching import Condition, KnownUnits, Queues, needs_exact_parser
 from rmqstore.brokers.file_bytes import FileBytes
 from rmqstore.brokers.loading import SimulatedFile
 from rmqstore.brokers.record import Checked, ParserSettings, check_message_and_return_size
@@ -69,7 +69,8 @@ class Losses:
 class LogReader:
     """The loaded files of a log, and the tiling of them when there is one.
 
-    `lead` is 0 for a commitlog, 48 for DLedger data, where each message has an entry header before it.
+    `lead` is 0 for a commitlog, 48 for DLedger data, where each message has an entry header before it. `units`, when
+    set, are those of the tiling's good records: where nothing else lies, they are dispatched without a look at the log.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class LogReader:
         self.tiled = tiled
         self.thorough = thorough
         self.lead = lead
+        self.units: KnownUnits | None = None
         known_crc = rules.property_crc is not PropertyCrc.NONE
         self._all_exact = (settings.force_property_crc and known_crc and settings.check_crc) or (
             settings.duplication and rules.duplicate_info
@@ -179,10 +181,29 @@ class LogReader:
             return False
         return self.tiling.is_plain(int(part.offset[0]) - self.lead, int(part.offset[-1]) + 1)
 
+    def _known_from(self, start: int, queues: Queues) -> int | None:
+        """Where the last good record ends, if `units` tell all that the log has to dispatch from `start` on."""
+        tiling, units = self.tiling, self.units
+        if units is None or tiling is None or not units.complete or queues.settings.batch_topics or self._all_exact:
+            return None
+        if not self.rules.v2 or not self.rules.ipv6 or any(file.path not in self.tiled for file in self.files):
+            return None
+        first, end = tiling.find(start), tiling.wrote()
+        if first is None or first.start != start or tiling.first_bad() is not None or tiling.has(Kind.INTERNAL):
+            return None
+        return end if tiling.is_plain(start, end) else None
+
     # --- recovery -------------------------------------------------------------------------------------------------
 
     def walk(self, index: int, queues: Queues | None, condition: Condition, *, accept_half: bool = False) -> Walk:
         """From position 0 of file `index` until a record fails or the last file ends."""
+        start = self.files[index].start
+        known = self._known_from(start, queues) if queues is not None and not self.lead else None
+        if queues is not None and known is not None and self.units is not None:
+            walked = self.walk(index, None, condition, accept_half=accept_half)
+            if walked.stop >= known:
+                queues.dispatch_known(self.units, start, known, condition)
+                return walked
         out = Walk(self.files[index].start, index)
         columns = self.thorough or queues is not None
         above = _NEVER if queues is None else condition.above
@@ -190,6 +211,8 @@ class LogReader:
             file = self.files[out.file]
             out.stop = file.start
             out.sizes = 0
+            if queues is not None:
+                queues.next_log_file()
             with FileBytes(file.path) as read:
                 runs = self.runs(out.file, 0, columns, above)
                 done = self._walk_file(file, read, out, runs, queues, condition, accept_half)
@@ -337,6 +360,9 @@ class LogReader:
         Records are read without body and CRC, never beyond `end`. `jumps`: a master passes over unreadable bytes to
         the end of the file.
         """
+        if self.units is not None and start < end == self._known_from(start, queues):
+            queues.dispatch_known(self.units, start, end, Condition())
+            return end
         at = start
         while at < end:
             index = next((i for i, f in enumerate(self.files) if f.start <= at < f.start + self.file_size), None)

@@ -7,9 +7,10 @@ Source: DefaultMessageStore#load, #recover, #start; CommitLog#recoverNormally, #
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Self
 
 from rmqstore.brokers.config_load import batch_topics, unreadable_config
-from rmqstore.brokers.dispatching import Condition, DispatchSettings, Queues
+from rmqstore.brokers.dispatching import Condition, DispatchSettings, KnownUnits, Queues
 from rmqstore.brokers.forecast import LOAD_FALSE, PROCESS_EXIT, StartForecast
 from rmqstore.brokers.index_load import load_index
 from rmqstore.brokers.loading import Obstacle, SimulatedFiles, java_long, load_directories
@@ -82,6 +83,11 @@ class PlainStart:
             simple_size=self.store.queue_file_size(QueueKind.SIMPLE) or CONSUME_QUEUE_FILE_SIZE,
             batch_size=self.store.queue_file_size(QueueKind.BATCH) or BATCH_FILE_SIZE,
         )
+
+    def knowing(self, units: KnownUnits | None) -> Self:
+        """With the units that the good messages of the tiling are owed."""
+        self.reader.units = units
+        return self
 
     def run(self) -> StartForecast:
         """Load, recover and start; the forecast at the first thing that stops it."""

@@ -43,6 +43,11 @@ class Units:
     size: Int64s
 
 
+def _units(at: int, raw: bytes) -> Units:
+    table = consumequeue.UNIT.array(raw)
+    return Units(at, table["commitlog_offset"].astype(np.int64), table["size"].astype(np.int64))
+
+
 class SimpleQueue:
     """One consume queue of a simulated broker."""
 
@@ -55,6 +60,9 @@ class SimpleQueue:
         self.min_logic_offset = 0
         self.dispatched = 0
         self.shifted = 0
+        self.keeps_units = False
+        """Whether all units that are put are kept, until `outline`; else only the outlines of runs of them."""
+        self._kept: list[Span] = []
 
     @property
     def ends(self) -> tuple[int, int]:
@@ -70,6 +78,10 @@ class SimpleQueue:
         spans = file.added
         while at + UNIT <= self.files.file_size:
             span = next((s for s in spans if s.stop > at), None)
+            if span is not None and span.at <= at and span.kept is not None:
+                yield _units(at, bytes(span.kept[at - span.at :]))
+                at = span.stop
+                continue
             if span is not None and span.at <= at:
                 n = (span.stop - at) // UNIT
                 if at == span.at:
@@ -87,8 +99,7 @@ class SimpleQueue:
             raw = raw[: len(raw) // UNIT * UNIT]
             if not raw:
                 return
-            table = consumequeue.UNIT.array(raw)
-            yield Units(at, table["commitlog_offset"].astype(np.int64), table["size"].astype(np.int64))
+            yield _units(at, raw)
             at += len(raw)
             block = _BLOCK
 
@@ -96,6 +107,9 @@ class SimpleQueue:
         """Address and size of one unit."""
         for span in file.added:
             if span.at <= at < span.stop:
+                if span.kept is not None:
+                    unit = consumequeue.UNIT.parse(bytes(span.kept[at - span.at : at - span.at + UNIT]))
+                    return unit["commitlog_offset"], unit["size"]
                 if at == span.at:
                     return span.first, span.last_size
                 return span.last, span.last_size
@@ -167,7 +181,7 @@ class SimpleQueue:
             self.min_logic_offset = expected
             until = expected % self.files.file_size
             if until > 0:
-                self._append(file, until // UNIT, 0, 0, PRE_BLANK_SIZE)
+                self._append(file, np.zeros(until // UNIT, np.int64), np.full(until // UNIT, PRE_BLANK_SIZE))
         if queue_offset != 0:
             current = file.wrote + file.start
             if expected < current:
@@ -176,7 +190,7 @@ class SimpleQueue:
                 self.shifted += 1
         self.max_physic_offset = self._address(address, size)
         if file.wrote < self.files.file_size:
-            self._append(file, 1, address, address, size)
+            self._append(file, np.array([address]), np.array([size]))
             self.dispatched += 1
 
     def put_many(self, address: Int64s, size: Int64s, queue_offset: Int64s) -> None:
@@ -200,19 +214,36 @@ class SimpleQueue:
             good = (steps == 1) & (rising > 0)
             count = 1 + (len(good) if good.all() else int(np.argmin(good)))
             last = i + count - 1
-            self._append(file, count, int(address[i]), int(address[last]), int(size[last]))
+            self._append(file, address[i : last + 1], size[i : last + 1])
             self.max_physic_offset = self._address(int(address[last]), int(size[last]))
             self.dispatched += count
             i += count
 
-    def _append(self, file: SimulatedFile, count: int, first: int, last: int, last_size: int) -> None:
-        stop = file.wrote + count * UNIT
+    def _append(self, file: SimulatedFile, address: Int64s, size: Int64s) -> None:
+        while file.added and file.added[-1].at >= file.wrote:  # the queue was cut since then: these are written over
+            file.added.pop()
         before = file.added[-1] if file.added else None
-        if before is not None and before.stop == file.wrote and 0 < before.last < first:
-            before.stop, before.last, before.last_size = stop, last, last_size
-        else:
-            file.added.append(Span(file.wrote, stop, first, last, last_size))
-        file.wrote = stop
+        if before is not None and before.stop > file.wrote:
+            before.cut(file.wrote, *self.unit_at(file, file.wrote - UNIT))
+        first, keeps = int(address[0]), self.keeps_units
+        joins = before is not None and before.stop == file.wrote and 0 < before.last < first
+        if before is None or not joins or (before.kept is not None) != keeps:
+            before = Span(file.wrote, file.wrote, first, first, 0, bytearray() if keeps else None)
+            file.added.append(before)
+            if keeps:
+                self._kept.append(before)
+        file.wrote += len(address) * UNIT
+        before.stop, before.last, before.last_size = file.wrote, int(address[-1]), int(size[-1])
+        if before.kept is not None:
+            rows = np.zeros(len(address), consumequeue.UNIT.dtype)
+            rows["commitlog_offset"], rows["size"] = address, size
+            before.kept += rows.tobytes()
+
+    def outline(self) -> None:
+        """Of the units that were kept only the outlines stay."""
+        for span in self._kept:
+            span.kept = None
+        self._kept.clear()
 
     # --- minimum offset -------------------------------------------------------------------------------------------
 

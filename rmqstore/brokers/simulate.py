@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rmqstore.brokers.dispatching import KnownUnits
 from rmqstore.brokers.dledger_newer import is_newer, simulate_newer, written_by_newer
 from rmqstore.brokers.dledger_start import DLedgerStart
 from rmqstore.brokers.forecast import StartForecast
@@ -25,6 +26,7 @@ def simulate_start(
     thorough: bool = True,
     dispatch: bool = True,
     heap: int = DEFAULT_HEAP,
+    units: KnownUnits | None = None,
 ) -> StartForecast:
     """What RocketMQ `version` (default: the newest) would do with the store at its next start.
 
@@ -32,7 +34,8 @@ def simulate_start(
     the files that recovery would read are scanned. `settings` are broker.conf keys on top of the store's own.
     `thorough=False` takes runs of good records as they are: cheap, but it does not see a property that makes the
     broker's parser throw, and does not name the topics of lost messages. `dispatch=False` ends behind load(), before
-    re-dispatch. `heap` bounds one record in versions that allocate TOTALSIZE unseen, bytes.
+    re-dispatch. `heap` bounds one record in versions that allocate TOTALSIZE unseen, bytes. `units`, where they are
+    known with the tiling, save a second look at the log.
     The `version` "dledger-0.4.0" means the DLedger library alone, for which `settings`, `dispatch` and `heap` mean
     nothing; without a `version` it is taken where only that library can have written the store.
     Errors: UsageError for an unknown version, for DLedger mode in a version without it, and for a part of a store.
@@ -47,8 +50,8 @@ def simulate_start(
     if in_dledger_mode(store, config):
         if rules.dledger is None:
             raise UsageError(f"RocketMQ {rules.version} has no DLedger mode")
-        return DLedgerStart(store, tiling, rules, config, thorough, heap, dispatch).run()
-    return PlainStart(store, tiling, rules, config, thorough, heap, dispatch).run()
+        return DLedgerStart(store, tiling, rules, config, thorough, heap, dispatch).knowing(units).run()
+    return PlainStart(store, tiling, rules, config, thorough, heap, dispatch).knowing(units).run()
 
 
 def in_dledger_mode(store: Store, config: BrokerConfig) -> bool:
