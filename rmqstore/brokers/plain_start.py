@@ -17,7 +17,7 @@ from rmqstore.brokers.loading import Obstacle, SimulatedFiles, java_long, load_d
 from rmqstore.brokers.log_walk import LogReader, Losses, Walk
 from rmqstore.brokers.record import ParserSettings
 from rmqstore.brokers.rules import BrokerRules, Reput
-from rmqstore.brokers.simple_queue import StartFails
+from rmqstore.brokers.simple_queue import SimpleQueue, StartFails
 from rmqstore.brokers.start_file import start_file
 from rmqstore.files.broker_config import BATCH_FILE_SIZE, CONSUME_QUEUE_FILE_SIZE, BrokerConfig
 from rmqstore.files.mapped_file_queue import list_directory, read_at
@@ -294,6 +294,7 @@ class PlainStart:
             stale_tail=self.lost.in_kept_file,
             ghost_units={key: n for key, q in tables if (n := q.ghost_units())},
             shifted_units={key: q.shifted for key, q in tables if q.shifted},
+            units_put={key: q.units_put() for key, q in tables if isinstance(q, SimpleQueue)},
             units_cut=self.units_cut if starts else {},
             consume_queues_simulated=not self.rocksdb,
             notes=tuple(self.notes),

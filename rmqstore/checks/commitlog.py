@@ -8,11 +8,13 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Protocol
 
+from rmqstore.brokers.dispatching import KnownUnits
 from rmqstore.checks.dledger import EntryTally
 from rmqstore.checks.index_catalog import IndexTally
 from rmqstore.checks.log_pass import BatchRow, LogPart, PassOptions, scan_split, unit_reader
-from rmqstore.checks.queues import Gap, QueuePart, add_interval
+from rmqstore.checks.queues import Gap, QueuePart, UnitRows, add_interval
 from rmqstore.checks.record_findings import code_of
 from rmqstore.checks.report import Fact, Finding, Findings
 from rmqstore.files.mapped_file_queue import MappedFileQueue
@@ -25,6 +27,19 @@ from rmqstore.scan.workers import Mapper, Split, joined, plan_splits
 
 Progress = Callable[[int], None]
 UnitOf = Callable[[str, int, int], int | None]
+
+
+class UnitKeeper(KnownUnits, Protocol):
+    """Takes the units of a log's messages while a pass goes over it, in address order."""
+
+    def begin_log(self) -> None:
+        """A log's pass begins."""
+
+    def forget_log(self) -> None:
+        """Take back what came since: the log is read once more."""
+
+    def add(self, rows: Iterable[UnitRows], *, complete: bool) -> None:
+        """Units of a part of the log; `complete` is false where messages that are owed one have none here."""
 
 
 @dataclass(slots=True)
@@ -131,12 +146,16 @@ def read_log(
     progress: Progress | None = None,
     mapper: Mapper | None = None,
     deadline: float | None = None,
+    units: UnitKeeper | None = None,
 ) -> LogResult:
     """Pass over all files of a log and put the parts together. Findings about records are in `findings` behind it.
 
     `mapper` does the work in place of `jobs` processes. Behind `deadline` (monotonic clock, s) no further split is
-    begun: `cut_at` then says how far it came.
+    begun: `cut_at` then says how far it came. `units` gets the units that the messages should have.
     """
+    if units is not None:
+        options = replace(options, keep_units=True)
+        units.begin_log()
     accelerate(queue.bytes_on_disk)
     splits = plan_splits(queue, lead=lead) if split_size is None else plan_splits(queue, lead=lead, size=split_size)
     result = _pass(
@@ -147,13 +166,17 @@ def read_log(
         findings,
         progress,
         deadline,
+        units,
     )
     _stale(result)
     if result.stale_from is not None:  # what stale records say of queues, keys and entries is not of this log
         stop = min(result.stale_from, options.stop_before)
         valid = [s for s in splits if s.file.start < stop]
         bounded = partial(scan_split, options=replace(options, stop_before=stop))
-        again = _pass(queue, lead, options, joined(bounded, valid, jobs, mapper), Findings(keep=0), None)
+        if units is not None:
+            units.forget_log()
+        parts = joined(bounded, valid, jobs, mapper)
+        again = _pass(queue, lead, options, parts, Findings(keep=0), None, units=units)
         again.tiling, again.stale_from = result.tiling, result.stale_from
         again.back_from, again.back_max = result.back_from, result.back_max
         again.damaged_time, again.unreadable = result.damaged_time, result.unreadable
@@ -170,6 +193,7 @@ def _pass(
     findings: Findings,
     progress: Progress | None,
     deadline: float | None = None,
+    units: UnitKeeper | None = None,
 ) -> LogResult:
     unit_at = unit_reader(options)
     result = LogResult(queue, Tiling(queue.start), lead)
@@ -180,6 +204,8 @@ def _pass(
             result.expired_to = split.file.stop
             continue
         _append(result, part, findings, unit_at)
+        if units is not None:
+            units.add(part.units, complete=part.units_complete)
         if progress is not None:
             progress(split.stop - split.start)
         # whole files, so that a run that goes on begins at a boundary and every run gets on

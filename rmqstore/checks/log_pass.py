@@ -27,7 +27,7 @@ from rmqstore.checks.dispatch import (
 from rmqstore.checks.dledger import EntryTally, add_entries, add_internal
 from rmqstore.checks.index_catalog import IndexCatalog, IndexTally
 from rmqstore.checks.index_keys import KeyReader
-from rmqstore.checks.queues import UNIT, QueuePart, QueueRows
+from rmqstore.checks.queues import UNIT, QueuePart, QueueRows, UnitRows
 from rmqstore.checks.record_findings import damage_finding, text_finding, topic_finding
 from rmqstore.checks.report import Findings
 from rmqstore.errors import NotReadable
@@ -62,6 +62,7 @@ class PassOptions:
     stop_before: int = 1 << 62  # the log's end when the look began, for a store that grows
     keep: int = 10_000
     index: IndexCatalog | None = None  # entries to compare with the messages' keys
+    keep_units: bool = False  # give the units that the messages should have: see LogPart.units
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,8 @@ class LogPart:
     `runs` have no columns. `min_time`, `max_time` of the good records, `first_time` of the first;
     `back_from`, `back_max`: the first record of the split's end that is older than what stood before it in the split
     (None: the last record is the youngest), and the youngest time from there on. `texts_bad` counts records with
-    damaged topic or properties.
+    damaged topic or properties. `units` are those of the messages that are owed one, but for BatchCQ topics;
+    `units_complete` is false where messages got none for another reason.
     """
 
     begin: int | None = None
@@ -104,6 +106,8 @@ class LogPart:
     index: IndexTally = field(default_factory=IndexTally)
     queues: dict[tuple[str, int], QueuePart] = field(default_factory=dict)
     batches: dict[tuple[str, int], list[BatchRow]] = field(default_factory=dict)
+    units: list[UnitRows] = field(default_factory=list)
+    units_complete: bool = True
     parsed: set[int] = field(default_factory=set)  # see Tiling.parsed
     findings: Findings = field(default_factory=Findings)
 
@@ -218,6 +222,8 @@ def scan_split(split: Split, options: PassOptions) -> LogPart:
         part.vanished = True
     scan.rows.flush()
     part.queues = scan.rows.parts
+    part.units = scan.rows.kept
+    part.units_complete &= not part.batches
     part.findings.extend(scan.rows.findings)
     return part
 
@@ -239,7 +245,8 @@ class _SplitScan:
         self.options = options
         self.store = _store(options.store, options.given)
         self.units = UnitReader(self.store) if options.crosscheck else None
-        self.rows = QueueRows(*((self.units.read, self.units.file_of) if self.units else (None, _no_file)))
+        reading = (self.units.read, self.units.file_of) if self.units else (None, _no_file)
+        self.rows = QueueRows(*reading, keep=options.keep_units)
         self.table = QueueTable()
         self.keys = KeyReader(self.table)
         self.entry_units = self._entry_units()
@@ -278,7 +285,7 @@ class _SplitScan:
             add_entries(columns, self.entry_units, part.entries)
         number = self.table.of(columns)
         self.queues.learn()
-        tags = self.options.crosscheck or self.options.forecast
+        tags = self.options.crosscheck or self.options.forecast or self.options.keep_units
         laid = LaidTexts(columns, positions=tags or self.options.index is not None)
         if self.options.index is not None:
             stop = int(columns.offset[-1] + columns.size[-1])
@@ -294,6 +301,7 @@ class _SplitScan:
             for i in np.flatnonzero(wrong).tolist():
                 part.findings.add(topic_finding(columns, i, self.split.file.name))
             if wrong.any():
+                part.units_complete = False
                 keep = ~wrong
                 texts = Texts(texts.tags_code[keep], {}, [int(keep[:i].sum()) for i in texts.fan_out if keep[i]])
                 columns, number = columns.take(keep), number[keep]

@@ -182,6 +182,11 @@ class QueuePart:
             self.shifted.append(new)
 
 
+def by_queue(number: I64, queues: int) -> I64:
+    """The order that brings rows of one queue together, each queue's in the order they had; numbers below `queues`."""
+    return np.argsort(number.astype(np.uint16) if queues < 1 << 16 else number, kind="stable")  # 16 bits: radix sort
+
+
 def add_interval(intervals: list[tuple[int, int]], start: int, stop: int) -> None:
     """Append [start, stop), joined to the last interval where they touch."""
     if intervals and intervals[-1][1] == start:
@@ -190,16 +195,51 @@ def add_interval(intervals: list[tuple[int, int]], start: int, stop: int) -> Non
         intervals.append((start, stop))
 
 
+@dataclass(frozen=True, slots=True)
+class UnitRows:
+    """Units as consume queues should have them, laid queue by queue: 20 bytes each, see `consumequeue.UNIT`.
+
+    `stretches`: (queue, first queue offset, units [start, stop) of `units`), with queue offsets one behind the other.
+    """
+
+    units: np.ndarray[tuple[int], np.dtype[np.void]]
+    stretches: list[tuple[tuple[str, int], int, int, int]]
+
+    @staticmethod
+    def of(names: list[tuple[str, int]], number: I64, index: I64, offset: I64, size: I64, tags: I64) -> UnitRows:
+        """Of rows that are sorted by queue; `number` indexes `names`."""
+        units = np.empty(len(number), dtype=consumequeue.UNIT.dtype)
+        units["commitlog_offset"] = offset
+        units["size"] = size
+        units["tags_code"] = tags
+        edges = (np.flatnonzero((np.diff(number) != 0) | (np.diff(index) != 1)) + 1).tolist()
+        stretches = [
+            (names[int(number[a])], int(index[a]), a, b)
+            for a, b in zip([0, *edges], [*edges, len(number)], strict=True)
+        ]
+        return UnitRows(units, stretches)
+
+    def addresses(self, start: int, stop: int) -> I64:
+        """Commitlog offsets of some of the units."""
+        offsets: I64 = self.units["commitlog_offset"][start:stop].astype(np.int64)
+        return offsets
+
+
 class QueueRows:
     """Rows of dispatched messages, gathered until a window is full.
 
     `read_units(topic, queue_id, first, count)` gives units of the consume queue from a unit index on (fewer at its
     end), None when consume queues are not compared; `file_of(topic, queue_id, at)` the name of the file of a byte.
+    `keep` gathers the units of all rows in `kept`.
     """
 
-    def __init__(self, read_units: ReadUnits | None, file_of: Callable[[str, int, int], str]) -> None:
+    def __init__(
+        self, read_units: ReadUnits | None, file_of: Callable[[str, int, int], str], *, keep: bool = False
+    ) -> None:
         self.read_units = read_units
         self.file_of = file_of
+        self.keep = keep
+        self.kept: list[UnitRows] = []
         self.parts: dict[tuple[str, int], QueuePart] = {}
         self.findings: list[Finding] = []
         self._names: list[tuple[str, int]] = []
@@ -220,18 +260,19 @@ class QueueRows:
         """Group the window by queue and compare."""
         if not self._count:
             return
-        # size and tags code are only compared with units: not moved about where there are none
-        used = 5 if self.read_units is not None else 3
+        # size and tags code are only for units: not moved about where there are none
+        used = 5 if self.read_units is not None or self.keep else 3
         number, *columns = (np.concatenate([row[i] for row in self._rows]) for i in range(used))
         self._rows.clear()
         self._count = 0
-        small = number.astype(np.uint16) if len(self._names) < 65536 else number
-        order = np.argsort(small, kind="stable")
+        order = by_queue(number, len(self._names))
         ranked = number[order]
         edges = np.flatnonzero(np.diff(ranked)) + 1
         starts = np.concatenate(([0], edges)).tolist()
         stops = [*edges.tolist(), len(ranked)]
         columns = [column[order] for column in columns]
+        if self.keep:
+            self.kept.append(UnitRows.of(self._names, ranked, *columns))
         for a, b in zip(starts, stops, strict=True):
             self._queue(self._names[int(ranked[a])], *(column[a:b] for column in columns))
 

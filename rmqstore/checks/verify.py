@@ -11,7 +11,15 @@ from rmqstore.brokers.forecast import StartForecast
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.batchqueue import check_batch_queues
 from rmqstore.checks.checkpoint import LogEnd, check_checkpoint
-from rmqstore.checks.commitlog import LogResult, check_log, check_queue_offsets, end_of_log, reach_of, read_log
+from rmqstore.checks.commitlog import (
+    LogResult,
+    UnitKeeper,
+    check_log,
+    check_queue_offsets,
+    end_of_log,
+    reach_of,
+    read_log,
+)
 from rmqstore.checks.commitlog import join_queues as _join_queues
 from rmqstore.checks.committed import committed_end
 from rmqstore.checks.compaction import check_compaction
@@ -45,7 +53,8 @@ class VerifyOptions:
     forecast follows; `max_rate` bytes per second; `sink` gets every finding as it is made; `progress` gets bytes done.
     `topics`, `queues` keep findings about these; `since`, `until` (ms of store time) read only the files that can hold
     such messages; `max_duration` (s) ends the reading early, `start_at` (log name -> offset, as `Report.resume_at`
-    says) goes on from there. Whatever is left out is never taken for clean.
+    says) goes on from there. `units` gets the units that the messages should have. Whatever is left
+    out is never taken for clean.
     """
 
     jobs: int | None = None
@@ -64,6 +73,7 @@ class VerifyOptions:
     until: int | None = None
     max_duration: float | None = None
     start_at: Mapping[str, int] | None = None
+    units: UnitKeeper | None = None
 
 
 @dataclass(slots=True)
@@ -78,6 +88,7 @@ class Verified:
     config: ConfigFacts = field(default_factory=ConfigFacts)
     index: IndexCatalog | None = None
     timer: TimerFacts | None = None
+    units: UnitKeeper | None = None
 
 
 def verify(store: Store, options: VerifyOptions | None = None, mapper: Mapper | None = None) -> Report:
@@ -137,7 +148,7 @@ def examine(store: Store, options: VerifyOptions | None = None, mapper: Mapper |
         report.unchecked.extend(catalog.unchecked)
         passing = replace(passing, index=catalog if queues else None)
     jobs = jobs_or_default(options.jobs)
-    verified = Verified(report, Logs([]), directory=directory, config=config, index=catalog)
+    verified = Verified(report, Logs([]), directory=directory, config=config, index=catalog, units=options.units)
     narrow = Narrowing(options.since, options.until, options.start_at)
     deadline = started + options.max_duration if options.max_duration else None
     for queue in queues:
@@ -155,6 +166,7 @@ def examine(store: Store, options: VerifyOptions | None = None, mapper: Mapper |
             progress=options.progress,
             mapper=mapper,
             deadline=deadline,
+            units=options.units,
         )
         if lead:
             verified.dledger = result
@@ -262,6 +274,7 @@ def _forecast(store: Store, verified: Verified, options: VerifyOptions) -> None:
         version=options.broker or None,
         settings=dict(options.settings),
         thorough=size <= THOROUGH_BELOW,
+        units=options.units,
     )
     if forecast.messages_lost and size > THOROUGH_BELOW:  # now the topics matter more than the time
         forecast = simulate_start(

@@ -54,10 +54,13 @@ def rebuild(
     from rmqstore.files.store import open_store
     from rmqstore.repair.rebuild_parts import plan_rebuild
     from rmqstore.repair.recover import wrote_positions
+    from rmqstore.repair.unit_spill import KeptUnits
 
     opened = open_store(store, config)
+    units = KeptUnits() if part == "cq" else None
     with out.progress("verify", None) as progress:
-        verified = examine(opened, VerifyOptions(jobs=jobs, max_rate=max_rate or 0, progress=progress.add))
+        options = VerifyOptions(jobs=jobs, max_rate=max_rate or 0, progress=progress.add, units=units)
+        verified = examine(opened, options)
     ids, pairs = parse_queues(queues)
     plan = plan_rebuild(opened, verified, part, topics=frozenset(topics), queue_ids=ids, queues=pairs)
     change = Change("rmqstore.rebuild/1", opened, config, plan, verified.report, wrote_positions(verified))

@@ -65,16 +65,21 @@ def recover(
     from rmqstore.checks.problems import PROBLEMS
     from rmqstore.checks.verify import VerifyOptions, examine
     from rmqstore.cli.changes import Change, finish, read_plan
-    from rmqstore.files.store import open_store
+    from rmqstore.files.store import QueueKind, open_store
     from rmqstore.repair.recover import plan_recovery, wrote_positions
     from rmqstore.repair.settings import RecoverOptions
+    from rmqstore.repair.unit_spill import KeptUnits
 
     unknown = [code for code in only if code not in PROBLEMS]
     if unknown:
         raise UsageError(f"there is no problem {unknown[0]!r}", "man rmqstore-problems lists all codes")
     opened = open_store(store, config)
+    # without consume queues all of them are built anew: the units that the pass comes by are kept for that
+    units = None if any(True for _ in opened.queue_directories(QueueKind.SIMPLE)) else KeptUnits()
     with out.progress("verify", None) as progress:
-        options = VerifyOptions(jobs=jobs, max_rate=max_rate or 0, broker=broker or "", progress=progress.add)
+        options = VerifyOptions(
+            jobs=jobs, max_rate=max_rate or 0, broker=broker or "", progress=progress.add, units=units
+        )
         verified = examine(opened, options)
     if verified.report.live:
         out.note("note: a broker is running on this store: the plan is not final, and cannot be applied")

@@ -16,7 +16,7 @@ from rmqstore.repair.log_rows import Dispatcher, Name, is_directory_name
 from rmqstore.repair.log_view import LogView
 from rmqstore.repair.rebuild_batch import plan_batch_queue
 from rmqstore.repair.rebuild_queue import QueueImage, gaps_text, plan_queue
-from rmqstore.repair.unit_spill import QueueUnits, UnitSpill
+from rmqstore.repair.unit_spill import KeptUnits, QueueUnits, UnitSpill
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import last_nonzero_in, unit_chunks
 
@@ -112,10 +112,23 @@ class QueueRebuild:
         self.allow_gaps = allow_gaps
         self.min_offset = self.logs.min_offset
         self.batch_topics = _batch_topics(verified, self.store)
-        self.spill = UnitSpill(wanted, _parts(self.logs), limit)
+        self.kept = self._kept(limit)
+        self.spill = UnitSpill(wanted, _parts(self.logs), limit, self.kept.spill if self.kept else None)
+
+    def _kept(self, limit: int | None) -> KeptUnits | None:
+        """The units that the verification kept, where the log stays as it was read."""
+        kept = self.verified.units
+        same = limit is None and all(not v.patches and v.end >= v.result.wrote for v in self.views)
+        return kept if isinstance(kept, KeptUnits) and same else None
 
     def read(self) -> None:
-        """One pass over the log."""
+        """One pass over the log; none where the verification's pass has kept what is needed."""
+        if self.kept is not None:
+            self.spill.take(self.kept)
+            for result in self.logs.results:
+                for name, rows in result.batches.items():
+                    self.spill.take_batches(name, rows)
+            return
         dispatcher = Dispatcher(self.store, self.spill, self.batch_topics)
         for view in self.views:
             dispatcher.run(view)

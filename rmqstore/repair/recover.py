@@ -287,7 +287,7 @@ class Recovery:
             return not any(state.max for state in self.verified.report.queues.values())
         tiling = self.verified.legacy.tiling if self.verified.legacy is not None else None
         for version in _VERSIONS:
-            forecast = simulate_start(self.store, tiling, version=version, thorough=False)
+            forecast = simulate_start(self.store, tiling, version=version, thorough=False, units=self.verified.units)
             if not forecast.starts:
                 return True
             for name, part in parts.items():

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from rmqstore.checks.log_pass import BatchRow
-from rmqstore.checks.queues import QueuePart
+from rmqstore.checks.queues import QueuePart, UnitRows, by_queue
 from rmqstore.formats import consumequeue
 from rmqstore.repair.disk import Scratch
 from rmqstore.repair.log_rows import Name
@@ -55,6 +56,58 @@ class QueueUnits:
                 target[(a - start) * UNIT : (b - start) * UNIT] = known
 
 
+class KeptUnits:
+    """The units of all good messages, kept by a verification's pass: a rebuild then needs no pass of its own.
+
+    `complete`: every message that is owed a unit has one here (not: those of BatchCQ topics, and of unsound ones).
+    """
+
+    def __init__(self) -> None:
+        self.spill = Scratch()
+        self.complete: bool = True
+        self._segments: dict[Name, array[int]] = {}
+        self._mark: dict[Name, int] = {}
+
+    def begin_log(self) -> None:
+        """A log's pass begins."""
+        self._mark = {name: len(table) for name, table in self._segments.items()}
+
+    def forget_log(self) -> None:
+        """Take back what came since: the log is read once more."""
+        for name, table in self._segments.items():
+            del table[self._mark.get(name, 0) :]
+        self.complete = False  # the tiling stays that of the first reading
+
+    def add(self, rows: Iterable[UnitRows], *, complete: bool) -> None:
+        """Units of a part of the log, parts in address order."""
+        self.complete &= complete
+        for one in rows:
+            base = self.spill.append(one.units.view(np.uint8).data)
+            for name, first, a, b in one.stretches:
+                self._segments.setdefault(name, array("q")).extend((first, b - a, base + a * UNIT))
+
+    def segments(self) -> Iterator[tuple[Name, int, int, int]]:
+        """(queue, first queue offset, number, position in the spill), each queue's in log order."""
+        for name, table in self._segments.items():
+            for first, count, at in zip(table[0::3], table[1::3], table[2::3], strict=True):
+                yield name, first, count, at
+
+    def addresses(self, count: int, at: int) -> I64:
+        """Where the messages of units are that stand at a position of the spill."""
+        offsets: I64 = self._read(count, at)["commitlog_offset"].astype(np.int64)
+        return offsets
+
+    def _read(self, count: int, at: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+        return consumequeue.UNIT.array(self.spill.read(count * UNIT, at))
+
+    def known_units(self) -> Iterator[tuple[Name, I64, I64, I64]]:
+        """(queue, commitlog offsets, sizes, queue offsets) piece by piece, each queue's in log order."""
+        for name, first, count, at in self.segments():
+            units = self._read(count, at)
+            size, offset = units["size"].astype(np.int64), units["commitlog_offset"].astype(np.int64)
+            yield name, offset, size, np.arange(first, first + count)
+
+
 class UnitSpill:
     """Takes the rows of a log pass; keeps those of `wanted` queues (None: of all).
 
@@ -63,13 +116,17 @@ class UnitSpill:
     """
 
     def __init__(
-        self, wanted: frozenset[Name] | None, parts: Mapping[Name, QueuePart], limit: int | None = None
+        self,
+        wanted: frozenset[Name] | None,
+        parts: Mapping[Name, QueuePart],
+        limit: int | None = None,
+        spill: Scratch | None = None,
     ) -> None:
         self.wanted = wanted
         self.limit = limit
         self.later: Counter[Name] = Counter()
         self.parts = parts
-        self.spill = Scratch()
+        self.spill = spill or Scratch()
         self.queues: dict[Name, QueueUnits] = {}
         self._names: list[Name] = []
         self._want: Bool = np.empty(0, dtype=np.bool_)
@@ -122,36 +179,42 @@ class UnitSpill:
         number, index, offset, size, tags = (np.concatenate([row[i] for row in self._rows]) for i in range(5))
         self._rows.clear()
         self._count = 0
-        small = number.astype(np.uint16) if len(self._names) < 65536 else number
-        order = np.argsort(small, kind="stable")
-        ranked, index = number[order], index[order]
-        units = np.empty(len(order), dtype=consumequeue.UNIT.dtype)
-        units["commitlog_offset"] = offset[order]
-        units["size"] = size[order]
-        units["tags_code"] = tags[order]
-        edges = np.flatnonzero((np.diff(ranked) != 0) | (np.diff(index) != 1)) + 1
-        starts, stops = [0, *edges.tolist()], [*edges.tolist(), len(order)]
-        base = self.spill.append(units.view(np.uint8).data)
-        for a, b in zip(starts, stops, strict=True):
-            self._segment(self._names[int(ranked[a])], int(index[a]), a, b, base, units["commitlog_offset"])
+        order = by_queue(number, len(self._names))
+        rows = UnitRows.of(self._names, *(column[order] for column in (number, index, offset, size, tags)))
+        base = self.spill.append(rows.units.view(np.uint8).data)
+        for name, first, a, b in rows.stretches:
+            self._segment(name, first, b - a, base + a * UNIT, partial(rows.addresses, a, b))
 
-    def _segment(self, name: Name, first: int, a: int, b: int, base: int, offsets: I64) -> None:
+    def take(self, kept: KeptUnits) -> None:
+        """Units that the verification's pass has kept, in place of a pass of our own."""
+        for name, first, count, at in kept.segments():
+            if self.wanted is None or name in self.wanted:
+                self._segment(name, first, count, at, partial(kept.addresses, count, at))
+
+    def take_batches(self, name: Name, rows: Iterable[BatchRow]) -> None:
+        """Units of a BatchCQ topic's queue, in log order."""
+        if self.wanted is None or name in self.wanted:
+            self._queue(name).batches.extend(rows)
+
+    def _segment(self, name: Name, first: int, count: int, at: int, addresses: Callable[[], I64]) -> None:
+        """Units of consecutive queue offsets that stand in the spill; `addresses` gives where their messages are."""
         part = self.parts.get(name)
-        if part is not None and part.restarts:
-            restart = part.restarts[-1]
-            a, skipped = a + int(np.searchsorted(offsets[a:b], restart)), a
-            first += a - skipped
-        if first < 0 or a >= b:
+        offsets = addresses() if part is not None and (part.restarts or part.outliers) else None
+        if part is not None and part.restarts and offsets is not None:
+            skipped = int(np.searchsorted(offsets, part.restarts[-1]))
+            offsets = offsets[skipped:]
+            first, count, at = first + skipped, count - skipped, at + skipped * UNIT
+        if first < 0 or count <= 0:
             return
-        outliers = {g.at: g for g in part.outliers} if part is not None and part.outliers else None
         table = self._queue(name).segments
-        if outliers is not None:
-            for i in range(a, b):
-                gap = outliers.get(int(offsets[i]))
-                place = first + i - a if gap is None or gap.got != first + i - a else gap.expected
-                table.extend((place, 1, base + i * UNIT))
+        if part is None or not part.outliers or offsets is None:
+            table.extend((first, count, at))
             return
-        table.extend((first, b - a, base + a * UNIT))
+        outliers = {g.at: g for g in part.outliers}
+        for i, offset in enumerate(offsets.tolist()):
+            gap = outliers.get(offset)
+            place = first + i if gap is None or gap.got != first + i else gap.expected
+            table.extend((place, 1, at + i * UNIT))
 
     def _queue(self, name: Name) -> QueueUnits:
         queue = self.queues.get(name)

@@ -6,6 +6,7 @@ records together. What is rare (non-ASCII tags, odd grammar, LMQ fan-out) is dec
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +24,8 @@ _PARSED_WORDS = [int.from_bytes(name[-5:-1], "big") for name in PARSED_NAMES]
 _LONGEST = 64
 _FILLER_BIT = 5  # 1 << 5 is a space, which is no mark
 _NO_MARK = bytes(range(3, 256))
+# what every parser takes: a delay level that is a small number
+_DELAY_NUMBER = re.compile(rb"(?<![^\x02])DELAY\x01[0-9]{1,9}(?![^\x02])")
 _FAN_OUT = properties.INNER_MULTI_DISPATCH.encode() + b"\x01"
 # (separator, next separator) that a sound text has: 0 between texts, 1 name-value, 2 behind a value
 _SOUND = bytes(a * 3 + b for a, b in ((0, 1), (0, 0), (1, 2), (1, 0), (2, 1), (2, 0)))
@@ -34,7 +37,7 @@ class Texts:
 
     `tags_code` per record (0: no tags; not yet the deliver time of the schedule topic); `faults` of records whose
     text is wrong; `fan_out` records that were dispatched to further queues (LMQ); `parsed` records that hold one of
-    PARSED_NAMES.
+    PARSED_NAMES with more than a number for a delay level.
     Shape: tags_code (n,)
     """
 
@@ -87,7 +90,8 @@ def read_texts(columns: Columns, *, tags: bool = True, laid: LaidTexts | None = 
 
 
 def _special(text: bytes, i: int, out: Texts) -> None:
-    if any(name in text for name in PARSED_NAMES):
+    rest = _DELAY_NUMBER.sub(b"", text)
+    if any(name in rest for name in PARSED_NAMES):
         out.parsed.append(i)
     if _FAN_OUT in text:
         out.fan_out.append(i)

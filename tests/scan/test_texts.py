@@ -18,10 +18,17 @@ from rmqstore.scan.tiling import BLOCK_BITS, Kind
 from tests.stores import unpack
 
 
+def needs_a_parser(text: bytes) -> bool:
+    """Whether a text has a name of PARSED_NAMES, but for DELAY with a small number."""
+    delay = properties.parse_properties(text).get("DELAY", "")
+    few = delay.isdigit() and len(delay) < 10 and text.count(b"DELAY\x01") == 1
+    return any(name in text for name in PARSED_NAMES if not (few and name == b"DELAY\x01"))
+
+
 @pytest.mark.parametrize("name", ["4.9.7-clean", "5.1.4-formats", "5.4.0-formats", "5.4.0-clean"])
 def test_columns_agree_with_single_records(name: str) -> None:
     queue = MappedFileQueue.open("commitlog", [unpack(name) / "commitlog"], default=1 << 30)
-    table, seen, fan_out, parsed_ = QueueTable(), 0, 0, 0
+    table, seen, fan_out, parsed_, delayed = QueueTable(), 0, 0, 0, 0
     for file in queue.files:
         for run in scan_file(file, options=ScanOptions(chunk=1 << 14)):
             if run.kind is not Kind.RECORDS or run.columns is None:
@@ -35,7 +42,8 @@ def test_columns_agree_with_single_records(name: str) -> None:
                 assert texts.tags_code[i] == properties.tags_code(parsed.get("TAGS", "")), parsed
                 assert (table.topics[number[i]], table.queue_ids[number[i]]) == (message.topic, message.queue_id)
                 assert (i in texts.fan_out) == (properties.INNER_MULTI_DISPATCH in parsed)
-                assert (i in texts.parsed) == any(name in message.properties for name in PARSED_NAMES)
+                assert (i in texts.parsed) == needs_a_parser(message.properties)
+                delayed += "DELAY" in parsed
                 parsed_ += i in texts.parsed
                 fan_out += i in texts.fan_out
                 for field in ("size", "queue_offset", "physical_offset", "store_timestamp", "body_length", "sys_flag"):
@@ -43,7 +51,31 @@ def test_columns_agree_with_single_records(name: str) -> None:
                 seen += 1
     assert seen > 500
     assert (fan_out > 0) == ("formats" in name)
-    assert parsed_ > 0  # every broker had delayed messages
+    assert (parsed_ > 0) == ("formats" in name)
+    assert delayed > 0  # every broker had delayed messages: numbers, which need no parser
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        (b"DELAY\x013", False),
+        (b"A\x01b\x02DELAY\x01123456789\x02TAGS\x01t\x02", False),
+        (b"DELAY\x01", True),
+        (b"DELAY\x01-3\x02", True),
+        (b"DELAY\x013x\x02", True),
+        (b"DELAY\x013\x02DELAY\x01y\x02", True),
+        (b"DELAY\x011234567890\x02", True),
+        (b"MYDELAY\x013\x02", True),
+        (b"DELAY\x013\x02INNER_NUM\x012\x02", True),
+    ],
+)
+def test_a_small_number_as_delay_level_needs_no_parser(text: bytes, parsed: bool, tmp_path: Path) -> None:
+    record = build_message(topic="T", body=b"b", properties=text)
+    path = tmp_path / "00000000000000000000"
+    path.write_bytes(record.ljust(1 << 12, b"\0"))
+    runs = scan_file(MappedFileQueue.open("commitlog", [tmp_path], default=1 << 12).files[0])
+    found = [read_texts(run.columns).parsed for run in runs if run.columns is not None]
+    assert found == [[0] if parsed else []]
 
 
 def texts_of(tmp_path: Path, *raw: bytes) -> tuple[list[int], dict[int, list[str]]]:
@@ -147,7 +179,7 @@ def test_blocks_with_properties_to_be_parsed_are_known_to_the_tiling() -> None:
         for run in scan_file(file):
             for i in range(len(run.columns) if run.kind is Kind.RECORDS and run.columns is not None else 0):
                 assert run.columns is not None
-                if any(name in run.columns.message(i).properties for name in PARSED_NAMES):
+                if needs_a_parser(run.columns.message(i).properties):
                     wanted.add(int(run.columns.offset[i]) >> BLOCK_BITS)
     assert tiling.parsed == wanted != set()
     block = min(wanted)

@@ -1,0 +1,85 @@
+"""Units that a verification keeps: plans and forecasts are those that a second look at the log would give."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rmqstore.brokers.simulate import simulate_start
+from rmqstore.checks.verify import Verified, VerifyOptions, examine
+from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.store import QueueKind, StoreKind, open_store
+from rmqstore.repair.rebuild_parts import plan_rebuild
+from rmqstore.repair.recover import plan_recovery
+from rmqstore.repair.unit_spill import KeptUnits
+from tests import damage
+from tests.cases.case import locate_record
+from tests.stores import BROKER_STORES, VERSIONS, copy_store, unpack, write_broker_conf
+
+TREES = ("consumequeue", "batchconsumequeue")
+
+
+def looked_at(store: Path, conf: Path | None, units: KeptUnits | None, **options: int) -> Verified:
+    opened = open_store(store, BrokerConfig.read(conf) if conf is not None else BrokerConfig())
+    return examine(opened, VerifyOptions(units=units, **options))  # type: ignore[arg-type]
+
+
+def with_log(name: str) -> bool:
+    opened = open_store(unpack(name))
+    return opened.part is None and opened.kind is not StoreKind.ROCKSDB and (opened.root / "consumequeue").is_dir()
+
+
+@pytest.mark.parametrize("name", [name for name in BROKER_STORES if with_log(name)])
+def test_plans_and_forecasts_are_the_same(name: str, tmp_path: Path) -> None:
+    store = copy_store(name, tmp_path)
+    conf = write_broker_conf(name, store)
+    for tree in TREES:
+        shutil.rmtree(store / tree, ignore_errors=True)
+    for abort in (False, True):
+        if abort:
+            (store / "abort").touch()
+        else:
+            (store / "abort").unlink(missing_ok=True)
+        plain = looked_at(store, conf, None, jobs=1)
+        kept = looked_at(store, conf, KeptUnits(), jobs=2, split_size=70_000)
+        opened = open_store(store, BrokerConfig.read(conf))
+        assert plan_rebuild(opened, kept, "cq").digest == plan_rebuild(opened, plain, "cq").digest
+        assert plan_recovery(opened, kept).digest == plan_recovery(opened, plain).digest
+        assert kept.report.to_json()["broker"] == plain.report.to_json()["broker"]
+        result = plain.dledger or plain.legacy
+        assert result is not None
+        for version in VERSIONS:
+            told, seen = (
+                simulate_start(opened, result.tiling, version=version, thorough=False, units=units)
+                for units in (kept.units, None)
+            )
+            assert told == seen, version
+
+
+def test_a_damaged_log_is_read_again_where_a_plan_changes_it(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    conf = write_broker_conf("5.4.0-clean", store)
+    path, at = locate_record(store / "commitlog", "record 200 body")
+    damage.flip(path, at)
+    shutil.rmtree(store / "consumequeue")
+    plain, kept = looked_at(store, conf, None), looked_at(store, conf, KeptUnits())
+    opened = open_store(store, BrokerConfig.read(conf))
+    assert plan_rebuild(opened, kept, "cq").digest == plan_rebuild(opened, plain, "cq").digest
+    assert plan_recovery(opened, kept).digest == plan_recovery(opened, plain).digest
+    assert kept.report.to_json()["broker"] == plain.report.to_json()["broker"]
+
+
+def test_the_forecast_takes_the_kept_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    shutil.rmtree(store / "consumequeue")
+    kept = looked_at(store, None, KeptUnits())
+    assert kept.legacy is not None
+    monkeypatch.setattr("rmqstore.brokers.log_walk.scan_file", None)  # no look at the log
+    (store / "abort").unlink(missing_ok=True)
+    opened = open_store(store)
+    forecast = simulate_start(opened, kept.legacy.tiling, version="5.4.0", thorough=False, units=kept.units)
+    owed = sum(count for _, _, count, _ in kept.units.segments()) if isinstance(kept.units, KeptUnits) else 0
+    assert sum(forecast.redispatched.values()) == owed > 0
+    assert not list(opened.queue_directories(QueueKind.SIMPLE))
