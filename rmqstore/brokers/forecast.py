@@ -57,6 +57,8 @@ class StartForecast:
     """"DLedger": the library alone, of a version that no RocketMQ has; `version` is its own then."""
     entries: Mapping[str, int] = field(default_factory=dict)
     """Of the library alone: begin_index, end_index, end_term, data_end and index_end (bytes) after the recovery."""
+    units_put: Mapping[QueueKey, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    """Per simple queue, half-open intervals of unit numbers that the start writes for messages."""
     units_cut: Mapping[QueueKey, int] = field(default_factory=dict)
     """Units of messages that stay in the log, taken from the queues' ends: consumers never get them."""
     consume_queues_simulated: bool = True

@@ -59,7 +59,7 @@ class SimpleQueue:
         self.max_physic_offset = -1
         self.min_logic_offset = 0
         self.dispatched = 0
-        self.shifted = 0
+        self._shifted: list[tuple[int, int]] = []
         self.keeps_units = False
         """Whether all units that are put are kept, until `outline`; else only the outlines of runs of them."""
         self._kept: list[Span] = []
@@ -68,6 +68,12 @@ class SimpleQueue:
     def ends(self) -> tuple[int, int]:
         """Minimum and maximum offset as the broker would tell them, units."""
         return self.min_logic_offset // UNIT, self.files.max_offset() // UNIT
+
+    @property
+    def shifted(self) -> int:
+        """Units that stand at a place that is not their message's queue offset."""
+        end = self.files.max_offset()
+        return sum(max(0, min(stop, end) - at) for at, stop in self._shifted) // UNIT
 
     # --- units ----------------------------------------------------------------------------------------------------
 
@@ -187,11 +193,19 @@ class SimpleQueue:
             if expected < current:
                 return
             if expected != current:
-                self.shifted += 1
+                self._note_shift(current)
         self.max_physic_offset = self._address(address, size)
         if file.wrote < self.files.file_size:
             self._append(file, np.array([address]), np.array([size]))
             self.dispatched += 1
+
+    def _note_shift(self, at: int) -> None:
+        while self._shifted and self._shifted[-1][1] > at:  # the queue was cut since then
+            low, high = self._shifted.pop()
+            if low < at:
+                self._shifted.append((low, min(high, at)))
+        low = self._shifted.pop()[0] if self._shifted and self._shifted[-1][1] == at else at
+        self._shifted.append((low, at + UNIT))
 
     def put_many(self, address: Int64s, size: Int64s, queue_offset: Int64s) -> None:
         """The same for messages in log order; runs without gaps go in one step."""
@@ -310,6 +324,19 @@ class SimpleQueue:
         self.max_physic_offset = -1
         self.min_logic_offset = 0
         self.files.destroy()
+
+    def units_put(self) -> tuple[tuple[int, int], ...]:
+        """Half-open intervals of unit numbers that the simulated start has written for messages."""
+        out: list[tuple[int, int]] = []
+        for file in self.files.files:
+            for span in file.added:
+                low, high = (file.start + span.at) // UNIT, (file.start + min(span.stop, file.wrote)) // UNIT
+                if low >= high or (span.last, span.last_size) == (0, PRE_BLANK_SIZE):
+                    continue
+                if out and out[-1][1] == low:
+                    low = out.pop()[0]
+                out.append((low, high))
+        return tuple(out)
 
     def ghost_units(self) -> int:
         """Valid units on disk behind the end in the last file: the next start would take them for real."""

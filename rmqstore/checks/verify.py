@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from rmqstore.brokers.forecast import StartForecast
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.batchqueue import check_batch_queues
 from rmqstore.checks.checkpoint import LogEnd, check_checkpoint
@@ -36,6 +35,7 @@ from rmqstore.checks.problems import Severity
 from rmqstore.checks.report import Finding, Findings, QueueState, Report
 from rmqstore.checks.rocksdb import check_rocksdb_queues, look_into_rocksdb
 from rmqstore.checks.timer import LogRange, TimerFacts, check_timer
+from rmqstore.checks.unreached import left_unreadable
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import QueueKind, Store, StoreKind, open_store
 from rmqstore.scan.records import ScanOptions
@@ -282,33 +282,11 @@ def _forecast(store: Store, verified: Verified, options: VerifyOptions) -> None:
         )
     report = verified.report
     report.broker = dict(forecast.to_json())
-    report.verdict = forecast.sentence() + _left_unreadable(report, forecast)
+    report.verdict = forecast.sentence() + left_unreadable(
+        forecast, verified.logs.queues, report.queues, verified.logs.misfiled.offsets
+    )
     if report.live:
         report.notes.append("a broker is running on this store: the forecast is not final")
-
-
-def _left_unreadable(report: Report, forecast: StartForecast) -> str:
-    """What the start would leave without consume queue units: in the log, but nobody gets it."""
-    if (
-        not forecast.starts
-        or not forecast.consume_queues_simulated
-        or not report.queues
-        or forecast.messages_lost
-        or forecast.units_cut
-    ):
-        return ""
-    messages = queues = 0
-    for label, state in report.queues.items():
-        topic, _, queue_id = label.rpartition("/")
-        end = forecast.queue_ends.get((topic, int(queue_id)))
-        short = state.expected_max - (end[1] if end is not None else state.min)
-        if short > 0:
-            messages, queues = messages + short, queues + 1
-    if not messages:
-        return ""
-    what = "message" if messages == 1 else "messages"
-    where = "queue" if queues == 1 else "queues"
-    return f", but leave {messages} {what} of {queues} {where} without consume queue units: nobody gets them"
 
 
 def _range_of(states: dict[str, QueueState]) -> Callable[[str, int], tuple[int, int] | None] | None:

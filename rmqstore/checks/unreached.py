@@ -1,0 +1,95 @@
+"""What the next start would leave in the log without consume queue units, or with units of other queue offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from rmqstore.brokers.forecast import StartForecast
+from rmqstore.checks.queues import QueuePart
+from rmqstore.checks.report import QueueState
+
+Name = tuple[str, int]
+Interval = tuple[int, int]
+
+
+@dataclass(slots=True)
+class Unreached:
+    """Messages of the log that no consumer gets after the start, and how many queues they are of."""
+
+    messages: int = 0
+    queues: int = 0
+
+    def add(self, count: int) -> None:
+        if count > 0:
+            self.messages += count
+            self.queues += 1
+
+    def text(self) -> str:
+        return f"{_count(self.messages, 'message')} of {_count(self.queues, 'queue')}"
+
+
+def left_unreadable(
+    forecast: StartForecast, parts: Mapping[Name, QueuePart], states: Mapping[str, QueueState], misfiled: set[int]
+) -> str:
+    """The end of the verdict's sentence; empty when consumers get all that stays in the log.
+
+    `parts` are the queues as the log has them, `states` those that were compared with their units, `misfiled` offsets
+    of records whose header says another queue than they belong to.
+    """
+    if not forecast.starts or not forecast.consume_queues_simulated or not states or forecast.messages_lost:
+        return ""
+    gone, moved = Unreached(), Unreached()
+    for label, state in states.items():
+        topic, _, number = label.rpartition("/")
+        name = (topic, int(number))
+        end = forecast.queue_ends.get(name, (state.min, state.min))
+        part = parts.get(name)
+        if part is None or part.restarts or name not in forecast.units_put:
+            missing = state.expected_max - end[1]
+        else:
+            missing = _without_unit(part, end, forecast.units_put[name], misfiled)
+        gone.add(missing - forecast.units_cut.get(name, 0))
+        moved.add(forecast.shifted_units.get(name, 0))
+    out = ""
+    if gone.messages:
+        link = "and" if forecast.units_cut else "but"
+        out += f", {link} leave {gone.text()} without consume queue units: nobody gets them"
+    if moved.messages:
+        out += f", and put {moved.text()} at wrong queue offsets"
+    return out
+
+
+def _without_unit(part: QueuePart, end: Interval, put: Iterable[Interval], misfiled: set[int]) -> int:
+    """Messages of a queue that have no unit between its ends: they had none, and get none, or it is cut."""
+    lacking = [(m.start, m.stop) for m in part.missing if not (m.stop - m.start == 1 and m.first_at in misfiled)]
+    low = min(max(end[0], part.first), part.next)
+    high = max(low, min(end[1], part.next))
+    holes = _overlap(sorted(lacking), [(low, high)])
+    outside = [(part.first, low), (high, part.next)]
+    no_message = sorted((gap.expected, gap.got) for gap in part.gaps)
+    return _length(holes) - _length(_overlap(holes, put)) + _length(outside) - _length(_overlap(outside, no_message))
+
+
+def _length(intervals: Iterable[Interval]) -> int:
+    return sum(b - a for a, b in intervals)
+
+
+def _overlap(one: Iterable[Interval], other: Iterable[Interval]) -> list[Interval]:
+    """Where both have something; each is sorted and has no overlaps of its own."""
+    first, second = list(one), list(other)
+    out: list[Interval] = []
+    i = j = 0
+    while i < len(first) and j < len(second):
+        low, high = max(first[i][0], second[j][0]), min(first[i][1], second[j][1])
+        if low < high:
+            out.append((low, high))
+        if first[i][1] <= second[j][1]:
+            i += 1
+        else:
+            j += 1
+    return out
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
