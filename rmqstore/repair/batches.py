@@ -25,6 +25,7 @@ from rmqstore.repair.probe import (
     read_range,
     run_fingerprint,
 )
+from rmqstore.repair.renames import Moves
 from rmqstore.repair.steps import (
     Create,
     Discard,
@@ -34,6 +35,8 @@ from rmqstore.repair.steps import (
     MoveIn,
     MoveOut,
     Overwrite,
+    Rename,
+    SetAside,
     Step,
     Truncate,
 )
@@ -72,12 +75,23 @@ class Work:
     folder: JournalFolder
     log: UndoLog
     batches: list[list[int]]
-    made: Mapping[str, tuple[int, Create | MakeDirectory]]
+    made: Mapping[str, tuple[int, MoveIn]]
+    moves: Moves
 
     @staticmethod
     def of(plan: Plan, ground: Ground, folder: JournalFolder) -> Work:
         log = UndoLog(folder.path / UNDO_LOG)
-        return Work(plan, ground, folder, log, cut_batches(plan), made(plan))
+        batches = cut_batches(plan)
+        return Work(plan, ground, folder, log, batches, made(plan), Moves.of(plan, batches))
+
+    def waiting(self, number: int) -> Path:
+        """Where the file of a step that moves it stands when it does not have the step's path."""
+        step = self.plan.steps[number]
+        if isinstance(step, SetAside | Rename):
+            return self.folder.aside(self.ground.locate(step.source if isinstance(step, Rename) else step.path))
+        if isinstance(step, MoveIn):
+            return self.folder.staged(number)
+        return self.folder.quarantined(number, step.path)
 
 
 @dataclass(slots=True)
@@ -137,7 +151,7 @@ def run_batch(work: Work, number: int) -> None:
     files = _OpenFiles(work.folder.disk)
     try:
         for step_number in work.batches[number]:
-            if torn and _probe(work, known, step_number, torn=True) is Status.AFTER:
+            if torn and _probe(work, known, step_number, number + 1, torn=True) is Status.AFTER:
                 # Done, but perhaps not durable: it takes part in the fsyncs below.
                 _join(files, work, step_number, known.metas[step_number])
             else:
@@ -159,7 +173,7 @@ def _log_batch(work: Work, number: int) -> None:
         for step_number in work.batches[number]:
             step = work.plan.steps[step_number]
             path = work.ground.locate(step.path)
-            writer.meta(_meta(step_number, step, path))
+            writer.meta(_meta(step_number, step, path, work))
             if isinstance(step, Overwrite | Truncate):
                 running = new_fingerprint(step.expect)
                 at = step.at
@@ -174,12 +188,12 @@ def _log_batch(work: Work, number: int) -> None:
         os.close(descriptor)
 
 
-def _meta(number: int, step: Step, path: Path) -> Meta:
+def _meta(number: int, step: Step, path: Path, work: Work) -> Meta:
     parent = existing(path.parent).stat()
     times = {"folder_atime_ns": parent.st_atime_ns, "folder_mtime_ns": parent.st_mtime_ns}
-    if isinstance(step, MoveIn):
+    if isinstance(step, Create | MakeDirectory):
         return Meta(number, _after(step), **times)
-    status = path.lstat()
+    status = (work.waiting(number) if isinstance(step, Rename) else path).lstat()
     return Meta(
         number,
         _after(step),
@@ -203,14 +217,16 @@ def _after(step: Step) -> str | None:
 
 
 def _do(files: _OpenFiles, work: Work, number: int, meta: Meta) -> None:
-    step, folder = work.plan.steps[number], work.folder
+    step = work.plan.steps[number]
     path = work.ground.locate(step.path)
     if isinstance(step, MoveIn):
         if status_of(path) is not None:
             raise ChangedSince(f"{step.path} has appeared")
-        files.move(folder.staged(number), path)
+        files.move(work.waiting(number), path)
     elif isinstance(step, MoveOut):
-        files.move(path, folder.quarantined(number, step.path))
+        if isinstance(step, SetAside) and status_of(work.waiting(number)) is not None:
+            raise ChangedSince(f"{work.waiting(number)} has appeared")
+        files.move(path, work.waiting(number))
     else:
         descriptor = files.descriptor(path, meta)
         if isinstance(step, Truncate):
@@ -225,18 +241,18 @@ def _do(files: _OpenFiles, work: Work, number: int, meta: Meta) -> None:
 
 
 def _join(files: _OpenFiles, work: Work, number: int, meta: Meta) -> None:
-    step, folder = work.plan.steps[number], work.folder
+    step = work.plan.steps[number]
     path = work.ground.locate(step.path)
     if isinstance(step, InPlace):
         files.descriptor(path, meta)
     elif isinstance(step, MoveIn):
-        files.moved(folder.staged(number), path)
+        files.moved(work.waiting(number), path)
     else:
-        files.moved(path, folder.quarantined(number, step.path))
+        files.moved(path, work.waiting(number))
 
 
-def _probe(work: Work, batch: Batch, number: int, *, torn: bool) -> Status:
-    step, folder = work.plan.steps[number], work.folder
+def _probe(work: Work, batch: Batch, number: int, begun: int, *, torn: bool) -> Status:
+    step, folder, waiting = work.plan.steps[number], work.folder, work.waiting
     path = work.ground.locate(step.path)
     meta = batch.metas[number]
     if isinstance(step, InPlace):
@@ -248,30 +264,39 @@ def _probe(work: Work, batch: Batch, number: int, *, torn: bool) -> Status:
             return Status.FOREIGN if moved else status
         return status
     if isinstance(step, MoveIn):
-        if status_of(folder.staged(number)) is not None:
+        if status_of(waiting(number)) is not None:
             return Status.BEFORE
         now = status_of(path)
         if now is None:
             return Status.FOREIGN
+        if isinstance(step, Rename):
+            return work.moves.probe(step.path, path, now, meta, folder)
         if isinstance(step, MakeDirectory):
             return Status.AFTER if stat.S_ISDIR(now.st_mode) else Status.FOREIGN
         same = stat.S_ISREG(now.st_mode) and now.st_size == step.size
         return Status.AFTER if same and run_fingerprint(path, 0, step.size) == meta.after else Status.FOREIGN
-    kept = folder.quarantined(number, step.path)
+    kept = waiting(number)
     here = status_of(kept) is not None
     entry = kept if here else path
     if status_of(entry) is None:
         return Status.FOREIGN
-    if isinstance(step, Discard):
+    if isinstance(step, Discard | SetAside):
         if fingerprint_entry(entry, step.expect) != step.expect:
             return Status.FOREIGN
     elif not entry.is_dir():
         return Status.FOREIGN
-    if here and status_of(path) is not None:
-        newcomer = work.made.get(step.path)
-        if newcomer is None or status_of(folder.staged(newcomer[0])) is not None:
-            return Status.FOREIGN
+    if here and _is_taken(work, step, begun):
+        return Status.FOREIGN
     return Status.AFTER if here else Status.BEFORE
+
+
+def _is_taken(work: Work, step: MoveOut, begun: int) -> bool:
+    """Whether the place of what was moved away holds something that the plan did not put there."""
+    if status_of(work.ground.locate(step.path)) is None:
+        return False
+    newcomer, move = work.made.get(step.path), work.moves.by_path.get(step.path)
+    not_yet = move is not None and move.batch >= begun  # so the one that will have the name is not even aside
+    return newcomer is None or not_yet or status_of(work.waiting(newcomer[0])) is not None
 
 
 def probe_all(work: Work, *, for_undo: bool) -> int:
@@ -290,7 +315,11 @@ def probe_all(work: Work, *, for_undo: bool) -> int:
             raise CouldNotCheck(f"{log.path} does not fit plan.json beside it", "restore the journal from a copy")
         for step_number in batches[number]:
             step = work.plan.steps[step_number]
-            status = _probe(work, batch, step_number, torn=torn)
+            if isinstance(step, SetAside) and work.moves.by_source[step.path].batch < begun:
+                # it may have its new name already: its Rename is looked at
+                status = Status.FOREIGN if _is_taken(work, step, begun) else Status.AFTER
+            else:
+                status = _probe(work, batch, step_number, begun, torn=torn)
             if status is Status.FOREIGN or (status is Status.BEFORE and not torn and not for_undo):
                 changed.append(step.path)
             elif for_undo and isinstance(step, MakeDirectory) and status is Status.AFTER:
@@ -302,9 +331,10 @@ def probe_all(work: Work, *, for_undo: bool) -> int:
             for step_number in later:
                 try:
                     step = work.plan.steps[step_number]
-                    if isinstance(step, MoveIn):
+                    if isinstance(step, Create | MakeDirectory):
                         step = replace(step, like=None)  # it is dressed already; its neighbour may be discarded by now
-                    check_step_on_disk(step, work.ground, leaving, coming)
+                    origin = work.moves.place(step.path, begun, work.ground, work.folder)
+                    check_step_on_disk(step, work.ground, leaving, coming, origin)
                 except PlanStale as error:
                     changed.append(error.message)
     if changed:
@@ -322,13 +352,13 @@ def undo_batch(work: Work, number: int) -> None:
             step = work.plan.steps[step_number]
             path = work.ground.locate(step.path)
             if isinstance(step, MoveIn):
-                staged = folder.staged(step_number)
+                staged = work.waiting(step_number)
                 if status_of(staged) is None:
                     files.move(path, staged)
                 else:
                     files.moved(path, staged)
             elif isinstance(step, MoveOut):
-                kept = folder.quarantined(step_number, step.path)
+                kept = work.waiting(step_number)
                 if status_of(kept) is not None:
                     files.move(kept, path)
                 else:

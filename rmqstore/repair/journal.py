@@ -206,9 +206,11 @@ def _take_back(work: Work) -> int:
     work.log.refresh()
     batches = probe_all(work, for_undo=True)
     try:
-        folder.save(state=State.UNDOING)
+        # Batch after batch, as apply: once a file has its old name again, later steps must not look for it there.
+        folder.save(state=State.UNDOING, batches_done=batches - 1)
         for number in reversed(range(batches)):
             undo_batch(work, number)
+            folder.save(batches_done=number - 1)
         undo_times(work)
     except (OSError, RmqStoreError, KeyboardInterrupt) as error:
         raise _half_applied(folder, "undo", error) from error

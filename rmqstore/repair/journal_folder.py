@@ -27,7 +27,7 @@ from rmqstore.repair.disk import Disk
 from rmqstore.repair.ground import Ground
 from rmqstore.repair.plan import Plan
 from rmqstore.repair.probe import read_range
-from rmqstore.repair.steps import JOURNAL_FOLDER
+from rmqstore.repair.steps import JOURNAL_FOLDER, InPlace, Rename, SetAside
 
 SCHEMA = "rmqstore.journal/1"
 NEW, QUARANTINE, LOST_FOUND = "new", "quarantine", "lost+found"
@@ -117,7 +117,8 @@ class JournalFolder:
 
     def info(self) -> JournalInfo:
         record = self.record
-        return JournalInfo(self.path, self.store, record.state, record.steps, record.batches, record.batches_done)
+        done = max(0, record.batches_done)  # -1 when an undo has come to its end
+        return JournalInfo(self.path, self.store, record.state, record.steps, record.batches, done)
 
     def home(self, step: int) -> Path:
         """Folder with the new/ and quarantine/ of this step, on the file system of the step's path."""
@@ -138,6 +139,10 @@ class JournalFolder:
         base = path.rpartition("/")[2]
         name = f"{step:06}-{base}" if len(base.encode(errors="surrogateescape")) < 200 else f"{step:06}"
         return self.home(step) / QUARANTINE / name
+
+    def aside(self, path: Path) -> Path:
+        """Where a file waits for its new name: beside itself, under a name that belongs to this journal alone."""
+        return path.with_name(f"{JOURNAL_FOLDER}-{self.name}-{path.name}")
 
     def save(self, **changes: object) -> None:
         """Replace the state file atomically and durably."""
@@ -263,7 +268,7 @@ def new_folder(ground: Ground, plan: Plan, journal_dir: Path | None, disk: Disk)
     homes = [""]
     home_of: dict[str, int] = {}
     for number, step in enumerate(plan.steps):
-        if step.do in ("overwrite", "truncate", "extend"):
+        if isinstance(step, InPlace | SetAside | Rename):  # these need no folder beside the data
             continue
         base = ground.beside(step.path, outside)
         if base == ground.store:

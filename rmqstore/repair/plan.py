@@ -22,6 +22,8 @@ from rmqstore.repair.steps import (
     MakeDirectory,
     Overwrite,
     RemoveEmptyDirectory,
+    Rename,
+    SetAside,
     Span,
     Step,
     Truncate,
@@ -30,6 +32,7 @@ from rmqstore.repair.steps import (
     check_step,
     check_together,
     in_order,
+    origins,
 )
 
 __all__ = [
@@ -46,6 +49,8 @@ __all__ = [
     "Plan",
     "Reencoded",
     "RemoveEmptyDirectory",
+    "Rename",
+    "SetAside",
     "Span",
     "Step",
     "Truncate",
@@ -101,6 +106,8 @@ class Plan:
             check_step(step)
             if isinstance(step, Create | MakeDirectory) and step.like is not None:
                 check_path(step.like, self.store, self.roots)
+            if isinstance(step, Rename):
+                check_path(step.source, self.store, self.roots)
         check_together(self.steps)
         for span in self.spans:
             check_path(span.path, self.store, self.roots)
@@ -127,6 +134,11 @@ class Plan:
         for span in self.spans:
             running.update(json.dumps([span.path, span.at, span.length, span.name]).encode())
         return running.hexdigest()[:16]
+
+    @property
+    def origins(self) -> Mapping[str, str]:
+        """Names that the plan gives to files -> the names under which their bytes stand before the first step."""
+        return origins(self.steps)
 
     def summaries(self) -> list[dict[str, Json]]:
         """The steps as reports show them: no contents, no hashes."""
@@ -192,12 +204,14 @@ class Plan:
 
 
 def step_summary(step: Step) -> dict[str, Json]:
-    """`{"do", "path", "at", "length", "why"}` as far as the step has them."""
+    """`{"do", "path", "at", "length", "source", "why"}` as far as the step has them."""
     row: dict[str, Json] = {"do": step.do, "path": step.path}
     if isinstance(step, Overwrite | Truncate | Extend):
         row["at"] = step.at
     if not isinstance(step, MakeDirectory | RemoveEmptyDirectory):
         row["length"] = step.length
+    if isinstance(step, Rename):
+        row["source"] = step.source
     row["why"] = step.why
     return row
 
@@ -212,8 +226,10 @@ def _step_head(step: Step) -> dict[str, Json]:
         row |= {"from": step.from_size, "to": step.to_size}
     elif isinstance(step, Create):
         row |= {"size": step.size, "like": step.like}
-    elif isinstance(step, Discard):
+    elif isinstance(step, Discard | SetAside):
         row |= {"expect": step.expect, "length": step.length}
+    elif isinstance(step, Rename):
+        row |= {"source": step.source, "length": step.length}
     elif isinstance(step, MakeDirectory):
         row |= {"like": step.like}
     return {**row, "why": step.why}

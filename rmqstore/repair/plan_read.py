@@ -17,6 +17,8 @@ from rmqstore.repair.steps import (
     MakeDirectory,
     Overwrite,
     RemoveEmptyDirectory,
+    Rename,
+    SetAside,
     Span,
     Step,
     Truncate,
@@ -144,6 +146,10 @@ def _step_from_json(value: object, read_content: Callable[[object], Content]) ->
         step = Create(path, reader.take("size", int), content(), reader.optional_text("like"), why)
     elif do == Discard.do:
         step = Discard(path, reader.take("expect", str), why, max(length, 0))
+    elif do == SetAside.do:
+        step = SetAside(path, reader.take("expect", str), why, max(length, 0))
+    elif do == Rename.do:
+        step = Rename(path, reader.take("source", str), why, max(length, 0))
     elif do == MakeDirectory.do:
         step = MakeDirectory(path, reader.optional_text("like"), why)
     elif do == RemoveEmptyDirectory.do:

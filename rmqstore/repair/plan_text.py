@@ -16,6 +16,8 @@ from rmqstore.repair.steps import (
     MakeDirectory,
     Overwrite,
     RemoveEmptyDirectory,
+    Rename,
+    SetAside,
     Step,
     Truncate,
 )
@@ -110,6 +112,10 @@ def _describe_step(step: Step) -> str:
         line = f"create {step.path}: {_count(step.size, 'byte')}"
     elif isinstance(step, Discard):
         line = f"move {step.path} into quarantine"
+    elif isinstance(step, SetAside):
+        line = f"set {step.path} aside"
+    elif isinstance(step, Rename):
+        line = f"rename it, {step.source}, to {PurePosixPath(step.path).name}"
     elif isinstance(step, MakeDirectory):
         line = f"make directory {step.path}/"
     else:

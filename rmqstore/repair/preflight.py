@@ -17,13 +17,14 @@ from rmqstore.repair.plan import Plan
 from rmqstore.repair.probe import fingerprint_entry, fingerprint_range
 from rmqstore.repair.steps import (
     Create,
-    Discard,
     Extend,
-    MakeDirectory,
+    InPlace,
     MoveIn,
     MoveOut,
     Overwrite,
     RemoveEmptyDirectory,
+    Rename,
+    SetAside,
     Step,
     Truncate,
 )
@@ -38,7 +39,8 @@ def check_plan(plan: Plan, ground: Ground) -> None:
 
     Errors: PlanStale, NotReadable (also: not writable), Refused.
     """
-    paths = {step.path for step in plan.steps}
+    origins = plan.origins
+    paths = {step.path for step in plan.steps} | set(origins.values())
     spelled: dict[Path, str] = {}
     for path in paths:
         place = ground.locate(path)
@@ -47,16 +49,24 @@ def check_plan(plan: Plan, ground: Ground) -> None:
     leaving = {step.path for step in plan.steps if isinstance(step, MoveOut)}
     coming = {step.path for step in plan.steps if isinstance(step, MoveIn)}
     for step in plan.steps:
-        check_step_on_disk(step, ground, leaving, coming)
+        origin = ground.locate(origins[step.path]) if step.path in origins else None
+        check_step_on_disk(step, ground, leaving, coming, origin)
     for span in plan.spans:
-        status = status_of(ground.locate(span.path))
+        status = status_of(ground.locate(origins.get(span.path, span.path)))
         if status is None or not stat.S_ISREG(status.st_mode) or status.st_size < span.at + span.length:
             raise PlanStale(f"{span.path} is shorter than the span {span.name} to be saved")
 
 
-def check_step_on_disk(step: Step, ground: Ground, leaving: set[str], coming: set[str]) -> None:
-    """One step finds what it expects. `leaving`, `coming`: paths that the plan discards and makes."""
+def check_step_on_disk(
+    step: Step, ground: Ground, leaving: set[str], coming: set[str], origin: Path | None = None
+) -> None:
+    """One step finds what it expects. `leaving`, `coming`: paths that the plan discards and makes.
+
+    `origin`: where the bytes of the file are now that has this path when an in-place step is done.
+    """
     place = ground.locate(step.path)
+    if origin is not None and isinstance(step, InPlace):
+        place = origin
     status = status_of(place)
     try:
         if isinstance(step, MoveIn):
@@ -96,8 +106,9 @@ def _check_move_in(
             raise PlanStale(f"the directory of {step.path} is missing")
         if not os.access(place.parent, os.W_OK | os.X_OK):
             raise NotReadable(f"{place.parent} may not be written")
-    if step.like is not None and status_of(ground.locate(step.like)) is None:
-        raise PlanStale(f"{step.like}, the neighbour of {step.path}, is not there any more")
+    like = None if isinstance(step, Rename) else step.like
+    if like is not None and status_of(ground.locate(like)) is None:
+        raise PlanStale(f"{like}, the neighbour of {step.path}, is not there any more")
 
 
 def _check_move_out(step: MoveOut, place: Path, status: os.stat_result, leaving: set[str]) -> None:
@@ -109,6 +120,8 @@ def _check_move_out(step: MoveOut, place: Path, status: os.stat_result, leaving:
         left = [entry.name for entry in place.iterdir() if f"{step.path}/{entry.name}" not in leaving]
         if left:
             raise PlanStale(f"{step.path} is not empty: {min(left)}")
+    elif isinstance(step, SetAside) and not stat.S_ISREG(status.st_mode):
+        raise PlanStale(f"{step.path} is no file")
     elif fingerprint_entry(place, step.expect) != step.expect:
         raise PlanStale(f"{step.path} has changed")
 
@@ -164,10 +177,10 @@ def no_space(error: OSError) -> bool:
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
-def discarded(plan: Plan) -> Mapping[str, Discard | RemoveEmptyDirectory]:
+def discarded(plan: Plan) -> Mapping[str, MoveOut]:
     return {step.path: step for step in plan.steps if isinstance(step, MoveOut)}
 
 
-def made(plan: Plan) -> Mapping[str, tuple[int, Create | MakeDirectory]]:
-    """Paths that a plan makes, with the number of the step."""
+def made(plan: Plan) -> Mapping[str, tuple[int, MoveIn]]:
+    """Paths that a plan makes or gives to files, with the number of the step."""
     return {step.path: (number, step) for number, step in enumerate(plan.steps) if isinstance(step, MoveIn)}

@@ -42,8 +42,9 @@ def stage(plan: Plan, ground: Ground, folder: JournalFolder) -> None:
     if plan.spans:
         saved = folder.path / LOST_FOUND
         disk.make_directory(saved)
+        origins = plan.origins
         for span in plan.spans:
-            pieces = read_range(ground.locate(span.path), span.at, span.length)
+            pieces = read_range(ground.locate(origins.get(span.path, span.path)), span.at, span.length)
             _write_chunks(disk, saved / span.name, pieces, span.length, None)
         disk.fsync_directory(saved)
     folder.save_plan(plan, staged)

@@ -15,9 +15,6 @@ from rmqstore.errors import UsageError
 from rmqstore.repair.content import MAX_FILE_SIZE, Content, Zeros, is_fingerprint
 
 JOURNAL_FOLDER = ".rmqstore"
-RESERVED = (JOURNAL_FOLDER, "lock")
-"""Names at the top of a store that no step may touch: the journals, and the lock that is held while steps run."""
-
 
 _NOTHING = Zeros(0)
 
@@ -127,12 +124,41 @@ class RemoveEmptyDirectory:
     why: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """Give a file a name that is no offset, in its own directory, until a Rename gives it the right one.
+
+    No broker loads a directory with such a name in it (NumberFormatException, before anything is recovered): one that
+    is started while files are on their way stops there, and finds no hole to act upon.
+    """
+
+    do: ClassVar[str] = "set-aside"
+    path: str
+    expect: str
+    why: str = ""
+    length: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rename:
+    """Give a file that is set aside the name `path`; `source` is the one that it had, in the same directory."""
+
+    do: ClassVar[str] = "rename"
+    path: str
+    source: str
+    why: str = ""
+    length: int = 0
+
+
 InPlace: TypeAlias = Overwrite | Truncate | Extend
-MoveIn: TypeAlias = Create | MakeDirectory
-MoveOut: TypeAlias = Discard | RemoveEmptyDirectory
+MoveIn: TypeAlias = Create | MakeDirectory | Rename
+MoveOut: TypeAlias = Discard | RemoveEmptyDirectory | SetAside
 Step: TypeAlias = InPlace | MoveIn | MoveOut
 
-PHASES: tuple[type[Step], ...] = (Discard, RemoveEmptyDirectory, MakeDirectory, Create, Overwrite, Truncate, Extend)
+PHASES: tuple[type[Step], ...] = (
+    *(Discard, RemoveEmptyDirectory, SetAside, Rename),
+    *(MakeDirectory, Create, Overwrite, Truncate, Extend),
+)
 """Steps are carried out in this order; within one kind in the plan's order."""
 
 
@@ -188,21 +214,24 @@ def check_step(step: Step) -> None:
             raise UsageError(f"plan: the content of {step.path} is larger than its size")
     if any(not 0 <= size <= MAX_FILE_SIZE for size in sizes):
         raise UsageError(f"plan: a size or position of {step.path} is out of range")
-    if isinstance(step, Overwrite | Truncate | Discard) and not is_fingerprint(step.expect):
+    if isinstance(step, Rename) and PurePosixPath(step.path).parent != PurePosixPath(step.source).parent:
+        raise UsageError(f"plan: {step.source} would leave its directory for {step.path}")
+    if isinstance(step, Overwrite | Truncate | Discard | SetAside) and not is_fingerprint(step.expect):
         raise UsageError(f"plan: {step.path}: expect must be sha256:… or blake2b:… with 64 hex digits")
 
 
 def check_together(steps: Sequence[Step]) -> None:
     """Refuse steps that get in each other's way: every `expect` speaks of the bytes before the first step."""
+    _check_renames(steps)
     out: dict[str, MoveOut] = {}
     made: dict[str, MoveIn] = {}
     ranges: dict[str, list[tuple[int, int]]] = {}
     limits: dict[str, int] = {}
     for step in steps:
         clash = False
-        if isinstance(step, Discard | RemoveEmptyDirectory):
+        if isinstance(step, MoveOut):
             clash = out.setdefault(step.path, step) is not step
-        elif isinstance(step, Create | MakeDirectory):
+        elif isinstance(step, MoveIn):
             clash = made.setdefault(step.path, step) is not step
         elif isinstance(step, Overwrite):
             ranges.setdefault(step.path, []).append((step.at, step.at + step.length))
@@ -212,7 +241,7 @@ def check_together(steps: Sequence[Step]) -> None:
         if clash:
             raise UsageError(f"plan: {step.path} has two steps of the same kind")
     for path in {*ranges, *limits}:
-        if path in out or path in made:
+        if (path in out or path in made) and not isinstance(made.get(path), Rename):
             raise UsageError(f"plan: {path} is changed and also made or discarded")
         end = 0
         for start, stop in sorted(ranges.get(path, [])):
@@ -223,13 +252,27 @@ def check_together(steps: Sequence[Step]) -> None:
         for parent in map(str, PurePosixPath(step.path).parents):
             above = out.get(parent)
             emptied = isinstance(above, RemoveEmptyDirectory) and isinstance(step, Discard | RemoveEmptyDirectory)
-            if isinstance(made.get(parent), Create) and not emptied:
+            if isinstance(made.get(parent), Create | Rename) and not emptied:
                 raise UsageError(f"plan: {step.path} lies below the file {parent}")
             if above is None:
                 continue
             remade = isinstance(made.get(parent), MakeDirectory) and isinstance(step, Create | MakeDirectory)
             if not emptied and not remade:
                 raise UsageError(f"plan: {step.path} lies below {parent}, which is taken away")
+
+
+def _check_renames(steps: Sequence[Step]) -> None:
+    """Every file that is set aside gets one name, and no other file is renamed."""
+    aside = sorted(step.path for step in steps if isinstance(step, SetAside))
+    renamed = sorted(step.source for step in steps if isinstance(step, Rename))
+    if aside != renamed or len(set(aside)) != len(aside):
+        wrong = min({*aside} ^ {*renamed}, default=aside[0] if aside else "")
+        raise UsageError(f"plan: {wrong} must be set aside once, and get one name")
+
+
+def origins(steps: Iterable[Step]) -> dict[str, str]:
+    """Names that renames give -> where the bytes stand before: what `expect` and spans speak of."""
+    return {step.path: step.source for step in steps if isinstance(step, Rename)}
 
 
 def check_span(span: Span) -> None:

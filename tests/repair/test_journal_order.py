@@ -102,7 +102,7 @@ def test_nothing_is_changed_before_its_way_back_is_durable_nor_marked_before_it_
     assert disk.changes >= 13 and disk.marks == 10
     back = StrictDisk(store)
     journal.undo(path, disk=back)
-    assert back.changes >= 13 and back.marks == 2
+    assert back.changes >= 13 and back.marks == 9  # batch by batch, as apply
 
 
 def test_journal_that_never_began_is_swept_by_the_next_apply(store: Path) -> None:
