@@ -341,6 +341,18 @@ PROBLEMS: Mapping[str, Problem] = _table(
         False,
         "There are commitlog files but no record in them, while consume queues have units.",
     ),
+    Problem(
+        "CL-MISPLACED-FILE",
+        "a file of the log stands under another file's name",
+        _E,
+        "recover",
+        True,
+        "The records of this file all say that they belong into the file `right_name`: files were swapped, or "
+        "restored under a wrong name. No byte of them is damaged, but a broker hands out other messages than asked "
+        "for. `recover` gives the files their names back (`goes_back`); everything else in the report is said of the "
+        "store as it is then. Where the place is taken, or two files hold the same records, the file stays, and "
+        "`because` says why.",
+    ),
     # --- consume queue -----------------------------------------------------------------------------------------
     Problem(
         "CQ-MISSING-UNIT",
@@ -727,6 +739,16 @@ PROBLEMS: Mapping[str, Problem] = _table(
         "and the broker does not start. On a single node `recover --accept-fillers` puts a file of fillers in its "
         "place, which keeps every index and queue offset; a group's member is cut there and gets the rest from its "
         "leader. Or, in a mixed store, the first files behind the legacy commitlog are missing: they do not come back.",
+    ),
+    Problem(
+        "DL-MISPLACED-FILE",
+        "a DLedger data file stands under another file's name",
+        _E,
+        "recover",
+        True,
+        "The entries of this file all say (pos, PHYSICALOFFSET) that they belong into the file `right_name`: files "
+        "were swapped, or restored under a wrong name. As CL-MISPLACED-FILE. A member of a group may have its files "
+        "put back as well: it differs from no other member by that.",
     ),
     Problem(
         "DL-DATA-INDEX",

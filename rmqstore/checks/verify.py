@@ -30,6 +30,7 @@ from rmqstore.checks.dledger import EntryTally, check_dledger, check_dledger_tex
 from rmqstore.checks.index import check_index
 from rmqstore.checks.index_catalog import IndexCatalog, IndexTally
 from rmqstore.checks.log_pass import PassOptions, batch_topics
+from rmqstore.checks.misplaced import Misplaced, find_misplaced
 from rmqstore.checks.narrowing import Narrowing
 from rmqstore.checks.problems import Severity
 from rmqstore.checks.report import Finding, Findings, QueueState, Report
@@ -78,7 +79,10 @@ class VerifyOptions:
 
 @dataclass(slots=True)
 class Verified:
-    """A report and what repairs and the forecast need beside it."""
+    """A report and what repairs and the forecast need beside it.
+
+    Where files of the log stand under wrong names and can go back, all of it is said of `misplaced.store`.
+    """
 
     report: Report
     logs: Logs
@@ -88,6 +92,7 @@ class Verified:
     config: ConfigFacts = field(default_factory=ConfigFacts)
     index: IndexCatalog | None = None
     timer: TimerFacts | None = None
+    misplaced: Misplaced | None = None
     units: UnitKeeper | None = None
 
 
@@ -120,6 +125,9 @@ def examine(store: Store, options: VerifyOptions | None = None, mapper: Mapper |
     findings = Findings(keep=options.keep, sink=options.sink)
     report = Report(str(store.path), store.kind.value, findings)
     report.live = store.kind is not StoreKind.PART and store.is_live()
+    misplaced = find_misplaced(store)
+    misplaced.report(findings)
+    on_disk, store = store, misplaced.store
     rows = look_into_rocksdb(store)
     config = check_config(store, Findings(keep=0), rocksdb=rows.tables)
     directory = check_directory(
@@ -149,6 +157,7 @@ def examine(store: Store, options: VerifyOptions | None = None, mapper: Mapper |
         passing = replace(passing, index=catalog if queues else None)
     jobs = jobs_or_default(options.jobs)
     verified = Verified(report, Logs([]), directory=directory, config=config, index=catalog, units=options.units)
+    verified.misplaced = misplaced
     narrow = Narrowing(options.since, options.until, options.start_at)
     deadline = started + options.max_duration if options.max_duration else None
     for queue in queues:
@@ -255,7 +264,7 @@ def examine(store: Store, options: VerifyOptions | None = None, mapper: Mapper |
             store, span, findings, queue_range=_range_of(states), slave=slave, live=report.live
         )
         check_compaction(store, findings, live=report.live)
-        _forecast(store, verified, options)
+        _forecast(on_disk, verified, options)
     _only(report, options)
     report.seconds = time.monotonic() - started
     return verified
@@ -266,7 +275,9 @@ def _forecast(store: Store, verified: Verified, options: VerifyOptions) -> None:
     if store.kind is StoreKind.PART or (verified.legacy is None and verified.dledger is None):
         return
     result = verified.dledger or verified.legacy
-    tiling = result.tiling if result is not None else None
+    tiling, units = result.tiling if result is not None else None, options.units
+    if verified.misplaced is not None and verified.misplaced.store.moved:
+        tiling = units = None  # a broker that starts now finds the files as they stand
     size = sum(r.bytes for r in verified.logs.results)
     forecast = simulate_start(
         store,
@@ -274,7 +285,7 @@ def _forecast(store: Store, verified: Verified, options: VerifyOptions) -> None:
         version=options.broker or None,
         settings=dict(options.settings),
         thorough=size <= THOROUGH_BELOW,
-        units=options.units,
+        units=units,
     )
     if forecast.messages_lost and size > THOROUGH_BELOW:  # now the topics matter more than the time
         forecast = simulate_start(
@@ -282,9 +293,11 @@ def _forecast(store: Store, verified: Verified, options: VerifyOptions) -> None:
         )
     report = verified.report
     report.broker = dict(forecast.to_json())
+    wrong_names = verified.misplaced.verdict if verified.misplaced is not None and forecast.starts else ""
     report.verdict = forecast.sentence() + left_unreadable(
         forecast, verified.logs.queues, report.queues, verified.logs.misfiled.offsets
     )
+    report.verdict += wrong_names
     if report.live:
         report.notes.append("a broker is running on this store: the forecast is not final")
 

@@ -6,10 +6,11 @@ DefaultMessageStore#load, DLedgerCommitLog, MultiPathMappedFileQueue (RocketMQ 5
 
 from __future__ import annotations
 
+import copy
 import os
 import stat
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
@@ -119,7 +120,8 @@ class Store:
     """A store directory, or a part of one.
 
     `path` is what was asked for, `root` the storePathRootDir when it is a whole store (else the same as `path`).
-    `links` are symbolic links at the top that were followed.
+    `links` are symbolic links at the top that were followed. `moved`: files that this store has under another name
+    (then) than the disk (now), see `rearranged`.
     """
 
     def __init__(self, path: Path, config: BrokerConfig, *, follow_config_paths: bool = True) -> None:
@@ -127,6 +129,7 @@ class Store:
         self.root = path
         self.config = config
         self.part: str | None = None
+        self.moved: Mapping[Path, Path] = {}
         self._follow = follow_config_paths
         self._queue_sizes: dict[QueueKind, int | None] = {}
 
@@ -217,6 +220,15 @@ class Store:
         """Names of further `dledger-*` directories, which are not read."""
         chosen = self.dledger.directory.name if self.dledger else ""
         return sorted(n for n, e in self.top.items() if n.startswith("dledger-") and e.directory and n != chosen)
+
+    def rearranged(self, logs: Mapping[str, MappedFileQueue], moved: Mapping[Path, Path]) -> Store:
+        """This store as it will be when files of its logs have other names; their bytes are read where they are now."""
+        other = copy.copy(self)
+        other.moved = dict(moved)
+        other.__dict__["commitlog"] = logs.get("commitlog", self.commitlog)
+        if self.dledger is not None:
+            other.__dict__["dledger"] = replace(self.dledger, data=logs.get("dledger", self.dledger.data))
+        return other
 
     @property
     def kind(self) -> StoreKind:

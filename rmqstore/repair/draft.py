@@ -20,6 +20,8 @@ from rmqstore.repair.steps import (
     MakeDirectory,
     Overwrite,
     RemoveEmptyDirectory,
+    Rename,
+    SetAside,
     Span,
     Step,
     Truncate,
@@ -48,6 +50,7 @@ class Draft:
     ends: dict[str, int] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
     made: set[str] = field(default_factory=set)
+    _left: set[str] = field(default_factory=set)  # names that discarded files have now
 
     @property
     def root(self) -> Path:
@@ -55,7 +58,14 @@ class Draft:
         return absolute_path(self.store.root)
 
     def path(self, path: Path) -> str:
-        """A path as a plan names it: below the root, or absolute in another data path."""
+        """A file's path as a plan names it: below the root, or absolute in another data path.
+
+        A file that the plan gives another name has that name here.
+        """
+        return self.name(self.store.moved.get(path, path))
+
+    def name(self, path: Path) -> str:
+        """The same of a place, whatever file stands there."""
         absolute = absolute_path(path)
         try:
             return absolute.relative_to(self.root).as_posix()
@@ -82,7 +92,7 @@ class Draft:
         """Replace bytes of a file; `at` is a position in it."""
         content = Literal(content) if isinstance(content, bytes) else content
         if content.size:
-            expect = _readable(path, lambda: fingerprint_range(path, at, content.size))
+            expect = readable(path, lambda: fingerprint_range(path, at, content.size))
             self.add(Overwrite(self.path(path), at, content, expect, why))
 
     def zero(self, path: Path, at: int, length: int, why: str) -> None:
@@ -93,25 +103,31 @@ class Draft:
         """Cut a file, or make it longer with zeros."""
         name = self.path(path)
         if length > size:
-            expect = _readable(path, lambda: fingerprint_range(path, size, length - size))
+            expect = readable(path, lambda: fingerprint_range(path, size, length - size))
             self.add(Truncate(name, length, size, expect, why))
         elif length < size:
             self.add(Extend(name, length, size, why=why))
 
     def discard(self, path: Path, why: str) -> None:
         """Move a file, link or directory into quarantine, once."""
-        name = self.path(path)
-        if name in self.gone:
+        now, name, moved = self.name(path), self.path(path), self.store.moved
+        if name in self.gone or now in self._left:
             return
-        expect = _readable(path, lambda: fingerprint_entry(path))
+        expect = readable(path, lambda: fingerprint_entry(path))
         status = path.lstat()
-        self.add(Discard(name, expect, why, 0 if path.is_dir() else status.st_size))
+        if path in moved:  # it gets no new name then
+            self.steps = [s for s in self.steps if not (isinstance(s, SetAside) and s.path == now)]
+            self.steps = [s for s in self.steps if not (isinstance(s, Rename) and s.source == now)]
+        self.steps.append(Discard(now, expect, why, 0 if path.is_dir() else status.st_size))
+        self._left.add(now)
+        if path in moved or path not in moved.values():  # else another file gets this name
+            self.gone.add(name)
 
     def create(self, path: Path, size: int, content: Content, why: str, like: Path | None = None) -> None:
         """Make a file, and the directories above it that are missing."""
         self.make_directory(path.parent)
-        beside = self.path(like) if like is not None and self.path(like) not in self.gone else None
-        self.add(Create(self.path(path), size, content, beside, why))
+        beside = self.name(like) if like is not None and self.path(like) not in self.gone else None
+        self.add(Create(self.name(path), size, content, beside, why))
 
     def make_directory(self, path: Path) -> None:
         """Make a directory that is not there, and those above it."""
@@ -142,7 +158,8 @@ class Draft:
         )
 
 
-def _readable(path: Path, work: Callable[[], str]) -> str:
+def readable(path: Path, work: Callable[[], str]) -> str:
+    """What the work gives. Errors: NotReadable where the file may not be read."""
     try:
         return work()
     except PermissionError as error:

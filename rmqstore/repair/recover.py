@@ -26,6 +26,7 @@ from rmqstore.repair.draft import Draft
 from rmqstore.repair.followers import dispatch_limit, lag_needs_abort
 from rmqstore.repair.log_rows import Dispatcher, Name
 from rmqstore.repair.log_view import LogView
+from rmqstore.repair.misplaced import MISPLACED, but_names, plan_misplaced, store_in_place
 from rmqstore.repair.plan import Plan
 from rmqstore.repair.rebuild import QueueRebuild, cut_queues, known_topic, wanted_queues
 from rmqstore.repair.rebuild_index import IndexRebuild
@@ -40,7 +41,7 @@ _QUEUES = ("CQ-", "BCQ-")
 _NO_DAMAGE = frozenset(
     (
         *("CL-QUEUE-RESTARTED", "CL-TIME-BACK", "CL-QUEUE-OFFSET-REPEAT", "CL-BLANK-SIZE", "CL-NO-MESSAGES"),
-        *("DL-DATA-INDEX", "DL-INDEX-GHOST", "DL-STRAY-FILE", "DL-COMMITTED", "DL-TERM"),
+        *("DL-DATA-INDEX", "DL-INDEX-GHOST", "DL-STRAY-FILE", "DL-COMMITTED", "DL-TERM", *MISPLACED),
     )
 )
 _MOST_NOTES = 20
@@ -56,6 +57,7 @@ def plan_recovery(store: Store, verified: Verified, options: RecoverOptions | No
     """
     options = options or RecoverOptions()
     refuse_whole(store, verified)
+    store = store_in_place(store, verified, options)
     return Recovery(store, verified, options).plan()
 
 
@@ -101,6 +103,7 @@ class Recovery:
         draft.brakes.extend(sizes_brakes(self.store, self.verified.report.findings.listed))
         if not draft.brakes:
             draft.brakes.extend(self._damage_brakes())
+            plan_misplaced(draft, self.verified)
             plan_directories(draft, self.verified, options)
             if options.wants_prefix(*_LOG):
                 self._log()
@@ -296,9 +299,10 @@ class Recovery:
                     return True
         return False
 
-    def _touches_log(self) -> bool:
+    def _touches_log(self, *, names_too: bool = True) -> bool:
         homes = {self.draft.path(d) for r in self.results for d in r.queue.directories}
-        return any(step.path.rpartition("/")[0] in homes for step in self.draft.steps)
+        steps = self.draft.steps if names_too else but_names(self.draft.steps)
+        return any(step.path.rpartition("/")[0] in homes for step in steps)
 
     def _last_time(self) -> int:
         if self.cut is None:
@@ -336,15 +340,15 @@ class Recovery:
             # 5.4.0 cuts good units in its abnormal recovery of DLedger (48 bytes an entry, DLedgerCommitLog
             # #dledgerRecoverAbnormally) and never builds them again; queues that lag too far need it all the same
             cuts = bool((self.verified.report.broker or {}).get("units_cut"))
-            return (cuts or bool(self.draft.steps)) and not lag_needs_abort(self.verified, self.rebuilt)
+            return (cuts or bool(but_names(self.draft.steps))) and not lag_needs_abort(self.verified, self.rebuilt)
         if self.store.kind is not StoreKind.PLAIN:
             return False
         trees = ("consumequeue", "batchconsumequeue")
-        return self._touches_log() or any(s.path.split("/")[0] in trees for s in self.draft.steps)
+        return self._touches_log(names_too=False) or any(s.path.split("/")[0] in trees for s in self.draft.steps)
 
     def _refuse_rocksdb(self) -> None:
         features = [k for k in ("timerRocksDBEnable", "transRocksDBEnable") if self.store.config.bool(k)]
-        if (self.store.kind is StoreKind.ROCKSDB or features) and self._touches_log():
+        if (self.store.kind is StoreKind.ROCKSDB or features) and self._touches_log(names_too=False):
             what = "consume queues" if self.store.kind is StoreKind.ROCKSDB else ", ".join(features)
             raise Refused(
                 f"the log needs a repair, and {what} in RocksDB would no longer fit it",
