@@ -27,15 +27,15 @@ class Sound:
     """The file of each record, relative to the store, and its position in there."""
 
     def hit_in(self, damaged: Path) -> frozenset[int]:
-        """Offsets of the records of which a byte is another now, or gone, where it stood."""
-        files: dict[str, bytes] = {}
+        """Offsets of the records of which a byte is another now, or gone: from their file, whatever its name is now."""
+        files: dict[Path, list[bytes]] = {}
         out = []
         for offset, record in self.records.items():
             name, at = self.homes[offset]
-            if name not in files:
-                path = damaged / name
-                files[name] = path.read_bytes() if path.is_file() else b""
-            if files[name][at : at + len(record)] != record:
+            path = damaged / name
+            if path.parent not in files:
+                files[path.parent] = [p.read_bytes() for p in sorted(path.parent.glob("*")) if p.is_file()]
+            if not any(content[at : at + len(record)] == record for content in files[path.parent]):
                 out.append(offset)
         return frozenset(out)
 
