@@ -32,7 +32,15 @@ from rmqstore.repair.rebuild import QueueRebuild, cut_queues, known_topic, wante
 from rmqstore.repair.rebuild_index import IndexRebuild
 from rmqstore.repair.salvage import SalvageResult, plan_salvage
 from rmqstore.repair.settings import TRUNCATE, Choice, RecoverOptions, choose
-from rmqstore.repair.tails import Counting, drop_behind_hole, first_damage, lost_in_damage, plan_tail, zero_from
+from rmqstore.repair.tails import (
+    Counting,
+    drop_behind_hole,
+    first_damage,
+    lose_tail,
+    lost_in_damage,
+    plan_tail,
+    zero_from,
+)
 from rmqstore.repair.timers import plan_timer
 from rmqstore.scan.tiling import Kind
 
@@ -107,6 +115,8 @@ class Recovery:
             plan_directories(draft, self.verified, options)
             if options.wants_prefix(*_LOG):
                 self._log()
+            if self.results and self.cut is None and options.wants_prefix(*_LOG, "CQ-BEYOND-LOG"):
+                self.shortened = lose_tail(draft, self.verified, self.results[-1])
             self._dledger()
             self._queues()
             self._index()
@@ -136,7 +146,7 @@ class Recovery:
         for result in self.results:
             if result is self.results[-1]:
                 drop_behind_hole(self.draft, result)
-                self.shortened = plan_tail(self.draft, result)
+                plan_tail(self.draft, result)
                 self.tail_cut = result.damaged_tail > 0
 
     @staticmethod

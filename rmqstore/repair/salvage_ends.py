@@ -8,7 +8,7 @@ the damage, and in DLedger the number of the entries. What is left untold makes 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,15 +61,18 @@ def open_ends(logs: Logs, known: Known, ranges: Ranges) -> tuple[Name, ...]:
     )
 
 
-def take_ends(known: Known, logs: Logs, ranges: Ranges, audience: Audience) -> None:
+def take_ends(known: Known, logs: Logs, ranges: Ranges, audience: Audience, *, without: Collection[Name] = ()) -> None:
     """Queue offsets behind the last good message that a consumer has passed: they were there, so they are lost."""
+    end = max(logs.wrote, *ranges.stops) if ranges.stops else logs.wrote
     for name in open_ends(logs, known, ranges):
         part = logs.queues[name]
+        if name in without:
+            continue
         reached = audience.furthest(*name)
         if reached <= part.next:
             continue
         label, count = f"{name[0]}/{name[1]}", reached - part.next
-        if count > room(ranges, part.last_at, logs.wrote):
+        if count > room(ranges, part.last_at, end):
             known.notes.append(
                 f"{label} ends at {part.next:,} in the log, its consumers stand at {reached:,}: more than the damage "
                 "there can have held"

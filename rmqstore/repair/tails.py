@@ -20,6 +20,7 @@ from rmqstore.formats.message import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK,
 from rmqstore.repair.draft import Draft
 from rmqstore.repair.log_rows import Name, Sink
 from rmqstore.repair.salvage_audience import Audience
+from rmqstore.repair.salvage_behind import lost_behind
 from rmqstore.repair.salvage_ends import open_ends, take_ends
 from rmqstore.repair.salvage_known import Ranges, find_known
 from rmqstore.repair.salvage_records import Seat
@@ -29,6 +30,14 @@ from rmqstore.scan.kernels import I64
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import last_nonzero_in
 
+_POINT_BEHIND = (
+    "CQ-BEYOND-LOG",
+    "BCQ-DANGLING-UNIT",
+    "IX-DANGLING-ENTRY",
+    "DL-INDEX-GHOST",
+    "CFG-OFFSET-BEYOND",
+    "CK-AHEAD",
+)
 _KEPT = 64 << 20  # bytes of a tail that lost+found keeps; the journal can restore all of it anyway
 
 
@@ -62,19 +71,18 @@ def _zero(draft: Draft, file: MappedFile, start: int, stop: int, why: str) -> No
     draft.zero(file.path, start, stop - start, why)
 
 
-def plan_tail(draft: Draft, result: LogResult) -> frozenset[Name]:
-    """Steps for what stands behind the end of a log that goes on as it is; the queues that lose a message by it.
+def plan_tail(draft: Draft, result: LogResult) -> None:
+    """Steps for what stands behind the end of a log that goes on as it is.
 
     A record at the very end whose bytes are wrong goes too, as a broker would have it: nothing follows it.
     """
     if not dirty_tail(result):
-        return frozenset()
+        return
     prefix = "DL" if result.lead else "CL"
     if result.stale_from is not None:
         draft.cures.add(f"{prefix}-STALE-TAIL")
         zero_from(draft, result, result.wrote, "old records of a truncated log")
-        return frozenset()
-    lost: Counter[Name] = Counter()
+        return
     for run in result.tiling.tail():
         if run.kind is not Kind.DIRTY:
             continue
@@ -83,15 +91,24 @@ def plan_tail(draft: Draft, result: LogResult) -> frozenset[Name]:
             continue
         cause = code_of(run.cause, result.lead)
         draft.cures.add(cause if run.count else f"{prefix}-DIRTY-TAIL")
-        why = "no record: a write that was cut"
-        if run.count and run.cause is not Fault.PHYSICAL_OFFSET:
-            why = "damaged records at the very end"
-            names = _queues_of(result, run.start, run.stop)
-            lost.update(names)
-            draft.lose(Counter(f"{topic}/{queue_id}" for topic, queue_id in names), run.stop - run.start)
-            draft.lost_messages += max(0, run.count - len(names))
+        damaged = run.count and run.cause is not Fault.PHYSICAL_OFFSET
+        why = "damaged records at the very end" if damaged else "no record: a write that was cut"
         _zero(draft, file, run.start - file.start, run.stop - file.start, why)
-    return frozenset(lost)
+
+
+def lose_tail(draft: Draft, verified: Verified, result: LogResult) -> frozenset[Name]:
+    """Count what stood behind the end of the log and is gone; the queues that lose a message by it."""
+    counts = verified.report.findings.counts
+    if not dirty_tail(result) and not any(counts.get(code) for code in _POINT_BEHIND):
+        return frozenset()
+    behind = lost_behind(draft.store, verified, result, _framed_behind(result, result.wrote))
+    damaged = [run for run in result.tiling.tail() if run.count and run.cause is not Fault.PHYSICAL_OFFSET]
+    draft.lose(behind.labels(), max(behind.size, sum(run.stop - run.start for run in damaged)))
+    draft.lost_messages += behind.unknown
+    draft.notes.extend(behind.notes)
+    if behind.at_least:
+        draft.more["at_least"] = True
+    return frozenset(behind.counts)
 
 
 def drop_behind_hole(draft: Draft, result: LogResult) -> None:
@@ -106,38 +123,41 @@ def drop_behind_hole(draft: Draft, result: LogResult) -> None:
             draft.cures.add("DL-MISSING-FILE" if result.lead else "CL-MISSING-FILE")
 
 
-def damaged_behind(result: LogResult, cut: int) -> list[tuple[int, Message]]:
-    """(global offset, record) of framed but wrong records at or behind a place: they count as lost like good ones."""
-    out: list[tuple[int, Message]] = []
+def _framed_behind(result: LogResult, cut: int) -> dict[int, Seat]:
+    """Framed but wrong records at or behind a place, by global offset: they count as lost like good ones."""
+    out: dict[int, Seat] = {}
     for run in result.tiling:
         if run.kind is Kind.DIRTY and run.count and run.start >= cut and run.cause is not Fault.PHYSICAL_OFFSET:
-            out += _records_of(result, run.start, run.stop)
+            for at, message in _records_of(result, run.start, run.stop):
+                out[at] = Seat(message.topic_text, message.queue_id, message.queue_offset)
     return out
 
 
 def lost_in_damage(store: Store, verified: Verified, result: LogResult, cut: int) -> tuple[Counter[str], bool]:
     """Messages per queue that damage behind a cut held, and whether there may have been more that nothing tells of."""
-    end = result.wrote if result is verified.logs.results[-1] else result.tiling.stop
+    last = result is verified.logs.results[-1]
+    end = result.wrote if last else result.tiling.stop
+    counts: Counter[str] = Counter()
+    more = False
+    if last:
+        behind = lost_behind(store, verified, result, _framed_behind(result, result.wrote))
+        counts.update(behind.labels())
+        more = behind.at_least
     spans = [(d.start, d.stop) for d in find_damage(result, end=end) if d.stop > cut]
     if not spans:
-        return Counter(), False
+        return counts, more
     known = find_known(store, verified, spans)
     ranges = Ranges(spans)
     take_ends(known, verified.logs, ranges, Audience(store))
     seats = {at: lost.seat for at, lost in known.by_offset.items()}
-    for at, message in damaged_behind(result, cut):
-        seats.setdefault(at, Seat(message.topic_text, message.queue_id, message.queue_offset))
+    for at, seat in _framed_behind(result, cut).items():
+        if at < end:
+            seats.setdefault(at, seat)
     placed = {(s.topic, s.queue_id, s.queue_offset) for s in seats.values()}
     others = [s for _, _, s in known.floating if (s.topic, s.queue_id, s.queue_offset) not in placed]
-    counts: Counter[str] = Counter()
     for seat in (*seats.values(), *others):
         counts[f"{seat.topic}/{seat.queue_id}"] += max(1, seat.count)
-    return counts, bool(open_ends(verified.logs, known, ranges))
-
-
-def _queues_of(result: LogResult, start: int, stop: int) -> list[Name]:
-    """Topic and queue of the records of a stretch, as far as they can be told."""
-    return [(message.topic_text, message.queue_id) for _, message in _records_of(result, start, stop)]
+    return counts, more or bool(open_ends(verified.logs, known, ranges))
 
 
 def _records_of(result: LogResult, start: int, stop: int) -> Iterator[tuple[int, Message]]:

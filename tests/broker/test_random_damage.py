@@ -43,7 +43,7 @@ class Round:
     """One damaged and repaired store.
 
     `said` is what was done to it, `hit` are the records that lost a byte, `told` the messages that have their unit;
-    `decided`: the plan needed --force; `end` is where the log ends now.
+    `decided`: the plan needed --force.
     """
 
     store: Path
@@ -54,7 +54,6 @@ class Round:
     decided: bool
     journal: str | None
     loss: int
-    end: int
     cell: Cell
     question: int
 
@@ -84,15 +83,12 @@ def _begin(name: str, seed: int, folder: Path, sounds: Sounds) -> Round:
     report = run("verify", str(store), "-c", str(conf), "--json")
     assert report.exit_code in (0, 1), (said, report.output)
     assert '"severity":"error"' not in report.stdout, (said, report.stdout)
-    loss, facts = done["loss"], done["facts"]
+    loss = done["loss"]
     assert isinstance(loss, dict)
-    assert isinstance(facts, dict)
-    wrote = facts["wrote"]
-    end = wrote["dledger"] if wrote["dledger"] is not None else wrote["commitlog"]
     cell = _cell(name, seed)
     question = sounds.servers.of(cell[0]).ask(store, meta(name).oracle_args, abort=cell[1])
     journal = str(done["journal"]) if done.get("journal") else None
-    return Round(store, said, hit, known, before, decided, journal, loss["messages"], end, cell, question)
+    return Round(store, said, hit, known, before, decided, journal, loss["messages"], cell, question)
 
 
 def _cell(name: str, seed: int) -> Cell:
@@ -129,9 +125,8 @@ def _end(name: str, one: Round, sounds: Sounds) -> None:
     other = {place: at for place, at in not_the_same(sounds_as[own], now).items() if place in was or at in one.hit}
     assert {place: at for place, at in other.items() if at not in one.hit} == {}, one.said
     lost = {place: at for place, at in other.items() if not _stays(sounds_as[own], now, place) and not is_lmq(place[0])}
-    # A message without record and unit is only known by the gap that it leaves; and of what stood behind the end that
-    # the log has now, only records that still frame are counted.
-    surely = [place for place, at in lost.items() if at < one.end and place in one.told]
+    # a message without record and unit is only known by the gap that it leaves
+    surely = [place for place in lost if place in one.told]
     assert len(surely) <= one.loss <= len(lost), (one.said, one.loss, lost)
     if one.journal is not None:
         run_json("undo", one.journal, exit_code=0)

@@ -1,0 +1,148 @@
+"""The end of the log is cut or lost: what stood there is counted from the units that still name it, one by one."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from rmqstore.formats.consumequeue import UNIT
+from tests import damage
+from tests.command import run, run_json
+from tests.repair.salvaging import Row, rows
+from tests.stores import copy_store, write_broker_conf
+
+NAMES = ("4.9.7-clean", "5.1.4-dledger", "5.4.0-dledger-mixed", "4.9.7-ipv6")
+
+
+def of_last_file(found: list[Row]) -> list[Row]:
+    return [row for row in found if row.path == found[-1].path]
+
+
+def end_lost(found: list[Row], kind: str) -> list[Row]:
+    """Damages the end of the log; gives the rows that are gone by it."""
+    hit = of_last_file(found)[-7:]
+    first, last = hit[0], hit[-1]
+    match kind:
+        case "file":
+            hit = of_last_file(found)
+            last.path.unlink()
+        case "zeros":
+            damage.zero(first.path, first.at - first.lead, last.stop - first.at + first.lead)
+        case "garbage":
+            damage.garble(first.path, first.at - first.lead, last.stop - first.at + first.lead)
+        case _:
+            damage.cut(first.path, first.at + 10)
+    return hit
+
+
+def recover(name: str, store: Path, *words: str) -> dict[str, object]:
+    conf = write_broker_conf(name, store)
+    answer = run_json("recover", str(store), "-c", str(conf), "--role", "single", *words, exit_code=1)
+    loss = answer["loss"]
+    assert isinstance(loss, dict)
+    return loss
+
+
+def per_queue(hit: list[Row]) -> dict[str, int]:
+    return dict(Counter(f"{row.seat[0]}/{row.seat[1]}" for row in hit))
+
+
+@pytest.mark.parametrize("kind", ["file", "zeros", "garbage", "cut"])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_message_behind_the_new_end_is_counted_by_its_unit(name: str, kind: str, tmp_path: Path) -> None:
+    store = copy_store(name, tmp_path)
+    hit = end_lost(rows(store), kind)
+    loss = recover(name, store)
+    assert loss["queues"] == per_queue(hit)
+    assert (loss["messages"], loss["bytes"]) == (len(hit), sum(row.size for row in hit))
+    assert "at_least" not in loss
+
+
+def test_a_killed_broker_may_not_have_dispatched_its_last_messages(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-killed", tmp_path)
+    hit = end_lost(rows(store), "zeros")
+    loss = recover("5.4.0-killed", store)
+    assert (loss["messages"], loss["at_least"]) == (len(hit) - 2, True)  # the last two have no unit
+
+
+def test_truncation_in_the_middle_counts_what_stood_behind_a_lost_end_too(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    found = rows(store)
+    hit = end_lost(found, "file")
+    middle = found[300]
+    damage.garble(middle.path, middle.at, middle.size)
+    gone = {row.offset: row for row in (*found[300:], *hit)}
+    loss = recover("5.4.0-clean", store, "--strategy", "truncate")
+    assert loss["queues"] == per_queue(list(gone.values()))
+
+
+@pytest.mark.parametrize("name", ["5.4.0-clean", "5.1.4-dledger"])
+def test_without_units_the_index_or_the_entries_tell_how_many_and_it_is_a_lower_bound(
+    name: str, tmp_path: Path
+) -> None:
+    store = copy_store(name, tmp_path)
+    hit = end_lost(rows(store), "file")
+    shutil.rmtree(store / "consumequeue")
+    loss = recover(name, store)
+    assert (loss["messages"], loss["at_least"]) == (len(hit), True)
+    assert f"Lost: at least {len(hit)} messages" in run("recover", str(store)).output
+
+
+def test_with_nothing_that_tells_the_checkpoint_makes_it_a_lower_bound(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    end_lost(rows(store), "file")
+    for name in ("consumequeue", "index"):
+        shutil.rmtree(store / name)
+    for path in (store / "config").glob("consumerOffset.json*"):
+        path.unlink()
+    loss = recover("5.4.0-clean", store)
+    assert (loss["messages"], loss["at_least"]) == (0, True)
+
+
+def test_units_left_behind_a_gap_or_out_of_order_are_ghosts_and_no_loss(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    found = rows(store)
+    end = found[-1].offset + found[-1].size
+    path = store / "consumequeue" / "Order_11" / "0" / f"{0:020}"
+    raw = path.read_bytes()
+    used = len(raw.rstrip(b"\0")) // UNIT.size + 1
+    ghost = UNIT.build(commitlog_offset=end + 900, size=300)
+    damage.overwrite(path, (used + 1) * UNIT.size, ghost)  # behind a zero unit
+    path = store / "consumequeue" / "Order_11" / "1" / f"{0:020}"
+    raw = path.read_bytes()
+    used = -(-len(raw.rstrip(b"\0")) // UNIT.size)
+    first, back = UNIT.build(commitlog_offset=end, size=300), UNIT.build(commitlog_offset=end - 5000, size=300)
+    damage.overwrite(path, used * UNIT.size, first + back + UNIT.build(commitlog_offset=end + 300, size=300))
+    loss = recover("5.4.0-clean", store)
+    assert loss["queues"] == {"Order_11/1": 1}
+
+
+def test_units_of_two_lives_are_not_both_counted(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    found = rows(store)
+    hit = end_lost(found, "zeros")
+    queue = next(row.seat[:2] for row in reversed(found) if row.seat[0] not in {r.seat[0] for r in hit})
+    path = store / "consumequeue" / queue[0] / str(queue[1]) / f"{0:020}"
+    used = max(row.seat[2] for row in found if row.seat[:2] == queue) + 1
+    old = UNIT.build(commitlog_offset=hit[2].offset + 11, size=500)  # a message of an earlier life stood across these
+    damage.overwrite(path, used * UNIT.size, old)
+    answer = run_json("recover", str(store), exit_code=1)
+    loss, notes = answer["loss"], answer["notes"]
+    assert isinstance(loss, dict)
+    assert isinstance(notes, list)
+    assert loss["queues"] == per_queue(hit)
+    assert any("left of an earlier life" in str(note) for note in notes)
+
+
+def test_a_loss_is_told_once(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    hit = end_lost(rows(store), "zeros")
+    done = run_json("recover", str(store), "--apply", exit_code=0)
+    again = run_json("recover", str(store), exit_code=0)
+    loss, after = done["loss"], again["loss"]
+    assert isinstance(loss, dict)
+    assert isinstance(after, dict)
+    assert (loss["messages"], after["messages"]) == (len(hit), 0)
