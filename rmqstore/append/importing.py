@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -168,6 +169,10 @@ def import_messages(
     """
     if output.exists() or output.is_symlink():
         raise OutputExists(f"{output} is there already")
+    first = list(itertools.islice(rows, 1))
+    for where, row in first:  # what cannot be read at all leaves nothing that would be in the way of another try
+        message_of(row, where)
+    rows = itertools.chain(first, rows)
     make_directories(output.absolute().parent)
     building = output.absolute().with_name(f".{output.name}.importing")
     state = building.with_name(f"{building.name}.json")

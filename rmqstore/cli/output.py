@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -12,12 +13,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from rmqstore.cli.json_text import json_bytes as json_bytes
 from rmqstore.cli.json_text import quote_wide
-from rmqstore.errors import UsageError
+from rmqstore.errors import NotReadable, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 Json = dict[str, Any]
+_OPEN_ALREADY = ("/dev/stdout", "/dev/stderr", "/dev/fd", "/proc")
 
 
 def flush_stdout() -> None:
@@ -63,13 +65,40 @@ def tell_error(code: str, message: str, advice: str, as_json: bool) -> None:
     warn(f"error: {message} — {advice}" if advice else f"error: {message}")
     if as_json:
         line = json_bytes({"error": {"code": code, "message": message, "advice": advice}})
-        _stdout().write(line + b"\n")
-        sys.stdout.flush()
+        try:
+            _stdout().write(line + b"\n")
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise
+        except OSError:  # stdout may be what the error is about: a full disk
+            swallow_stdout()
 
 
 def _stdout() -> BinaryIO:
     sys.stdout.flush()
     return sys.stdout.buffer
+
+
+def _is_no_file(path: Path) -> bool:
+    """Whether a path is there and names no file on a disk: a device, a pipe, /dev/stdout."""
+    if any(path.absolute().is_relative_to(name) for name in _OPEN_ALREADY):
+        return True
+    try:
+        return not stat.S_ISREG(path.stat().st_mode)
+    except OSError:
+        return False
+
+
+def _opened(building: Path, path: Path) -> BinaryIO:
+    """The file beside an output, for writing, with the mode of the one that it replaces; an error names the output."""
+    try:
+        file = building.open("wb")
+        with contextlib.suppress(OSError):
+            os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
+        return file
+    except (FileNotFoundError, NotADirectoryError, PermissionError) as e:
+        why = "there is no such directory" if isinstance(e, FileNotFoundError) else e.strerror or str(e)
+        raise NotReadable(f"{path} cannot be written: {why}", "write the output elsewhere") from e
 
 
 class Output:
@@ -128,21 +157,30 @@ class Output:
 
     @contextlib.contextmanager
     def stream(self) -> Iterator[BinaryIO]:
-        """stdout, or a file that appears when everything is written."""
+        """stdout, or a file that appears when everything is written.
+
+        A link stays one; a device or a pipe is written to as it is, for a file in its place would be its end.
+        """
         if self.path is None:
             stdout = _stdout()
             yield stdout
             stdout.flush()
             return
-        building = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
+        if _is_no_file(self.path):
+            with self.path.open("wb") as file:
+                yield file
+            return
+        target = self.path.resolve()
+        building = target.with_name(f".{target.name}.{os.getpid()}.part")
         try:
-            with building.open("wb") as file:
+            with _opened(building, self.path) as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            building.replace(self.path)
+            building.replace(target)
         finally:
-            building.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # as when its directory is none: the first error is the one to be told
+                building.unlink(missing_ok=True)
 
     def report(self, value: Json) -> None:
         """One JSON object."""

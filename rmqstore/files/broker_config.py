@@ -64,6 +64,9 @@ _OLD_SPELLING = {
     "mapedFileSizeCommitLog": "mappedFileSizeCommitLog",
     "mapedFileSizeConsumeQueue": "mappedFileSizeConsumeQueue",
 }
+_TEXT = frozenset({"deleteWhen"})
+"""Settings that are lists, though their defaults look like numbers."""
+
 _MAX_FILE = 1 << 20
 
 
@@ -88,10 +91,18 @@ class BrokerConfig:
             raise BadBrokerConfig(f"{path} is no broker.conf")
         text = raw.decode("utf-8", "replace")
         config = cls(parse_java_properties(text)[0], str(path))
-        for key in DEFAULTS:
-            if key in config.given and DEFAULTS[key].isdigit():
-                config.int(key)
+        for key, default in DEFAULTS.items():
+            if key in config.given and default.isdigit() and key not in _TEXT:
+                config._check_int(key)
         return config
+
+    def _check_int(self, key: str) -> None:
+        """Errors: BadBrokerConfig for a number that a broker's int cannot hold, or a size that no file has."""
+        value = self.int(key)
+        if not -(1 << 31) <= value < 1 << 31:
+            raise BadBrokerConfig(f"{self.source}: {key}={value} is more than a broker's int holds")
+        if "FileSize" in key and value <= 0:
+            raise BadBrokerConfig(f"{self.source}: {key}={value} is no size of a file")
 
     def text(self, key: str) -> str:
         """A setting as text; empty when neither given nor known."""

@@ -314,3 +314,14 @@ def test_an_export_that_may_not_be_read_is_exit_3(tmp_path: Path) -> None:
     answer = run("import", str(tmp_path / "all.ndjson"), "--output", str(tmp_path / "made"), exit_code=3)
     assert "all.ndjson: Permission denied" in answer.stderr
     assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize("content", [None, b"no export\n", b'{"topic": "T"}\n'])
+def test_a_source_that_cannot_be_read_is_not_in_the_way_of_the_next_import(
+    content: bytes | None, tmp_path: Path
+) -> None:
+    source, target = tmp_path / "typo.ndjson", tmp_path / "made" / "new"
+    if content is not None:
+        source.write_bytes(content)
+    run("import", str(source), "--output", str(target), exit_code=3)
+    assert [path.name for path in tmp_path.iterdir()] == ([source.name] if content is not None else [])

@@ -146,6 +146,45 @@ def test_output_stays_away_when_something_goes_wrong(tmp_path: Path, monkeypatch
     assert list(tmp_path.iterdir()) == []
 
 
+def test_output_through_a_link_leaves_the_link_and_the_mode(tmp_path: Path) -> None:
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.write_text("old")
+    real.chmod(0o600)
+    link.symlink_to("real")
+    assert run("info", str(unpack("5.4.0-clean")), "--json", "-o", str(link)).exit_code == 0
+    assert link.is_symlink()
+    assert json.loads(real.read_bytes())["schema"] == "rmqstore.info/1"
+    assert real.stat().st_mode & 0o777 == 0o600
+
+
+def test_output_into_a_pipe_goes_into_the_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE) as reader:
+        result = run("info", str(unpack("5.4.0-clean")), "--json", "-o", str(pipe))
+        assert (result.exit_code, result.output) == (0, "")
+        assert reader.stdout is not None
+        assert json.loads(reader.stdout.read())["schema"] == "rmqstore.info/1"
+    assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize(("place", "why"), [("no/out", "there is no such directory"), ("file/out", "Not a directory")])
+def test_output_that_has_no_place_is_named(place: str, why: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    result = run("info", str(unpack("5.4.0-clean")), "-o", str(tmp_path / place))
+    assert result.exit_code == 3
+    assert result.stderr == f"error: {tmp_path / place} cannot be written: {why} — write the output elsewhere\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="this system has no /dev/full")
+def test_an_error_that_cannot_be_written_either_is_still_exit_5() -> None:
+    words = (sys.executable, "-m", "rmqstore", "info", str(unpack("5.4.0-clean")), "--json")
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 5
+    assert done.stderr.decode() == "error: No space left on device — free space, or write the output elsewhere\n"
+
+
 def test_output_inside_the_store_is_refused(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     result = run("info", str(store), "-o", str(store / "commitlog" / "info.txt"))
