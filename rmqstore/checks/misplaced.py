@@ -34,7 +34,7 @@ _PREFIX = MAGIC_V1_U32.to_bytes(4, "big")[:3]
 _MAGICS = (MAGIC_V1_U32, MAGIC_V2_U32)
 _SEARCH = 8 << 20  # bytes of a file in which its first whole record must stand; the longest has 4 MiB by default
 _BLOCK = 1 << 20
-_LEAST = 2  # records: what a single one says may be its own damage
+_LEAST = 2  # records: what a single one says counts only where it fits what other files prove
 _MOST_OTHERS = 10  # of a hundred records may say something else
 _NOWHERE = -1
 
@@ -141,7 +141,10 @@ class _Log:
             if claim is not None and claim.holds not in own:
                 self.claims.append(claim)
         while (wrong := self._first_that_stays()) is not None:
-            self.stays[wrong[0]] = wrong[1]
+            if wrong[0].records < _LEAST:
+                self.claims.remove(wrong[0])
+            else:
+                self.stays[wrong[0].file.path] = wrong[1]
         self.targets = {c.file.path: c.holds for c in self._going()}
         for claim in self._going():
             there = self._at(claim.holds)
@@ -162,30 +165,33 @@ class _Log:
         file = self.queue.find(offset)
         return file if file is not None and file.start == offset else None
 
-    def _first_that_stays(self) -> tuple[Path, str] | None:
+    def _first_that_stays(self) -> tuple[Claim, str] | None:
         """A claim that cannot be followed while the others are; with it gone, more may have to stay."""
         going = self._going()
         times = Counter(c.holds for c in self.claims)
         leaving = {c.file.path for c in going}
+        proven = {c.file.path for c in going if c.records >= _LEAST}
         names = {f.start for f in self.queue.files} | {c.holds for c in going}
         for claim in going:
             there, size = self._at(claim.holds), self.queue.file_size
+            if claim.records < _LEAST and (there is None or there.path not in proven):
+                return claim, "a single record says so"
             if times[claim.holds] > 1:
-                return claim.file.path, "another file holds records of the same place"
+                return claim, "another file holds records of the same place"
             if not self.low <= claim.holds <= self.high - size:
-                return claim.file.path, "its place is in the other log of this store"
+                return claim, "its place is in the other log of this store"
             if there is None and not names & {claim.holds - size, claim.holds + size}:
-                return claim.file.path, "no file of the log is beside its place"
+                return claim, "no file of the log is beside its place"
             if there is None or there.path in leaving:
                 continue
             if there.path in self.stays:
-                return claim.file.path, "the file that stands there cannot go away"
+                return claim, "the file that stands there cannot go away"
             if there.path not in self._good:
                 self._good[there.path] = _count(there, self.lead)[0]
             if self._good[there.path]:
-                return claim.file.path, "the file that stands there is in its own place"
+                return claim, "the file that stands there is in its own place"
             if self._chain_start(claim) == _NOWHERE:
-                return claim.file.path, "a file without a good record stands there"
+                return claim, "a file without a good record stands there"
         return None
 
     def _chain_start(self, claim: Claim) -> int:
@@ -220,7 +226,9 @@ def _claim(file: MappedFile, lead: int) -> Claim | None:
     if holds is None or holds == file.start or holds % file.file_size:
         return None
     good, others = _count(replace(file, start=holds), lead)
-    if good < _LEAST or others * 100 > good * _MOST_OTHERS:
+    if not good or others * 100 > good * _MOST_OTHERS:
+        return None
+    if good < _LEAST and not _count(replace(file, start=holds), lead, crc=True)[0]:
         return None
     if file.start >= 0 and _count(file, lead)[0]:  # some of it is in its own place: a file with stale records
         return None
@@ -262,11 +270,11 @@ def _first_base(file: MappedFile, lead: int) -> int | None:
     return None
 
 
-def _count(file: MappedFile, lead: int) -> tuple[int, int]:
-    """Records that stand right at the file's `start`, and those that frame but do not. Bodies are not looked at."""
+def _count(file: MappedFile, lead: int, *, crc: bool = False) -> tuple[int, int]:
+    """Records that stand right at the file's `start`, and those that frame but do not; bodies only with `crc`."""
     good = others = 0
     try:
-        for run in scan_file(file, lead=lead, options=ScanOptions(crc=False)):
+        for run in scan_file(file, lead=lead, options=ScanOptions(crc=crc)):
             if run.kind is Kind.RECORDS:
                 good += run.count
             elif run.kind is Kind.DIRTY:
