@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rmqstore.checks.body_flags import flag_findings
 from rmqstore.checks.dispatch import (
     QueueNames,
     batch_extent,
@@ -291,6 +292,7 @@ class _SplitScan:
             stop = int(columns.offset[-1] + columns.size[-1])
             keys = self.keys.keys(columns, number, laid)
             self.options.index.check(int(columns.offset[0]) - columns.lead, stop, keys, part.index)
+        part.findings.extend(flag_findings(columns, self.split.file.name))
         texts = read_texts(columns, tags=tags, laid=laid)
         if texts.parsed:
             part.parsed.update(((columns.offset[texts.parsed] - columns.lead) >> BLOCK_BITS).tolist())

@@ -238,6 +238,16 @@ PROBLEMS: Mapping[str, Problem] = _table(
         "topic of delayed and transactional messages.",
     ),
     Problem(
+        "CL-SYSFLAG",
+        "body is not compressed as SYSFLAG says",
+        _W,
+        "recover",
+        True,
+        "The compression bits of SYSFLAG are not true of the body: clients cannot unpack it, or take packed bytes for "
+        "the body. One flipped bit does it, and no checksum covers it. Where the body proves the bits they are put "
+        "right; else the message stays as it is.",
+    ),
+    Problem(
         "CL-QUEUE-OFFSET-GAP",
         "a queue offset is missing",
         _E,

@@ -14,6 +14,8 @@ from rmqstore.formats.message import COMPRESSED, COMPRESSION_TYPE_MASK
 DEFAULT_LIMIT = 64 << 20
 TYPE_SHIFT = 8
 ZLIB_LEVEL = 5  # the clients' default
+LZ4_MAGIC = 0x04224D18  # the first four bytes of a frame, as one big-endian number
+ZSTD_MAGIC = 0x28B52FFD
 
 
 class BodyError(ValueError):
@@ -150,3 +152,40 @@ def _zstd() -> _Zstd:
     except ImportError:
         from backports import zstd
     return cast(_Zstd, zstd)
+
+
+def compression_words(sys_flag: int) -> str:
+    """For a person: how a body with this SYSFLAG is packed."""
+    try:
+        kind = compression(sys_flag)
+    except BodyError as e:
+        return str(e)
+    return "not compressed" if kind is None else kind.name
+
+
+def proved_sys_flag(sys_flag: int, body: bytes) -> int | None:
+    """The SYSFLAG that is one bit of its compression away and true of the body; None where nothing proves one.
+
+    A body that unpacks to its end proves its type. The COMPRESSED bit alone, without a type, is no longer believed
+    where the body is no zlib stream at all. Of the two numbers of zlib the one that clients write is taken.
+    """
+    found = []
+    for bit in (COMPRESSED, *(1 << TYPE_SHIFT + i for i in range(3))):
+        other = sys_flag ^ bit
+        if not other & COMPRESSED:
+            continue
+        try:
+            decompress(other, body)
+        except BodyError:
+            continue
+        found.append(other)
+    if found:
+        return max(found)
+    if sys_flag & (COMPRESSED | COMPRESSION_TYPE_MASK) == COMPRESSED and not _is_zlib_head(body):
+        return sys_flag & ~COMPRESSED
+    return None
+
+
+def _is_zlib_head(body: bytes) -> bool:
+    """Whether a body begins with the two bytes of a zlib stream (RFC 1950)."""
+    return len(body) > 1 and body[0] & 15 == 8 and int.from_bytes(body[:2], "big") % 31 == 0

@@ -46,9 +46,11 @@ from rmqstore.scan.tiling import Kind
 
 _LOG = ("CL-", "DL-")
 _QUEUES = ("CQ-", "BCQ-")
+_FLAG = "CL-SYSFLAG"
 _NO_DAMAGE = frozenset(
     (
         *("CL-QUEUE-RESTARTED", "CL-TIME-BACK", "CL-QUEUE-OFFSET-REPEAT", "CL-BLANK-SIZE", "CL-NO-MESSAGES"),
+        _FLAG,
         *("DL-DATA-INDEX", "DL-INDEX-GHOST", "DL-STRAY-FILE", "DL-COMMITTED", "DL-TERM", *MISPLACED),
     )
 )
@@ -141,8 +143,13 @@ class Recovery:
         if damaged and self.choice.strategy == TRUNCATE:
             self._truncate(damaged[0], listed)
             return
-        if damaged or ("CL-BLANK-SIZE" in self.counts and self.choice.strategy != TRUNCATE):
+        mendable = "CL-BLANK-SIZE" in self.counts or _FLAG in self.counts
+        if damaged or (mendable and self.choice.strategy != TRUNCATE):
             self._salvage()
+        elif _FLAG in self.counts:
+            self.draft.notes.append(
+                f"{_FLAG} stays: a replica must not differ from its master (--strategy salvage mends it)"
+            )
         for result in self.results:
             if result is self.results[-1]:
                 drop_behind_hole(self.draft, result)

@@ -246,7 +246,7 @@ class _Salvage(Cover):
             if fix.unproved:
                 self.draft.notes.append(f"the message at {at:,} stays: {fix.unproved}")
         self.refusals.extend(headers.refusals)
-        self.renumbered = bool(headers.fixes) and not headers.gaps
+        self.renumbered = any(fix.queues for fix in headers.fixes) and not headers.gaps
 
     def _blanks(self) -> None:
         """BLANKs that stand right and say another size than what is left of their file."""

@@ -16,6 +16,7 @@ from rmqstore.checks.report import Fact, Finding
 from rmqstore.checks.verify import Verified
 from rmqstore.files.store import Store
 from rmqstore.formats import consumequeue, properties
+from rmqstore.formats.bodies import compression_words, proved_sys_flag
 from rmqstore.formats.message import (
     TRANSACTION_COMMIT,
     TRANSACTION_MASK,
@@ -27,7 +28,7 @@ from rmqstore.formats.message import (
 from rmqstore.repair.salvage_fields import mend_properties, set_fields
 from rmqstore.repair.salvage_known import fits_queue
 from rmqstore.repair.salvage_records import Seat
-from rmqstore.repair.salvage_spans import Neighbours, read_message
+from rmqstore.repair.salvage_spans import Neighbours, carries_crc, read_message
 
 _NEEDED: Mapping[str, tuple[str, ...]] = {
     properties.SCHEDULE_TOPIC: (properties.REAL_TOPIC, properties.REAL_QUEUE_ID, properties.DELAY),
@@ -37,6 +38,7 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
 }
 _TEXT = {"CL-PROPERTIES", "CL-TOPIC", "CL-HEADER", "CL-QUEUE-OFFSET"}
 _GAP = "CL-QUEUE-OFFSET-GAP"
+_FLAG = "CL-SYSFLAG"
 _MOST_OF_A_GAP = 10_000
 _LISTED = 8
 
@@ -86,11 +88,14 @@ class HeaderFixes:
         for record in self._records(verified.report.findings.listed):
             if _GAP in record.codes:
                 self._fix_gap(record)
-            if record.codes - {_GAP}:
+            if _FLAG in record.codes:
+                self._fix_flag(record)
+            if record.codes - {_GAP, _FLAG}:
                 self._fix(record)
         counts = verified.report.findings.counts
-        listed = sum(f.code in _TEXT for f in verified.report.findings.listed)
-        unlisted = sum(counts.get(code, 0) for code in _TEXT) - listed
+        codes = _TEXT | {_FLAG}
+        listed = sum(f.code in codes for f in verified.report.findings.listed)
+        unlisted = sum(counts.get(code, 0) for code in codes) - listed
         if unlisted > 0:
             self.refusals.append(f"{unlisted:,} more records with a damaged header or text: recover again behind this")
 
@@ -100,7 +105,7 @@ class HeaderFixes:
         for finding in listed:
             body = finding.code == "DL-BODY" and "fault" not in finding.facts and "cause" not in finding.facts
             log = by_name.get(finding.queue)
-            if log is None or not (finding.code in _TEXT or finding.code == _GAP or body):
+            if log is None or not (finding.code in _TEXT or finding.code in (_GAP, _FLAG) or body):
                 continue
             if self.logs.damaged(finding.offset):
                 continue
@@ -158,6 +163,25 @@ class HeaderFixes:
         if new != raw:
             text = "mended in place: " + ", ".join(why)
             self.fixes.append(HeaderFix(record.log, record.start, raw, new, None, text, frozenset(queues), unproved))
+
+    def _fix_flag(self, record: _Record) -> None:
+        """SYSFLAG's compression bits, where the body proves them and no checksum says that a broker wrote them so."""
+        message = read_message(record.log, record.start)
+        if message is None:
+            return
+        proved = None if carries_crc(message) else proved_sys_flag(message.sys_flag, message.body)
+        if proved is None:
+            self.refusals.append(
+                f"SYSFLAG 0x{message.sys_flag:X} at {record.start:,} ({message.topic_text}/{message.queue_id} "
+                f"{message.queue_offset}) says {compression_words(message.sys_flag)}, which its body is not; nothing "
+                "proves another, it stays as it is"
+            )
+            return
+        raw = record.log.queue.pread(message.size, record.start)
+        new = set_fields(raw, sys_flag=proved)
+        if new is not None:
+            why = f"mended in place: its body is {compression_words(proved)}, as SYSFLAG says now"
+            self.fixes.append(HeaderFix(record.log, record.start, raw, new, None, why))
 
     def _fix_gap(self, record: _Record) -> None:
         """Queue offsets that no record says, while their units point to records of this queue that say another."""

@@ -1,0 +1,76 @@
+"""SYSFLAG's compression bits against the body: every single flipped bit, told and mended where the body proves it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rmqstore.formats.bodies import Compression, compress, proved_sys_flag
+from rmqstore.formats.message import HEAD
+from tests import damage
+from tests.command import run_json
+from tests.repair.salvaging import Row, look, pick
+from tests.stores import copy_store
+
+FLAG_AT = HEAD.at("sys_flag")
+
+
+def flip(row: Row, bit: int) -> None:
+    damage.flip(row.path, row.at + FLAG_AT + 3 - bit // 8, bit % 8)
+
+
+def faults(store: Path) -> int:
+    return look(store)[1].report.findings.counts.get("CL-SYSFLAG", 0)
+
+
+def told(before: int, after: int) -> bool:
+    """Whether a reader is misled: a type bit without the COMPRESSED bit on a plain body changes nothing."""
+    if not before & 1:
+        return bool(after & 1)
+    return {0: 3}.get(after >> 8 & 7, after >> 8 & 7) != before >> 8 & 7 or not after & 1
+
+
+@pytest.mark.parametrize("flag", [0x301, 0x101, 0x201, 0])
+@pytest.mark.parametrize("name", ["4.9.7-clean", "5.4.0-dledger"])
+def test_every_bit_that_misleads_a_reader_is_found_and_mended(name: str, flag: int, tmp_path: Path) -> None:
+    store = copy_store(name, tmp_path)
+    row = pick(store, lambda r: r.message.sys_flag & 0x70F == flag and len(r.message.body) > 20, 3)
+    sound = row.path.read_bytes()
+    for bit in (0, 8, 9, 10):
+        row.path.write_bytes(sound)
+        flip(row, bit)
+        wrong = flag ^ 1 << bit
+        assert faults(store) == told(flag, wrong), hex(wrong)
+        if told(flag, wrong):
+            done = run_json("recover", str(store), "--role", "single", "--apply", exit_code=0)
+            assert done["cures"] == ["CL-SYSFLAG"]
+            assert row.path.read_bytes() == sound, hex(wrong)
+
+
+def test_a_replica_is_not_cut_for_it(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    flip(pick(store, lambda r: r.message.sys_flag == 0x101), 0)
+    plan = run_json("recover", str(store), "--role", "slave", exit_code=1)
+    assert (plan["strategy"], plan["steps"], plan["remaining"]) == ("truncate", [], {"counts": {"CL-SYSFLAG": 1}})
+    assert "--strategy salvage" in str(plan["notes"])
+
+
+def test_a_flag_under_a_record_crc_is_as_the_broker_wrote_it(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-formats", tmp_path)
+    row = pick(store, lambda r: r.message.sys_flag & 0x701 == 0x101)
+    flip(row, 0)
+    counts = look(store)[1].report.findings.counts
+    assert counts.get("CL-SYSFLAG", 0) == 0
+    assert counts["CL-RECORD-CRC"] == 1
+
+
+def test_what_nothing_proves_stays() -> None:
+    packed = {kind: compress(kind, b"a body, a body, a body") for kind in Compression}
+    assert proved_sys_flag(0x101, b"plain text") is None  # two bits away from a plain body
+    assert proved_sys_flag(0x1, b"plain text") == 0
+    assert proved_sys_flag(0x1, b"\x78\x9cnothing that inflates") is None  # it begins like a zlib stream
+    assert proved_sys_flag(0x301, packed[Compression.LZ4]) == 0x101
+    assert proved_sys_flag(0x401, packed[Compression.ZLIB]) == 0x1
+    assert proved_sys_flag(0x300, packed[Compression.ZLIB][:-3]) is None  # cut: it does not unpack to its end
+    assert proved_sys_flag(0, packed[Compression.ZLIB]) == 0x1  # asked only where a type bit says something
