@@ -225,8 +225,10 @@ def _claim(file: MappedFile, lead: int) -> Claim | None:
     holds = _first_base(file, lead)
     if holds is None or holds == file.start or holds % file.file_size:
         return None
-    good, others = _count(replace(file, start=holds), lead)
+    good, others, stretches = _count(replace(file, start=holds), lead)
     if not good or others * 100 > good * _MOST_OTHERS:
+        return None
+    if stretches > 1 and stretches >= good:  # records with something between them: a file of the other log
         return None
     if good < _LEAST and not _count(replace(file, start=holds), lead, crc=True)[0]:
         return None
@@ -270,15 +272,19 @@ def _first_base(file: MappedFile, lead: int) -> int | None:
     return None
 
 
-def _count(file: MappedFile, lead: int, *, crc: bool = False) -> tuple[int, int]:
-    """Records that stand right at the file's `start`, and those that frame but do not; bodies only with `crc`."""
-    good = others = 0
+def _count(file: MappedFile, lead: int, *, crc: bool = False) -> tuple[int, int, int]:
+    """Records that stand right at the file's `start`, those that frame but do not, and stretches of no record.
+
+    Bodies are looked at only with `crc`.
+    """
+    good = others = stretches = 0
     try:
         for run in scan_file(file, lead=lead, options=ScanOptions(crc=crc)):
             if run.kind is Kind.RECORDS:
                 good += run.count
             elif run.kind is Kind.DIRTY:
                 others += run.count
+                stretches += not run.count
     except OSError:
-        return 0, 0
-    return good, others
+        return 0, 0, 0
+    return good, others, stretches
