@@ -30,6 +30,7 @@ from rmqstore.append.retention import (
     expired_index,
 )
 from rmqstore.brokers.rules import rules_for
+from rmqstore.checks.misplaced import find_misplaced
 from rmqstore.errors import Refused, UsageError
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, read_at
@@ -101,13 +102,18 @@ def plan_expire(store: Store, options: ExpireOptions | None = None) -> Expiry:
     """What the clean-up of a broker started now would delete.
 
     Errors: UsageError for a part of a store; BadBrokerConfig; Refused for a store of DLedger 0.4, whose clean-up is
-    another.
+    another, and where files of the log stand under wrong names.
     """
     if store.kind is StoreKind.PART:
         raise UsageError(f"{store.path} is a part of a store", "name the broker's storePathRootDir")
     if store.dledger is not None and store.dledger.newer:
         raise Refused(
             f"DLedger 0.4 wrote {store.path}: it makes room by snapshots, not by age", "no RocketMQ release has it"
+        )
+    if find_misplaced(store).store.moved:
+        raise Refused(
+            "files of the log stand under wrong names: a clean-up takes the oldest by their names",
+            "run `rmqstore recover` first",
         )
     options = options or ExpireOptions()
     rules = rules_of(store.config, options.reserved, options.version)

@@ -66,6 +66,10 @@ def plan_rebuild(
     else:
         raise UsageError(f"there is no part {part!r}", f"it is one of {CQ}, {INDEX}, {CHECKPOINT}, {DLEDGER_INDEX}")
     draft.facts["part"] = part
+    if verified.misplaced is not None and verified.misplaced.store.moved:
+        draft.notes.append(
+            "files of the log stand under wrong names: this fits the log that `rmqstore recover` makes of it"
+        )
     for result in results:
         if result.tiling.first_bad() is not None:
             draft.notes.append(f"{result.queue.name} is damaged: `rmqstore recover` repairs it first")

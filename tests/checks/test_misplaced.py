@@ -15,7 +15,10 @@ from rmqstore.errors import Refused
 from rmqstore.files.mapped_file_queue import MappedFile, offset_to_file_name
 from rmqstore.files.store import open_store
 from rmqstore.formats.message import PHYSICAL_OFFSET_AT
+from rmqstore.repair.expire import plan_expire
+from rmqstore.repair.journal import apply
 from rmqstore.repair.plan import Create, Discard, Plan, Rename
+from rmqstore.repair.rebuild_parts import plan_rebuild
 from rmqstore.repair.recover import plan_recovery
 from rmqstore.repair.settings import RecoverOptions
 from tests import damage
@@ -249,3 +252,19 @@ def test_follower_whose_swapped_files_lie_behind_damage_discards_them_where_they
     discarded = [step.path for step in made.steps if isinstance(step, Discard) and "commitlog" in step.path]
     assert {f"commitlog/{name(2)}", f"commitlog/{name(3)}"} <= set(discarded)
     assert not any(isinstance(step, Rename) for step in made.steps)
+
+
+def test_expire_and_rebuild_know_of_wrong_names(store_copy: Copy) -> None:
+    store = store_copy("5.4.0-clean")
+    swap(store / "commitlog", 1, 3)
+    with pytest.raises(Refused, match="wrong names"):
+        plan_expire(open_store(store))
+    shutil.rmtree(next((store / "consumequeue").glob("Order*")))
+    opened = open_store(store)
+    rebuilt = plan_rebuild(opened, examine(opened), "cq")
+    assert any("wrong names" in note for note in rebuilt.notes)
+    apply(rebuilt)
+    back = plan(store)
+    assert {step.do for step in back.steps} == {"set-aside", "rename"}
+    apply(back)
+    assert verify(open_store(store)).clean
