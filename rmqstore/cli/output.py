@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 Json = dict[str, Any]
+_CONTROLS = dict.fromkeys((*range(9), *range(11, 32), *range(127, 160)), "·")
 _OPEN_ALREADY = ("/dev/stdout", "/dev/stderr", "/dev/fd", "/proc")
 
 
@@ -62,7 +63,7 @@ def warn(message: str) -> None:
 
 def tell_error(code: str, message: str, advice: str, as_json: bool) -> None:
     """One line on stderr; with --json also the error object on stdout."""
-    warn(f"error: {message} — {advice}" if advice else f"error: {message}")
+    warn((f"error: {message} — {advice}" if advice else f"error: {message}").translate(_CONTROLS))
     if as_json:
         line = json_bytes({"error": {"code": code, "message": message, "advice": advice}})
         try:
@@ -190,16 +191,20 @@ class Output:
             file.write(json_bytes(value, indent=self.path is None and sys.stdout.isatty()) + b"\n")
 
     def lines(self, lines: Iterable[str]) -> None:
-        """Plain text, a line each."""
+        """Plain text, a line each; names in it cannot steer the terminal."""
         with self.stream() as file:
             for line in lines:
-                file.write(line.encode("utf-8", "surrogateescape") + b"\n")
+                file.write(line.translate(_CONTROLS).encode("utf-8", "surrogateescape") + b"\n")
 
     def render(self, *parts: RenderableType) -> None:
-        """Text for people, by rich."""
+        """Text for people, by rich; names in it cannot steer the terminal."""
+        from rich.text import Text
+
         with self.stream() as file:
             console = self.console(file)
             for part in parts:
+                if isinstance(part, Text):
+                    part.plain = part.plain.translate(_CONTROLS)
                 console.print(part)
 
     def console(self, file: BinaryIO) -> Console:

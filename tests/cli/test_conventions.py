@@ -185,6 +185,18 @@ def test_an_error_that_cannot_be_written_either_is_still_exit_5() -> None:
     assert done.stderr.decode() == "error: No space left on device — free space, or write the output elsewhere\n"
 
 
+@pytest.mark.parametrize("command", [*READING, "recover", "expire"])
+def test_names_do_not_steer_the_terminal(command: str, tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path, rename="st\x1b[31more")
+    (store / "consumequeue" / "\x1b[2J" / "0").mkdir(parents=True)
+    format_ = ("--format", "table") if command == "dump" else ()
+    result = run(command, str(store), *format_)
+    assert result.exit_code in (0, 1)
+    assert result.stdout
+    assert "\x1b" not in result.output
+    assert "\x1b" not in run(command, str(store / "no such")).output
+
+
 def test_output_inside_the_store_is_refused(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     result = run("info", str(store), "-o", str(store / "commitlog" / "info.txt"))
