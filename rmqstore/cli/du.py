@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rmqstore.cli.filters import note_unknown_topics
 from rmqstore.cli.options import command, parse_queues
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import bytes_text, columns, fitted, many
@@ -72,6 +73,7 @@ def du(
         out.note("note: a broker is running on this store; the numbers move")
     ids, pairs = parse_queues(queues)
     selection = Selection(frozenset(topics), ids, pairs, since=since, until=until)
+    note_unknown_topics(out, opened, topics, pairs)
     wanted = tuple(d for d in DIMENSIONS if not by or d in by)
     damage = Damage(live=live)
     options = ScanOptions(crc=False, drop_cache=live, max_rate=max_rate or 0)

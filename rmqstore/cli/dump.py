@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rmqstore.cli.filters import note_unknown_topics, refuse_filters, refuse_with_positions
 from rmqstore.cli.options import command, parse_queues
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import many
@@ -127,7 +128,11 @@ def dump(
         limit=limit,
         reverse=reverse,
     )
-    _refuse_filters(what, selection)
+    if positions:
+        refuse_with_positions(out, selection)
+    elif what not in MESSAGES:
+        refuse_filters(what, selection, _FITTING[what])
+    note_unknown_topics(out, opened, selection.topics, pairs)
     live = opened.lock_state().held
     if live:
         out.note("note: a broker is running on this store; what it writes meanwhile may or may not be shown")
@@ -141,26 +146,6 @@ def dump(
     if what in UNITS:
         return _units(out, opened, what, selection)
     return _small(out, opened, what, limit)
-
-
-def _refuse_filters(what: str, selection: Selection) -> None:
-    """Errors: UsageError for a filter that says nothing about what is dumped."""
-    if what in MESSAGES:
-        return
-    fitting = _FITTING[what]
-    given = {
-        "topic": selection.by_queue,
-        "tag": bool(selection.tags),
-        "key": bool(selection.keys),
-        "msg-id": bool(selection.msg_ids),
-        "since": selection.since is not None or selection.until is not None,
-        "from": selection.start is not None or selection.stop is not None,
-    }
-    for name, is_given in given.items():
-        if is_given and name not in fitting:
-            raise UsageError(f"--{name} says nothing about --what {what}", "leave it out, or dump messages")
-    if what == "index" and (bool(selection.keys) != bool(selection.topics)):
-        raise UsageError("an index entry has only a hash of topic and key", "give both --topic and --key")
 
 
 # --- messages --------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
+from rmqstore.cli.filters import note_unknown_topics
 from rmqstore.cli.options import command, parse_queues
 from rmqstore.cli.output import Output, json_bytes
 from rmqstore.errors import NotAStore, UsageError
@@ -91,6 +92,7 @@ def export(
         until=until,
         limit=limit,
     )
+    note_unknown_topics(out, opened, topics, pairs)
     options = ExportOptions(
         body=not no_body,
         decode=decode,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rmqstore.cli.filters import note_unknown_topics
 from rmqstore.cli.options import command, parse_queues
 from rmqstore.cli.output import Output, json_bytes
 from rmqstore.cli.quantities import Span
@@ -79,6 +80,7 @@ def verify(
     if opened.lock_state().held:
         out.note("note: a broker is running on this store; what it is just writing is not taken for damage")
     ids, pairs = parse_queues(queues)
+    note_unknown_topics(out, opened, topics, pairs)
     with out.progress("verify", _bytes_of(opened)) as progress, _sink(out, opened, findings_out) as sink:
         options = _options(
             jobs=jobs,

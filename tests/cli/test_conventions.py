@@ -294,3 +294,22 @@ def test_progress_as_json_goes_to_stderr() -> None:
     lines = [json.loads(line) for line in result.stderr.splitlines()]
     assert lines
     assert all(line["progress"] == "verify" for line in lines)
+
+
+@pytest.mark.parametrize("words", [("--topic", "Order_1"), ("--queue", "Order_1/0")])
+@pytest.mark.parametrize("command", ["verify", "dump", "du", "export"])
+def test_a_topic_that_is_not_there_is_said(command: str, words: tuple[str, str]) -> None:
+    result = run(command, str(unpack("5.4.0-clean")), *words)
+    assert result.exit_code == (4 if command == "verify" else 0)  # a narrowed verify has not checked everything
+    said = "note: no consume queue and no configuration of this store names the topic 'Order_1'; did you mean Order_11?"
+    assert said in result.stderr.splitlines()
+    known = run(command, str(unpack("5.4.0-clean")), words[0], words[1].replace("Order_1", "Order_11"))
+    assert "note:" not in known.stderr
+
+
+@pytest.mark.parametrize("option", ["--topic T", "--from 5", "--since -2h", "--limit 3", "--reverse", "--format hex"])
+def test_what_says_nothing_about_positions_is_refused(option: str) -> None:
+    result = run("dump", str(unpack("5.4.0-clean")), "--positions", *option.split())
+    assert result.exit_code == 2
+    said = option if option.startswith("--format") else option.split()[0]
+    assert result.stderr == f"error: {said} says nothing about --positions — leave it out\n"

@@ -1,0 +1,81 @@
+"""Filters that say nothing, and topics that the store does not have: mostly a typing error."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
+
+from rmqstore.errors import UsageError
+
+if TYPE_CHECKING:
+    from rmqstore.cli.output import Output
+    from rmqstore.files.store import Store
+    from rmqstore.views.selection import Selection
+
+_MOST = 64 << 20
+
+
+def refuse_filters(what: str, selection: Selection, fitting: Collection[str]) -> None:
+    """Errors: UsageError for a filter that says nothing about what is dumped."""
+    for name in _filters(selection):
+        if name not in fitting:
+            raise UsageError(f"--{name} says nothing about --what {what}", "leave it out, or dump messages")
+    if what == "index" and (bool(selection.keys) != bool(selection.topics)):
+        raise UsageError("an index entry has only a hash of topic and key", "give both --topic and --key")
+
+
+def _filters(selection: Selection) -> list[str]:
+    """The filters that are given, each by one of its options."""
+    given = {
+        "topic": selection.by_queue,
+        "tag": bool(selection.tags),
+        "key": bool(selection.keys),
+        "msg-id": bool(selection.msg_ids),
+        "since": selection.since is not None or selection.until is not None,
+        "from": selection.start is not None or selection.stop is not None,
+    }
+    return [name for name, is_given in given.items() if is_given]
+
+
+def refuse_with_positions(out: Output, selection: Selection) -> None:
+    """Errors: UsageError for what --positions, which is about the whole log, knows nothing of."""
+    others = {"limit": selection.limit is not None, "reverse": selection.reverse, "format hex": out.format == "hex"}
+    for name in [*_filters(selection), *(name for name, is_given in others.items() if is_given)]:
+        raise UsageError(f"--{name} says nothing about --positions", "leave it out")
+
+
+def note_unknown_topics(
+    out: Output, store: Store, topics: Iterable[str], pairs: Iterable[tuple[str, int]] = ()
+) -> None:
+    """Names topics that no consume queue and no configuration knows, with the nearest one; silent for a part."""
+    wanted = [*topics, *sorted({topic for topic, _ in pairs})]
+    if not wanted or store.part is not None:
+        return
+    import difflib
+
+    known = _known(store)
+    for topic in wanted if known else ():
+        if topic not in known:
+            near = difflib.get_close_matches(topic, known, 1, 0.5)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            out.note(f"note: no consume queue and no configuration of this store names the topic {topic!r}{hint}")
+
+
+def _known(store: Store) -> frozenset[str]:
+    from rmqstore.files.mapped_file_queue import list_directory, read_at
+    from rmqstore.formats.configjson import ConfigJsonError, parse_config_object
+
+    names = {
+        entry.path.name
+        for tree in ("consumequeue", "batchconsumequeue")
+        for entry in list_directory(store.root / tree)
+        if entry.directory
+    }
+    for name in ("topics.json", "topics.json.bak"):
+        try:
+            table = parse_config_object(read_at(store.root / "config" / name, _MOST, 0)).get("topicConfigTable")
+        except (ConfigJsonError, OSError):
+            continue
+        if isinstance(table, dict):
+            names |= table.keys()
+    return frozenset(names)
