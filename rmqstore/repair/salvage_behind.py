@@ -155,6 +155,9 @@ def _units(store: Store, verified: Verified, result: LogResult, floor: int) -> _
         layout = consumequeue.BATCH_UNIT if files.kind is QueueKind.BATCH else consumequeue.UNIT
         for units in _attached(files, verified, result, layout.size):
             behind = units[units["commitlog_offset"] >= floor]
+            if files.kind is QueueKind.BATCH:
+                state = verified.report.queues.get(files.label)
+                behind = behind[behind["base_offset"] >= (state.expected_max if state is not None else 0)]
             if not len(behind):
                 continue
             columns = np.zeros((4, len(behind)), dtype=np.int64)
@@ -171,16 +174,16 @@ def _units(store: Store, verified: Verified, result: LogResult, floor: int) -> _
 def _attached(
     files: ConsumeQueueFiles, verified: Verified, result: LogResult, unit: int
 ) -> Iterator[np.ndarray[tuple[int], np.dtype[np.void]]]:
-    """Units behind those that good messages own, as long as each points behind the one before it."""
+    """Units behind those that good messages own or are owed, as long as each points behind the one before it."""
     batch = files.kind is QueueKind.BATCH
     layout = consumequeue.BATCH_UNIT if batch else consumequeue.UNIT
     part = verified.logs.queues.get((files.topic, files.queue_id))
-    owned = max((b for _, b in part.accounted), default=0) if part is not None and not batch else 0
+    owned = before = 0
+    if part is not None and part.messages and not batch:
+        owned, before = max((b for _, b in part.accounted), default=0), part.last_at
+        owned = max(owned, part.next)
     start = max(files.queue.start, owned * unit)
-    at, before, begun = start, 0, owned > 0
-    if begun:
-        raw = layout.array(files.queue.pread(unit, start - unit))
-        before = int(raw["commitlog_offset"][0]) + int(raw["size"][0]) if len(raw) else 0
+    at, begun = start, owned > 0
     for chunk in unit_chunks(files.queue, layout, start=start, chunk=_CHUNK):
         if chunk.start != at:
             return

@@ -146,3 +146,10 @@ def test_a_loss_is_told_once(tmp_path: Path) -> None:
     assert isinstance(loss, dict)
     assert isinstance(after, dict)
     assert (loss["messages"], after["messages"]) == (len(hit), 0)
+
+
+def test_a_damaged_unit_of_a_message_that_is_there_names_none_behind_the_end(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    row = next(r for r in reversed(rows(store)) if r.seat[0] == "Order_11")  # the last of its queue
+    damage.flip(store / "consumequeue" / "Order_11" / str(row.seat[1]) / f"{0:020}", row.seat[2] * UNIT.size + 4, 4)
+    assert recover("5.4.0-clean", store)["messages"] == 0
