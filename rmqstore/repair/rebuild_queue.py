@@ -2,6 +2,11 @@
 
 What the log does not know of stays: units of messages that have expired, addresses of the extension. Pre-blanks stand
 only in front of the first unit. Behind the last unit there is nothing but zeros, and no file without a unit.
+
+A queue offset without a message, in the middle, gets the unit of the message before it: consumers get that one twice.
+A pre-blank there would cost good messages in every version. When its address 0 cannot be read, a pull goes on behind
+the log's first file (CommitLog#rollNextFile in DefaultMessageStore#getMessage) and passes over all messages in it; and
+brokers from 5.0 on search the queue's minimum by halves, which only finds it among addresses that rise.
 """
 
 from __future__ import annotations
@@ -131,7 +136,8 @@ class QueueImage:
                 self._set(out, head & ~self._expired(consumequeue.UNIT.array(stored)), consumequeue.PRE_BLANK)
             if self.gaps and index[-1] >= self.gaps[0][0]:
                 for a, b in self.gaps:
-                    self._set(out, (index >= a) & (index < b), consumequeue.PRE_BLANK)
+                    if a <= index[-1] and start < b:
+                        self._set(out, (index >= a) & (index < b), self._unit_before(a))
             self.units.fill(out, start)
             self._keep_extension(stored, out)
         elif start <= self.high - 1 < start + count and self.only_pre_blanks():
@@ -141,6 +147,15 @@ class QueueImage:
             at = max(0, self.high - start) * UNIT
             out[at:] = bytes(len(out) - at)
         return out
+
+    def _unit_before(self, index: int) -> bytes:
+        """The unit of the last message in front of a gap; only in its ranges are units known."""
+        last = max(b for _, b in self.ranges if b <= index) - 1
+        out = bytearray(self.stored(last * UNIT, UNIT))
+        stored = bytes(out)
+        self.units.fill(out, last)
+        self._keep_extension(stored, out)
+        return bytes(out)
 
     def only_pre_blanks(self) -> bool:
         """Whether the last unit that is kept is a pre-blank: then all of them are."""
@@ -268,4 +283,5 @@ def gaps_text(label: str, gaps: Iterable[tuple[int, int]]) -> str:
     """The brake for queue offsets without a message."""
     listed = [f"{a}" if b - a == 1 else f"{a}-{b - 1}" for a, b in gaps]
     more = f" and {len(listed) - 5} more" if len(listed) > 5 else ""
-    return f"{label}: no message in the log has queue offset {', '.join(listed[:5])}{more}; consumers get nothing there"
+    text = f"{label}: no message in the log has queue offset {', '.join(listed[:5])}{more}"
+    return f"{text}; consumers get the message before it again"

@@ -275,6 +275,7 @@ class _Salvage(Cover):
                 self.draft.notes.append(text)
             else:
                 self.draft.brakes.append(f"{text}; --accept-shift accepts that")
+        self.rebuild.update(headers.torn)
         (self.draft.notes if self.allow_shift else self.refusals).extend(headers.gaps)
 
     # --- the whole ------------------------------------------------------------------------------------------------

@@ -84,6 +84,7 @@ class HeaderFixes:
         self.fixes: list[HeaderFix] = []
         self.refusals: list[str] = []
         self.gaps: list[str] = []  # queue offsets that nothing holds
+        self.torn: set[tuple[str, int]] = set()  # queues with zeros there: for a broker they end at the gap
         self._misfiled = self._units_of_misfiled()
         for record in self._records(verified.report.findings.listed):
             if _GAP in record.codes:
@@ -196,6 +197,8 @@ class HeaderFixes:
             unit = self._unit(topic, queue_id, index)
             if unit is None or not self._renumber(record.log, Seat(topic, queue_id, index, unit[1]), unit[0]):
                 left.append(index)
+                if unit is None and self._is_zero(topic, queue_id, index):
+                    self.torn.add((topic, queue_id))
                 if len(left) > _LISTED:
                     break
         if left:
@@ -276,6 +279,11 @@ class HeaderFixes:
         if size <= 0 or size == consumequeue.PRE_BLANK_SIZE:
             return None
         return int(unit["commitlog_offset"]), int(unit["tags_code"])
+
+    def _is_zero(self, topic: str, queue_id: int, index: int) -> bool:
+        if not topic or "/" in topic or "\0" in topic or len(topic.encode()) > 255:
+            return False
+        return self.store.consume_queue(topic, queue_id).queue.pread(UNIT, index * UNIT) == bytes(UNIT)
 
     def _tags_code(self, message: Message, at: int) -> int | None:
         """What the record's own unit says of its tags."""

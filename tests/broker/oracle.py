@@ -55,6 +55,8 @@ class QueueReading:
     """Reasons of the first bad offsets, "OFFSET:reason"."""
     messages: tuple[StoredMessage, ...]
     """The readable messages; only with list=True."""
+    pulled: tuple[int, ...] = ()
+    """Queue offsets as a consumer gets them who pulls on and on from the minimum; only with `pull`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +126,9 @@ class Oracle:
 
         `start` also starts it and waits until all is dispatched; `shutdown` ends it cleanly; `list` names every
         message; `keys` are questions for messages by key. `put` appends so many messages to topic Order before anything
-        is read; `clean` runs so many rounds of the clean-up, with `manual` as after "delete expired files now" (mqadmin
-        deleteExpiredCommitLog). `settings` and all other words are settings of MessageStoreConfig.
+        is read; `pull` reads every queue once more, as a consumer does, so many messages a pull; `clean` runs so many
+        rounds of the clean-up, with `manual` as after "delete expired files now" (mqadmin deleteExpiredCommitLog).
+        `settings` and all other words are settings of MessageStoreConfig.
         """
         if store.resolve().is_relative_to(MASTERS.resolve()):
             raise ValueError(f"{store} is a master copy, and the oracle changes what it opens: use copy_store()")
@@ -234,12 +237,14 @@ def parse_answer(answer: dict[str, object], exit_code: int, log: str) -> OracleR
 def _queue(queue: dict[str, object]) -> QueueReading:
     low, high, readable, first_bad = queue["min"], queue["max"], queue["readable"], queue["first_bad"]
     bad, why, messages = queue.get("bad", 0), queue.get("why", []), queue.get("messages", [])
+    pulled = queue.get("pulled", [])
     assert isinstance(low, int)
     assert isinstance(high, int)
     assert isinstance(readable, int)
     assert isinstance(bad, int)
     assert isinstance(why, list)
     assert isinstance(messages, list)
+    assert isinstance(pulled, list)
     return QueueReading(
         min=low,
         max=high,
@@ -248,4 +253,5 @@ def _queue(queue: dict[str, object]) -> QueueReading:
         bad=bad,
         why=tuple(why),
         messages=tuple(StoredMessage(*message) for message in messages),
+        pulled=tuple(pulled),
     )

@@ -12,8 +12,9 @@ import pytest
 from rmqstore.formats.message import COMPRESSED, HEAD
 from tests import damage
 from tests.broker.oracle import Oracle, OracleResult
+from tests.broker.reading import UNIT
 from tests.command import run_json
-from tests.repair.salvaging import Row, pick, rows, shrink
+from tests.repair.salvaging import Row, rows, shrink
 from tests.stores import VERSIONS, copy_store, meta, write_broker_conf
 
 FULL_SCAN = {"commitLogRecoverMaxNum": 1000}
@@ -108,22 +109,31 @@ def test_real_store_reads_all_that_was_not_hit(
     assert result.max_phy == made.oracle_start.max_phy
 
 
-@pytest.mark.parametrize("version", ["4.9.7", *(pytest.param(v, marks=pytest.mark.slow) for v in VERSIONS[1:])])
-def test_queue_offset_without_message_moves_no_other_message(
-    version: str, tmp_path: Path, oracle: Callable[[str], Oracle]
+@pytest.mark.parametrize("expired", [0, 2])
+@pytest.mark.parametrize("version", ["4.9.7", "5.1.4", pytest.param("5.4.0", marks=pytest.mark.slow)])
+def test_queue_offset_without_message_hides_and_moves_no_other_message(
+    version: str, expired: int, tmp_path: Path, oracle: Callable[[str], Oracle]
 ) -> None:
+    """Also not from a consumer who pulls many at once, in the log's first file; nor where that file has expired."""
     made = meta(f"{version}-clean")
     store = copy_store(made.name, tmp_path)
-    row = pick(store, lambda r: r.message.topic_text == "Order_11" and r.message.queue_offset > 3, 10)
+    found = [r for r in rows(store) if r.message.topic_text == "Order_11" and r.message.queue_offset > 3]
+    row = found[80 if expired else 1]
     topic, queue_id, offset = row.seat
     for bit in (2, 3):  # a rollback record now: no queue gets it
         damage.flip(row.path, row.at + HEAD.at("sys_flag") + 3, bit)
-    shutil.rmtree(store / "consumequeue" / topic / str(queue_id))
+    damage.zero(store / "consumequeue" / topic / str(queue_id) / f"{0:020}", offset * UNIT, UNIT)
+    for path in sorted((store / "commitlog").iterdir())[:expired]:
+        path.unlink()
     run_json("recover", str(store), "--accept-shift", "--apply", exit_code=1)
-    result = oracle(version).load(store, made.oracle_args, start=True, shutdown=True)
-    assert (result.load, result.crash) == (True, None)
-    reading, before = result.queues[f"{topic}/{queue_id}"], made.oracle_start.queues[f"{topic}/{queue_id}"]
-    assert (reading.min, reading.max, reading.first_bad, reading.bad) == (before.min, before.max, offset, 1)
+    low = min(r.seat[2] for r in rows(store) if r.seat[:2] == (topic, queue_id))
+    for _ in range(2):  # the minimum is searched anew at every start
+        result = oracle(version).load(store, made.oracle_args, start=True, shutdown=True, pull=32)
+        assert (result.load, result.crash) == (True, None)
+        reading, before = result.queues[f"{topic}/{queue_id}"], made.oracle_start.queues[f"{topic}/{queue_id}"]
+        assert (reading.min, reading.max, reading.first_bad, reading.bad) == (low, before.max, offset, 1)
+        again = [offset - 1 if at == offset else at for at in range(low, before.max)]
+        assert list(reading.pulled) == again  # the one before it, twice
 
 
 @pytest.mark.parametrize("gone", ["", "dledger-n0/index consumequeue"])

@@ -39,11 +39,11 @@ import org.apache.rocketmq.store.stats.BrokerStatsManager;
  * object as the last line of stdout. It changes what it opens. One source for 4.9.x and 5.x: what differs in their
  * API goes by reflection.
  *
- * <pre>Oracle STORE [start=true] [shutdown=true] [list=true] [brisk=true] [wait=SECONDS] [badlist=N] [put=N] [keys=FILE]
+ * <pre>Oracle STORE [start=true] [shutdown=true] [list=true] [brisk=true] [wait=SECONDS] [badlist=N] [put=N] [keys=FILE] [pull=N]
  *        [clean=ROUNDS] [manual=true] [any MessageStoreConfig setting=value]…</pre>
  *
  * put: appends N messages to topic Order before it reads. keys: asks for every message of every line of a file
- * (Keys.java). clean: runs the clean-up services before it reads (CleanUp.java).
+ * (Keys.java). pull: reads every queue once more as a consumer does, N messages a pull (Pulls.java). clean: runs the clean-up services before it reads (CleanUp.java).
  *
  * Exit code: 0 loaded, 3 load() returned false, 4 an exception; another one is RocketMQ's own System.exit.
  */
@@ -63,6 +63,7 @@ public final class Oracle {
     private final int badList;
     private final int put;
     private final String keys;
+    private final int pull;
     private final int clean;
     private final boolean manual;
 
@@ -101,6 +102,7 @@ public final class Oracle {
         badList = Integer.parseInt(take("badlist", "5"));
         put = Integer.parseInt(take("put", "0"));
         keys = take("keys", "");
+        pull = Integer.parseInt(take("pull", "0"));
         clean = Integer.parseInt(take("clean", "0"));
         manual = Boolean.parseBoolean(take("manual", "false"));
     }
@@ -475,6 +477,9 @@ public final class Oracle {
         }
         if (list) {
             answer.append(",\"messages\":[").append(messages).append(']');
+        }
+        if (pull > 0) {
+            answer.append(",\"pulled\":").append(Pulls.of(store, topic, queue, min, pull));
         }
         queues.put(topic + "/" + queue, answer.append('}').toString());
         offsets += Math.max(0, max - Math.max(0, min));

@@ -46,6 +46,22 @@ def test_queue_offset_without_message_needs_the_word_when_its_queue_is_gone(vers
         assert UNIT.parse(raw, at * UNIT.size)["commitlog_offset"] == place
 
 
+def test_zeros_in_place_of_a_unit_that_no_message_is_owed_end_the_queue_for_a_broker(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    row = pick(store, plain, 10)
+    topic, queue_id, offset = row.seat
+    for bit in (2, 3):
+        damage.flip(row.path, row.at + HEAD.at("sys_flag") + 3, bit)
+    path = store / "consumequeue" / topic / str(queue_id) / f"{0:020}"
+    before = UNIT.parse(path.read_bytes(), (offset - 1) * UNIT.size)
+    damage.zero(path, offset * UNIT.size, UNIT.size)
+    plan = run_json("recover", str(store), exit_code=1)
+    assert f"{topic}/{queue_id}: no message in the log has queue offset {offset};" in texts(plan["brakes"])
+    run_json("recover", str(store), "--accept-shift", "--apply", exit_code=1)
+    assert UNIT.parse(path.read_bytes(), offset * UNIT.size) == before  # no zeros, no pre-blank
+    assert log_faults(store) == {"CL-QUEUE-OFFSET-GAP": 1, "CQ-SHIFTED": 1}
+
+
 def test_lost_message_without_room_is_counted_and_needs_the_word(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     row = pick(store, lambda r: plain(r) and r.size < 300, 2)
@@ -69,7 +85,7 @@ def test_lost_message_without_room_is_counted_and_needs_the_word(tmp_path: Path)
     loss = done["loss"]
     assert isinstance(loss, dict)
     assert loss["messages"] == 2
-    assert log_faults(store) == {"CL-QUEUE-OFFSET-GAP": 1, "CQ-BAD-PRE-BLANK": 1}  # said, and no unit points astray
+    assert log_faults(store) == {"CL-QUEUE-OFFSET-GAP": 1, "CQ-SHIFTED": 1}  # said, and no unit points astray
 
 
 def test_cut_in_the_legacy_log_leaves_no_commit_of_entries_that_are_gone(tmp_path: Path) -> None:
