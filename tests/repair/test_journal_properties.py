@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,16 +16,20 @@ from rmqstore.errors import HalfApplied, RmqStoreError
 from rmqstore.repair import batches, journal, liveness
 from rmqstore.repair.plan import (
     Create,
+    Discard,
     Extend,
     Literal,
     MakeDirectory,
     Parts,
     Plan,
     RemoveEmptyDirectory,
+    Rename,
+    SetAside,
     Span,
     Step,
     Zeros,
 )
+from rmqstore.repair.probe import fingerprint_entry
 from tests.repair.trees import (
     OLD,
     CountingDisk,
@@ -97,11 +102,31 @@ def draw_plan(draw: st.DrawFn, store: Path, tree: dict[str, bytes]) -> Plan:
             steps.append(discard(store, name))
         if choice == "replace":
             steps.append(Create(name, 500, draw_content(draw, draw(st.integers(0, 500))), name))
+    steps, spans = draw_names(draw, store, tree, steps, spans)
     if draw(st.booleans()):
         steps += [RemoveEmptyDirectory("consumequeue/Empty/0"), RemoveEmptyDirectory("consumequeue/Empty")]
     if draw(st.booleans()):
         steps += [MakeDirectory("timer"), MakeDirectory("timer/log", "index"), Create("timer/log/0", 9, Literal(b"t"))]
     return Plan(str(store), tuple(draw(st.permutations(steps))), spans=tuple(spans))
+
+
+def draw_names(
+    draw: st.DrawFn, store: Path, tree: dict[str, bytes], steps: list[Step], spans: list[Span]
+) -> tuple[list[Step], list[Span]]:
+    """Some files of one folder get each other's names, or one that is free; steps on them speak of the new ones."""
+    folder = draw(st.sampled_from(FOLDERS))
+    gone = {step.path for step in steps if isinstance(step, Discard)}
+    names = [name for name in tree if name.startswith(f"{folder}/") and name not in gone]
+    if not names or draw(st.booleans()):
+        return steps, spans
+    then = draw(st.permutations([*names, f"{folder}/{9:020}"]))
+    moved = {old: new for old, new in zip(names, then, strict=False) if old != new}
+    steps = [
+        step if isinstance(step, Create) else replace(step, path=moved.get(step.path, step.path)) for step in steps
+    ]
+    for old, new in moved.items():
+        steps += [SetAside(old, fingerprint_entry(store / old), "test"), Rename(new, old, "test")]
+    return steps, [replace(span, path=moved.get(span.path, span.path)) for span in spans]
 
 
 @settings(max_examples=60)

@@ -21,6 +21,7 @@ from rmqstore.repair.disk import Disk
 from rmqstore.repair.plan import Create, Extend, Literal, Overwrite, Plan, Rename, SetAside, Span, Step, Truncate, Zeros
 from rmqstore.repair.probe import fingerprint_entry, fingerprint_range
 from tests.repair.test_journal_faults import check_undo_and_resume
+from tests.repair.test_journal_order import StrictDisk
 from tests.repair.trees import OLD, CountingDisk, Entry, discard, failing_at, killed_at, look, overwrite, pattern
 
 SIZE = 4096
@@ -144,6 +145,15 @@ def test_a_broker_finds_all_names_or_one_that_it_does_not_load(store: Path, tmp_
     journal.undo(path, disk=guard)
     assert guard.open > 2 * len(CIRCLE | FREE)
     assert bytes_of(look(store)) == bytes_of(look(other))
+
+
+def test_names_are_durable_before_the_next_batch_begins(store: Path) -> None:
+    disk = StrictDisk(store)
+    path = apply(store, disk=disk)
+    assert disk.changes >= 14 and disk.marks == 10
+    back = StrictDisk(store)
+    journal.undo(path, disk=back)
+    assert back.changes >= 14 and back.marks == 9
 
 
 def stores(place: Path) -> Iterator[Path]:
