@@ -114,6 +114,8 @@ def _print(
         lines.append(f"Applied. The way back: rmqstore undo {journal}")
     if after is not None:
         lines += _left_lines(after)
+    elif change.plan.empty and not change.report.clean:
+        lines += ["What is wrong and not cured by this (`rmqstore verify` says more):", *_left_codes(change.report)]
     elif not change.plan.empty:
         lines.append("Nothing was written: add --apply to carry it out.")
     out.lines(lines)
@@ -223,7 +225,11 @@ def _left_lines(report: Report) -> Iterator[str]:
         yield "Verified again: nothing is left."
         return
     yield "Verified again; what is left:"
-    for code, count in left.items():
+    yield from _left_codes(report)
+
+
+def _left_codes(report: Report) -> Iterator[str]:
+    for code, count in _remaining(report).items():
         yield f"  {code} x {count:,}"
     for line in report.unchecked:
         yield f"  not checked: {line}"

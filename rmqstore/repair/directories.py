@@ -80,7 +80,10 @@ def _queue(draft: Draft, options: RecoverOptions, queue: MappedFileQueue, *, log
             continue
         own, why = _CODE[odd.kind]
         own = code or own
-        if not options.wants(own) or (odd.kind is OddKind.SPECIAL and not odd.path.is_symlink()):
+        if not options.wants(own):
+            continue
+        if odd.kind is OddKind.SPECIAL and not odd.path.is_symlink():
+            draft.notes.append(f"{draft.path(odd.path)} is a pipe, a socket or a device: move it away by hand")
             continue
         if odd.kind is not OddKind.WRONG_LENGTH:
             draft.discard(odd.path, why)

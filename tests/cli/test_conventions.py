@@ -313,3 +313,19 @@ def test_what_says_nothing_about_positions_is_refused(option: str) -> None:
     assert result.exit_code == 2
     said = option if option.startswith("--format") else option.split()[0]
     assert result.stderr == f"error: {said} says nothing about --positions — leave it out\n"
+
+
+def test_a_plan_without_steps_says_what_it_does_not_cure(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    os.mkfifo(store / "commitlog" / "pipe")
+    for path in (store / "config").glob("topics.json*"):
+        path.write_bytes(bytes(10))
+    result = run("recover", str(store))
+    assert result.exit_code == 1
+    assert result.stdout.endswith(
+        "Note: commitlog/pipe is a pipe, a socket or a device: move it away by hand\n"
+        "Nothing to do.\n"
+        "What is wrong and not cured by this (`rmqstore verify` says more):\n"
+        "  CFG-UNREADABLE x 1\n"
+        "  DIR-STRAY-FILE x 1\n"
+    ), result.stdout
