@@ -12,6 +12,7 @@ from rmqstore.checks import misplaced
 from rmqstore.checks.misplaced import Misplaced, find_misplaced
 from rmqstore.checks.verify import examine, verify
 from rmqstore.errors import Refused
+from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.mapped_file_queue import MappedFile, offset_to_file_name
 from rmqstore.files.store import open_store
 from rmqstore.formats.message import PHYSICAL_OFFSET_AT
@@ -268,3 +269,27 @@ def test_expire_and_rebuild_know_of_wrong_names(store_copy: Copy) -> None:
     assert {step.do for step in back.steps} == {"set-aside", "rename"}
     apply(back)
     assert verify(open_store(store)).clean
+
+
+def test_files_of_two_paths_get_their_names_where_they_stand(store_copy: Copy) -> None:
+    store = store_copy("5.4.0-clean")
+    log, second = store / "commitlog", store / "second"
+    second.mkdir()
+    for number in (1, 3, 5):
+        (log / name(number)).rename(second / name(number))
+    swap(log, 2, 4)
+    (second / name(3)).rename(store / "aside")
+    (log / name(6)).rename(second / name(3))
+    (store / "aside").rename(log / name(6))
+    config = BrokerConfig({"storePathCommitLog": f"{log},{second}"})
+    opened = open_store(store, config)
+    made = plan_recovery(opened, examine(opened))
+    renames = {step.source: step.path for step in made.steps if isinstance(step, Rename)}
+    assert renames == {
+        f"commitlog/{name(2)}": f"commitlog/{name(4)}",
+        f"commitlog/{name(4)}": f"commitlog/{name(2)}",
+        f"commitlog/{name(6)}": f"commitlog/{name(3)}",
+        f"second/{name(3)}": f"second/{name(6)}",
+    }
+    apply(made)
+    assert verify(open_store(store, config)).clean
