@@ -47,6 +47,7 @@ from rmqstore.scan.tiling import Kind
 _LOG = ("CL-", "DL-")
 _QUEUES = ("CQ-", "BCQ-")
 _FLAG = "CL-SYSFLAG"
+_MENDABLE = ("CL-BLANK-SIZE", _FLAG, "CL-QUEUE-OFFSET-REPEAT", "CL-QUEUE-RESTARTED")
 _NO_DAMAGE = frozenset(
     (
         *("CL-QUEUE-RESTARTED", "CL-TIME-BACK", "CL-QUEUE-OFFSET-REPEAT", "CL-BLANK-SIZE", "CL-NO-MESSAGES"),
@@ -143,7 +144,7 @@ class Recovery:
         if damaged and self.choice.strategy == TRUNCATE:
             self._truncate(damaged[0], listed)
             return
-        mendable = "CL-BLANK-SIZE" in self.counts or _FLAG in self.counts
+        mendable = any(code in self.counts for code in _MENDABLE)
         if damaged or (mendable and self.choice.strategy != TRUNCATE):
             self._salvage()
         elif _FLAG in self.counts:

@@ -246,7 +246,8 @@ def _consumed(out: Behind, store: Store, verified: Verified, result: LogResult) 
     """Count what consumers have passed and no unit names, in queues that do not end in damage before the log's end."""
     logs, floor = verified.logs, result.wrote
     spans = [(d.start, d.stop) for log in logs.results for d in find_damage(log, end=min(floor, log.tiling.stop))]
-    within = open_ends(logs, Known(), Ranges(spans))
+    within = {*open_ends(logs, Known(), Ranges(spans))}
+    within |= {name for name, part in logs.queues.items() if part.repeats or part.outliers}  # their ends are not sure
     known = Known()
     ranges = Ranges([(floor, floor + _FILES * result.queue.file_size)])
     take_ends(known, logs, ranges, Audience(store), without=within)

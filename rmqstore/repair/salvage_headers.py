@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from rmqstore.checks.commitlog import LogResult
 from rmqstore.checks.log_pass import is_sound_topic
@@ -27,6 +28,7 @@ from rmqstore.formats.message import (
 )
 from rmqstore.repair.salvage_fields import mend_properties, set_fields
 from rmqstore.repair.salvage_known import fits_queue
+from rmqstore.repair.salvage_order import proved_by_units
 from rmqstore.repair.salvage_records import Seat
 from rmqstore.repair.salvage_spans import Neighbours, carries_crc, read_message
 
@@ -86,12 +88,14 @@ class HeaderFixes:
         self.gaps: list[str] = []  # queue offsets that nothing holds
         self.torn: set[tuple[str, int]] = set()  # queues with zeros there: for a broker they end at the gap
         self._misfiled = self._units_of_misfiled()
+        self._by_units()
+        proved = {fix.start for fix in self.fixes}
         for record in self._records(verified.report.findings.listed):
             if _GAP in record.codes:
                 self._fix_gap(record)
             if _FLAG in record.codes:
                 self._fix_flag(record)
-            if record.codes - {_GAP, _FLAG}:
+            if record.codes - {_GAP, _FLAG} and record.start not in proved:
                 self._fix(record)
         counts = verified.report.findings.counts
         codes = _TEXT | {_FLAG}
@@ -164,6 +168,22 @@ class HeaderFixes:
         if new != raw:
             text = "mended in place: " + ", ".join(why)
             self.fixes.append(HeaderFix(record.log, record.start, raw, new, None, text, frozenset(queues), unproved))
+
+    def _by_units(self) -> None:
+        """Neighbouring records with wrong queue offsets, between units whose messages bear them out."""
+        for (topic, queue_id), part in sorted(self.logs.queues.items()):
+            if not (part.repeats or part.outliers or part.restarts):
+                continue
+            mended: set[int] = set()
+            for start, stop in proved_by_units(part, partial(self._unit, topic, queue_id)):
+                for index in range(start, stop):
+                    unit = self._unit(topic, queue_id, index)
+                    log = next((r for r in self.logs.results if unit and r.queue.find(unit[0])), None)
+                    seat = Seat(topic, queue_id, index, unit[1] if unit else None)
+                    if unit is not None and log is not None and self._renumber(log, seat, unit[0]):
+                        mended.add(unit[0])
+            if mended & set(part.restarts):  # the queue did not begin again there: it is rebuilt as one
+                part.restarts[:] = [at for at in part.restarts if at not in mended]
 
     def _fix_flag(self, record: _Record) -> None:
         """SYSFLAG's compression bits, where the body proves them and no checksum says that a broker wrote them so."""

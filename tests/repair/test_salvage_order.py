@@ -1,0 +1,54 @@
+"""Queue offsets of neighbouring records with the same flipped bit: units prove them, nothing is lost or moves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rmqstore.formats.consumequeue import UNIT
+from rmqstore.formats.message import HEAD
+from tests import damage
+from tests.command import run_json
+from tests.repair.salvaging import Row, log_faults, rows
+from tests.stores import copy_store
+
+AT = HEAD.at("queue_offset") + 7  # the lowest byte
+
+
+def of_queue(store: Path) -> list[Row]:
+    return [row for row in rows(store) if row.seat[:2] == ("Order_11", 0)]
+
+
+@pytest.mark.parametrize("bit", [0, 1, 3, 4, 5])
+@pytest.mark.parametrize(("first", "count"), [(10, 2), (16, 3), (-2, 2), (-3, 3)])
+@pytest.mark.parametrize("name", ["5.4.0-clean", "5.1.4-dledger"])
+def test_neighbours_get_back_what_their_units_say(name: str, first: int, count: int, bit: int, tmp_path: Path) -> None:
+    store = copy_store(name, tmp_path)
+    hit = of_queue(store)[first : first + count or None]
+    assert len(hit) == count
+    sound = {row.path: row.path.read_bytes() for row in hit}
+    for row in hit:
+        damage.flip(row.path, row.at + AT, bit)
+    done = run_json("recover", str(store), "--role", "single", "--apply", exit_code=0)
+    loss = done["loss"]
+    assert isinstance(loss, dict)
+    assert (loss["messages"], loss["bytes"], loss["queues"]) == (0, 0, {})
+    assert {path: path.read_bytes() for path in sound} == sound
+    assert log_faults(store) == {}
+
+
+def test_units_that_moved_do_not_change_the_log(tmp_path: Path) -> None:
+    """Here the headers rise and the units do not, or come too early: the queue is mended, not the log."""
+    store = copy_store("5.4.0-clean", tmp_path)
+    logs = {path: path.read_bytes() for path in (store / "commitlog").iterdir()}
+    first, second = (store / "consumequeue" / "Order_11" / str(q) / f"{0:020}" for q in (0, 1))
+    raw = first.read_bytes()
+    one, two = (raw[at * UNIT.size : (at + 1) * UNIT.size] for at in (10, 11))
+    damage.overwrite(first, 10 * UNIT.size, two + one)
+    before = second.read_bytes()
+    damage.remove_span(second, 10 * UNIT.size, UNIT.size)
+    damage.grow(second, UNIT.size)
+    run_json("recover", str(store), "--apply", exit_code=0)
+    assert (first.read_bytes(), second.read_bytes()) == (raw, before)
+    assert {path: path.read_bytes() for path in logs} == logs
