@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -31,6 +32,7 @@ from rmqstore.repair.steps import JOURNAL_FOLDER, InPlace, Rename, SetAside
 
 SCHEMA = "rmqstore.journal/1"
 NEW, QUARANTINE, LOST_FOUND = "new", "quarantine", "lost+found"
+_NAME = re.compile(r"\d{8}T\d{6}\.\d{6}Z(-2)*")
 STATE, PLAN, UNDO_LOG, POINTER = "state", "plan.json", "undo.log", "journal"
 
 
@@ -260,7 +262,8 @@ def new_folder(ground: Ground, plan: Plan, journal_dir: Path | None, disk: Disk)
             raise UsageError(f"--journal {journal_dir} is no directory")
         if ground.store == outside or ground.store in outside.parents:
             raise UsageError(f"--journal {journal_dir} lies in the store", "leave --journal out, or choose another")
-        taken += [entry.name for entry in _entries(outside)]
+        # other folders there say nothing of the order
+        taken += [entry.name for entry in _entries(outside) if _NAME.fullmatch(entry.name)]
     latest = max(taken, default="")
     if name <= latest:
         name = f"{latest}-2"  # the clock went back: names still tell the order

@@ -115,7 +115,7 @@ def _describe_step(step: Step) -> str:
     elif isinstance(step, SetAside):
         line = f"set {step.path} aside"
     elif isinstance(step, Rename):
-        line = f"rename it, {step.source}, to {PurePosixPath(step.path).name}"
+        line = f"rename {step.source}, which is aside, to {PurePosixPath(step.path).name}"
     elif isinstance(step, MakeDirectory):
         line = f"make directory {step.path}/"
     else:

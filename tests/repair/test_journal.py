@@ -379,9 +379,9 @@ def test_many_batches_are_undone_and_resumed_like_one(store: Path, monkeypatch: 
 def test_journal_outside_of_the_store(store: Path, tmp_path: Path) -> None:
     before = look(store)
     outside = tmp_path / "journals"
-    outside.mkdir()
+    (outside / "what else is kept here").mkdir(parents=True)
     path = journal.apply(full_plan(store), journal_dir=outside, disk=CountingDisk()).journal
-    assert path is not None and path.parent == outside
+    assert path is not None and path.parent == outside and path.name[:2] == "20"
     assert (path / "quarantine/000005-topics.json").exists()  # the same file system
     pointer = store / ".rmqstore" / path.name
     assert [entry.name for entry in pointer.iterdir()] == ["journal"]
