@@ -27,7 +27,7 @@ from rmqstore.formats.properties import SCHEDULE_TOPIC
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64
 from rmqstore.scan.queues import QueueTable
-from rmqstore.scan.texts import LaidTexts, read_texts
+from rmqstore.scan.texts import PropertyTexts, read_texts
 
 Known = Callable[[str, int], bool]
 
@@ -51,10 +51,10 @@ class RelayDispatch:
         """The records of a chunk stand at `places` (bytes) now."""
         numbers = self.table.of(columns)
         self._learn()
-        laid = LaidTexts(columns)
+        properties = PropertyTexts(columns)
         if self.options.index:
-            self._to_index(columns, numbers, places, laid)
-        texts = read_texts(columns, laid=laid)
+            self._to_index(columns, numbers, places, properties)
+        texts = read_texts(columns, texts=properties)
         owed = owed_units(columns)
         if self.options.lmq and texts.fan_out:  # light queues are fed by several others: in address order
             self._singly(columns, np.flatnonzero(owed), numbers, places)
@@ -111,8 +111,8 @@ class RelayDispatch:
                 to_index=False,
             )
 
-    def _to_index(self, columns: Columns, numbers: I64, places: I64, laid: LaidTexts) -> None:
-        keys = self._keys.keys(columns, numbers, laid)
+    def _to_index(self, columns: Columns, numbers: I64, places: I64, properties: PropertyTexts) -> None:
+        keys = self._keys.keys(columns, numbers, properties)
         if not self.options.tag_key:
             keys = keys.take(keys.required)
         order = np.argsort(keys.offset, kind="stable")  # rare texts come last

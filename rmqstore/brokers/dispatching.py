@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.texts import PARSED_NAMES
+from rmqstore.scan.units import KnownUnits
 
 _LMQ_PREFIX = "%LMQ%"
 _RETRY_PREFIX = "%RETRY%"
@@ -67,18 +67,6 @@ class Condition:
 
     def meets(self, physical: int, size: int) -> bool:
         return bool(self.mask(np.array([physical]), np.array([size]))[0])
-
-
-class KnownUnits(Protocol):
-    """The units that the good messages of a log are owed, known from a pass over it.
-
-    `complete` is false when messages have none here that would get one.
-    """
-
-    complete: bool
-
-    def known_units(self) -> Iterator[tuple[QueueKey, I64, I64, I64]]:
-        """(queue, commitlog offsets, sizes, queue offsets) piece by piece, each queue's in log order."""
 
 
 class Queues:

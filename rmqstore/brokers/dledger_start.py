@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Self
 
 from rmqstore.brokers.batch_queue import BatchQueue
-from rmqstore.brokers.dispatching import Condition, KnownUnits
+from rmqstore.brokers.dispatching import Condition
 from rmqstore.brokers.dledger_recovery import DLedgerRecovery, DLedgerState
 from rmqstore.brokers.forecast import PROCESS_EXIT, QueueKey, StartForecast
 from rmqstore.brokers.loading import Loaded, SimulatedFiles, load_directories, strictly
@@ -25,6 +25,7 @@ from rmqstore.formats import dledger
 from rmqstore.formats.consumequeue import BATCH_UNIT, UNIT
 from rmqstore.formats.message import BLANK, BLANK_MAGIC, BORN_HOST_V6, HEAD, HEADS_BY_FLAG, MAGIC_V1, SYS_FLAG_AT
 from rmqstore.scan.tiling import Tiling
+from rmqstore.scan.units import KnownUnits
 
 _MAGIC_AT = HEAD.at("magic")
 

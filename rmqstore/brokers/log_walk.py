@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rmqstore.brokers.dispatching import Condition, KnownUnits, Queues, needs_exact_parser
+from rmqstore.brokers.dispatching import Condition, Queues, needs_exact_parser
 from rmqstore.brokers.file_bytes import FileBytes
 from rmqstore.brokers.loading import SimulatedFile
 from rmqstore.brokers.record import Checked, ParserSettings, check_message_and_return_size
@@ -34,6 +34,7 @@ from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.records import ScanOptions, scan_file
 from rmqstore.scan.texts import PARSED_NAMES
 from rmqstore.scan.tiling import Kind, Run, Tiling
+from rmqstore.scan.units import KnownUnits
 
 _SEARCH = 4 << 20
 _NEVER = 1 << 63

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from rmqstore.brokers.config_load import batch_topics, unreadable_config
-from rmqstore.brokers.dispatching import Condition, DispatchSettings, KnownUnits, Queues
+from rmqstore.brokers.dispatching import Condition, DispatchSettings, Queues
 from rmqstore.brokers.forecast import LOAD_FALSE, PROCESS_EXIT, StartForecast
 from rmqstore.brokers.index_load import load_index
 from rmqstore.brokers.loading import Obstacle, SimulatedFiles, java_long, load_directories
@@ -24,6 +24,7 @@ from rmqstore.files.mapped_file_queue import list_directory, read_at
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats.checkpoint import FILE_SIZE, StoreCheckpoint, parse_checkpoint
 from rmqstore.scan.tiling import Tiling
+from rmqstore.scan.units import KnownUnits
 
 COMPLETE = 1 << 62
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rmqstore.brokers.dispatching import KnownUnits
 from rmqstore.brokers.dledger_newer import is_newer, simulate_newer, written_by_newer
 from rmqstore.brokers.dledger_start import DLedgerStart
 from rmqstore.brokers.forecast import StartForecast
@@ -15,6 +14,7 @@ from rmqstore.errors import UsageError
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import Store
 from rmqstore.scan.tiling import Tiling
+from rmqstore.scan.units import KnownUnits
 
 
 def simulate_start(

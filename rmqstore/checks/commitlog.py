@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
-from rmqstore.brokers.dispatching import KnownUnits
 from rmqstore.checks.dledger import EntryTally
 from rmqstore.checks.index_catalog import IndexTally
 from rmqstore.checks.log_pass import BatchRow, LogPart, PassOptions, scan_split, unit_reader
@@ -23,6 +22,7 @@ from rmqstore.scan.compiled import accelerate
 from rmqstore.scan.records import ScanOptions, scan_file
 from rmqstore.scan.resync import ENTRY_SIZE
 from rmqstore.scan.tiling import Kind, Run, Tiling
+from rmqstore.scan.units import KnownUnits
 from rmqstore.scan.workers import Mapper, Split, joined, plan_splits
 
 Progress = Callable[[int], None]

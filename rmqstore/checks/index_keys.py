@@ -1,6 +1,6 @@
 """Which index entries the messages of a chunk are owed: hashes of topic and key, for all records at once.
 
-Values are hashed in groups of equal length; what is rare (non-ASCII text, odd grammar, a name twice) record by
+Values are hashed side by side; what is rare (non-ASCII text, odd grammar, a name twice) record by
 record, with the same result.
 """
 
@@ -16,13 +16,11 @@ from rmqstore.formats import index, properties
 from rmqstore.formats.javatext import java_text
 from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.kernels import I64, U8, Bool, u32, u64
+from rmqstore.scan.hashes import hash_spans
+from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.queues import QueueTable
-from rmqstore.scan.texts import LaidTexts
+from rmqstore.scan.texts import PropertyTexts
 
-_UNIQ = int.from_bytes(properties.UNIQ_KEY.encode(), "big")
-_KEYS = int.from_bytes(properties.KEYS.encode(), "big")
-_TAGS = int.from_bytes(properties.TAGS.encode(), "big")
 _MOD = (1 << 32) - 1
 _TAG_PREFIX = "T#"
 
@@ -53,27 +51,24 @@ class KeyReader:
         self._prefix: I64 = np.empty(0, dtype=np.int64)  # hash of `topic#` per queue number
         self._odd: Bool = np.empty(0, dtype=np.bool_)
 
-    def keys(self, columns: Columns, numbers: I64, laid: LaidTexts | None = None) -> Keys:
-        """Entries owed to the records of a chunk; `numbers` is `table.of(columns)`, `laid` their texts.
+    def keys(self, columns: Columns, numbers: I64, texts: PropertyTexts | None = None) -> Keys:
+        """Entries owed to the records of a chunk; `numbers` is `table.of(columns)`, `texts` their properties.
 
         Mostly in the order in which a broker writes them.
 
         Source: IndexService#buildIndex, RocketMQ 4.3 to 5.4.0
         """
         self._learn()
-        laid = laid or LaidTexts(columns)
+        texts = texts or PropertyTexts(columns)
         owed = columns.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK
-        if not laid.sound:
-            return self._slow(columns, np.flatnonzero(owed))
-        odd = self._odd[numbers].copy()
-        spans = _Spans(laid, odd)
+        odd = self._odd[numbers] | texts.odd
         parts = []
         for rows, start, length, prefix, required in (
-            (*spans.named(8, _UNIQ), "", True),
-            (*_split(laid.joined, *spans.named(4, _KEYS)), "", True),
-            (*spans.named(4, _TAGS), _TAG_PREFIX, False),
+            (*_once(texts, properties.UNIQ_KEY, odd), "", True),
+            (*_split(texts, *_once(texts, properties.KEYS, odd)), "", True),
+            (*_once(texts, properties.TAGS, odd), _TAG_PREFIX, False),
         ):
-            hashed, ascii_ = _hash_spans(laid.arr, start, length)
+            hashed, ascii_ = hash_spans(columns.buf, start, length)
             odd[rows[~ascii_]] = True
             first = self._prefix[numbers[rows]]
             for c in prefix.encode():
@@ -131,50 +126,27 @@ def _joined(a: Keys, b: Keys) -> Keys:
     )
 
 
-class _Spans:
-    """Values of named properties in texts that lie side by side."""
-
-    def __init__(self, laid: LaidTexts, odd: Bool) -> None:
-        self.arr = laid.arr
-        self.odd = odd
-        kind = laid.marks
-        at = np.concatenate(([-1], laid.at)) if laid.at is not None else np.empty(0, dtype=np.int64)
-        hit = np.flatnonzero((kind[1:-1] == 1) & (kind[:-2] != 1)) + 1
-        # two zeros behind each text, one before the first
-        self.record: I64 = ((np.cumsum(kind == 0, dtype=np.int32) - 1) >> 1)[hit].astype(np.int64)
-        self.mid = at[hit]
-        self.name_length = self.mid - at[hit - 1] - 1
-        self.behind = at[hit + 1]
-        self.inner = kind[hit + 1] == 1  # the value holds a 0x01: its end is further on
-
-    def named(self, size: int, word: int) -> tuple[I64, I64, I64]:
-        """(record, start, length) of the values of a name of 4 or 8 bytes; marks records that have it twice."""
-        hit = np.flatnonzero(self.name_length == size)
-        view = u64(self.arr) if size == 8 else u32(self.arr)
-        hit = hit[view[self.mid[hit] - size] == word]
-        rows = self.record[hit]
-        if len(rows) > 1:
-            twice = rows[1:] == rows[:-1]
-            self.odd[rows[1:][twice]] = True
-        self.odd[rows[self.inner[hit]]] = True
-        start = self.mid[hit] + 1
-        length = self.behind[hit] - start
-        some = length > 0
-        return rows[some], start[some], length[some]
+def _once(texts: PropertyTexts, name: str, odd: Bool) -> tuple[I64, I64, I64]:
+    """(record, start, length) of the values of a property; marks the records that have it twice."""
+    rows, start, length = texts.values(name.encode())
+    if len(rows) > 1 and np.bincount(rows).max() > 1:
+        odd[np.flatnonzero(np.bincount(rows) > 1)] = True
+    some = length > 0
+    return rows[some], start[some], length[some]
 
 
-def _split(joined: bytes, rows: I64, start: I64, length: I64) -> tuple[I64, I64, I64]:
+def _split(texts: PropertyTexts, rows: I64, start: I64, length: I64) -> tuple[I64, I64, I64]:
     """KEYS values cut at spaces; empty parts are left out."""
-    blanks = np.flatnonzero(np.frombuffer(joined, dtype=np.uint8) == 0x20)
-    if not len(blanks) or not len(rows):
+    if not len(rows) or not texts.holds(0x20):
         return rows, start, length
-    several = np.searchsorted(blanks, start) < np.searchsorted(blanks, start + length)
+    raw = texts.columns.raw
+    several = np.array([b" " in raw[a : a + n] for a, n in zip(start.tolist(), length.tolist(), strict=True)])
     if not several.any():
         return rows, start, length
     more: list[tuple[int, int, int]] = []
     for i in np.flatnonzero(several).tolist():
         at = int(start[i])
-        for part in joined[at : at + int(length[i])].split(b" "):
+        for part in raw[at : at + int(length[i])].split(b" "):
             if part:
                 more.append((int(rows[i]), at, len(part)))
             at += len(part) + 1
@@ -185,29 +157,6 @@ def _split(joined: bytes, rows: I64, start: I64, length: I64) -> tuple[I64, I64,
         np.concatenate((start[one], added[:, 1])),
         np.concatenate((length[one], added[:, 2])),
     )
-
-
-def _hash_spans(arr: U8, start: I64, length: I64) -> tuple[I64, Bool]:
-    """Java hash (unsigned 32 bit) of every span, and which are ASCII (only those are right).
-
-    Shape: (n,) each
-    """
-    out = np.zeros(len(start), dtype=np.int64)
-    plain = np.ones(len(start), dtype=np.bool_)
-    for size in np.flatnonzero(np.bincount(length)).tolist():
-        rows = np.flatnonzero(length == size)
-        power = np.ones(size, dtype=np.uint32)
-        for i in range(size - 2, -1, -1):
-            power[i] = int(power[i + 1]) * 31 & _MOD
-        windows = np.lib.stride_tricks.sliding_window_view(arr, size)  # rows are copied whole
-        step = max(1, (1 << 20) // size)  # texts may be 32 KB long
-        for lo in range(0, len(rows), step):
-            part = rows[lo : lo + step]
-            text = windows[start[part]]
-            if text.max(initial=0) >= 0x80:
-                plain[part] = text.max(axis=1) < 0x80
-            out[part] = np.einsum("ij,j->i", text.astype(np.uint32), power)
-    return out, plain
 
 
 @cache

@@ -40,7 +40,7 @@ from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.records import ScanOptions, scan_file
-from rmqstore.scan.texts import LaidTexts, Texts, read_texts
+from rmqstore.scan.texts import PropertyTexts, Texts, read_texts
 from rmqstore.scan.tiling import BLOCK_BITS, Kind, Run
 from rmqstore.scan.workers import Split
 
@@ -287,13 +287,13 @@ class _SplitScan:
         number = self.table.of(columns)
         self.queues.learn()
         tags = self.options.crosscheck or self.options.forecast or self.options.keep_units
-        laid = LaidTexts(columns, positions=tags or self.options.index is not None)
+        properties_of = PropertyTexts(columns)
         if self.options.index is not None:
             stop = int(columns.offset[-1] + columns.size[-1])
-            keys = self.keys.keys(columns, number, laid)
+            keys = self.keys.keys(columns, number, properties_of)
             self.options.index.check(int(columns.offset[0]) - columns.lead, stop, keys, part.index)
         part.findings.extend(flag_findings(columns, self.split.file.name))
-        texts = read_texts(columns, tags=tags, laid=laid)
+        texts = read_texts(columns, tags=tags, texts=properties_of)
         if texts.parsed:
             part.parsed.update(((columns.offset[texts.parsed] - columns.lead) >> BLOCK_BITS).tolist())
         for i, faults in texts.faults.items():

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from rmqstore.formats import dledger
 from rmqstore.formats.message import (
@@ -17,7 +19,7 @@ from rmqstore.formats.message import (
     Message,
     parse_message,
 )
-from rmqstore.scan.kernels import I64, U8, Bool, i16, i32, i64, u32
+from rmqstore.scan.kernels import I64, U8, Bool, i16, i32, i64
 
 _HOST_GROWTH = HEADS_BY_FLAG[BORN_HOST_V6].size - HEAD.size
 _AT = {f.name: HEAD.at(f.name) for f in HEAD}
@@ -76,43 +78,80 @@ class Columns:
         return offset
 
     @cached_property
+    def head(self) -> U8:
+        """The heads side by side, with the entry's in front in DLedger data: they are read from the chunk once.
+
+        Shape: (n, lead + 88)
+        """
+        width = self.lead + HEAD.size
+        every = np.ndarray((len(self.buf) - width + 1,), dtype=f"V{width}", buffer=self.buf, strides=(1,))
+        return every[self.at - self.lead].view(np.uint8).reshape(len(self.at), width)
+
+    def _field(self, code: str, at: int) -> I64:
+        """A number of all heads; `at` counts from the message."""
+        head = self.head
+        if not len(head):
+            return np.empty(0, dtype=np.int64)
+        field: npt.NDArray[Any] = np.ndarray(
+            (len(head),), dtype=code, buffer=head, offset=self.lead + at, strides=(head.shape[1],)
+        )
+        return field.astype(np.int64)
+
+    @cached_property
+    def moved(self) -> bool:
+        """Whether an IPv6 host moves what follows it in any of the records."""
+        return bool((self.sys_flag & (BORN_HOST_V6 | STORE_HOST_V6)).any())
+
+    def _behind_hosts(self, code: str, name: str, *, born: bool = False) -> I64:
+        """A number behind both hosts, or behind the `born` host alone."""
+        if not self.moved:
+            return self._field(code, _AT[name])
+        at = self.at + (self.born_growth if born else self.growth) + _AT[name]
+        return (self.i32 if code == ">i4" else self.i64)(at)
+
+    @cached_property
     def size(self) -> I64:
         """TOTALSIZE, bytes."""
-        return self.i32(self.at + _AT["size"])
+        return self._field(">i4", _AT["size"])
 
     @cached_property
     def magic(self) -> I64:
         """Magic code, unsigned."""
-        return u32(self.buf)[self.at + _AT["magic"]].astype(np.int64)
+        return self._field(">u4", _AT["magic"])
+
+    @cached_property
+    def size_and_magic(self) -> I64:
+        """The two as one number: they lie side by side."""
+        return self._field(">i8", _AT["size"])
 
     @cached_property
     def body_crc(self) -> I64:
         """BODYCRC as stored."""
-        return self.i32(self.at + _AT["body_crc"])
+        return self._field(">i4", _AT["body_crc"])
 
     @cached_property
     def queue_id(self) -> I64:
-        return self.i32(self.at + _AT["queue_id"])
+        return self._field(">i4", _AT["queue_id"])
 
     @cached_property
     def flag(self) -> I64:
-        return self.i32(self.at + _AT["flag"])
+        return self._field(">i4", _AT["flag"])
 
     @cached_property
     def queue_offset(self) -> I64:
-        return self.i64(self.at + _AT["queue_offset"])
+        return self._field(">i8", _AT["queue_offset"])
 
     @cached_property
     def physical_offset(self) -> I64:
-        return self.i64(self.at + _AT["physical_offset"])
+        return self._field(">i8", _AT["physical_offset"])
 
     @cached_property
     def sys_flag(self) -> I64:
-        return self.i32(self.at + _AT["sys_flag"])
+        return self._field(">i4", _AT["sys_flag"])
 
     @cached_property
     def born_timestamp(self) -> I64:
-        return self.i64(self.at + _AT["born_timestamp"])
+        return self._field(">i8", _AT["born_timestamp"])
 
     @cached_property
     def born_growth(self) -> I64:
@@ -130,24 +169,25 @@ class Columns:
 
     @cached_property
     def store_timestamp(self) -> I64:
-        return self.i64(self.at + self.born_growth + _AT["store_timestamp"])
+        return self._behind_hosts(">i8", "store_timestamp", born=True)
 
     @cached_property
     def reconsume_times(self) -> I64:
-        return self.i32(self.at + self.growth + _AT["reconsume_times"])
+        return self._behind_hosts(">i4", "reconsume_times")
 
     @cached_property
     def prepared_transaction_offset(self) -> I64:
-        return self.i64(self.at + self.growth + _AT["prepared_transaction_offset"])
+        return self._behind_hosts(">i8", "prepared_transaction_offset")
 
     @cached_property
     def body_length(self) -> I64:
-        return self.i32(self.at + self.growth + _AT["body_length"])
+        return self._behind_hosts(">i4", "body_length")
 
     @cached_property
     def body_at(self) -> I64:
         """Position of the body in the chunk."""
-        return self.at + self.growth + HEAD.size
+        body_at: I64 = self.at + HEAD.size
+        return body_at + self.growth if self.moved else body_at
 
     @cached_property
     def wide(self) -> I64:
@@ -181,27 +221,27 @@ class Columns:
 
     @cached_property
     def entry_magic(self) -> I64:
-        return self.i32(self.entry_at + _ENTRY_AT["magic"])
+        return self._field(">i4", _ENTRY_AT["magic"] - ENTRY_SIZE)
 
     @cached_property
     def entry_size(self) -> I64:
-        return self.i32(self.entry_at + _ENTRY_AT["size"])
+        return self._field(">i4", _ENTRY_AT["size"] - ENTRY_SIZE)
 
     @cached_property
     def entry_body_length(self) -> I64:
-        return self.i32(self.entry_at + _ENTRY_AT["body_length"])
+        return self._field(">i4", _ENTRY_AT["body_length"] - ENTRY_SIZE)
 
     @cached_property
     def entry_index(self) -> I64:
-        return self.i64(self.entry_at + _ENTRY_AT["index"])
+        return self._field(">i8", _ENTRY_AT["index"] - ENTRY_SIZE)
 
     @cached_property
     def entry_term(self) -> I64:
-        return self.i64(self.entry_at + _ENTRY_AT["term"])
+        return self._field(">i8", _ENTRY_AT["term"] - ENTRY_SIZE)
 
     @cached_property
     def entry_pos(self) -> I64:
-        return self.i64(self.entry_at + _ENTRY_AT["pos"])
+        return self._field(">i8", _ENTRY_AT["pos"] - ENTRY_SIZE)
 
     def message(self, i: int) -> Message:
         """Record i decoded.
@@ -219,9 +259,12 @@ class Columns:
         return self.buf[at : at + int(self.topic_length[i])].tobytes()
 
 
-def _topic_length(buf: U8, topic_at: I64, wide: I64) -> I64:
+def _topic_length(buf: U8, topic_at: I64, wide: I64 | None) -> I64:
+    """Length of the topics at `topic_at`; `wide` None: all in one byte."""
+    one: I64 = buf[topic_at - 1].view(np.int8).astype(np.int64)
+    if wide is None:
+        return one
     is_wide = wide == 2
-    one: I64 = buf[topic_at - 1].astype(np.int8).astype(np.int64)
     return np.where(is_wide, i16(buf)[topic_at - 2], one) if is_wide.any() else one
 
 
@@ -233,25 +276,26 @@ def framed(columns: Columns, stops: I64) -> Bool:
     """
     top = len(columns.buf) - 8
     size = stops - columns.at
-    # size and magic lie side by side: one comparison tells what nearly all chunks are, V1 only
-    if (i64(columns.buf)[columns.at] == (size << 32 | MAGIC_V1_U32)).all():
+    # one comparison tells what nearly all chunks are, V1 only
+    all_v1 = bool((columns.size_and_magic == (size << 32 | MAGIC_V1_U32)).all())
+    if all_v1:
         columns.__dict__["size"] = size
-        columns.__dict__["magic"] = np.full(len(size), MAGIC_V1_U32, dtype=np.int64)
-        ok = np.ones(len(size), dtype=np.bool_)
-    else:
-        ok = (columns.magic == MAGIC_V1_U32) | (columns.magic == MAGIC_V2_U32)
+        columns.__dict__["wide"] = np.ones(len(size), dtype=np.int64)
+    body_length, topic_at = columns.body_length, columns.topic_at
+    ok = (body_length <= size) & (topic_at + 2 <= stops)
+    if not all_v1:
+        ok &= (columns.magic == MAGIC_V1_U32) | (columns.magic == MAGIC_V2_U32)
         ok &= columns.size == size
-    body_length = columns.body_length
-    topic_at = columns.topic_at
-    ok &= (body_length <= size) & (topic_at + 2 <= stops)
     if not ok.all():
         topic_at = np.clip(topic_at, 2, top)
         columns.__dict__["topic_at"] = topic_at
-    length = _topic_length(columns.buf, topic_at, columns.wide)
+    length = _topic_length(columns.buf, topic_at, None if all_v1 else columns.wide)
     columns.__dict__["topic_length"] = length
-    ok &= (length >= 0) & (topic_at + length + 2 <= stops)
     properties_at = topic_at + length + 2
-    if not ok.all():
+    ok &= (length >= 0) & (properties_at <= stops)
+    if ok.all():
+        columns.__dict__["properties_at"] = properties_at
+    else:
         properties_at = np.clip(properties_at, 2, top)
     stored = i16(columns.buf)[properties_at - 2].astype(np.int64)
     ok &= properties_at + np.maximum(stored, 0) == stops

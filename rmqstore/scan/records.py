@@ -334,10 +334,16 @@ class _Scan:
         if self.entries is not None:
             fault = self.entries.check(columns, behind)
         if self.options.crc:
-            fault[(fault == 0) & self._wrong_record_crc(columns)] = Fault.RECORD_CRC
-            fault[(fault == 0) & self._wrong_crc(columns)] = Fault.BODY_CRC
+            for cause, wrong in (
+                (Fault.RECORD_CRC, self._wrong_record_crc(columns)),
+                (Fault.BODY_CRC, self._wrong_crc(columns)),
+            ):
+                if wrong.any():
+                    fault[(fault == 0) & wrong] = cause
         if self.options.check_offset:
-            fault[columns.physical_offset != columns.offset] = Fault.PHYSICAL_OFFSET
+            elsewhere = columns.physical_offset != columns.offset
+            if elsewhere.any():
+                fault[elsewhere] = Fault.PHYSICAL_OFFSET
         starts = columns.offset - self.lead
         end = int(columns.offset[-1] + columns.size[-1])
         bad = np.flatnonzero(fault).tolist()
@@ -355,10 +361,10 @@ class _Scan:
         return out
 
     def _wrong_crc(self, columns: Columns) -> Bool:
-        starts = columns.body_at
-        computed = kernels.body_crcs(self.window.buf, starts, starts + np.maximum(columns.body_length, 0))
-        wrong: Bool = (computed != columns.body_crc) & (columns.body_length > 0)
-        return wrong
+        starts, length = columns.body_at, columns.body_length
+        computed = kernels.body_crcs(self.window.buf, starts, starts + np.maximum(length, 0))
+        wrong: Bool = computed != columns.body_crc
+        return wrong & (length > 0) if wrong.any() else wrong
 
     def _wrong_record_crc(self, columns: Columns) -> Bool:
         """Records that end with the property __CRC32# and do not fit it."""

@@ -1,34 +1,32 @@
 """Property texts of a chunk: grammar, UTF-8, tags codes, and which records need a closer look.
 
-The texts are laid side by side once, each between two zero bytes; the separators 0x01 and 0x02 are then found for all
-records together. What is rare (non-ASCII tags, odd grammar, LMQ fan-out) is decided record by record.
+All texts are looked at together, as bits (`text_bits`). What is rare (odd grammar, text that is not ASCII, LMQ fan-out)
+is decided text by text.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from rmqstore.formats import properties
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.kernels import I64, U8, Bool, u32
+from rmqstore.scan.hashes import hash_spans
+from rmqstore.scan.kernels import I64, Bool
+from rmqstore.scan.text_bits import WORD, TextBits
 
-_TAGS = int.from_bytes(b"TAGS", "big")
-# names whose values only the broker's own parser can judge, or that name further queues; they end in these words
-PARSED_NAMES = (b"INNER_NUM\x01", b"INNER_MULTI_DISPATCH\x01", b"DELAY\x01", b"DUP_INFO\x01")
-_PARSED_WORDS = [int.from_bytes(name[-5:-1], "big") for name in PARSED_NAMES]
-_LONGEST = 64
-_FILLER_BIT = 5  # 1 << 5 is a space, which is no mark
-_NO_MARK = bytes(range(3, 256))
+# names whose values only the broker's own parser can judge, or that name further queues
+PARSED_NAMES = (b"INNER_NUM\x01", b"INNER_MULTI_DISPATCH\x01", b"DELAY\x01")
 # what every parser takes: a delay level that is a small number
 _DELAY_NUMBER = re.compile(rb"(?<![^\x02])DELAY\x01[0-9]{1,9}(?![^\x02])")
 _FAN_OUT = properties.INNER_MULTI_DISPATCH.encode() + b"\x01"
-# (separator, next separator) that a sound text has: 0 between texts, 1 name-value, 2 behind a value
-_SOUND = bytes(a * 3 + b for a, b in ((0, 1), (0, 0), (1, 2), (1, 0), (2, 1), (2, 0)))
+# index of the letter of a name that other names rarely have so near to their end
+_LETTER = {b"TAGS": 2, b"KEYS": 2, b"UNIQ_KEY": 3, b"INNER_NUM": 8, b"INNER_MULTI_DISPATCH": 19, b"DELAY": 2}
+_SPREAD = 96  # bytes that may be looked at in vain for each text
+_WIDEST = 8 * WORD
 
 
 @dataclass(slots=True)
@@ -47,46 +45,117 @@ class Texts:
     parsed: list[int] = field(default_factory=list)
 
 
-class LaidTexts:
-    """The property texts of a chunk side by side, and where their separators stand: found once, for all who ask.
+class PropertyTexts:
+    """The property texts of a chunk's records: looked through once, for all who ask.
 
-    `joined` has behind each text a zero byte, a filler without marks, and another zero byte; `marks` are the bytes 0, 1
-    and 2 of it in order, with a zero before the first; `at` the positions of marks[1:]. `sound` is false where a text
-    holds a zero byte itself: marks then tell nothing.
+    `odd` are those that must be read one by one: of odd grammar, not UTF-8, or with zero bytes in them.
+    Shape: odd (n,)
     """
 
-    def __init__(self, columns: Columns, *, positions: bool = True) -> None:
-        self.joined = _side_by_side(columns)
-        self.arr: U8 = np.frombuffer(self.joined, dtype=np.uint8)
-        self.at: I64 | None = np.flatnonzero(self.arr <= 2) if positions else None
-        found = self.arr[self.at].tobytes() if self.at is not None else self.joined.translate(None, _NO_MARK)
-        self.marks: U8 = np.frombuffer(b"\0" + found, dtype=np.uint8)
-        self.sound = int(np.count_nonzero(self.marks == 0)) == 2 * len(columns) + 1
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+        self.odd: Bool = np.zeros(len(columns), dtype=np.bool_)
+        self._groups = [(rows, self._bits(rows, width)) for rows, width in _widths(columns.properties_length)]
+
+    def _bits(self, rows: I64 | None, width: int) -> TextBits:
+        columns = self.columns
+        start, length = columns.properties_at, np.maximum(columns.properties_length, 0)
+        bits = TextBits(columns.buf, *((start, length) if rows is None else (start[rows], length[rows])), width)
+        zero, wide = bits.not_plain()
+        odd = bits.odd_grammar() | zero
+        number = np.arange(len(columns)) if rows is None else rows
+        self.odd[number[odd]] = True
+        number = number[wide & ~odd]
+        if len(number) and not _is_utf8(b"\0".join(self.texts(number))):
+            self.odd[number] = [not _is_utf8(text) for text in self.texts(number)]
+        return bits
+
+    def texts(self, records: I64) -> list[bytes]:
+        """The texts of some records, as they are."""
+        raw, start, length = (
+            self.columns.raw,
+            self.columns.properties_at[records],
+            self.columns.properties_length[records],
+        )
+        return [bytes(raw[a:b]) for a, b in zip(start.tolist(), (start + length).tolist(), strict=True)]
+
+    def holds(self, byte: int) -> bool:
+        """Whether a byte is in any of the texts."""
+        return any(bits.holds(byte) for _, bits in self._groups)
+
+    def values(self, name: bytes) -> tuple[I64, I64, I64]:
+        """(records, positions of the values in the chunk, their lengths) of a property of those that are not odd.
+
+        A record that has the property twice is there twice, the earlier value first. `name` is TAGS, KEYS or UNIQ_KEY.
+        Shape: (m,) each
+        """
+        found = [np.empty((3, 0), dtype=np.int64)]
+        for rows, bits in self._groups:
+            for texts, start, length in bits.values(name, _LETTER[name]):
+                number = texts if rows is None else rows[texts]
+                found.append(np.array([number, start, length]))
+        if len(found) == 2:
+            number, start, length = found[1]
+        else:
+            number, start, length = np.concatenate(found, axis=1)
+        sound = ~self.odd[number]
+        return (number, start, length) if sound.all() else (number[sound], start[sound], length[sound])
+
+    def with_parsed_names(self) -> I64:
+        """Records that may hold one of PARSED_NAMES, odd ones too; each once."""
+        found = self.odd.copy()
+        for name in PARSED_NAMES:
+            for rows, bits in self._groups:
+                for texts, _, _ in bits.ends_of(name[:-1], _LETTER[name[:-1]]):
+                    found[texts if rows is None else rows[texts]] = True
+        return np.flatnonzero(found)
 
 
-def read_texts(columns: Columns, *, tags: bool = True, laid: LaidTexts | None = None) -> Texts:
+def _widths(length: I64) -> Iterator[tuple[I64 | None, int]]:
+    """Records whose texts are looked at together (None: all), and the width that holds them, bytes."""
+    n = len(length)
+    if not n:
+        return
+    words = np.maximum(-(-length // WORD), 1)
+    width = int(words.max()) * WORD
+    if width <= _WIDEST and n * width <= int(length.sum()) + n * _SPREAD:
+        yield None, width
+        return
+    power = np.ceil(np.log2(words)).astype(np.int64)
+    for k in np.unique(power).tolist():
+        yield np.flatnonzero(power == k), WORD << k
+
+
+def read_texts(columns: Columns, *, tags: bool = True, texts: PropertyTexts | None = None) -> Texts:
     """Look at the property texts of all records of a chunk; `tags` off leaves all but the faults out."""
+    texts = texts or PropertyTexts(columns)
     out = Texts(np.zeros(len(columns), dtype=np.int64))
-    laid = laid or LaidTexts(columns, positions=tags)
-    joined, arr, at, marks = laid.joined, laid.arr, laid.at, laid.marks
-    if not laid.sound:
-        return _one_by_one(columns, out)
-    for i in _suspects(marks, joined, columns):
-        if faults := properties.property_faults(_text(columns, i)):
+    if tags:
+        _put_tags(texts, out)
+        maybe = texts.with_parsed_names()
+        for i, raw in zip(maybe.tolist(), texts.texts(maybe), strict=True):
+            _special(raw, i, out)
+    odd = np.flatnonzero(texts.odd)
+    for i, raw in zip(odd.tolist(), texts.texts(odd), strict=True):
+        if faults := properties.property_faults(raw):
             out.faults[i] = faults
-    if tags and at is not None:
-        marks = marks[1:]
-        index = np.flatnonzero(marks[:-1] == 1)  # a name ends there
-        words = u32(arr)[np.maximum(at[index] - 4, 0)]
-        _tags(arr, at, marks, index[words == _TAGS], joined, out)
-        special = np.zeros(len(words), dtype=np.bool_)
-        for word in _PARSED_WORDS:
-            special |= words == word
-        if special.any():
-            ends = np.flatnonzero(marks == 0)[::2]  # the zero behind each text
-            for i in np.unique(np.searchsorted(ends, index[special])).tolist():
-                _special(_text(columns, i), i, out)
+        if tags:
+            out.tags_code[i] = properties.tags_code(properties.parse_properties(raw).get(properties.TAGS, ""))
     return out
+
+
+def _put_tags(texts: PropertyTexts, out: Texts) -> None:
+    """Tags code of every record that is not odd: of the last TAGS that is not empty."""
+    number, start, length = texts.values(b"TAGS")
+    given = length > 0
+    if not given.all():
+        number, start, length = number[given], start[given], length[given]
+    codes, plain = hash_spans(texts.columns.buf, start, length)
+    codes = codes.astype(np.uint32).astype(np.int32).astype(np.int64)
+    for j in np.flatnonzero(~plain).tolist():
+        value = texts.columns.raw[int(start[j]) : int(start[j] + length[j])]
+        codes[j] = properties.tags_code(value.decode("utf-8", "replace"))
+    out.tags_code[number] = codes  # a later one of a record wins, as in the broker's map
 
 
 def _special(text: bytes, i: int, out: Texts) -> None:
@@ -97,136 +166,9 @@ def _special(text: bytes, i: int, out: Texts) -> None:
         out.fan_out.append(i)
 
 
-def _suspects(marks: U8, joined: bytes, columns: Columns) -> list[int]:
-    """Records whose text may be wrong: odd separators, none at all, or no UTF-8."""
-    n = len(columns)
-    suspects: set[int] = set()
-    pairs = marks[:-1] * np.uint8(3) + marks[1:]
-    if pairs.tobytes().translate(None, _SOUND):
-        odd = ~np.isin(pairs, np.frombuffer(_SOUND, dtype=np.uint8))
-        suspects.update(_text_of(marks)[:-1][odd].tolist())
-    # a text that has no separator at all, and is not empty; n pairs are the fillers
-    if int(np.count_nonzero(pairs == 0)) > n:
-        bare = np.zeros(n, dtype=np.bool_)
-        zero = np.cumsum(marks == 0)[:-1][pairs == 0]
-        bare[zero[zero % 2 == 1] // 2] = True
-        suspects.update(np.flatnonzero(bare & (columns.properties_length > 0)).tolist())
-    if not joined.isascii():
-        try:
-            joined.decode("utf-8")
-        except UnicodeDecodeError:
-            suspects.update(i for i in range(n) if not _is_utf8(_text(columns, i)))
-    return sorted(suspects)
-
-
-def _side_by_side(columns: Columns) -> bytes:
-    """All property texts as LaidTexts has them.
-
-    Rows of one width can be gathered at once, which takes a tenth of the time of slices; so the filler. Where the
-    lengths are too different for that the fillers are empty.
-    """
-    starts, length = columns.properties_at, columns.properties_length
-    buf, n = columns.buf, len(length)
-    if not n:
-        return b""
-    least, most = int(length.min()), int(length.max())
-    width = most + 2
-    last = len(buf) - width
-    if least < 0 or last < 0 or n * width > 2 * int(length.sum()) + 64 * n:
-        raw = columns.raw
-        pieces = [raw[a:b] for a, b in zip(starts.tolist(), (starts + length).tolist(), strict=True)]
-        return b"\0\0".join(pieces) + b"\0\0"
-    every = np.ndarray((last + 1,), dtype=f"V{width}", buffer=buf, strides=(1,))
-    rows = every[np.minimum(starts, last)].view(np.uint8).reshape(n, width)
-    for i in np.flatnonzero(starts > last).tolist():  # a row would go over the buffer's end
-        rows[i, : int(length[i])] = buf[int(starts[i]) : int(starts[i] + length[i])]
-    tails = rows[:, least:]
-    if least == most:
-        tails[:] = 0
-        return rows.tobytes()
-    narrow: type[np.uint8] | type[np.uint16] = np.uint8 if width - least <= 255 else np.uint16
-    behind = (length - least).astype(narrow)
-    column: npt.NDArray[Any] = np.arange(width - least, dtype=narrow)
-    is_filler = (column > behind[:, None]).view(np.uint8)
-    tails &= is_filler - np.uint8(1)  # all bits of a text, none of what is behind it
-    tails |= is_filler << np.uint8(_FILLER_BIT)
-    tails[np.arange(n), behind] = 0
-    tails[:, -1] = 0
-    return rows.tobytes()
-
-
-def _text_of(marks: U8) -> I64:
-    """Number of the text that each mark stands in, or directly in front of; fillers count to the text before them."""
-    number: I64 = np.cumsum(marks == 0) // 2
-    return number
-
-
-def _text(columns: Columns, i: int) -> bytes:
-    at = int(columns.properties_at[i])
-    return bytes(columns.raw[at : at + int(columns.properties_length[i])])
-
-
 def _is_utf8(text: bytes) -> bool:
     try:
         text.decode("utf-8")
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _one_by_one(columns: Columns, out: Texts) -> Texts:
-    for i in range(len(columns)):
-        raw = _text(columns, i)
-        faults = properties.property_faults(raw)
-        if faults:
-            out.faults[i] = faults
-        parsed = properties.parse_properties(raw)
-        out.tags_code[i] = properties.tags_code(parsed.get(properties.TAGS, ""))
-        _special(raw, i, out)
-    return out
-
-
-def _tags(arr: U8, at: I64, marks: U8, index: I64, joined: bytes, out: Texts) -> None:
-    """Tags code of every record: the last TAGS that is not empty.
-
-    `marks` are the separators that stand at `at`; `index` those of them that end a name like TAGS.
-    """
-    mid = at[index]
-    before = at[index - 1]  # -1 wraps to the last zero, which stands before no name
-    before[index == 0] = -1
-    hit = (before == mid - 5) & ((index == 0) | (marks[index - 1] != 1)) & (at[index + 1] > mid + 1)
-    index = index[hit]
-    if not len(index):
-        return
-    start = mid[hit] + 1
-    length = at[index + 1] - start
-    odd = marks[index + 1] == 1  # the value holds 0x01 itself: its end is not the next separator
-    codes = _hashes(arr, start, length, odd)
-    for j in np.flatnonzero(odd | (length > _LONGEST)).tolist():
-        stop = joined.find(b"\2", int(start[j]))
-        end = joined.find(b"\0", int(start[j]))
-        stop = end if stop < 0 or 0 <= end < stop else stop
-        value = joined[int(start[j]) : stop].decode("utf-8", "replace")
-        codes[j] = properties.tags_code(value)
-    ends = np.flatnonzero(marks == 0)[::2]  # index of the zero behind each text
-    # a later duplicate wins, as in the broker's map
-    out.tags_code[np.searchsorted(ends, index) if len(index) != len(ends) else _rows(ends, index)] = codes
-
-
-def _rows(ends: I64, index: I64) -> I64:
-    """Which text each separator stands in, where there are as many as texts: nearly always one in each."""
-    number = np.arange(len(ends))
-    starts = np.concatenate(([-1], ends[:-1]))
-    return number if bool(((index < ends) & (index > starts)).all()) else np.searchsorted(ends, index)
-
-
-def _hashes(arr: U8, start: I64, length: I64, odd: Bool) -> I64:
-    """String.hashCode of ASCII values; values that hold other bytes are marked in `odd`, those over 64 bytes left."""
-    codes = np.zeros(len(start), dtype=np.uint32)
-    for k in range(min(int(length.max()), _LONGEST)):
-        active = length > k
-        whole = bool(active.all())
-        c = arr[start + k if whole else np.where(active, start + k, 0)]
-        odd |= (c >= 0x80) if whole else active & (c >= 0x80)
-        codes = codes * np.uint32(31) + c if whole else np.where(active, codes * np.uint32(31) + c, codes)
-    return codes.astype(np.int32).astype(np.int64)

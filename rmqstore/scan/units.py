@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +17,22 @@ import numpy.typing as npt
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, open_regular
 from rmqstore.formats import consumequeue
 from rmqstore.formats.layout import Layout
+from rmqstore.scan.kernels import I64
 
 CHUNK = 1 << 20
 Units = npt.NDArray[np.void]
+
+
+class KnownUnits(Protocol):
+    """The units that the good messages of a log are owed, known from a pass over it.
+
+    `complete` is false when messages have none here that would get one.
+    """
+
+    complete: bool
+
+    def known_units(self) -> Iterator[tuple[tuple[str, int], I64, I64, I64]]:
+        """(queue, commitlog offsets, sizes, queue offsets) piece by piece, each queue's in log order."""
 
 
 @dataclass(frozen=True, slots=True)
