@@ -260,7 +260,8 @@ class _Writer:
         there = {e.path.name for e in self.work.store.index_files}  # they stay, or are made again under their names
         if name <= self.after:
             name = f"{int(self.after) + 1:017d}"
-        while name in there:
+        draft, folder = self.work.draft, self.work.folder
+        while name in there or draft.path(folder / name) in draft.made:  # made in front of another sound file
             name = f"{int(name) + 1:017d}"
         self.after = name
         return name

@@ -96,7 +96,8 @@ class Recovery:
         self.choice: Choice = choose(store, options)
         self.draft = Draft(store)
         self.results = [r for r in (verified.legacy, verified.dledger) if r is not None]
-        self.ends = {id(r): r.wrote for r in self.results}
+        # behind a legacy log DLedger goes on: what is repaired at its end is part of it
+        self.ends = {id(r): r.wrote if r is self.results[-1] else r.tiling.stop for r in self.results}
         self.salvaged = SalvageResult()
         self.cut: int | None = None
         self.shortened: frozenset[Name] = frozenset()
@@ -140,7 +141,8 @@ class Recovery:
 
     def _log(self) -> None:
         listed = [f.offset for f in self.verified.report.findings.listed if self._is_log_damage(f.code)]
-        damaged = [r for r in self.results if first_damage(r, listed) is not None]
+        last = self.results[-1] if self.results else None
+        damaged = [r for r in self.results if first_damage(r, listed, last=r is last) is not None]
         if damaged and self.choice.strategy == TRUNCATE:
             self._truncate(damaged[0], listed)
             return
@@ -196,7 +198,7 @@ class Recovery:
         draft.more["groups_that_will_see_them"] = dict(result.groups_that_will_see_them)
 
     def _truncate(self, result: LogResult, listed: list[int]) -> None:
-        cut = first_damage(result, listed)
+        cut = first_damage(result, listed, last=result is self.results[-1])
         assert cut is not None
         self.cut = cut
         if result is not self.results[-1]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 
@@ -99,8 +100,9 @@ def plan_tail(draft: Draft, result: LogResult) -> None:
 def lose_tail(draft: Draft, verified: Verified, result: LogResult) -> frozenset[Name]:
     """Count what stood behind the end of the log and is gone; the queues that lose a message by it."""
     counts = verified.report.findings.counts
+    between = _lose_between(draft, verified)
     if not dirty_tail(result) and not any(counts.get(code) for code in _POINT_BEHIND):
-        return frozenset()
+        return between
     behind = lost_behind(draft.store, verified, result, _framed_behind(result, result.wrote))
     damaged = [run for run in result.tiling.tail() if run.count and run.cause is not Fault.PHYSICAL_OFFSET]
     draft.lose(behind.labels(), max(behind.size, sum(run.stop - run.start for run in damaged)))
@@ -108,7 +110,26 @@ def lose_tail(draft: Draft, verified: Verified, result: LogResult) -> frozenset[
     draft.notes.extend(behind.notes)
     if behind.at_least:
         draft.more["at_least"] = True
-    return frozenset(behind.counts)
+    return between | frozenset(behind.counts)
+
+
+def _lose_between(draft: Draft, verified: Verified) -> frozenset[Name]:
+    """The same for files that are missing between a legacy commitlog's end and DLedger: they do not come back."""
+    results = verified.logs.results
+    spans = [(a.tiling.stop, b.queue.start) for a, b in pairwise(results) if a.tiling.stop < b.queue.start]
+    if not spans:
+        return frozenset()
+    known = find_known(draft.store, verified, spans)
+    seats = [lost.seat for lost in known.by_offset.values()] + [seat for _, _, seat in known.floating]
+    counts = Counter({(seat.topic, seat.queue_id): 0 for seat in seats})
+    for seat in seats:
+        counts[seat.topic, seat.queue_id] += max(1, seat.count)
+    labels = {f"{topic}/{queue_id}": n for (topic, queue_id), n in counts.items()}
+    draft.lose(labels, sum(lost.size or 0 for lost in known.by_offset.values()))
+    draft.notes.append(
+        f"no file of the log holds {spans[0][0]:,} to {spans[-1][1]:,}: what stood there does not come back"
+    )
+    return frozenset(counts)
 
 
 def drop_behind_hole(draft: Draft, result: LogResult) -> None:
@@ -175,9 +196,12 @@ def _records_of(result: LogResult, start: int, stop: int) -> Iterator[tuple[int,
         at += result.lead + size
 
 
-def first_damage(result: LogResult, listed: list[int]) -> int | None:
-    """Where a replica must cut: the first byte that is no good record (`listed`: where findings are). Global offset."""
-    end = result.wrote
+def first_damage(result: LogResult, listed: list[int], *, last: bool = True) -> int | None:
+    """Where a replica must cut: the first byte that is no good record (`listed`: where findings are). Global offset.
+
+    `last`: the log's end is the store's end; behind a legacy commitlog DLedger goes on, so damage at its end counts.
+    """
+    end = result.wrote if last else result.tiling.stop
     bad = result.tiling.first_bad()
     places = [at for at in listed if result.tiling.start <= at < end]
     if bad is not None and bad.start < end:

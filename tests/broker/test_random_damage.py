@@ -31,7 +31,14 @@ STORES = (
     *(f"{version}-{kind}" for version in VERSIONS for kind in ("clean", "killed", "dledger", "dledger-killed")),
     *("5.1.4-formats", "5.4.0-formats", "4.9.7-ipv6", "5.4.0-dledger-mixed"),
 )
-QUICK = {"4.9.7-killed": (1,), "5.1.4-dledger": (47,), "5.4.0-formats": (24,), "5.4.0-clean": (34, 48)}
+QUICK = {
+    "4.9.7-killed": (1,),
+    "5.1.4-killed": (1, 16),
+    "5.1.4-dledger": (47,),
+    "5.4.0-formats": (24,),
+    "5.4.0-clean": (34, 48),
+    "5.4.0-dledger-mixed": (16,),
+}
 """Swapped files (also the last one), flips, zeroed pages, cut and removed files."""
 
 # What recover leaves to the operator, who has read the plan (DESIGN: more than a tenth of the log, no good record)

@@ -153,3 +153,18 @@ def test_a_damaged_unit_of_a_message_that_is_there_names_none_behind_the_end(tmp
     row = next(r for r in reversed(rows(store)) if r.seat[0] == "Order_11")  # the last of its queue
     damage.flip(store / "consumequeue" / "Order_11" / str(row.seat[1]) / f"{0:020}", row.seat[2] * UNIT.size + 4, 4)
     assert recover("5.4.0-clean", store)["messages"] == 0
+
+
+@pytest.mark.parametrize("kind", ["cut", "garbage", "file"])
+def test_the_end_of_a_legacy_log_is_no_end_but_damage_in_front_of_dledger(kind: str, tmp_path: Path) -> None:
+    name = "5.4.0-dledger-mixed"
+    store = copy_store(name, tmp_path)
+    hit = end_lost([row for row in rows(store) if not row.lead], kind)
+    loss = recover(name, store, "--accept-fillers")
+    assert (loss["messages"], loss["queues"]) == (len(hit), per_queue(hit))
+    if kind == "file":
+        return
+    conf = write_broker_conf(name, store)
+    done = run_json("recover", str(store), "-c", str(conf), "--role", "single", "--apply", exit_code=0)
+    assert done["remaining"] == {"counts": {}}
+    assert {row.seat: row.offset for row in rows(store)}.keys() >= {row.seat for row in hit}  # a filler in every place
