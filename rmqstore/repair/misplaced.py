@@ -63,7 +63,10 @@ def plan_misplaced(draft: Draft, verified: Verified) -> None:
     for file in misplaced.files:
         if file.why_not:
             name, right = file.claim.file.name, file.right_name
-            draft.notes.append(f"{name} holds the records of {right} and cannot go there: {file.why_not}")
+            draft.notes.append(
+                f"{name} holds the records of {right} and cannot go there: {file.why_not}. Is the right {name} kept "
+                "elsewhere, in a backup or by a replica? Put it there before --apply: what it held is lost otherwise"
+            )
 
 
 def but_names(steps: Iterable[Step]) -> list[Step]:

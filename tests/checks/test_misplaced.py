@@ -155,7 +155,7 @@ def test_what_was_copied_over_another_file_stays(store_copy: Copy) -> None:
     assert goes(found) == {} and stays(found) == {name(9): "the file that stands there is in its own place"}
     why = "the file that stands there is in its own place"
     note = f"{name(9)} holds the records of {name(3)} and cannot go there: {why}"
-    assert note in plan(store).notes
+    assert any(said.startswith(note) for said in plan(store).notes)
 
 
 def test_two_files_of_one_place_stay(store_copy: Copy) -> None:
