@@ -388,7 +388,16 @@ PROBLEMS: Mapping[str, Problem] = _table(
         True,
         "The last messages of the log have no units in any queue yet: the broker was killed (or is running) before it "
         "dispatched them, or they are DLedger entries that no leader has committed. The next start, or the running "
-        "broker, does that.",
+        "broker, does that; where it would not do so, CQ-LEFT-BEHIND says it.",
+    ),
+    Problem(
+        "CQ-LEFT-BEHIND",
+        "messages that the next start leaves without units",
+        _E,
+        "recover",
+        True,
+        "Consume queues are behind the log, and the next start begins to dispatch only behind their last message, or at "
+        "a later file: consumers never get these messages. So it is when consume queues were removed by hand.",
     ),
     Problem(
         "CQ-DELETED-TOPIC",
@@ -422,7 +431,8 @@ PROBLEMS: Mapping[str, Problem] = _table(
         "recover",
         True,
         "The unit's tags code is not that of the message: consumers that filter by tag miss it. In "
-        "SCHEDULE_TOPIC_XXXX it is the deliver time.",
+        "SCHEDULE_TOPIC_XXXX it is the deliver time. Where one flipped bit of the message explains the code, the "
+        "message's TAGS are what is wrong, and are put right.",
     ),
     Problem(
         "CQ-WRONG-QUEUE",

@@ -315,9 +315,12 @@ class _Salvage(Cover):
     def _cures(self) -> tuple[str, ...]:
         out: set[str] = set()
         for finding in self.verified.report.findings.listed:
-            if not finding.code.startswith(("CL-", "DL-")):
-                continue
             low, high = finding.offset, finding.offset + max(1, finding.length)
+            if finding.code == "CQ-WRONG-TAG":  # the unit is right, its record was mended
+                low = int(finding.facts["commitlog_offset"] or 0)
+                high = low + 1
+            elif not finding.code.startswith(("CL-", "DL-")):
+                continue
             if any(a < high and low < b for a, b in self.covered):
                 out.add(finding.code)
         if self.renumbered and not out & {"CL-QUEUE-OFFSET-GAP"}:

@@ -31,6 +31,7 @@ from rmqstore.repair.salvage_known import fits_queue
 from rmqstore.repair.salvage_order import proved_by_units
 from rmqstore.repair.salvage_records import Seat
 from rmqstore.repair.salvage_spans import Neighbours, carries_crc, read_message
+from rmqstore.repair.salvage_tags import one_bit_apart, proved_tags
 
 _NEEDED: Mapping[str, tuple[str, ...]] = {
     properties.SCHEDULE_TOPIC: (properties.REAL_TOPIC, properties.REAL_QUEUE_ID, properties.DELAY),
@@ -41,6 +42,8 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
 _TEXT = {"CL-PROPERTIES", "CL-TOPIC", "CL-HEADER", "CL-QUEUE-OFFSET"}
 _GAP = "CL-QUEUE-OFFSET-GAP"
 _FLAG = "CL-SYSFLAG"
+_TAG = "CQ-WRONG-TAG"
+_MOST_TAGS = 1000  # more of them are no single bits: queues that somebody made, or made from other messages
 _MOST_OF_A_GAP = 10_000
 _LISTED = 8
 
@@ -97,6 +100,9 @@ class HeaderFixes:
                 self._fix_flag(record)
             if record.codes - {_GAP, _FLAG} and record.start not in proved:
                 self._fix(record)
+        wrong_tags = [f for f in verified.report.findings.listed if f.code == _TAG]
+        for finding in wrong_tags[:_MOST_TAGS]:
+            self._fix_tags(finding)
         counts = verified.report.findings.counts
         codes = _TEXT | {_FLAG}
         listed = sum(f.code in codes for f in verified.report.findings.listed)
@@ -203,6 +209,24 @@ class HeaderFixes:
         if new is not None:
             why = f"mended in place: its body is {compression_words(proved)}, as SYSFLAG says now"
             self.fixes.append(HeaderFix(record.log, record.start, raw, new, None, why))
+
+    def _fix_tags(self, finding: Finding) -> None:
+        """A unit with another tags code than its message: where one bit of that explains it, the unit is right."""
+        topic, _, queue_id = finding.queue.rpartition("/")
+        start, code, expected = (finding.facts.get(name) for name in ("commitlog_offset", "tags_code", "expected"))
+        if not (isinstance(start, int) and isinstance(code, int) and isinstance(expected, int)):
+            return
+        log = next((log for log in self.logs.results if log.queue.find(start) is not None), None)
+        if log is None or topic == properties.SCHEDULE_TOPIC or one_bit_apart(code, expected):
+            return
+        message = read_message(log, start)
+        if message is None or self.logs.damaged(start) or any(fix.start == start for fix in self.fixes):
+            return
+        raw = log.queue.pread(message.size, start)
+        new = proved_tags(raw, message, code)
+        if new is not None:
+            why = "mended in place: its unit's tags code proves its TAGS"
+            self.fixes.append(HeaderFix(log, start, raw, new, None, why, frozenset({(topic, int(queue_id))})))
 
     def _fix_gap(self, record: _Record) -> None:
         """Queue offsets that no record says, while their units point to records of this queue that say another."""
