@@ -85,6 +85,9 @@ def import_(
         keep_timestamps=not now,
         topic_map=_topics(topic_map),
     )
+    for source in files:
+        if source.is_dir():
+            Output(path=target).keep_out_of(source)
     rows = _rows(files)
     if dry_run:
         if target.exists():

@@ -21,7 +21,8 @@ from rmqstore.files.store import open_store
 from rmqstore.formats.message import MAGIC_V2, parse_message
 from tests import command
 from tests.append.rewriting import index_bytes, log_bytes, messages_of, queue_bytes
-from tests.stores import ROOT, meta, unpack
+from tests.stores import ROOT, copy_store, meta, unpack
+from tests.untouched import snapshot
 
 KINDS = ("ndjson", "csv", "parquet")
 
@@ -314,6 +315,14 @@ def test_an_export_that_may_not_be_read_is_exit_3(tmp_path: Path) -> None:
     answer = run("import", str(tmp_path / "all.ndjson"), "--output", str(tmp_path / "made"), exit_code=3)
     assert "all.ndjson: Permission denied" in answer.stderr
     assert not (tmp_path / "made").exists()
+
+
+def test_a_store_is_not_imported_into_itself(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    before = snapshot(store)
+    result = run("import", str(store), "--output", str(store / "commitlog" / "new"), exit_code=2)
+    assert "lies inside the store" in result.stderr
+    assert snapshot(store) == before
 
 
 @pytest.mark.parametrize("content", [None, b"no export\n", b'{"topic": "T"}\n'])
