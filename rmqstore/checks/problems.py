@@ -396,8 +396,8 @@ PROBLEMS: Mapping[str, Problem] = _table(
         _E,
         "recover",
         True,
-        "Consume queues are behind the log, and the next start begins to dispatch only behind their last message, or at "
-        "a later file: consumers never get these messages. So it is when consume queues were removed by hand.",
+        "Consume queues are behind the log, and the next start dispatches from a later file on only: consumers never "
+        "get these messages. So it is when consume queues were removed by hand after a crash.",
     ),
     Problem(
         "CQ-DELETED-TOPIC",

@@ -29,17 +29,40 @@ class Unreached:
         return f"{_count(self.messages, 'message')} of {_count(self.queues, 'queue')}"
 
 
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a start leaves behind: messages that are `gone` for consumers, and those `moved` to wrong queue offsets.
+
+    `also` says that the start cuts units besides.
+    """
+
+    gone: Unreached
+    moved: Unreached
+    also: bool = False
+
+    def text(self) -> str:
+        """The end of the verdict's sentence; empty when consumers get all that stays in the log."""
+        out = ""
+        if self.gone.messages:
+            link = "and" if self.also else "but"
+            out += f", {link} leave {self.gone.text()} without consume queue units: nobody gets them"
+        if self.moved.messages:
+            out += f", and put {self.moved.text()} at wrong queue offsets"
+        return out
+
+
 def left_unreadable(
     forecast: StartForecast, parts: Mapping[Name, QueuePart], states: Mapping[str, QueueState], misfiled: set[int]
-) -> str:
-    """The end of the verdict's sentence; empty when consumers get all that stays in the log.
+) -> Left:
+    """What consumers do not get after the start though it stays in the log.
 
     `parts` are the queues as the log has them, `states` those that were compared with their units, `misfiled` offsets
     of records whose header says another queue than they belong to.
     """
-    if not forecast.starts or not forecast.consume_queues_simulated or not states or forecast.messages_lost:
-        return ""
     gone, moved = Unreached(), Unreached()
+    left = Left(gone, moved, bool(forecast.units_cut))
+    if not forecast.starts or not forecast.consume_queues_simulated or not states or forecast.messages_lost:
+        return left
     for label, state in states.items():
         topic, _, number = label.rpartition("/")
         name = (topic, int(number))
@@ -51,13 +74,7 @@ def left_unreadable(
             missing = _without_unit(part, end, forecast.units_put[name], misfiled)
         gone.add(missing - forecast.units_cut.get(name, 0))
         moved.add(forecast.shifted_units.get(name, 0))
-    out = ""
-    if gone.messages:
-        link = "and" if forecast.units_cut else "but"
-        out += f", {link} leave {gone.text()} without consume queue units: nobody gets them"
-    if moved.messages:
-        out += f", and put {moved.text()} at wrong queue offsets"
-    return out
+    return left
 
 
 def _without_unit(part: QueuePart, end: Interval, put: Iterable[Interval], misfiled: set[int]) -> int:

@@ -32,7 +32,7 @@ from rmqstore.checks.log_pass import PassOptions, batch_topics
 from rmqstore.checks.misplaced import Misplaced, find_misplaced
 from rmqstore.checks.narrowing import Narrowing
 from rmqstore.checks.problems import Severity
-from rmqstore.checks.report import Finding, Findings, QueueState, Report
+from rmqstore.checks.report import Fact, Finding, Findings, QueueState, Report
 from rmqstore.checks.rocksdb import check_rocksdb_queues, look_into_rocksdb
 from rmqstore.checks.timer import LogRange, TimerFacts, check_timer
 from rmqstore.checks.unreached import left_unreadable
@@ -295,10 +295,12 @@ def _forecast(store: Store, verified: Verified, options: VerifyOptions) -> None:
     report = verified.report
     report.broker = dict(forecast.to_json())
     wrong_names = verified.misplaced.verdict if verified.misplaced is not None and forecast.starts else ""
-    report.verdict = forecast.sentence() + left_unreadable(
-        forecast, verified.logs.queues, report.queues, verified.logs.misfiled.offsets
-    )
-    report.verdict += wrong_names
+    left = left_unreadable(forecast, verified.logs.queues, report.queues, verified.logs.misfiled.offsets)
+    report.verdict = forecast.sentence() + left.text() + wrong_names
+    if left.gone.messages and "CQ-BEHIND" in report.findings.counts and not report.live:
+        facts: dict[str, Fact] = {"messages": left.gone.messages, "queues": left.gone.queues}
+        facts["broker"] = forecast.version
+        report.findings.add(Finding("CQ-LEFT-BEHIND", "consumequeue", "", 0, 0, facts))
     if report.live:
         report.notes.append("a broker is running on this store: the forecast is not final")
 
