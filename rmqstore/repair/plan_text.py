@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rmqstore.repair.plan import Plan
 
 _LISTED = 20
+_PLACES = 8  # fillers of a line
 
 
 def describe(plan: Plan, limit: int) -> list[str]:
@@ -39,10 +40,11 @@ def _count(number: int, word: str) -> str:
 
 def _describe_loss(plan: Plan) -> Iterator[str]:
     loss = plan.loss
-    if loss.messages or loss.bytes or loss.queues:
+    at_least = bool(loss.more.get("at_least"))
+    if loss.messages or loss.bytes or loss.queues or at_least:
         topics = f" of {_count(len(loss.topics), 'topic')}" if loss.queues else ""
-        least = "at least " if loss.more.get("at_least") else ""
-        yield f"Lost: {least}{_count(loss.messages, 'message')}{topics}, {_count(loss.bytes, 'byte')}."
+        size = f", {_count(loss.bytes, 'byte')}" if loss.bytes else ""
+        yield f"Lost: {'at least ' if at_least else ''}{_count(loss.messages, 'message')}{topics}{size}."
         rows = sorted(loss.queues.items(), key=lambda row: (-row[1], row[0]))
         yield from (f"  {queue}: {_count(count, 'message')}" for queue, count in rows[:_LISTED])
         if len(rows) > _LISTED:
@@ -51,22 +53,29 @@ def _describe_loss(plan: Plan) -> Iterator[str]:
         yield "Nothing is lost."
     yield from _describe_fillers(plan.facts.get("fillers"))
     yield from (f"Note: {note}" for note in plan.notes)
-    yield from (f"Needs --force {plan.digest}: {brake}" for brake in plan.brakes)
+    yield from (f"Needs a decision: {brake}" for brake in plan.brakes)
+    if plan.brakes:
+        yield f"  --force {plan.digest} says yes to {'it' if len(plan.brakes) == 1 else 'all of them'}"
 
 
 def _describe_fillers(rows: Json) -> Iterator[str]:
-    """Each visible filler with the consumer groups that have not passed it; facts of a saved plan can be anything."""
+    """The visible fillers, by the consumer groups that have not passed them; facts of a saved plan can be anything."""
     if not isinstance(rows, list) or not rows:
         return
-    yield f"{_count(len(rows), 'visible filler')}, with the groups that will get it:"
-    for row in rows[:_LISTED]:
+    them = "it" if len(rows) == 1 else "them"
+    yield f"{_count(len(rows), 'visible filler')}, with the groups that will get {them}:"
+    places: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
         if isinstance(row, Mapping):
             groups = row.get("groups")
             names = ", ".join(map(str, groups)) if isinstance(groups, list) else ""
             place = f"{row.get('topic')}/{row.get('queue_id')} {row.get('queue_offset')}"
-            yield f"  {place}: {names or 'none that is known'} (marked by its {row.get('marked') or 'bytes only'})"
-    if len(rows) > _LISTED:
-        yield f"  … and {_count(len(rows) - _LISTED, 'more filler')}"
+            places.setdefault((names, str(row.get("marked") or "bytes only")), []).append(place)
+    for (names, marked), found in sorted(places.items(), key=lambda item: not item[0][0])[:_LISTED]:
+        more = f" and {len(found) - _PLACES:,} more" if len(found) > _PLACES else ""
+        yield f"  {names or 'no group that is known'}: {', '.join(found[:_PLACES])}{more} (marked by {marked})"
+    if len(places) > _LISTED:
+        yield f"  … and {_count(len(places) - _LISTED, 'more list')} of groups"
 
 
 def _describe_steps(plan: Plan, limit: int) -> Iterator[str]:

@@ -32,6 +32,7 @@ UNIT = consumequeue.UNIT.size
 CHUNK = 1 << 16  # units
 _FAR = 1 << 16  # units; a wider gap than this, and than ten times what was met, is a damaged header's
 _SMALL = 1 << 15  # bytes that a step may hold itself
+_NO_MESSAGE = "units of messages that the log does not have"
 _FAKE = consumequeue.UNIT.build(size=1)
 """A unit of a message that expired long ago: what a queue's end is kept with when no unit of it is left."""
 
@@ -203,7 +204,7 @@ def plan_queue(draft: Draft, image: QueueImage, why: str) -> int:
     queue, size = image.queue, image.queue.file_size
     if image.low < 0 and (not image.keeps_end() or (image.min_offset <= 1 and image.only_pre_blanks())):
         for unused in image.usable:
-            draft.discard(unused.path, why)
+            draft.discard(unused.path, _NO_MESSAGE)
         return len(image.usable)
     changed = 0
     existing = {f.start: f for f in image.usable}
@@ -222,7 +223,7 @@ def plan_queue(draft: Draft, image: QueueImage, why: str) -> int:
             changed += _differences(draft, image, file, why)
     for left in existing.values():
         if not image.front <= left.start < stop:
-            draft.discard(left.path, why)
+            draft.discard(left.path, _NO_MESSAGE)
             changed += 1
     return changed
 
@@ -265,7 +266,7 @@ def _overwrite(draft: Draft, image: QueueImage, file: MappedFile, first: int, la
     at = first * UNIT - file.start
     content: Content
     if first >= image.high:
-        content = Zeros((last - first) * UNIT)
+        content, why = Zeros((last - first) * UNIT), _NO_MESSAGE
     elif (last - first) * UNIT <= _SMALL:
         content = Literal(bytes(image.wanted(first, last - first)))
     else:

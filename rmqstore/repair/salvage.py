@@ -67,7 +67,7 @@ class _Salvage(Cover):
         self.logs = verified.logs
         self.accept_fillers = self.allow_shift = self.merge = False
         self.refusals: list[str] = []
-        self.renumbered = False
+        self.renumbered = self.missing = False
         self.untold = Untold()
         self.seats: dict[tuple[str, int, int], int] = {}
 
@@ -106,6 +106,7 @@ class _Salvage(Cover):
             last = log is self.logs.results[-1]
             for damage in find_damage(log, end=log.wrote if last else log.tiling.stop):
                 if damage.file is None and not self.accept_fillers:
+                    self.missing = True
                     self.refusals.append(
                         f"{damage.home.name} is missing: --accept-fillers puts a file of fillers in its place"
                     )
@@ -274,7 +275,8 @@ class _Salvage(Cover):
             if self.allow_shift:
                 self.draft.notes.append(text)
             else:
-                self.draft.brakes.append(f"{text}; --accept-shift accepts that")
+                hint = "--accept-fillers makes room" if self.missing else "--accept-shift accepts that"
+                self.draft.brakes.append(f"{text}; {hint}")
         self.rebuild.update(headers.torn)
         (self.draft.notes if self.allow_shift else self.refusals).extend(headers.gaps)
 

@@ -331,7 +331,8 @@ def test_description_says_the_loss_first() -> None:
     ]
     assert lines[4:] == [
         "Note: a note",
-        f"Needs --force {full().digest}: too much",
+        "Needs a decision: too much",
+        f"  --force {full().digest} says yes to it",
         "Cures: CL-BODY-CRC",
         "9 steps in /store:",
         "  move commitlog/stray into quarantine (in the way)",

@@ -100,6 +100,7 @@ def test_with_nothing_that_tells_the_checkpoint_makes_it_a_lower_bound(tmp_path:
         path.unlink()
     loss = recover("5.4.0-clean", store)
     assert (loss["messages"], loss["at_least"]) == (0, True)
+    assert "Lost: at least 0 messages.\n" in run("recover", str(store)).output
 
 
 def test_units_left_behind_a_gap_or_out_of_order_are_ghosts_and_no_loss(tmp_path: Path) -> None:
