@@ -168,8 +168,8 @@ def _plan_lines(change: Change, verbose: int) -> list[str]:
 def _wrote_lines(change: Change, verbose: int) -> Iterator[str]:
     """The positions where the parts really end, beside what lengths and checkpoint claim."""
     report = change.report
-    if report.broker and report.broker.get("sentence"):
-        yield str(report.broker["sentence"])
+    if report.verdict:
+        yield report.verdict
     entries = change.store.dledger
     for name, queue in (("commitlog", change.store.commitlog), ("dledger", entries.data if entries else None)):
         wrote = change.wrote.get(name)

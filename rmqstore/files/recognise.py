@@ -12,6 +12,9 @@ _INDEX_NAME_DIGITS = 17
 _MARKS = ("commitlog", "consumequeue", "batchconsumequeue", "checkpoint", "abort", "lock", "index", "config")
 
 
+_LOOKED_INTO = 100
+
+
 def is_root(path: Path, config: BrokerConfig) -> bool:
     """Whether a directory is a storePathRootDir."""
     top = {e.path.name: e for e in list_directory(path)}
@@ -24,6 +27,16 @@ def is_root(path: Path, config: BrokerConfig) -> bool:
     configured = bool(config.paths("storePathCommitLog")) and marks > 0
     queues = any(n in top and top[n].directory for n in ("consumequeue", "batchconsumequeue"))
     return has_log or configured or marks >= 2 or queues
+
+
+def store_below(path: Path, config: BrokerConfig) -> Path | None:
+    """A store that a directory which is none holds: one of its first folders, or `store/` in one of them."""
+    try:
+        folders = [e.path for e in list_directory(path) if e.directory][:_LOOKED_INTO]
+        below = [e.path for folder in folders for e in list_directory(folder) if e.directory and e.path.name == "store"]
+        return next((folder for folder in [*folders, *below] if is_root(folder, config)), None)
+    except OSError:  # only a hint
+        return None
 
 
 def _is_dledger_group(names: dict[str, DirEntry]) -> bool:

@@ -33,7 +33,7 @@ from rmqstore.files.mapped_file_queue import (
     infer_file_size,
     list_directory,
 )
-from rmqstore.files.recognise import is_root, kind_of_directory, kind_of_file
+from rmqstore.files.recognise import is_root, kind_of_directory, kind_of_file, store_below
 from rmqstore.formats import consumequeue
 from rmqstore.formats.dledger import SNAPSHOTS
 
@@ -501,5 +501,7 @@ def open_store(path: Path | str, config: BrokerConfig | None = None) -> Store:
     except PermissionError as e:
         raise NotReadable(f"{e.filename}: permission denied") from None
     if store.part == "":
-        raise NotAStore(f"{path} holds nothing of a RocketMQ store")
+        found = store_below(path, config)
+        advice = (f"did you mean {found}?",) if found is not None else ()
+        raise NotAStore(f"{path} holds nothing of a RocketMQ store", *advice)
     return store

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 SPLIT_SIZE = 64 << 20
+_MOST_JOBS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +64,12 @@ def plan_splits(queue: MappedFileQueue, *, lead: int = 0, size: int = SPLIT_SIZE
 
 
 def jobs_or_default(jobs: int | None) -> int:
-    """`--jobs`, or the number of cores this process may use."""
-    if jobs:
-        return max(1, jobs)
+    """`--jobs`, or the number of cores this process may use; more than some processes a core only use up memory."""
     try:
-        return len(os.sched_getaffinity(0))
+        cores = len(os.sched_getaffinity(0))
     except AttributeError:  # not Linux
-        return os.cpu_count() or 1
+        cores = os.cpu_count() or 1
+    return max(1, min(jobs, max(_MOST_JOBS, 4 * cores))) if jobs else cores
 
 
 def end_on_interrupt() -> None:
@@ -79,7 +79,8 @@ def end_on_interrupt() -> None:
 
 def map_ordered(function: Callable[[Split], P], splits: Sequence[Split], jobs: int = 1) -> Iterator[tuple[Split, P]]:
     """Results in the order of the splits; at most a few splits are in flight, so memory does not grow with them."""
-    if jobs <= 1 or len(splits) <= 1:
+    jobs = min(jobs, len(splits))  # the pool begins with all its processes
+    if jobs <= 1:
         for split in splits:
             yield split, function(split)
         return

@@ -41,7 +41,8 @@ def map_into_shared(function: Callable[..., P], splits: Sequence[Split], jobs: i
 
     Errors: CouldNotCheck when a worker is killed.
     """
-    if jobs <= 1 or len(splits) <= 1:
+    jobs = min(jobs, len(splits))
+    if jobs <= 1:
         yield from map_ordered(function, splits)
         return
     import mmap
