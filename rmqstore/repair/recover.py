@@ -150,9 +150,7 @@ class Recovery:
         if damaged or (mendable and self.choice.strategy != TRUNCATE):
             self._salvage()
         elif _FLAG in self.counts:
-            self.draft.notes.append(
-                f"{_FLAG} stays: a replica must not differ from its master (--strategy salvage mends it)"
-            )
+            self.draft.notes.append(f"{_FLAG} stays: a replica must equal its master (--strategy salvage mends it)")
         for result in self.results:
             if result is self.results[-1]:
                 drop_behind_hole(self.draft, result)
