@@ -9,7 +9,7 @@ The function gets `out` instead of the options about output, `config` instead of
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ParamSpec
 
@@ -17,6 +17,7 @@ import click
 
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import Size, Time
+from rmqstore.errors import UsageError
 
 P = ParamSpec("P")
 VERSIONS = "4.3 … 5.4"
@@ -56,6 +57,8 @@ def command(
         @functools.wraps(function)
         def call(**values: Any) -> int:
             config_path = values.pop("config", None)
+            _refuse_empty(values, "since", "until", "--since", "--until")
+            _refuse_empty(values, "start", "stop", "--from", "--to")
             out = Output.from_options(values, as_json=values.pop("as_json", False), formats=bool(formats))
             if store:
                 from rmqstore.files.broker_config import BrokerConfig
@@ -76,6 +79,13 @@ def command(
         return result
 
     return decorate
+
+
+def _refuse_empty(values: Mapping[str, Any], low: str, high: str, *options: str) -> None:
+    """A range that nothing can be in is a mistake, and not an empty answer."""
+    first, behind = values.get(low), values.get(high)
+    if isinstance(first, int) and isinstance(behind, int) and first >= behind:
+        raise UsageError(f"nothing is between {options[0]} and {options[1]}", "give the earlier one first")
 
 
 def _shared(

@@ -329,3 +329,13 @@ def test_a_plan_without_steps_says_what_it_does_not_cure(tmp_path: Path) -> None
         "  CFG-UNREADABLE x 1\n"
         "  DIR-STRAY-FILE x 1\n"
     ), result.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("dump", "--from", "100", "--to", "50"), ("du", "--since", "2026-01-02", "--until", "2026-01-01")],
+)
+def test_a_range_with_nothing_in_it_is_a_mistake(words: tuple[str, ...]) -> None:
+    result = run(words[0], str(unpack("5.4.0-clean")), *words[1:])
+    assert result.exit_code == 2
+    assert "nothing is between" in result.output
