@@ -24,8 +24,9 @@ from rmqstore.append.store import MessageStore, StoreOptions
 from rmqstore.errors import BadRow, MessageRefused, NotReadable, OutputExists, Refused, UsageError
 from rmqstore.files.mapped_file_queue import MappedFile as FileToRead
 from rmqstore.formats.properties import is_lmq
-from rmqstore.scan.records import ScanOptions, scan_file
+from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
+from rmqstore.scan.window import ScanOptions
 
 csv.field_size_limit(1 << 28)
 BATCH = 500

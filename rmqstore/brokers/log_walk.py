@@ -31,10 +31,11 @@ from rmqstore.formats.message import (
 )
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.queues import QueueTable
-from rmqstore.scan.records import ScanOptions, scan_file
+from rmqstore.scan.records import scan_file
 from rmqstore.scan.texts import PARSED_NAMES
 from rmqstore.scan.tiling import Kind, Run, Tiling
 from rmqstore.scan.units import KnownUnits
+from rmqstore.scan.window import ScanOptions
 
 _SEARCH = 4 << 20
 _NEVER = 1 << 63

@@ -19,10 +19,11 @@ from rmqstore.checks.report import Fact, Finding, Findings
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.formats.message import BLANK_SIZE, MIN_SIZE, Fault
 from rmqstore.scan.compiled import accelerate
-from rmqstore.scan.records import ScanOptions, scan_file
+from rmqstore.scan.records import scan_file
 from rmqstore.scan.resync import ENTRY_SIZE
 from rmqstore.scan.tiling import Kind, Run, Tiling
 from rmqstore.scan.units import KnownUnits
+from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import Mapper, Split, joined, plan_splits
 
 Progress = Callable[[int], None]

@@ -9,8 +9,9 @@ from __future__ import annotations
 from rmqstore.files.mapped_file_queue import MappedFileQueue, read_at
 from rmqstore.files.store import DLedgerFiles
 from rmqstore.formats import dledger
-from rmqstore.scan.records import ScanOptions, scan_file
+from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind, Tiling
+from rmqstore.scan.window import ScanOptions
 
 _TEXT_LIMIT = 64 << 10
 

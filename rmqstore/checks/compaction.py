@@ -11,9 +11,10 @@ from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, OddKin
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats import consumequeue
 from rmqstore.scan.kernels import I64
-from rmqstore.scan.records import ScanOptions, scan_file
+from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import file_chunks
+from rmqstore.scan.window import ScanOptions
 
 _CODE = "TM-COMPACTION"
 _WORK = ("compacting", "replicating")

@@ -39,9 +39,10 @@ from rmqstore.formats import consumequeue
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64
 from rmqstore.scan.queues import QueueTable
-from rmqstore.scan.records import ScanOptions, scan_file
+from rmqstore.scan.records import scan_file
 from rmqstore.scan.texts import PropertyTexts, Texts, read_texts
 from rmqstore.scan.tiling import BLOCK_BITS, Kind, Run
+from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import Split
 
 if TYPE_CHECKING:

@@ -24,9 +24,10 @@ from rmqstore.files.mapped_file_queue import (
 from rmqstore.files.store import Store
 from rmqstore.formats import dledger
 from rmqstore.formats.message import HEAD, MAGIC_V1_U32, MAGIC_V2_U32, PHYSICAL_OFFSET_AT
-from rmqstore.scan.records import ScanOptions, Window, scan_file
+from rmqstore.scan.records import scan_file
 from rmqstore.scan.resync import ENTRY_SIZE, frame_size
 from rmqstore.scan.tiling import Kind
+from rmqstore.scan.window import ScanOptions, Window
 
 CODES = {0: "CL-MISPLACED-FILE", ENTRY_SIZE: "DL-MISPLACED-FILE"}
 

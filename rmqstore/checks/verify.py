@@ -38,8 +38,8 @@ from rmqstore.checks.timer import LogRange, TimerFacts, check_timer
 from rmqstore.checks.unreached import left_unreadable
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import QueueKind, Store, StoreKind, open_store
-from rmqstore.scan.records import ScanOptions
 from rmqstore.scan.resync import ENTRY_SIZE
+from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import Mapper, jobs_or_default
 
 THOROUGH_BELOW = 256 << 20  # bytes of log up to which the forecast parses every record itself

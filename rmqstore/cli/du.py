@@ -58,7 +58,7 @@ def du(
     """
     from rmqstore.cli.dump import tell_damage
     from rmqstore.files.store import open_store
-    from rmqstore.scan.records import ScanOptions
+    from rmqstore.scan.window import ScanOptions
     from rmqstore.scan.workers import jobs_or_default
     from rmqstore.views.messages import Damage, logs_of
     from rmqstore.views.selection import Selection

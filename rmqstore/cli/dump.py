@@ -177,7 +177,7 @@ def _messages(
 ) -> int:
     from itertools import chain
 
-    from rmqstore.scan.records import ScanOptions
+    from rmqstore.scan.window import ScanOptions
     from rmqstore.scan.workers import jobs_or_default
     from rmqstore.views.messages import SPLIT, Damage, Job, logs_of, read_messages
 

@@ -65,7 +65,7 @@ def export(
     """
     from rmqstore.cli.dump import tell_damage
     from rmqstore.files.store import open_store
-    from rmqstore.scan.records import ScanOptions
+    from rmqstore.scan.window import ScanOptions
     from rmqstore.scan.workers import jobs_or_default
     from rmqstore.views.export import ExportOptions, export_messages
     from rmqstore.views.messages import Damage, logs_of

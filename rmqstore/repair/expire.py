@@ -40,8 +40,9 @@ from rmqstore.repair.content import Json
 from rmqstore.repair.draft import Draft
 from rmqstore.repair.plan import Plan
 from rmqstore.scan.queues import QueueTable
-from rmqstore.scan.records import ScanOptions, scan_file
+from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
+from rmqstore.scan.window import ScanOptions
 
 _LISTED = 8
 

@@ -19,8 +19,9 @@ from rmqstore.repair.draft import Draft
 from rmqstore.repair.steps import Create, Extend, Overwrite
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import Bool
-from rmqstore.scan.records import ScanOptions, scan_file
+from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
+from rmqstore.scan.window import ScanOptions
 
 _MAX_RECORD = 64 << 20
 

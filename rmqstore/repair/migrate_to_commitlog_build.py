@@ -31,8 +31,9 @@ from rmqstore.formats.properties import (
 )
 from rmqstore.repair.migrate_to_commitlog import COPIED_FILES, COPIED_TREES, CommitLogMigration
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.records import ScanOptions, scan_file
+from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
+from rmqstore.scan.window import ScanOptions
 
 _SAMPLE = 256  # index entries that are looked at
 Progress = Callable[[int], None]

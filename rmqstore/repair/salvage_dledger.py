@@ -202,7 +202,8 @@ def _entry_behind(log: LogResult, offset: int) -> tuple[int, int] | None:
 
 def _last_term(log: LogResult, run: Run) -> int:
     """Term of the last entry of a run; the same as the first one's in nearly every log."""
-    from rmqstore.scan.records import ScanOptions, scan_file
+    from rmqstore.scan.records import scan_file
+    from rmqstore.scan.window import ScanOptions
 
     file = log.queue.find(run.start)
     term = 0

@@ -19,8 +19,9 @@ from rmqstore.repair.salvage_known import Lost
 from rmqstore.repair.salvage_layout import Cell
 from rmqstore.repair.salvage_records import SMALLEST, Seat
 from rmqstore.repair.salvage_spans import Damage, read_message
-from rmqstore.scan.records import ScanOptions, scan_file
+from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind, Run
+from rmqstore.scan.window import ScanOptions
 
 NO_UNIT = (records.TRANSACTION_PREPARED, records.TRANSACTION_ROLLBACK)
 """Types of records that no queue gets."""

@@ -17,8 +17,9 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from rmqstore.errors import RmqStoreError, UsageError
 from rmqstore.scan.queues import QueueTable
-from rmqstore.scan.records import ScanOptions, scan_file
+from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
+from rmqstore.scan.window import ScanOptions
 from rmqstore.spark.jobs import JobResult, Paths, finish, lost_store
 from rmqstore.spark.message_rows import merged
 from rmqstore.spark.options import size_of

@@ -18,8 +18,9 @@ from rmqstore.checks.report import Findings
 from rmqstore.files.store import Store
 from rmqstore.repair.log_rows import Dispatcher, Name
 from rmqstore.scan.kernels import I64
-from rmqstore.scan.records import ScanOptions, scan_file
+from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
+from rmqstore.scan.window import ScanOptions
 from rmqstore.spark.message_rows import merged
 from rmqstore.spark.options import flag, size_of
 from rmqstore.spark.pieces import SPLIT_SIZE, Piece, first_border, log_pieces, packed

@@ -17,7 +17,7 @@ from rmqstore.checks.verify import VerifyOptions
 from rmqstore.checks.verify import verify as verify_store
 from rmqstore.errors import RmqStoreError
 from rmqstore.files.store import Store
-from rmqstore.scan.records import ScanOptions
+from rmqstore.scan.window import ScanOptions
 from rmqstore.spark.pieces import FILE_COST, spread
 from rmqstore.spark.spread import TASK_BYTES, Progress, spark_mapper
 from rmqstore.spark.stores import StoreRef, logs_of, store_refs, unreadable_files

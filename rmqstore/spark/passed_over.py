@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any
 
 from rmqstore.files.mapped_file_queue import MappedFileQueue
-from rmqstore.scan.records import ScanOptions
 from rmqstore.scan.tiling import Kind, Run
+from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import SPLIT_SIZE, Mapper, joined, plan_splits
 from rmqstore.views.messages import Damage
 from rmqstore.views.selection import Selection

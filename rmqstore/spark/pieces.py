@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
-from rmqstore.scan.records import ScanOptions, Window, scan_file
+from rmqstore.scan.records import scan_file
 from rmqstore.scan.resync import resync
+from rmqstore.scan.window import ScanOptions, Window
 
 SPLIT_SIZE = 64 << 20
 LOOK_BACK = 5 << 20  # more than the greatest message that a broker takes by default (4 MiB), with its properties

@@ -15,9 +15,10 @@ from rmqstore.formats import consumequeue, index
 from rmqstore.formats.layout import TYPES, Layout
 from rmqstore.formats.message import Fault
 from rmqstore.scan.queues import QueueTable
-from rmqstore.scan.records import ScanOptions, scan_file
+from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import file_chunks
+from rmqstore.scan.window import ScanOptions
 from rmqstore.spark.message_rows import Chunk, Column, MessageOptions, arrow_schema, batch, merged, message_columns
 from rmqstore.spark.pieces import Piece, first_border
 from rmqstore.views.messages import wanted_records

@@ -13,8 +13,9 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from rmqstore.errors import UsageError
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, read_at
-from rmqstore.scan.records import ScanOptions, scan_file
+from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
+from rmqstore.scan.window import ScanOptions
 from rmqstore.spark.options import size_of
 from rmqstore.spark.pieces import SPLIT_SIZE, Piece, packed
 from rmqstore.spark.reading import ReadOptions, read_messages

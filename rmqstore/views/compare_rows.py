@@ -18,9 +18,10 @@ from rmqstore.scan import kernels
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, u64
 from rmqstore.scan.queues import QueueTable
-from rmqstore.scan.records import ScanOptions, scan_file
+from rmqstore.scan.records import scan_file
 from rmqstore.scan.resync import ENTRY_SIZE
 from rmqstore.scan.tiling import Kind
+from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import Mapper, jobs_or_default
 
 _CRC32_NAME = int.from_bytes(CRC32_PROPERTY[:8], "big")

@@ -14,8 +14,9 @@ from rmqstore.files.store import Store
 from rmqstore.formats.bodies import BodyError, decompress
 from rmqstore.formats.message import COMPRESSED, COMPRESSION_TYPE_MASK, HEADS_BY_FLAG, MAGIC_V2
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.records import ScanOptions, scan_file
+from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind, Run
+from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import Split, joined, plan_splits
 from rmqstore.views.messages import Damage, logs_of
 from rmqstore.views.selection import Selection, Selector

@@ -20,9 +20,10 @@ from rmqstore.formats import dledger
 from rmqstore.formats.message import Fault
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import U8, Bool
-from rmqstore.scan.records import ScanOptions, Window, scan_file
+from rmqstore.scan.records import scan_file
 from rmqstore.scan.resync import resync
 from rmqstore.scan.tiling import Kind, Run
+from rmqstore.scan.window import ScanOptions, Window
 from rmqstore.scan.workers import Split, joined
 from rmqstore.views.dump_workers import map_into_shared
 from rmqstore.views.message_lines import MessageLines

@@ -9,8 +9,9 @@ from typing import Any
 
 from rmqstore.files.store import Store
 from rmqstore.formats.message import Fault
-from rmqstore.scan.records import ScanOptions, scan_file
+from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind, Run, Tiling
+from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import SPLIT_SIZE, Split, joined, plan_splits
 from rmqstore.views.messages import Log, logs_of
 

@@ -15,8 +15,9 @@ from rmqstore.formats.message import BORN_HOST_V6, HEAD, host_text
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, u64
 from rmqstore.scan.queues import QueueTable
-from rmqstore.scan.records import ScanOptions, scan_file
+from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind, Run
+from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import SPLIT_SIZE, Mapper, Split, joined, plan_splits
 from rmqstore.views.dump_properties import PropertyTexts
 from rmqstore.views.messages import Damage, logs_of

@@ -12,9 +12,10 @@ from rmqstore.files.store import open_store
 from rmqstore.formats import properties
 from rmqstore.formats.message import build_message
 from rmqstore.scan.queues import QueueTable
-from rmqstore.scan.records import ScanOptions, scan_file
+from rmqstore.scan.records import scan_file
 from rmqstore.scan.texts import PARSED_NAMES, read_texts
 from rmqstore.scan.tiling import BLOCK_BITS, Kind
+from rmqstore.scan.window import ScanOptions
 from tests.stores import unpack
 
 

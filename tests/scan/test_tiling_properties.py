@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.formats.message import parse_message
-from rmqstore.scan.records import ScanOptions, scan_file
+from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind, Run, Tiling
+from rmqstore.scan.window import ScanOptions
 from tests.stores import unpack
 
 LOGS = {

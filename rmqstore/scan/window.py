@@ -1,0 +1,121 @@
+"""A piece of one log file in a reused buffer, and how it is read."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from dataclasses import dataclass
+
+from rmqstore.files.mapped_file_queue import MappedFile
+
+CHUNK = 2 << 20  # each chunk costs some hundred calls of NumPy; a larger one leaves the cache
+SLACK = 64  # the buffer has this much behind what it reads, so that clamped gathers stay inside
+
+
+@dataclass(frozen=True, slots=True)
+class ScanOptions:
+    """How to read: `crc` body CRCs, `check_offset` PHYSICALOFFSET against the position (off in compaction logs),
+
+    `drop_cache` leave the page cache alone (beside a live broker), `max_rate` bytes per second, 0 for no limit.
+    """
+
+    crc: bool = True
+    check_offset: bool = True
+    drop_cache: bool = False
+    max_rate: int = 0
+    chunk: int = CHUNK
+
+
+class Window:
+    """A piece of one file in a reused buffer, refilled as the scan goes on.
+
+    `base` is the file position of the buffer's first byte, `have` how many bytes count.
+    """
+
+    def __init__(self, file: MappedFile, options: ScanOptions) -> None:
+        self.file = file
+        self.options = options
+        self.fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+        self.end = min(file.length, file.file_size)
+        self.base = 0
+        self.have = 0
+        self.buf = bytearray(options.chunk + SLACK)
+        self.view = memoryview(self.buf)
+        self._read = 0
+        self._started = time.monotonic()
+        self.unreadable = False
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+    def pread(self, size: int, at: int) -> bytes:
+        """Bytes of the file, out of the buffer where it holds them; short at the file's end, empty on an I/O error."""
+        size = min(size, self.end - at)
+        if size <= 0:
+            return b""
+        lo = at - self.base
+        if lo >= 0 and lo + size <= self.have:
+            return bytes(self.view[lo : lo + size])
+        try:
+            return os.pread(self.fd, size, at)
+        except OSError:
+            self.unreadable = True
+            return b""
+
+    def fill(self, at: int) -> None:
+        """Have the buffer start at file position `at`, full as far as the file goes."""
+        keep = self.base + self.have - at
+        if 0 < keep <= self.have:
+            self.view[:keep] = self.view[self.have - keep : self.have]
+        else:
+            keep = 0
+        self.base = at
+        self.have = keep
+        want = min(len(self.buf) - SLACK, self.end - at)
+        while self.have < want:
+            try:
+                n = os.preadv(self.fd, [self.view[self.have : want]], at + self.have)
+            except OSError:
+                self.unreadable = True
+                n = 0
+            if n <= 0:  # cut while we read, or a failing disk: what is here is all there is
+                self.end = at + self.have
+                break
+            self.have += n
+            self._read += n
+        if self.options.drop_cache:
+            os.posix_fadvise(self.fd, 0, at, os.POSIX_FADV_DONTNEED)
+        if self.options.max_rate:
+            ahead = self._read / self.options.max_rate - (time.monotonic() - self._started)
+            if ahead > 0:
+                time.sleep(ahead)
+
+    def grow(self, size: int) -> None:
+        """A bigger buffer, for a record that is known to be this long."""
+        old = bytes(self.view[: self.have])
+        self.buf = bytearray(size + SLACK)
+        self.buf[: len(old)] = old
+        self.view = memoryview(self.buf)
+
+    def data_from(self, at: int) -> int:
+        """Where data begins from `at` on; holes of a sparse file are skipped."""
+        try:
+            return min(max(at, os.lseek(self.fd, at, os.SEEK_DATA)), self.end)
+        except OSError as e:  # ENXIO: nothing but a hole until the end; else a system that cannot tell
+            return self.end if e.errno == errno.ENXIO else at
+
+    def zeros_until(self, at: int) -> int:
+        """The first position from `at` on that is not zero, else the end; holes in a sparse file cost nothing."""
+        while at < self.end:
+            at = self.data_from(at)
+            if at >= self.end:
+                return self.end
+            block = self.pread(min(1 << 20, self.end - at), at)
+            if not block:
+                return self.end
+            rest = block.lstrip(b"\0")
+            if rest:
+                return min(at + len(block) - len(rest), self.end)
+            at += len(block)
+        return self.end
