@@ -126,8 +126,9 @@ class Recovery:
             self._index()
             self._checkpoint()
             plan_configs(draft, self.verified, options)
-            plan_timer(draft, self.verified, options, cut=self.cut, last_time=self._last_time())
-            plan_offsets(draft, self.verified, options, cut=self._end() if self._shrank() else self.cut)
+            cut = self._end() if self._shrank() else self.cut
+            plan_timer(draft, self.verified, options, cut=cut, last_time=self._last_time())
+            plan_offsets(draft, self.verified, options, cut=cut)
             self._abort()
         if self._touches_log() or options.strategy:
             draft.notes[:0] = self.choice.notes

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from rmqstore.checks.verify import Verified
-from rmqstore.files.mapped_file_queue import MappedFileQueue, read_at
+from rmqstore.files.mapped_file_queue import DirEntry, MappedFileQueue, read_at
+from rmqstore.files.store import Store
 from rmqstore.formats import timer
 from rmqstore.formats.message import BLANK_MAGIC
 from rmqstore.formats.properties import TIMER_TOPIC
@@ -20,16 +21,21 @@ from rmqstore.repair.disk import Scratch
 from rmqstore.repair.draft import Draft
 from rmqstore.repair.scratch_content import ScratchContent
 from rmqstore.repair.settings import RecoverOptions
+from rmqstore.scan.kernels import I64
 from rmqstore.scan.units import file_chunks, last_nonzero_in
 
 _UNIT = timer.LOG_UNIT
 _SLOT = timer.WHEEL_SLOT
 _MARGIN = 10_000  # ms: rather deliver twice than not at all
+_NEAR = 128  # slots: one step for wrong ones that stand so near
 _WHEEL_WHY = "slots as the timer log's units have them"
 
 
 def plan_timer(draft: Draft, verified: Verified, options: RecoverOptions, *, cut: int | None, last_time: int) -> None:
-    """Steps for TM-LOG, TM-DANGLING, TM-WHEEL-LENGTH and TM-CHECK: when asked for, or after the log was cut."""
+    """Steps for TM-LOG, TM-DANGLING, TM-WHEEL-LENGTH and TM-CHECK: when asked for, or where the log ends earlier now.
+
+    `cut` is that end, whether this plan makes it or the log's last file is gone: new messages will take the offsets.
+    """
     store = draft.store
     counts = verified.report.findings.counts
     queue = store.timer_log
@@ -44,6 +50,7 @@ def plan_timer(draft: Draft, verified: Verified, options: RecoverOptions, *, cut
         keep = _first_beyond(queue, end, wrote) if wanted("TM-DANGLING") or cut is not None else end
         if _cut(draft, queue, keep):
             shortened = True
+            _wheel_cut(draft, queue, keep)
             draft.cures.update(c for c in ("TM-LOG", "TM-DANGLING") if c in counts)
         end = keep
     if wanted("TM-WHEEL-LENGTH"):
@@ -110,16 +117,16 @@ def _cut(draft: Draft, queue: MappedFileQueue, end: int) -> bool:
     return len(draft.steps) > before
 
 
-def _wheel(draft: Draft, queue: MappedFileQueue | None, end: int) -> None:
-    """All wheels of a wrong length anew, from the units of the timer log."""
-    size = timer.wheel_size()
-    slots = np.zeros(size // _SLOT.size, dtype=_SLOT.dtype)
+def _slots(queue: MappedFileQueue | None, end: int, only: I64 | None = None) -> Any:
+    """The wheel as the timer log's units before `end` make it; `only`: these slots, the others stay empty."""
+    slots = np.zeros(timer.wheel_size() // _SLOT.size, dtype=_SLOT.dtype)
     for at, units in _good_units(queue) if queue is not None else ():
         due = units["write_time"].astype(np.int64) + units["delayed_time"].astype(np.int64)
-        for k in range(len(units)):
+        mine = at + np.arange(len(units), dtype=np.int64) * _UNIT.size < end
+        if only is not None:
+            mine &= np.isin(due // timer.DEFAULT_PRECISION % len(slots), only)
+        for k in np.flatnonzero(mine).tolist():
             position = at + k * _UNIT.size
-            if position >= end:
-                break
             time = int(due[k]) // timer.DEFAULT_PRECISION
             slot = slots[timer.slot_index(int(due[k]))]
             step = -1 if int(units["magic"][k]) & 4 else 1
@@ -127,11 +134,23 @@ def _wheel(draft: Draft, queue: MappedFileQueue | None, end: int) -> None:
                 slot["time"], slot["first_pos"], slot["num"] = time, position, 0
             slot["last_pos"] = position
             slot["num"] += step
+    return slots
+
+
+def _wheels(store: Store) -> Iterator[tuple[str, DirEntry]]:
+    """The wheel and its snapshots."""
+    for name, entry in sorted(store.top.items()):
+        if name == "timerwheel" or (name.startswith("timerwheel.") and name.removeprefix("timerwheel.").isdigit()):
+            yield name, entry
+
+
+def _wheel(draft: Draft, queue: MappedFileQueue | None, end: int) -> None:
+    """All wheels of a wrong length anew, from the units of the timer log."""
+    size = timer.wheel_size()
+    slots = _slots(queue, end)
     raw = slots.tobytes()
-    for name, entry in sorted(draft.store.top.items()):
-        if not name.startswith("timerwheel") or (entry.length == size and not entry.directory):
-            continue
-        if not (name == "timerwheel" or name.removeprefix("timerwheel.").isdigit()):
+    for name, entry in _wheels(draft.store):
+        if entry.length == size and not entry.directory:
             continue
         draft.discard(entry.path, "wrong length")
         if name == "timerwheel":
@@ -139,6 +158,26 @@ def _wheel(draft: Draft, queue: MappedFileQueue | None, end: int) -> None:
             for start in np.flatnonzero(slots["num"]).tolist():
                 content.add(start * _SLOT.size, raw[start * _SLOT.size : (start + 1) * _SLOT.size])
             draft.create(entry.path, size, content, _WHEEL_WHY)
+
+
+def _wheel_cut(draft: Draft, queue: MappedFileQueue, end: int) -> None:
+    """Slots that point behind the timer log's new end.
+
+    A start mends only what the units that are left touch: a slot without one would give, at its time, what is written
+    at that place later.
+    """
+    for _, entry in _wheels(draft.store):
+        if entry.length != timer.wheel_size() or entry.directory:
+            continue
+        slots: Any = np.array(_SLOT.array(read_at(entry.path, entry.length, 0)))
+        used = (slots["time"] != 0) | (slots["num"] != 0)
+        wrong = np.flatnonzero(used & (np.maximum(slots["first_pos"], slots["last_pos"]) >= end))
+        if not len(wrong):
+            continue
+        slots[wrong] = _slots(queue, end, wrong)[wrong]
+        for part in np.split(wrong, np.flatnonzero(np.diff(wrong) > _NEAR) + 1):
+            low, high = int(part[0]), int(part[-1]) + 1
+            draft.overwrite(entry.path, timer.slot_at(low), slots[low:high].tobytes(), _WHEEL_WHY)
 
 
 def _timercheck(draft: Draft, verified: Verified, end: int, last_time: int) -> None:
