@@ -205,7 +205,8 @@ class Output:
             for part in parts:
                 if isinstance(part, Text):
                     part.plain = part.plain.translate(_CONTROLS)
-                console.print(part)
+                # a command that is broken into lines cannot be copied
+                console.print(part, soft_wrap=True if isinstance(part, Text) and part.no_wrap else None)
 
     def console(self, file: BinaryIO) -> Console:
         """A rich console on a binary file, with colours as asked for."""

@@ -217,12 +217,35 @@ def _start_drops(report: Report) -> bool:
     return report.clean and bool(broker.get("messages_lost") or broker.get("units_cut"))
 
 
+def _command(words: str) -> Text:
+    return Text("Next: ", style="bold", no_wrap=True).append(words, style="not bold")
+
+
+def _open_journals(report: Report, width: int) -> Iterator[Text]:
+    """A repair that stopped half-way is ended first: the store is in a state that only its journal knows."""
+    for finding in report.findings.listed:
+        if finding.code != "DIR-OPEN-JOURNAL":
+            continue
+        journal = shlex.quote(str(finding.facts["journal"]))
+        if report.live:
+            yield from _wrapped("Next: stop the broker and keep its service stopped; then:", width, "", "")
+        yield _command(f"rmqstore resume {journal}")
+        yield from _wrapped("carries a repair that stopped half-way to its end, or", width, "      ", "      ")
+        yield Text(f"      rmqstore undo {journal}", no_wrap=True)
+        yield from _wrapped(
+            "takes it back. Nothing else may change the store before; then verify it again.", width, "      ", "      "
+        )
+
+
 def _next(report: Report, width: int) -> Iterator[Text]:
+    if "DIR-OPEN-JOURNAL" in report.findings.counts:
+        yield from _open_journals(report, width)
+        return
     store = shlex.quote(report.store)
     counts = report.findings.counts
     codes = [c for c in counts if PROBLEMS[c].severity >= Severity.WARNING and remedy_of(c, report.kind)]
     if not codes and _start_drops(report):
-        yield Text("Next: ", style="bold").append(f"rmqstore recover {store}", style="not bold")
+        yield _command(f"rmqstore recover {store}")
         yield from _wrapped(
             "spares the store what the next start would do to it; nothing is written until --apply.",
             width,
@@ -245,7 +268,7 @@ def _next(report: Report, width: int) -> Iterator[Text]:
         return
     if report.live:
         yield from _wrapped("Next: stop the broker and keep its service stopped; then:", width, "", "")
-    yield Text("Next: ", style="bold").append(f"rmqstore recover {store}", style="not bold")
+    yield _command(f"rmqstore recover {store}")
     yield from _wrapped(
         "shows what would be repaired and what would be lost, and writes nothing until --apply; "
         "every step is journaled, and `rmqstore undo` takes it back.",

@@ -124,6 +124,20 @@ def test_verify_text_shows_place_facts_and_cure_of_each_problem(tmp_path: Path) 
     assert any(line.startswith("Next: rmqstore recover") for line in lines)
 
 
+def test_verify_text_ends_with_the_open_journal(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path, rename="s")
+    record = next(r for r in read_folder(store / "commitlog") if len(r.body) > 100)
+    flip(store / "commitlog" / f"{0:020d}", record.position + 100)
+    journal = store / ".rmqstore" / "20260101T000000.000000Z"
+    journal.mkdir(parents=True)
+    (journal / "state").write_text('{"state": "applying"}', "utf-8")
+    text = run("verify", str(store)).stdout
+    last = text[text.index("Next: ") :]
+    assert last.startswith(f"Next: rmqstore resume {journal}\n")
+    assert f"rmqstore undo {journal}\n" in last
+    assert "recover" not in last
+
+
 def test_verify_text_fits_80_columns(tmp_path: Path) -> None:
     store = copy_store("5.4.0-killed", tmp_path, rename="s")
     for number in range(0, 20, 3):
