@@ -6,9 +6,11 @@ ConsumeQueue#multiDispatchLmqQueue (RocketMQ 4.3.0 to 5.4.0).
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,7 @@ from rmqstore.brokers.loading import SimulatedFile, SimulatedFiles
 from rmqstore.brokers.record import SCHEDULE_TOPIC, Checked
 from rmqstore.brokers.rules import BrokerRules
 from rmqstore.brokers.simple_queue import SimpleQueue
+from rmqstore.files.mapped_file_queue import list_directory
 from rmqstore.formats.message import TRANSACTION_COMMIT, TRANSACTION_MASK
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, Bool
@@ -78,6 +81,9 @@ class Queues:
         self.settings = settings
         self.table: dict[QueueKey, SimpleQueue | BatchQueue] = {}
         self.dispatched: Counter[str] = Counter()
+        self.stopped_at: Path | None = None
+        """A file in the place of a queue's directory: after 30 tries the broker flags its queues as not writable, and
+        no message gets a unit any more (ConsumeQueue#putMessagePositionInfoWrapper, RunningFlags#isCQWriteable)."""
         self._keeps_units = False
         self._numbers = QueueTable()
 
@@ -137,6 +143,8 @@ class Queues:
         if record.sys_flag & TRANSACTION_MASK not in (0, TRANSACTION_COMMIT):
             return
         queue = self.find(record.topic, record.queue_id)
+        if self._stops(queue):
+            return
         if isinstance(queue, BatchQueue):
             before = queue.dispatched
             queue.put(record.physical_offset, record.size, record.base_offset, record.batch_size)
@@ -147,6 +155,23 @@ class Queues:
         self.dispatched[record.topic] += queue.dispatched - before
         if record.multi_dispatch is not None and self.settings.multi_dispatch:
             self._fan_out(record, *record.multi_dispatch)
+
+    @cached_property
+    def _foreign(self) -> frozenset[Path]:
+        """What stands in the place of a tree, a topic's directory or a queue's, and is none."""
+        trees = [self.root / name for name in ("consumequeue", "batchconsumequeue")]
+        out = {tree for tree in trees if os.path.lexists(tree) and not tree.is_dir()}
+        topics = [entry for tree in trees for entry in list_directory(tree)]
+        inside = [entry for topic in topics if topic.directory for entry in list_directory(topic.path)]
+        return frozenset(out | {entry.path for entry in (*topics, *inside) if not entry.directory})
+
+    def _stops(self, queue: SimpleQueue | BatchQueue) -> bool:
+        """Whether nothing can be put any more: no file can be made in this queue, or in one before it."""
+        if self.stopped_at is None and self._foreign and not queue.files.files:
+            folder = queue.files.directory
+            places = (folder.parent.parent, folder.parent, folder)
+            self.stopped_at = next((p for p in places if p in self._foreign), None)
+        return self.stopped_at is not None
 
     def _fan_out(self, record: Checked, names: str, offsets: str) -> None:
         new = self.rules.binary_min_offset  # 5.0.0 and newer leave some topics out
@@ -160,7 +185,7 @@ class Queues:
                 continue
             queue_id = 0 if self.settings.lmq and name.startswith(_LMQ_PREFIX) else record.queue_id
             queue = self.find(name, queue_id)
-            if isinstance(queue, SimpleQueue):
+            if isinstance(queue, SimpleQueue) and not self._stops(queue):
                 queue.put(record.physical_offset, record.size, int(offset))
 
     def dispatch_columns(self, columns: Columns, mask: Bool) -> None:
@@ -171,23 +196,39 @@ class Queues:
             return
         chosen = columns.take(index)
         numbers = self._numbers.of(chosen)
+        if self._foreign:
+            index = self._before_stop(index, numbers)
+            chosen, numbers = columns.take(index), numbers[: len(index)]
+            if not len(index):
+                return
         physical, size, offset = chosen.physical_offset, chosen.size, chosen.queue_offset
         order = np.argsort(numbers, kind="stable")
         cuts = np.flatnonzero(np.diff(numbers[order])) + 1
         for group in np.split(order, cuts):
             number = int(numbers[group[0]])
-            topic = self._numbers.topics[number].decode("utf-8", "replace")
-            queue = self.find(topic, self._numbers.queue_ids[number])
+            queue = self._numbered(number)
             before = queue.dispatched
             if isinstance(queue, SimpleQueue):
                 queue.put_many(physical[group], size[group], offset[group])
             else:
                 for i in group.tolist():
                     queue.put(int(physical[i]), int(size[i]), int(offset[i]), 1)
-            self.dispatched[topic] += queue.dispatched - before
+            self.dispatched[queue.topic] += queue.dispatched - before
+
+    def _before_stop(self, index: I64, numbers: I64) -> I64:
+        """The rows in front of the first that no file can be made for."""
+        for number in numbers[np.sort(np.unique(numbers, return_index=True)[1])].tolist():  # in log order
+            if self._stops(self._numbered(number)):
+                return index[: int(np.argmax(numbers == number))]
+        return index
+
+    def _numbered(self, number: int) -> SimpleQueue | BatchQueue:
+        return self.find(self._numbers.topics[number].decode("utf-8", "replace"), self._numbers.queue_ids[number])
 
     def dispatch_known(self, units: KnownUnits, start: int, stop: int, condition: Condition) -> None:
         """The messages of a stretch of the log in which none needs the exact parser."""
+        if self._foreign:
+            stop = self._known_stop(units, start, stop, condition)
         for name, address, size, offset in units.known_units():
             chosen = (address >= start) & (address + size <= stop) & condition.mask(address, size)
             if not chosen.any():
@@ -197,6 +238,15 @@ class Queues:
             if isinstance(queue, SimpleQueue):
                 queue.put_many(address[chosen], size[chosen], offset[chosen])
             self.dispatched[name[0]] += queue.dispatched - before
+
+    def _known_stop(self, units: KnownUnits, start: int, stop: int, condition: Condition) -> int:
+        """Where the first message stands that no file can be made for."""
+        first: list[tuple[int, QueueKey]] = []
+        for name, address, size, _ in units.known_units():
+            mine = address[(address >= start) & (address + size <= stop) & condition.mask(address, size)]
+            if len(mine):
+                first.append((int(mine[0]), name))
+        return next((at for at, name in sorted(first) if self._stops(self.find(*name))), stop)
 
 
 def needs_exact_parser(columns: Columns) -> list[int]:

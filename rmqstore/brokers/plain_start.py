@@ -271,6 +271,9 @@ class PlainStart:
         made = {p for queue in self.queues for p in queue.files.created}
         if self.rocksdb:
             self.notes.append("the consume queues are in RocksDB: what a start does to them is not simulated")
+        if self.queues.stopped_at is not None:
+            place = self.store.relative(self.queues.stopped_at)
+            self.notes.append(f"{place} is no directory: no message gets a unit from there on, and none is taken")
         tables = [((q.topic, q.queue_id), q) for q in self.queues] if starts else []
         return StartForecast(
             version=self.rules.version,

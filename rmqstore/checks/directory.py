@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmqstore.checks.report import Fact, Finding, Findings
 from rmqstore.files.mapped_file_queue import (
+    DirEntry,
     MappedFileQueue,
     OddEntry,
     OddKind,
@@ -218,9 +219,21 @@ def _consume_queues(store: Store, findings: Findings, live: bool) -> None:
             findings.add(_odd(store, label, queue, odd, ""))
 
 
+def in_place_of_trees(store: Store) -> Iterator[tuple[Path, DirEntry]]:
+    """What stands where the consume queues' directories belong, and is none: a start puts no unit, and says so only
+    in its log."""
+    for name in ("consumequeue", "batchconsumequeue") if store.part is None else ():
+        entry = store.top.get(name)
+        if entry is not None and not entry.directory:
+            yield entry.path, entry
+
+
 def _strays(store: Store, findings: Findings) -> None:
+    for path, entry in in_place_of_trees(store):
+        facts: dict[str, Fact] = {"reason": "no-directory", "path": store.relative(path)}
+        findings.add(Finding("DIR-STRAY-FILE", "store", path.name, 0, entry.length, facts))
     for stray in store.strays:
-        facts: dict[str, Fact] = {"path": store.relative(stray.path), "directory": stray.directory}
+        facts = {"path": store.relative(stray.path), "directory": stray.directory}
         findings.add(Finding("DIR-FOREIGN-ENTRY", stray.path.parent.name, stray.path.name, 0, stray.length, facts))
     if store.part not in (None, "index"):
         return

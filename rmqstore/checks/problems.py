@@ -51,7 +51,8 @@ PROBLEMS: Mapping[str, Problem] = _table(
         True,
         "A file whose name is no offset, or whose length does not fit, or (before 5.1.0) a directory, stands in "
         "commitlog/, timerlog/ or a queue directory. The broker stops at it: `length not matched message store "
-        "config value` or NumberFormatException, exit code 253.",
+        "config value` or NumberFormatException, exit code 253. In the place of consumequeue/ it lets the broker "
+        "start, but no message gets a unit.",
     ),
     Problem(
         "DIR-SUB-DIRECTORY",

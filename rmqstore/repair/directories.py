@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from rmqstore.checks.directory import in_place_of_trees
 from rmqstore.checks.report import Finding
 from rmqstore.checks.verify import Verified
 from rmqstore.files.mapped_file_queue import MappedFileQueue, OddEntry, OddKind
@@ -57,6 +58,12 @@ def plan_directories(draft: Draft, verified: Verified, options: RecoverOptions) 
     for files in store.consume_queues(*kinds):
         _queue(draft, options, files.queue)
     if options.wants("DIR-STRAY-FILE"):
+        for path, entry in in_place_of_trees(store):
+            if entry.special or path.is_symlink():
+                draft.notes.append(f"{draft.path(path)} is no directory and no file: move it away by hand")
+            else:
+                draft.discard(path, "a directory belongs there")
+                draft.cures.add("DIR-STRAY-FILE")
         for entry in store.index_entries:
             name = entry.path.name
             if name.isascii() and name.isdigit() and (entry.directory or entry.special or len(name) < 17):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rmqstore.errors import NotReadable
+from rmqstore.errors import NotReadable, Refused
 from rmqstore.files.store import Store
 from rmqstore.repair.content import Content, Json, Literal, Zeros
 from rmqstore.repair.plan import Loss, Plan
@@ -130,12 +130,22 @@ class Draft:
         self.add(Create(self.name(path), size, content, beside, why))
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory that is not there, and those above it."""
+        """Make a directory that is not there, and those above it; a file in its place goes into quarantine."""
         name = self.path(path)
         if name in self.made or (path.is_dir() and name not in self.gone) or path == self.root:
             return
         self.make_directory(path.parent)
+        if name not in self.gone and os.path.lexists(path):
+            self._clear(path, name)
         self.add(MakeDirectory(name))
+
+    def _clear(self, path: Path, name: str) -> None:
+        """Move a file out of the place of a directory. Errors: Refused for what is no plain file."""
+        if path.is_symlink():
+            raise Refused(f"{name} is a link that leads to no directory", "mount its disk, or move the link away")
+        if not path.is_file():
+            raise Refused(f"{name} is a pipe, a socket or a device, a directory belongs there", "move it away by hand")
+        self.discard(path, "a directory belongs there")
 
     def lose(self, queues: Mapping[str, int], size: int) -> None:
         """Count messages per queue, and bytes, that the repair gives up."""

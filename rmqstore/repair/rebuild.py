@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 
 from rmqstore.checks.consumequeue import Logs
 from rmqstore.checks.queues import QueuePart
@@ -147,16 +148,19 @@ class QueueRebuild:
         """Queues to look at: those wanted, or all that are in the log or on disk."""
         if self.wanted is not None:
             return sorted(self.wanted)
-        on_disk = {
-            (t, q) for kind in (QueueKind.SIMPLE, QueueKind.BATCH) for t, q, _ in self.store.queue_directories(kind)
-        }
-        return sorted(on_disk | set(self.spill.queues))
+        return sorted(self.on_disk | set(self.spill.queues))
+
+    @cached_property
+    def on_disk(self) -> frozenset[Name]:
+        """Queues with a directory, whatever its name: one that is no UTF-8 can be there, though no message makes it."""
+        kinds = (QueueKind.SIMPLE, QueueKind.BATCH)
+        return frozenset((t, q) for kind in kinds for t, q, _ in self.store.queue_directories(kind))
 
     def plan(self) -> int:
         """Add the steps; how many queues change."""
         changed = 0
         for name in self.names():
-            if not is_directory_name(name[0].encode("utf-8", "surrogatepass"), name[1]):
+            if not is_directory_name(name[0].encode("utf-8", "surrogatepass"), name[1]) and name not in self.on_disk:
                 continue
             units = self.spill.queues.get(name, QueueUnits(self.spill.spill))
             kind = QueueKind.BATCH if name[0] in self.batch_topics else QueueKind.SIMPLE

@@ -570,6 +570,7 @@ def cases() -> Iterator[Case]:
                 )
     yield from _other_stores()
     yield from _settings()
+    yield from _in_the_way()
 
 
 def _other_stores() -> Iterator[Case]:
@@ -608,6 +609,15 @@ def _other_stores() -> Iterator[Case]:
             yield Case(f"{version} over {store}, {exit_name}", store, version, more)
 
 
+def file_in_place(place: str) -> Damage:
+    def damage(store: Path) -> None:
+        path = store / place.format(topic=topic(store).name)
+        shutil.rmtree(path)
+        path.write_text("not a directory", "utf-8")
+
+    return damage
+
+
 def _settings() -> Iterator[Case]:
     def each(name: str, store: str, damage: Damage | None, settings: Mapping[str, str]) -> Iterator[Case]:
         for exit_name, more in _EXITS[::2]:
@@ -635,6 +645,19 @@ def _settings() -> Iterator[Case]:
     force = {"forceVerifyPropCRC": "true"}
     yield from each("forceVerifyPropCRC", "5.4.0-formats", None, force)
     yield from each("forceVerifyPropCRC, queue id", "5.4.0-formats", header(-1, 4, "queue_id"), force)
+
+
+def _in_the_way() -> Iterator[Case]:
+    """A file in the place of a directory: nothing is put from the first message on that no file can be made for.
+
+    The broker tries that one 30 times, a second each, so there are few of these.
+    """
+    for store in ("4.9.7-clean", "5.4.0-clean"):
+        name = f"{store} file in place of the queues, clean"
+        yield Case(name, store, store.split("-")[0], (file_in_place("consumequeue"),))
+    for store in ("5.1.4-clean", "5.4.0-killed"):
+        damages = (file_in_place("consumequeue/{topic}"), *_EXITS[2][1])
+        yield Case(f"{store} file in place of a topic, {_EXITS[2][0]}", store, store.split("-")[0], damages)
 
 
 CASES = tuple(cases())
