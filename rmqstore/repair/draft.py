@@ -81,7 +81,9 @@ class Draft:
         return any(self.path(p) in self.gone for p in (path, *path.parents))
 
     def add(self, step: Step) -> None:
-        """Take a step of another planner."""
+        """Take a step of another planner. Errors: Refused where a pipe or a device stands in a new file's place."""
+        if isinstance(step, Create) and step.path not in self.gone:
+            _plain(self.locate(step.path), step.path, "a file")
         self.steps.append(step)
         if isinstance(step, Discard | RemoveEmptyDirectory):
             self.gone.add(step.path)
@@ -143,8 +145,7 @@ class Draft:
         """Move a file out of the place of a directory. Errors: Refused for what is no plain file."""
         if path.is_symlink():
             raise Refused(f"{name} is a link that leads to no directory", "mount its disk, or move the link away")
-        if not path.is_file():
-            raise Refused(f"{name} is a pipe, a socket or a device, a directory belongs there", "move it away by hand")
+        _plain(path, name, "a directory")
         self.discard(path, "a directory belongs there")
 
     def lose(self, queues: Mapping[str, int], size: int) -> None:
@@ -166,6 +167,12 @@ class Draft:
             roots=tuple(sorted({r for r in map(self.path, roots) if r.startswith("/")})),
             facts=self.facts,
         )
+
+
+def _plain(path: Path, name: str, wanted: str) -> None:
+    """Nothing stands there that cannot go into quarantine. Errors: Refused."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise Refused(f"{name} is a pipe, a socket or a device, {wanted} belongs there", "move it away by hand")
 
 
 def readable(path: Path, work: Callable[[], str]) -> str:

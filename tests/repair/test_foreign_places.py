@@ -25,6 +25,17 @@ def test_a_pipe_in_the_place_of_a_directory_is_refused_before_anything_is_writte
     assert "move it away by hand" in result.stderr
 
 
+def test_a_pipe_in_the_place_of_a_log_file_is_refused_where_fillers_would_take_it(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    file = store / "commitlog" / "00000000000000065536"
+    file.unlink()
+    os.mkfifo(file)
+    with assert_untouched(store):
+        result = run("recover", str(store), "--accept-fillers")
+    assert result.exit_code == 5
+    assert f"commitlog/{file.name} is a pipe, a socket or a device" in result.stderr
+
+
 def test_a_link_to_a_disk_that_is_not_mounted_is_refused(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     shutil.rmtree(store / "consumequeue")
