@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rmqstore.checks.record_findings import record_facts
+from rmqstore.checks.record_findings import record_finding
 from rmqstore.checks.report import Fact, Finding
 from rmqstore.formats.bodies import (
     LZ4_MAGIC,
@@ -45,13 +45,10 @@ def flag_findings(columns: Columns, file: str) -> Iterator[Finding]:
         proved = proved_sys_flag(flag, body)
         if proved is None and not packed[i]:
             continue  # a body of a sender who packs it himself, and a type bit that nobody reads
-        facts: dict[str, Fact] = record_facts(columns, row) | {"sys_flag": f"0x{flag:X}"}
-        facts["says"] = compression_words(flag)
+        facts: dict[str, Fact] = {"sys_flag": f"0x{flag:X}", "says": compression_words(flag)}
         if proved is not None:
             facts |= {"expected": f"0x{proved:X}", "body": compression_words(proved)}
-        queue = "dledger" if columns.lead else "commitlog"
-        offset, size = int(columns.offset[row]) - columns.lead, int(columns.size[row]) + columns.lead
-        yield Finding("CL-SYSFLAG", queue, file, offset, size, facts)
+        yield record_finding("CL-SYSFLAG", columns, row, file, facts)
 
 
 def _begins(word: I64, kind: I64) -> Bool:

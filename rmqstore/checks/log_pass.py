@@ -26,6 +26,7 @@ from rmqstore.checks.dispatch import (
     record_properties,
 )
 from rmqstore.checks.dledger import EntryTally, add_entries, add_internal
+from rmqstore.checks.hosts import host_findings
 from rmqstore.checks.index_catalog import IndexCatalog, IndexTally
 from rmqstore.checks.index_keys import KeyReader
 from rmqstore.checks.queues import UNIT, QueuePart, QueueRows, UnitRows
@@ -294,6 +295,7 @@ class _SplitScan:
             keys = self.keys.keys(columns, number, properties_of)
             self.options.index.check(int(columns.offset[0]) - columns.lead, stop, keys, part.index)
         part.findings.extend(flag_findings(columns, self.split.file.name))
+        part.findings.extend(host_findings(columns, self.split.file.name))
         texts = read_texts(columns, tags=tags, texts=properties_of)
         if texts.parsed:
             part.parsed.update(((columns.offset[texts.parsed] - columns.lead) >> BLOCK_BITS).tolist())

@@ -249,6 +249,16 @@ PROBLEMS: Mapping[str, Problem] = _table(
         "right; else the message stays as it is.",
     ),
     Problem(
+        "CL-HOST",
+        "a host's port is none",
+        _E,
+        "recover",
+        True,
+        "The port of BORNHOST or STOREHOST is negative or above 65535; one flipped bit does it, and no checksum covers "
+        "it. No client can decode the message, and of a pull that holds it the good messages behind it are lost too. "
+        "The upper two bytes, which are 0 in every port, are cleared.",
+    ),
+    Problem(
         "CL-QUEUE-OFFSET-GAP",
         "a queue offset is missing",
         _E,

@@ -71,21 +71,19 @@ def damage_finding(run: Run, columns: Columns, file: str) -> Iterator[Finding]:
     yield Finding(code_of(run.cause, lead), queue, file, run.start, run.stop - run.start, facts)
 
 
+def record_finding(code: str, columns: Columns, i: int, file: str, facts: dict[str, Fact]) -> Finding:
+    """Of one record, with the DLedger header in front of it."""
+    queue = "dledger" if columns.lead else "commitlog"
+    start, size = int(columns.offset[i]) - columns.lead, int(columns.size[i]) + columns.lead
+    return Finding(code, queue, file, start, size, record_facts(columns, i) | facts)
+
+
 def text_finding(columns: Columns, i: int, faults: list[str], file: str) -> Finding:
     """A record whose property text is damaged."""
-    facts = record_facts(columns, i) | {"faults": "; ".join(faults[:4])}
-    code, queue = ("DL-BODY", "dledger") if columns.lead else ("CL-PROPERTIES", "commitlog")
-    return Finding(code, queue, file, int(columns.offset[i]) - columns.lead, int(columns.size[i]) + columns.lead, facts)
+    code = "DL-BODY" if columns.lead else "CL-PROPERTIES"
+    return record_finding(code, columns, i, file, {"faults": "; ".join(faults[:4])})
 
 
 def topic_finding(columns: Columns, i: int, file: str) -> Finding:
     """A record whose topic is no text."""
-    code, queue = ("DL-BODY", "dledger") if columns.lead else ("CL-TOPIC", "commitlog")
-    return Finding(
-        code,
-        queue,
-        file,
-        int(columns.offset[i]) - columns.lead,
-        int(columns.size[i]) + columns.lead,
-        record_facts(columns, i),
-    )
+    return record_finding("DL-BODY" if columns.lead else "CL-TOPIC", columns, i, file, {})

@@ -46,6 +46,7 @@ COMPRESSION_TYPE_MASK = 0x700
 CRC32_RESERVED_LEN = 20
 CRC32_PROPERTY = b"__CRC32#\x01"
 MAX_TOPIC_V1 = 127
+MAX_PORT = 0xFFFF
 MAX_PROPERTIES = 32767
 
 BLANK = Layout(
@@ -173,6 +174,11 @@ def host_text(raw: bytes) -> str:
     if len(raw) == 8:
         return f"{raw[0]}.{raw[1]}.{raw[2]}.{raw[3]}:{port}"
     return f"[{ipaddress.IPv6Address(raw[:16])}]:{port}"
+
+
+def sound_host(raw: bytes) -> bytes:
+    """A stored host with a port that can be one: its upper two bytes are 0 in every port."""
+    return raw[:-4] + bytes(2) + raw[-2:]
 
 
 def host_bytes(text: str) -> bytes:

@@ -46,12 +46,12 @@ from rmqstore.scan.tiling import Kind
 
 _LOG = ("CL-", "DL-")
 _QUEUES = ("CQ-", "BCQ-")
-_FLAG = "CL-SYSFLAG"
-_MENDABLE = ("CL-BLANK-SIZE", _FLAG, "CL-QUEUE-OFFSET-REPEAT", "CL-QUEUE-RESTARTED", "CQ-WRONG-TAG")
+_HEADS = ("CL-SYSFLAG", "CL-HOST")
+_MENDABLE = ("CL-BLANK-SIZE", *_HEADS, "CL-QUEUE-OFFSET-REPEAT", "CL-QUEUE-RESTARTED", "CQ-WRONG-TAG")
 _NO_DAMAGE = frozenset(
     (
         *("CL-QUEUE-RESTARTED", "CL-TIME-BACK", "CL-QUEUE-OFFSET-REPEAT", "CL-BLANK-SIZE", "CL-NO-MESSAGES"),
-        _FLAG,
+        *_HEADS,
         *("DL-DATA-INDEX", "DL-INDEX-GHOST", "DL-STRAY-FILE", "DL-COMMITTED", "DL-TERM", *MISPLACED),
     )
 )
@@ -147,11 +147,11 @@ class Recovery:
         if damaged and self.choice.strategy == TRUNCATE:
             self._truncate(damaged[0], listed)
             return
-        mendable = any(code in self.counts for code in _MENDABLE)
-        if damaged or (mendable and self.choice.strategy != TRUNCATE):
+        if damaged or (self.choice.strategy != TRUNCATE and any(code in self.counts for code in _MENDABLE)):
             self._salvage()
-        elif _FLAG in self.counts:
-            self.draft.notes.append(f"{_FLAG} stays: a replica must equal its master (--strategy salvage mends it)")
+        else:
+            stays = "stays: a replica must equal its master (--strategy salvage mends it)"
+            self.draft.notes.extend(f"{code} {stays}" for code in _HEADS if code in self.counts)
         for result in self.results:
             if result is self.results[-1]:
                 drop_behind_hole(self.draft, result)

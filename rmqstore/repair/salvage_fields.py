@@ -25,6 +25,7 @@ from rmqstore.formats.message import (
     parse_message,
     record_crc,
     set_record_crc,
+    sound_host,
 )
 from rmqstore.repair.salvage_known import Lost
 from rmqstore.repair.salvage_records import Around, Seat
@@ -97,6 +98,19 @@ def set_fields(raw: bytes, seat: Seat | None = None, **values: int) -> bytes | N
     return set_record_crc(bytes(out)) if carries_crc(message) else bytes(out)
 
 
+def sound_ports(raw: bytes) -> bytes:
+    """A framed record with the bytes of both ports cleared that are 0 in every port; its record CRC is left."""
+    message, _ = parse_message(raw)
+    if message is None:
+        return raw
+    born = HEAD.at("born_host")
+    store = born + len(message.born_host) + HEAD.at("store_host") - HEAD.at("store_timestamp")
+    out = bytearray(raw)
+    for at, host in ((born, message.born_host), (store, message.store_host)):
+        out[at : at + len(host)] = sound_host(host)
+    return bytes(out)
+
+
 def mend(raw: bytes, at: int, lost: Lost | None, around: Around) -> Mended | None:
     """The record that `raw` (all of its bytes, at global offset `at`) once was, if that can be proved.
 
@@ -119,7 +133,7 @@ def mend(raw: bytes, at: int, lost: Lost | None, around: Around) -> Mended | Non
         elif not message.body and (lost is None or len(_changed(raw, candidate)) > 1):
             continue  # zeros, too, have a body of no bytes and its CRC: that proves nothing
         _times(out, message, around)
-        sealed = _sealed(bytes(out), message)
+        sealed = _sealed(sound_ports(bytes(out)), message)
         if sealed is not None:
             return Mended(sealed, _changed(raw, sealed))
     return None
@@ -134,12 +148,14 @@ def mend_record_crc(raw: bytes, at: int, lost: Lost | None) -> Mended | None:
     message, _ = parse_message(raw)
     if message is None or check_message(message, at) is not Fault.NONE:
         return None
-    found = list(_one_bit(raw, message))
+    sound = sound_ports(raw)
+    stored, computed = record_crc(sound, 0, len(sound))
+    found = [sound] if stored == computed else list(_one_bit(sound, message))
     if len(found) == 1 and _plausible_text(found[0]):
         return Mended(found[0], _changed(raw, found[0]))
     if lost is None or not _plausible(message, at, lost) or properties.property_faults(message.properties):
         return None
-    return Mended(set_record_crc(raw), (), "what is damaged beside its CRC cannot be told")
+    return Mended(set_record_crc(sound), (), "what is damaged beside its CRC cannot be told")
 
 
 def mend_properties(raw: bytes, tags_code: int | None) -> Mended | None:

@@ -7,7 +7,7 @@ queue. Damaged properties are put right where that can be proved; else they are 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from rmqstore.checks.commitlog import LogResult
@@ -25,8 +25,9 @@ from rmqstore.formats.message import (
     TRANSACTION_ROLLBACK,
     Message,
     parse_message,
+    set_record_crc,
 )
-from rmqstore.repair.salvage_fields import mend_properties, set_fields
+from rmqstore.repair.salvage_fields import mend_properties, set_fields, sound_ports
 from rmqstore.repair.salvage_known import fits_queue
 from rmqstore.repair.salvage_order import proved_by_units
 from rmqstore.repair.salvage_records import Seat
@@ -42,6 +43,7 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
 _TEXT = {"CL-PROPERTIES", "CL-TOPIC", "CL-HEADER", "CL-QUEUE-OFFSET"}
 _GAP = "CL-QUEUE-OFFSET-GAP"
 _FLAG = "CL-SYSFLAG"
+_HOST = "CL-HOST"
 _TAG = "CQ-WRONG-TAG"
 _MOST_TAGS = 1000  # more of them are no single bits: queues that somebody made, or made from other messages
 _MOST_OF_A_GAP = 10_000
@@ -98,13 +100,15 @@ class HeaderFixes:
                 self._fix_gap(record)
             if _FLAG in record.codes:
                 self._fix_flag(record)
-            if record.codes - {_GAP, _FLAG} and record.start not in proved:
+            if record.codes - {_GAP, _FLAG, _HOST} and record.start not in proved:
                 self._fix(record)
+            if _HOST in record.codes:
+                self._fix_host(record)
         wrong_tags = [f for f in verified.report.findings.listed if f.code == _TAG]
         for finding in wrong_tags[:_MOST_TAGS]:
             self._fix_tags(finding)
         counts = verified.report.findings.counts
-        codes = _TEXT | {_FLAG}
+        codes = _TEXT | {_FLAG, _HOST}
         listed = sum(f.code in codes for f in verified.report.findings.listed)
         unlisted = sum(counts.get(code, 0) for code in codes) - listed
         if unlisted > 0:
@@ -116,7 +120,7 @@ class HeaderFixes:
         for finding in listed:
             body = finding.code == "DL-BODY" and "fault" not in finding.facts and "cause" not in finding.facts
             log = by_name.get(finding.queue)
-            if log is None or not (finding.code in _TEXT or finding.code in (_GAP, _FLAG) or body):
+            if log is None or not (finding.code in _TEXT or finding.code in (_GAP, _FLAG, _HOST) or body):
                 continue
             if self.logs.damaged(finding.offset):
                 continue
@@ -209,6 +213,22 @@ class HeaderFixes:
         if new is not None:
             why = f"mended in place: its body is {compression_words(proved)}, as SYSFLAG says now"
             self.fixes.append(HeaderFix(record.log, record.start, raw, new, None, why))
+
+    def _fix_host(self, record: _Record) -> None:
+        """Ports that are none: what is 0 in every port is cleared, beside what else is mended in the record."""
+        message = read_message(record.log, record.start)
+        if message is None:
+            return
+        raw = record.log.queue.pread(message.size, record.start)
+        why = "the upper bytes of its hosts' ports are cleared"
+        other = next((i for i, fix in enumerate(self.fixes) if fix.start == record.start), None)
+        if other is None:
+            new = _with_sound_ports(raw, message)
+            self.fixes.append(HeaderFix(record.log, record.start, raw, new, None, f"mended in place: {why}"))
+            return
+        fix = self.fixes[other]
+        if fix.new is not None:  # else it becomes a filler
+            self.fixes[other] = replace(fix, new=_with_sound_ports(fix.new, message), why=f"{fix.why}, {why}")
 
     def _fix_tags(self, finding: Finding) -> None:
         """A unit with another tags code than its message: where one bit of that explains it, the unit is right."""
@@ -345,3 +365,9 @@ class HeaderFixes:
             f"{what} at {record.start:,}: nothing proves which queue and offset the message has "
             f"({message.topic_text!r}/{message.queue_id} {message.queue_offset}); it stays as it is"
         )
+
+
+def _with_sound_ports(raw: bytes, message: Message) -> bytes:
+    """A record without the bits that no port has; its record CRC, which fitted them, fits again."""
+    new = sound_ports(raw)
+    return set_record_crc(new) if carries_crc(message) else new

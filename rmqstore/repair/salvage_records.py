@@ -30,6 +30,7 @@ from rmqstore.formats.message import (
     Message,
     build_message,
     record_size,
+    sound_host,
 )
 
 FILLER_KEY = "RMQSTORE_FILLER"
@@ -308,9 +309,9 @@ def _fit(
         flag=old.flag if old is not None else 0,
         sys_flag=flags,
         born_timestamp=old.born_timestamp if old is not None else around.store_timestamp,
-        born_host=born_host,
+        born_host=sound_host(born_host),
         store_timestamp=around.store_timestamp,
-        store_host=store_host,
+        store_host=sound_host(store_host),
         reconsume_times=max(0, old.reconsume_times) if old is not None else 0,
         prepared_transaction_offset=old.prepared_transaction_offset if old is not None else 0,
         v2=v2,

@@ -17,6 +17,7 @@ from rmqstore.formats.message import (
     Message,
     check_message,
     parse_message,
+    sound_host,
 )
 from rmqstore.formats.properties import DUP_INFO, parse_properties
 from rmqstore.repair.salvage_records import Around
@@ -145,7 +146,7 @@ class Neighbours:
             return Around(max(1, self.now_ms), bytes([127, 0, 0, 1, 0, 0, 0, 0]))
         time = found.store_timestamp if found.store_timestamp > 0 else max(1, self.now_ms)
         host = found.store_host if len(found.store_host) == 8 else bytes([127, 0, 0, 1]) + found.store_host[-4:]
-        return Around(time, host, carries_crc(found), DUP_INFO in parse_properties(found.properties))
+        return Around(time, sound_host(host), carries_crc(found), DUP_INFO in parse_properties(found.properties))
 
     @staticmethod
     def message(log: LogResult, start: int) -> Message | None:

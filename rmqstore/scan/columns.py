@@ -23,6 +23,7 @@ from rmqstore.scan.kernels import I64, U8, Bool, i16, i32, i64
 
 _HOST_GROWTH = HEADS_BY_FLAG[BORN_HOST_V6].size - HEAD.size
 _AT = {f.name: HEAD.at(f.name) for f in HEAD}
+_AT |= {"born_port": HEAD.at("born_host") + 4, "store_port": HEAD.at("store_host") + 4}
 _ENTRY_AT = {f.name: dledger.ENTRY.at(f.name) for f in dledger.ENTRY}
 ENTRY_SIZE = dledger.ENTRY.size
 
@@ -89,13 +90,14 @@ class Columns:
 
     def _field(self, code: str, at: int) -> I64:
         """A number of all heads; `at` counts from the message."""
+        return self._raw_field(code, at).astype(np.int64)
+
+    def _raw_field(self, code: str, at: int) -> npt.NDArray[Any]:
+        """The same, where it lies."""
         head = self.head
         if not len(head):
-            return np.empty(0, dtype=np.int64)
-        field: npt.NDArray[Any] = np.ndarray(
-            (len(head),), dtype=code, buffer=head, offset=self.lead + at, strides=(head.shape[1],)
-        )
-        return field.astype(np.int64)
+            return np.empty(0, dtype=code)
+        return np.ndarray((len(head),), dtype=code, buffer=head, offset=self.lead + at, strides=(head.shape[1],))
 
     @cached_property
     def moved(self) -> bool:
@@ -168,8 +170,25 @@ class Columns:
         return (flags != 0) * np.int64(_HOST_GROWTH) if flags.any() else np.zeros(len(flags), dtype=np.int64)
 
     @cached_property
+    def born_port(self) -> I64:
+        """The last 4 bytes of BORNHOST, signed as readers take them."""
+        return self._behind_hosts(">i4", "born_port", born=True)
+
+    @cached_property
     def store_timestamp(self) -> I64:
         return self._behind_hosts(">i8", "store_timestamp", born=True)
+
+    @cached_property
+    def store_port(self) -> I64:
+        """The last 4 bytes of STOREHOST, signed as readers take them."""
+        return self._behind_hosts(">i4", "store_port")
+
+    @cached_property
+    def port_tops(self) -> npt.NDArray[Any]:
+        """The upper two bytes of both ports in one: 0 where both can be ports, else of no certain byte order."""
+        if not self.moved:
+            return self._raw_field("u2", _AT["born_port"]) | self._raw_field("u2", _AT["store_port"])
+        return (self.born_port | self.store_port) >> 16
 
     @cached_property
     def reconsume_times(self) -> I64:

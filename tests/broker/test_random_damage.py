@@ -37,9 +37,10 @@ QUICK = {
     "5.1.4-dledger": (47,),
     "5.4.0-formats": (24,),
     "5.4.0-clean": (34, 48),
+    "5.4.0-dledger": (35,),
     "5.4.0-dledger-mixed": (16,),
 }
-"""Swapped files (also the last one), flips, zeroed pages, cut and removed files."""
+"""Swapped files (also the last one), flips (one in a host's port), zeroed pages, cut and removed files."""
 
 # What recover leaves to the operator, who has read the plan (DESIGN: more than a tenth of the log, no good record)
 _DECISIONS = re.compile(r"\d+ % of (commitlog|dledger) is damaged .*|there is no good record in .*")
@@ -49,13 +50,14 @@ _DECISIONS = re.compile(r"\d+ % of (commitlog|dledger) is damaged .*|there is no
 class Round:
     """One damaged and repaired store.
 
-    `said` is what was done to it, `hit` are the records that lost a byte, `told` the messages that have their unit;
-    `decided`: the plan needed --force.
+    `said` is what was done to it, `hit` are the records that lost a byte, `other` those of them that recover did not
+    bring back byte for byte, `told` the messages that have their unit; `decided`: the plan needed --force.
     """
 
     store: Path
     said: Sequence[str]
     hit: frozenset[int]
+    other: frozenset[int]
     told: frozenset[Place]
     before: Mapping[str, Entry]
     decided: bool
@@ -92,10 +94,11 @@ def _begin(name: str, seed: int, folder: Path, sounds: Sounds) -> Round:
     assert '"severity":"error"' not in report.stdout, (said, report.stdout)
     loss = done["loss"]
     assert isinstance(loss, dict)
+    other = sound(name).hit_in(store)
     cell = _cell(name, seed)
     question = sounds.servers.of(cell[0]).ask(store, meta(name).oracle_args, abort=cell[1])
     journal = str(done["journal"]) if done.get("journal") else None
-    return Round(store, said, hit, known, before, decided, journal, loss["messages"], cell, question)
+    return Round(store, said, hit, other, known, before, decided, journal, loss["messages"], cell, question)
 
 
 def _cell(name: str, seed: int) -> Cell:
@@ -129,7 +132,7 @@ def _end(name: str, one: Round, sounds: Sounds) -> None:
     bad = {queue: why for queue, why in unreadable(now).items() if queue not in batches or not _first_of_batch(why)}
     assert bad == {}, one.said
     was = messages(sounds_as[one.cell])
-    other = {place: at for place, at in not_the_same(sounds_as[own], now).items() if place in was or at in one.hit}
+    other = {place: at for place, at in not_the_same(sounds_as[own], now).items() if place in was or at in one.other}
     assert {place: at for place, at in other.items() if at not in one.hit} == {}, one.said
     lost = {place: at for place, at in other.items() if not _stays(sounds_as[own], now, place) and not is_lmq(place[0])}
     # a message without record and unit is only known by the gap that it leaves
