@@ -94,7 +94,8 @@ def test_a_port_under_a_record_crc_that_fits_is_cleared_too(tmp_path: Path) -> N
 def test_what_is_made_of_a_damaged_record_has_ports(tmp_path: Path) -> None:
     """A record that is mended, and a filler that takes its host over from the next record."""
     store = copy_store("5.4.0-clean", tmp_path)
-    mended, lost, behind = (pick(store, lambda r: len(r.message.body) > 20, n) for n in (40, 50, 51))
+    mended, (lost, behind) = pick(store, lambda r: len(r.message.body) > 20, 40), rows(store)[100:102]
+    assert (lost.path, lost.stop) == (behind.path, behind.at)
     damage.flip(mended.path, mended.at + 2, 3)  # TOTALSIZE
     flip(mended, "store", 30)
     damage.garble(lost.path, lost.at, lost.size)
