@@ -222,13 +222,13 @@ def examine(store: Store, options: VerifyOptions | None = None, mapper: Mapper |
         states.update(check_batch_queues(store, verified.logs, findings))
     elif store.kind is StoreKind.PART and not results:
         states = check_queues_alone(store, findings)
-        if states:
-            report.notes.append("the log is not part of this: units were checked by themselves, not against messages")
-    if results and not any(r.messages for r in results) and partial is None:
-        units = sum(s.max for s in states.values())
-        if units:
-            name = results[-1].queue.name
-            findings.add(Finding("CL-NO-MESSAGES", name, "", results[-1].min_offset, 0, {"units": units}))
+        note = "the log is not part of this: units were checked by themselves, not against messages"
+        report.notes.extend([note] if states else [])
+    alone = check_queues_alone(store, Findings(keep=0)) if not results and store.kind is StoreKind.PLAIN else {}
+    units = sum(s.max for s in (states if results else alone).values())
+    if units and not any(r.messages for r in results) and partial is None:
+        name, at = (results[-1].queue.name, results[-1].min_offset) if results else ("commitlog", 0)
+        findings.add(Finding("CL-NO-MESSAGES", name, "", at, 0, {"units": units}))
     if crosscheck:
         check_queue_extensions(store, findings)
     report.queues = states
