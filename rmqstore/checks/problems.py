@@ -241,7 +241,7 @@ PROBLEMS: Mapping[str, Problem] = _table(
     Problem(
         "CL-SYSFLAG",
         "body is not compressed as SYSFLAG says",
-        _W,
+        _E,
         "recover",
         True,
         "The compression bits of SYSFLAG are not true of the body: clients cannot unpack it, or take packed bytes for "
@@ -360,7 +360,7 @@ PROBLEMS: Mapping[str, Problem] = _table(
         _W,
         None,
         False,
-        "There are commitlog files but no record in them, while consume queues have units.",
+        "Consume queues have units, but the log has no record for them: its files are gone, or hold none.",
     ),
     Problem(
         "CL-MISPLACED-FILE",
