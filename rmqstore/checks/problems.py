@@ -364,7 +364,7 @@ PROBLEMS: Mapping[str, Problem] = _table(
     ),
     Problem(
         "CL-MISPLACED-FILE",
-        "a file of the log stands under another file's name",
+        "file of the log under another file's name",
         _E,
         "recover",
         True,

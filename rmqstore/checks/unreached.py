@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from rmqstore.brokers.forecast import StartForecast
 from rmqstore.checks.queues import QueuePart
 from rmqstore.checks.report import QueueState
+from rmqstore.scan.kernels import I64
 
 Name = tuple[str, int]
 Interval = tuple[int, int]
+
+
+class NothingOwed:
+    """KnownUnits of a log whose messages all have their unit: what a start dispatches of them again changes nothing.
+
+    Source: ConsumeQueue#putMessagePositionInfo leaves out what ends at or below maxPhysicOffset, RocketMQ 5.4.0
+    """
+
+    complete = True
+
+    def known_units(self) -> Iterator[tuple[Name, I64, I64, I64]]:
+        """None."""
+        return iter(())
+
+
+def nothing_owed(parts: Mapping[Name, QueuePart], states: Mapping[str, QueueState], codes: Iterable[str]) -> bool:
+    """Whether every message of the log has its unit, in queues that a broker's recovery reads up to their last one.
+
+    `states` are the queues that were compared, `codes` all that was found.
+    """
+    wrong = ("CQ-", "BCQ-", "DIR-", "CL-TOPIC", "DL-BODY")
+    if not states or any(code.startswith(wrong) for code in codes):
+        return False
+    return not any(part.missing or part.shifted or part.restarts or part.outliers for part in parts.values())
 
 
 @dataclass(slots=True)

@@ -35,10 +35,11 @@ from rmqstore.checks.problems import Severity
 from rmqstore.checks.report import Fact, Finding, Findings, QueueState, Report
 from rmqstore.checks.rocksdb import check_rocksdb_queues, look_into_rocksdb
 from rmqstore.checks.timer import LogRange, TimerFacts, check_timer
-from rmqstore.checks.unreached import left_unreadable
+from rmqstore.checks.unreached import NothingOwed, left_unreadable, nothing_owed
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import QueueKind, Store, StoreKind, open_store
 from rmqstore.scan.resync import ENTRY_SIZE
+from rmqstore.scan.units import KnownUnits
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import Mapper, jobs_or_default
 
@@ -276,7 +277,11 @@ def _forecast(store: Store, verified: Verified, options: VerifyOptions) -> None:
     from rmqstore.brokers.simulate import simulate_start  # a sixth of the start of a look at a part
 
     result = verified.dledger or verified.legacy
-    tiling, units = result.tiling if result is not None else None, options.units
+    tiling = result.tiling if result is not None else None
+    units: KnownUnits | None = options.units
+    batches = any(r.batches for r in verified.logs.results)
+    if not batches and nothing_owed(verified.logs.queues, verified.report.queues, verified.report.findings.counts):
+        units = NothingOwed()
     if verified.misplaced is not None and verified.misplaced.store.moved:
         tiling = units = None  # a broker that starts now finds the files as they stand
     size = sum(r.bytes for r in verified.logs.results)

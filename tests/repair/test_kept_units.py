@@ -58,6 +58,29 @@ def test_plans_and_forecasts_are_the_same(name: str, tmp_path: Path) -> None:
             assert told == seen, version
 
 
+@pytest.mark.parametrize(
+    "name", ["4.9.7-killed", "5.1.4-clean", "5.4.0-formats", "5.4.0-killed", "5.4.0-dledger-mixed"]
+)
+def test_what_has_its_units_is_dispatched_in_vain(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The forecast of a store that is owed nothing, and of one without a queue's units, is that of a whole dispatch."""
+    store = copy_store(name, tmp_path)
+    conf = write_broker_conf(name, store)
+    (store / "abort").touch()
+    (store / "checkpoint").write_bytes(bytes(4096))
+    for cut in (False, True):
+        if cut:
+            last = sorted((store / "consumequeue").glob("*/*/*"))[-1]
+            last.write_bytes(bytes(last.stat().st_size))
+        for version in VERSIONS:
+            opened = open_store(store, BrokerConfig.read(conf))
+            short = examine(opened, VerifyOptions(broker=version))
+            with monkeypatch.context() as patch:
+                patch.setattr("rmqstore.checks.verify.nothing_owed", lambda *_: False)
+                long = examine(opened, VerifyOptions(broker=version))
+            assert short.report.to_json()["broker"] == long.report.to_json()["broker"], version
+            assert short.report.verdict == long.report.verdict
+
+
 def test_a_damaged_log_is_read_again_where_a_plan_changes_it(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     conf = write_broker_conf("5.4.0-clean", store)
@@ -69,6 +92,17 @@ def test_a_damaged_log_is_read_again_where_a_plan_changes_it(tmp_path: Path) -> 
     assert plan_rebuild(opened, kept, "cq").digest == plan_rebuild(opened, plain, "cq").digest
     assert plan_recovery(opened, kept).digest == plan_recovery(opened, plain).digest
     assert kept.report.to_json()["broker"] == plain.report.to_json()["broker"]
+
+
+def test_the_forecast_of_a_sound_store_does_not_read_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    (store / "abort").touch()
+    (store / "checkpoint").write_bytes(bytes(4096))
+    monkeypatch.setattr("rmqstore.brokers.log_walk.scan_file", None)
+    report = looked_at(store, None, None).report
+    assert report.verdict == "RocketMQ 5.4.0 would start and lose nothing"
+    assert report.broker is not None
+    assert report.broker["commitlog_stop"] == 479958
 
 
 def test_the_forecast_takes_the_kept_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
