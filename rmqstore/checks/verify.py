@@ -32,18 +32,14 @@ from rmqstore.checks.log_pass import PassOptions, batch_topics
 from rmqstore.checks.misplaced import Misplaced, find_misplaced
 from rmqstore.checks.narrowing import Narrowing
 from rmqstore.checks.problems import Severity
-from rmqstore.checks.report import Fact, Finding, Findings, QueueState, Report
+from rmqstore.checks.report import Finding, Findings, QueueState, Report
 from rmqstore.checks.rocksdb import check_rocksdb_queues, look_into_rocksdb
 from rmqstore.checks.timer import LogRange, TimerFacts, check_timer
-from rmqstore.checks.unreached import NothingOwed, left_unreadable, nothing_owed
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import QueueKind, Store, StoreKind, open_store
 from rmqstore.scan.resync import ENTRY_SIZE
-from rmqstore.scan.units import KnownUnits
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import Mapper, jobs_or_default
-
-THOROUGH_BELOW = 256 << 20  # bytes of log up to which the forecast parses every record itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +152,8 @@ def examine(store: Store, options: VerifyOptions | None = None, mapper: Mapper |
         report.unchecked.extend(catalog.unchecked)
         passing = replace(passing, index=catalog if queues else None)
     jobs = jobs_or_default(options.jobs)
-    verified = Verified(report, Logs([]), directory=directory, config=config, index=catalog, units=options.units)
-    verified.misplaced = misplaced
+    verified = Verified(report, Logs([]), directory=directory, config=config, index=catalog)
+    verified.misplaced, verified.units = misplaced, options.units
     narrow = Narrowing(options.since, options.until, options.start_at)
     deadline = started + options.max_duration if options.max_duration else None
     for queue in queues:
@@ -223,8 +219,8 @@ def examine(store: Store, options: VerifyOptions | None = None, mapper: Mapper |
         states.update(check_batch_queues(store, verified.logs, findings))
     elif store.kind is StoreKind.PART and not results:
         states = check_queues_alone(store, findings)
-        note = "the log is not part of this: units were checked by themselves, not against messages"
-        report.notes.extend([note] if states else [])
+        if states:
+            report.notes.append("the log is not part of this: units were checked by themselves, not against messages")
     alone = check_queues_alone(store, Findings(keep=0)) if not results and store.kind is StoreKind.PLAIN else {}
     units = sum(s.max for s in (states if results else alone).values())
     if units and not any(r.messages for r in results) and partial is None:
@@ -264,50 +260,13 @@ def examine(store: Store, options: VerifyOptions | None = None, mapper: Mapper |
             store, span, findings, queue_range=_range_of(states), slave=slave, live=report.live
         )
         check_compaction(store, findings, live=report.live)
-        _forecast(on_disk, verified, options)
+        if store.kind is not StoreKind.PART and results:
+            from rmqstore.checks.verdict import add_verdict  # the brokers: a sixth of the start of a look at a part
+
+            add_verdict(on_disk, verified, options)
     _only(report, options)
     report.seconds = time.monotonic() - started
     return verified
-
-
-def _forecast(store: Store, verified: Verified, options: VerifyOptions) -> None:
-    """What the next start of a broker would do: the verdict that most people come for."""
-    if store.kind is StoreKind.PART or (verified.legacy is None and verified.dledger is None):
-        return
-    from rmqstore.brokers.simulate import simulate_start  # a sixth of the start of a look at a part
-
-    result = verified.dledger or verified.legacy
-    tiling = result.tiling if result is not None else None
-    units: KnownUnits | None = options.units
-    batches = any(r.batches for r in verified.logs.results)
-    if not batches and nothing_owed(verified.logs.queues, verified.report.queues, verified.report.findings.counts):
-        units = NothingOwed()
-    if verified.misplaced is not None and verified.misplaced.store.moved:
-        tiling = units = None  # a broker that starts now finds the files as they stand
-    size = sum(r.bytes for r in verified.logs.results)
-    forecast = simulate_start(
-        store,
-        tiling,
-        version=options.broker or None,
-        settings=dict(options.settings),
-        thorough=size <= THOROUGH_BELOW,
-        units=units,
-    )
-    if forecast.messages_lost and size > THOROUGH_BELOW:  # now the topics matter more than the time
-        forecast = simulate_start(
-            store, tiling, version=options.broker or None, settings=dict(options.settings), thorough=True
-        )
-    report = verified.report
-    report.broker = dict(forecast.to_json())
-    wrong_names = verified.misplaced.verdict if verified.misplaced is not None and forecast.starts else ""
-    left = left_unreadable(forecast, verified.logs.queues, report.queues, verified.logs.misfiled.offsets)
-    report.verdict = forecast.sentence() + left.text() + wrong_names
-    if left.gone.messages and "CQ-BEHIND" in report.findings.counts and not report.live:
-        facts: dict[str, Fact] = {"messages": left.gone.messages, "queues": left.gone.queues}
-        facts["broker"] = forecast.version
-        report.findings.add(Finding("CQ-LEFT-BEHIND", "consumequeue", "", 0, 0, facts))
-    if report.live:
-        report.notes.append("a broker is running on this store: the forecast is not final")
 
 
 def _range_of(states: dict[str, QueueState]) -> Callable[[str, int], tuple[int, int] | None] | None:

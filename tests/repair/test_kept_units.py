@@ -58,6 +58,20 @@ def test_plans_and_forecasts_are_the_same(name: str, tmp_path: Path) -> None:
             assert told == seen, version
 
 
+def test_units_that_a_dledger_start_cuts_are_dispatched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group without a committed index: all is dispatched once more, also what was cut 48 bytes an entry too early."""
+    store = copy_store("5.4.0-dledger", tmp_path)
+    conf = write_broker_conf("5.4.0-dledger", store)
+    (store / "abort").touch()
+    for checkpoint in store.glob("dledger-*/checkpoint"):
+        checkpoint.write_text("")
+    short = looked_at(store, conf, None).report
+    monkeypatch.setattr("rmqstore.checks.verdict.nothing_owed", lambda *_: False)
+    long = looked_at(store, conf, None).report
+    assert short.verdict == long.verdict == "RocketMQ 5.4.0 would start and lose nothing"
+    assert short.broker == long.broker
+
+
 @pytest.mark.parametrize(
     "name", ["4.9.7-killed", "5.1.4-clean", "5.4.0-formats", "5.4.0-killed", "5.4.0-dledger-mixed"]
 )
@@ -75,7 +89,7 @@ def test_what_has_its_units_is_dispatched_in_vain(name: str, tmp_path: Path, mon
             opened = open_store(store, BrokerConfig.read(conf))
             short = examine(opened, VerifyOptions(broker=version))
             with monkeypatch.context() as patch:
-                patch.setattr("rmqstore.checks.verify.nothing_owed", lambda *_: False)
+                patch.setattr("rmqstore.checks.verdict.nothing_owed", lambda *_: False)
                 long = examine(opened, VerifyOptions(broker=version))
             assert short.report.to_json()["broker"] == long.report.to_json()["broker"], version
             assert short.report.verdict == long.report.verdict

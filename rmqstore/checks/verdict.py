@@ -1,0 +1,55 @@
+"""What the next start of a broker would do to a store: the verdict that most people come for."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rmqstore.brokers.simulate import simulate_start
+from rmqstore.checks.report import Fact, Finding
+from rmqstore.checks.unreached import NothingOwed, left_unreadable, nothing_owed
+from rmqstore.files.store import Store, StoreKind
+
+if TYPE_CHECKING:
+    from rmqstore.checks.verify import Verified, VerifyOptions
+    from rmqstore.scan.units import KnownUnits
+
+THOROUGH_BELOW = 256 << 20  # bytes of log up to which the forecast parses every record itself
+
+
+def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> None:
+    """Complete the report of a whole store with the forecast; `store` has its files as they stand on the disk now."""
+    report, misplaced = verified.report, verified.misplaced
+    result = verified.dledger or verified.legacy
+    tiling = result.tiling if result is not None else None
+    units = _known_units(store, verified)
+    if misplaced is not None and misplaced.store.moved:
+        tiling = units = None  # a broker that starts now finds the files as they stand
+    start = partial(simulate_start, store, tiling, version=options.broker or None, settings=dict(options.settings))
+    size = sum(r.bytes for r in verified.logs.results)
+    forecast = start(thorough=size <= THOROUGH_BELOW, units=units)
+    if forecast.messages_lost and size > THOROUGH_BELOW:  # now the topics matter more than the time
+        forecast = start(thorough=True)
+    report.broker = dict(forecast.to_json())
+    wrong_names = misplaced.verdict if misplaced is not None and forecast.starts else ""
+    left = left_unreadable(forecast, verified.logs.queues, report.queues, verified.logs.misfiled.offsets)
+    report.verdict = forecast.sentence() + left.text() + wrong_names
+    if left.gone.messages and "CQ-BEHIND" in report.findings.counts and not report.live:
+        facts: dict[str, Fact] = {"messages": left.gone.messages, "queues": left.gone.queues}
+        facts["broker"] = forecast.version
+        report.findings.add(Finding("CQ-LEFT-BEHIND", "consumequeue", "", 0, 0, facts))
+    if report.live:
+        report.notes.append("a broker is running on this store: the forecast is not final")
+
+
+def _known_units(store: Store, verified: Verified) -> KnownUnits | None:
+    """Units that spare the forecast a second look at the log.
+
+    In DLedger mode an abnormal start of 5.2 and newer cuts units that have their message, and may dispatch it again:
+    there it is not enough that all messages have theirs.
+    """
+    logs, report = verified.logs, verified.report
+    whole = store.kind is StoreKind.PLAIN and not any(r.batches for r in logs.results)
+    if whole and nothing_owed(logs.queues, report.queues, report.findings.counts):
+        return NothingOwed()
+    return verified.units
