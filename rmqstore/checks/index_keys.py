@@ -129,8 +129,7 @@ def _joined(a: Keys, b: Keys) -> Keys:
 def _once(texts: PropertyTexts, name: str, odd: Bool) -> tuple[I64, I64, I64]:
     """(record, start, length) of the values of a property; marks the records that have it twice."""
     rows, start, length = texts.values(name.encode())
-    if len(rows) > 1 and np.bincount(rows).max() > 1:
-        odd[np.flatnonzero(np.bincount(rows) > 1)] = True
+    odd[np.flatnonzero(np.bincount(rows) > 1)] = True
     some = length > 0
     return rows[some], start[some], length[some]
 

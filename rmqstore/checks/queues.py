@@ -219,11 +219,6 @@ class UnitRows:
         ]
         return UnitRows(units, stretches)
 
-    def addresses(self, start: int, stop: int) -> I64:
-        """Commitlog offsets of some of the units."""
-        offsets: I64 = self.units["commitlog_offset"][start:stop].astype(np.int64)
-        return offsets
-
 
 class QueueRows:
     """Rows of dispatched messages, gathered until a window is full.

@@ -65,7 +65,7 @@ def recover(
     from rmqstore.checks.problems import PROBLEMS
     from rmqstore.checks.verify import VerifyOptions, examine
     from rmqstore.cli.changes import Change, finish, read_plan
-    from rmqstore.files.store import QueueKind, open_store
+    from rmqstore.files.store import QueueKind, StoreKind, open_store
     from rmqstore.repair.recover import plan_recovery, wrote_positions
     from rmqstore.repair.settings import RecoverOptions
     from rmqstore.repair.unit_spill import KeptUnits
@@ -75,7 +75,8 @@ def recover(
         raise UsageError(f"there is no problem {unknown[0]!r}", "man rmqstore-problems lists all codes")
     opened = open_store(store, config)
     # without consume queues all of them are built anew: the units that the pass comes by are kept for that
-    units = None if any(True for _ in opened.queue_directories(QueueKind.SIMPLE)) else KeptUnits()
+    gone = opened.kind is not StoreKind.ROCKSDB and not any(True for _ in opened.queue_directories(QueueKind.SIMPLE))
+    units = KeptUnits() if gone else None
     with out.progress("verify", None) as progress:
         options = VerifyOptions(
             jobs=jobs, max_rate=max_rate or 0, broker=broker or "", progress=progress.add, units=units

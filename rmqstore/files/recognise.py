@@ -10,9 +10,7 @@ from rmqstore.formats import consumequeue, dledger, message, timer
 
 _INDEX_NAME_DIGITS = 17
 _MARKS = ("commitlog", "consumequeue", "batchconsumequeue", "checkpoint", "abort", "lock", "index", "config")
-
-
-_LOOKED_INTO = 100
+_LOOKED_INTO = 100  # folders
 
 
 def is_root(path: Path, config: BrokerConfig) -> bool:

@@ -92,8 +92,9 @@ def lost_behind(store: Store, verified: Verified, result: LogResult, framed: dic
         out.notes.append(
             f"{doubtful:,} units behind the end of the log stand where others do: left of an earlier life, not counted"
         )
-    for number in np.unique(own.name).tolist():
-        out.counts[own.names[number]] += int(own.count[own.name == number].sum())
+    totals = np.zeros(len(own.names), dtype=np.int64)
+    np.add.at(totals, own.name, own.count)
+    out.counts.update({own.names[number]: int(totals[number]) for number in np.unique(own.name).tolist()})
     out.size = int(own.size.sum())
     named = set(own.offset.tolist())
     for at, seat in framed.items():

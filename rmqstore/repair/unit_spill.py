@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 
@@ -19,6 +18,22 @@ from rmqstore.scan.kernels import I64, Bool
 
 WINDOW = 1 << 19
 UNIT = consumequeue.UNIT.size
+
+
+def _triples(table: array[int]) -> Iterator[tuple[int, int, int]]:
+    """First queue offset, number and position in the spill, of every segment."""
+    return zip(table[0::3], table[1::3], table[2::3], strict=True)
+
+
+def _put_away(spill: Scratch, rows: UnitRows) -> Iterator[tuple[Name, int, int, int]]:
+    """(queue, first queue offset, number, position in the spill) of units that are put there."""
+    base = spill.append(rows.units.view(np.uint8).data)
+    for name, first, a, b in rows.stretches:
+        yield name, first, b - a, base + a * UNIT
+
+
+def _read(spill: Scratch, count: int, at: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+    return consumequeue.UNIT.array(spill.read(count * UNIT, at))
 
 
 @dataclass(slots=True)
@@ -43,8 +58,7 @@ class QueueUnits:
         return out
 
     def _segments(self) -> Iterator[tuple[int, int, int]]:
-        table = self.segments
-        return zip(table[0::3], table[1::3], table[2::3], strict=True)
+        return _triples(self.segments)
 
     def fill(self, target: bytearray, start: int) -> None:
         """Write the units [start, start + len(target) // 20) that are known over the target."""
@@ -82,28 +96,19 @@ class KeptUnits:
         """Units of a part of the log, parts in address order."""
         self.complete &= complete
         for one in rows:
-            base = self.spill.append(one.units.view(np.uint8).data)
-            for name, first, a, b in one.stretches:
-                self._segments.setdefault(name, array("q")).extend((first, b - a, base + a * UNIT))
+            for name, first, count, at in _put_away(self.spill, one):
+                self._segments.setdefault(name, array("q")).extend((first, count, at))
 
     def segments(self) -> Iterator[tuple[Name, int, int, int]]:
         """(queue, first queue offset, number, position in the spill), each queue's in log order."""
         for name, table in self._segments.items():
-            for first, count, at in zip(table[0::3], table[1::3], table[2::3], strict=True):
+            for first, count, at in _triples(table):
                 yield name, first, count, at
-
-    def addresses(self, count: int, at: int) -> I64:
-        """Where the messages of units are that stand at a position of the spill."""
-        offsets: I64 = self._read(count, at)["commitlog_offset"].astype(np.int64)
-        return offsets
-
-    def _read(self, count: int, at: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
-        return consumequeue.UNIT.array(self.spill.read(count * UNIT, at))
 
     def known_units(self) -> Iterator[tuple[Name, I64, I64, I64]]:
         """(queue, commitlog offsets, sizes, queue offsets) piece by piece, each queue's in log order."""
         for name, first, count, at in self.segments():
-            units = self._read(count, at)
+            units = _read(self.spill, count, at)
             size, offset = units["size"].astype(np.int64), units["commitlog_offset"].astype(np.int64)
             yield name, offset, size, np.arange(first, first + count)
 
@@ -181,33 +186,36 @@ class UnitSpill:
         self._count = 0
         order = by_queue(number, len(self._names))
         rows = UnitRows.of(self._names, *(column[order] for column in (number, index, offset, size, tags)))
-        base = self.spill.append(rows.units.view(np.uint8).data)
-        for name, first, a, b in rows.stretches:
-            self._segment(name, first, b - a, base + a * UNIT, partial(rows.addresses, a, b))
+        for segment in _put_away(self.spill, rows):
+            self._segment(*segment)
 
     def take(self, kept: KeptUnits) -> None:
-        """Units that the verification's pass has kept, in place of a pass of our own."""
-        for name, first, count, at in kept.segments():
-            if self.wanted is None or name in self.wanted:
-                self._segment(name, first, count, at, partial(kept.addresses, count, at))
+        """Units that the verification's pass has kept, in place of a pass of our own; they stand in the same spill."""
+        for segment in kept.segments():
+            if self.wanted is None or segment[0] in self.wanted:
+                self._segment(*segment)
 
     def take_batches(self, name: Name, rows: Iterable[BatchRow]) -> None:
         """Units of a BatchCQ topic's queue, in log order."""
         if self.wanted is None or name in self.wanted:
             self._queue(name).batches.extend(rows)
 
-    def _segment(self, name: Name, first: int, count: int, at: int, addresses: Callable[[], I64]) -> None:
-        """Units of consecutive queue offsets that stand in the spill; `addresses` gives where their messages are."""
+    def _segment(self, name: Name, first: int, count: int, at: int) -> None:
+        """Units of consecutive queue offsets that stand in the spill."""
         part = self.parts.get(name)
-        offsets = addresses() if part is not None and (part.restarts or part.outliers) else None
-        if part is not None and part.restarts and offsets is not None:
+        if part is None or not (part.restarts or part.outliers):
+            if first >= 0:
+                self._queue(name).segments.extend((first, count, at))
+            return
+        offsets: I64 = _read(self.spill, count, at)["commitlog_offset"].astype(np.int64)
+        if part.restarts:
             skipped = int(np.searchsorted(offsets, part.restarts[-1]))
             offsets = offsets[skipped:]
             first, count, at = first + skipped, count - skipped, at + skipped * UNIT
         if first < 0 or count <= 0:
             return
         table = self._queue(name).segments
-        if part is None or not part.outliers or offsets is None:
+        if not part.outliers:
             table.extend((first, count, at))
             return
         outliers = {g.at: g for g in part.outliers}

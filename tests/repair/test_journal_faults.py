@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,7 @@ from rmqstore.errors import HalfApplied, Refused, RmqStoreError
 from rmqstore.repair import journal, liveness
 from rmqstore.repair.disk import Disk
 from rmqstore.repair.plan import Plan
-from tests.repair.trees import CountingDisk, Entry, build, failing_at, full_plan, killed_at, look
+from tests.repair.trees import CountingDisk, Entry, build, failing_at, full_plan, killed_at, look, stopped_and_again
 
 
 @pytest.fixture(autouse=True)
@@ -134,12 +133,7 @@ def test_undo_that_stops_at_any_call_can_be_run_again(
     for index in range(len(counted.calls)):
         store = copy(applied, applied.parent / "store")
         path = _journal(store, info.path)
-        if way.startswith("kill"):
-            killed_at(index, lambda disk, path=path: journal.undo(path, disk=disk), tear="torn" in way)  # type: ignore[misc]
-        else:
-            with contextlib.suppress(HalfApplied):
-                journal.undo(path, disk=failing_at(index, tear=way == "torn"))
-        journal.undo(path, disk=CountingDisk())
+        stopped_and_again(journal.undo, path, index, way)
         assert look(store, folder_times=False) == _without_folder_times(before), (index, counted.calls[index])
         shutil.rmtree(store)
 
@@ -155,12 +149,7 @@ def test_resume_that_stops_at_any_call_can_be_run_again(copies: Callable[[str], 
     for index in range(len(counted.calls)):
         store = copy(half, half.parent / "store")
         path = _journal(store, info.path)
-        if way == "error":
-            with contextlib.suppress(HalfApplied):
-                journal.resume(path, disk=failing_at(index))
-        else:
-            killed_at(index, lambda disk, path=path: journal.resume(path, disk=disk), tear=True)  # type: ignore[misc]
-        journal.resume(path, disk=CountingDisk())
+        stopped_and_again(journal.resume, path, index, way)
         assert look(store, folder_times=False) == after, (index, counted.calls[index])
         shutil.rmtree(store)
 

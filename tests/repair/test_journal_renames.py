@@ -22,7 +22,18 @@ from rmqstore.repair.plan import Create, Extend, Literal, Overwrite, Plan, Renam
 from rmqstore.repair.probe import fingerprint_entry, fingerprint_range
 from tests.repair.test_journal_faults import check_undo_and_resume
 from tests.repair.test_journal_order import StrictDisk
-from tests.repair.trees import OLD, CountingDisk, Entry, discard, failing_at, killed_at, look, overwrite, pattern
+from tests.repair.trees import (
+    OLD,
+    CountingDisk,
+    Entry,
+    discard,
+    failing_at,
+    killed_at,
+    look,
+    overwrite,
+    pattern,
+    stopped_and_again,
+)
 
 SIZE = 4096
 CIRCLE = {0: SIZE, SIZE: 2 * SIZE, 2 * SIZE: 0}
@@ -223,12 +234,7 @@ def test_undo_that_stops_at_any_call_can_be_run_again(
     for index in range(len(back.calls)):
         store = copy(applied, tmp_path / "store")
         path = store / ".rmqstore" / info.path.name
-        if way == "error":
-            with contextlib.suppress(HalfApplied):
-                journal.undo(path, disk=failing_at(index))
-        else:
-            killed_at(index, lambda disk, path=path: journal.undo(path, disk=disk), tear=True)  # type: ignore[misc]
-        journal.undo(path, disk=CountingDisk())
+        stopped_and_again(journal.undo, path, index, way)
         assert no_folder_times(look(store)) == before, (index, back.calls[index])
         shutil.rmtree(store)
 
@@ -249,12 +255,7 @@ def test_resume_that_stops_at_any_call_can_be_run_again(tmp_path: Path, way: str
     for index in range(len(on.calls)):
         store = copy(stopped, tmp_path / "store")
         path = store / ".rmqstore" / info.path.name
-        if way == "error":
-            with contextlib.suppress(HalfApplied):
-                journal.resume(path, disk=failing_at(index))
-        else:
-            killed_at(index, lambda disk, path=path: journal.resume(path, disk=disk), tear=True)  # type: ignore[misc]
-        journal.resume(path, disk=CountingDisk())
+        stopped_and_again(journal.resume, path, index, way)
         assert look(store, folder_times=False) == done, (index, on.calls[index])
         shutil.rmtree(store)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
+from rmqstore.errors import HalfApplied
 from rmqstore.repair.disk import Disk
 from rmqstore.repair.plan import (
     Create,
@@ -203,6 +205,23 @@ def failing_at(index: int, *, tear: bool = False, for_good: bool = False) -> Cou
     disk = CountingDisk(at)
     disk.tear = tear
     return disk
+
+
+def stopped_and_again(action: Callable[..., object], path: Path, index: int, way: str) -> None:
+    """Run `action(path, disk=…)` so that it stops at its call number `index`, and then to its end.
+
+    `way`: "error" or "torn" (the call fails), "kill" or "kill-torn" (the process dies there).
+    """
+
+    def work(disk: Disk) -> object:
+        return action(path, disk=disk)
+
+    if way.startswith("kill"):
+        killed_at(index, work, tear="torn" in way)
+    else:
+        with contextlib.suppress(HalfApplied):
+            work(failing_at(index, tear=way == "torn"))
+    work(CountingDisk())
 
 
 def killed_at(index: int, work: Callable[[Disk], object], *, tear: bool = False) -> bool:
