@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
-from rmqstore.checks.dledger import EntryTally
-from rmqstore.checks.index_catalog import IndexTally
+from rmqstore.checks.entry_tally import EntryTally
+from rmqstore.checks.index_tally import IndexTally
 from rmqstore.checks.log_pass import BatchRow, LogPart, PassOptions, scan_split, unit_reader
 from rmqstore.checks.queues import Gap, QueuePart, UnitRows, add_interval
 from rmqstore.checks.record_findings import code_of

@@ -11,7 +11,6 @@ from pathlib import Path
 from rmqstore.checks.report import Fact, Finding, Findings
 from rmqstore.files.mapped_file_queue import list_directory, open_regular
 from rmqstore.files.store import Store
-from rmqstore.formats import controller
 from rmqstore.formats.configjson import Condition, ConfigJsonError, JsonValue, parse_config_object
 from rmqstore.formats.properties import SCHEDULE_TOPIC
 
@@ -203,6 +202,8 @@ def _read_text(path: Path, facts: ConfigFacts) -> _Read:
     raw = _bytes(path, facts)
     if isinstance(raw, str):
         return _Read(raw, raw)
+    from rmqstore.formats import controller
+
     epoch = path.name.startswith("epochFileCheckpoint")
     faults = controller.parse_epoch_file(raw).faults if epoch else controller.parse_broker_identity(raw).faults
     if not faults:

@@ -6,13 +6,14 @@ the log concerns; damage only makes a block's range wider.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rmqstore.checks.index_keys import Keys
+from rmqstore.checks.index_tally import IndexTally, add_found
 from rmqstore.checks.report import Fact, Finding, Findings
 from rmqstore.files.mapped_file_queue import read_at
 from rmqstore.formats import index
@@ -51,43 +52,6 @@ class IndexFile:
     moving: bool = False
 
 
-@dataclass(slots=True)
-class IndexTally:
-    """What a pass over the log, or over a part of it, found; parts merge to the same whole in any order.
-
-    Messages that lack entries: how many, how many entries, first and last offset. Per file `dangling`, and `late`
-    (entries with another time than their message's): entries, first unit and its offset.
-    """
-
-    messages: int = 0
-    entries: int = 0
-    first: int = -1
-    last: int = -1
-    dangling: dict[int, tuple[int, int, int]] = field(default_factory=dict)
-    late: dict[int, tuple[int, int, int]] = field(default_factory=dict)
-
-    def merge(self, other: IndexTally) -> None:
-        """Take over what another part found."""
-        self.messages += other.messages
-        self.entries += other.entries
-        if other.first >= 0:
-            self.first = other.first if self.first < 0 else min(self.first, other.first)
-            self.last = max(self.last, other.last)
-        for number, found in other.dangling.items():
-            _merge(self.dangling, number, found)
-        for number, found in other.late.items():
-            _merge(self.late, number, found)
-
-    def add_missing(self, messages: int, entries: int, first: int, last: int) -> None:
-        """Count messages that lack entries."""
-        self.merge(IndexTally(messages, entries, first, last))
-
-
-def _merge(table: dict[int, tuple[int, int, int]], number: int, found: tuple[int, int, int]) -> None:
-    have = table.get(number)
-    table[number] = found if have is None else (have[0] + found[0], *min(have[1:], found[1:]))
-
-
 def _count(table: dict[int, tuple[int, int, int]], hit: Bool, number: I64, unit: I64, offset: I64) -> None:
     """Add the entries of a mask, file by file."""
     if not hit.any():
@@ -95,7 +59,7 @@ def _count(table: dict[int, tuple[int, int, int]], hit: Bool, number: I64, unit:
     for n in np.unique(number[hit]).tolist():
         rows = np.flatnonzero(hit & (number == n))
         first = int(rows[np.argmin(unit[rows])])
-        _merge(table, n, (len(rows), int(unit[first]), int(offset[first])))
+        add_found(table, n, (len(rows), int(unit[first]), int(offset[first])))
 
 
 class IndexCatalog:

@@ -25,10 +25,9 @@ from rmqstore.checks.dispatch import (
     put_deliver_times,
     record_properties,
 )
-from rmqstore.checks.dledger import EntryTally, add_entries, add_internal
+from rmqstore.checks.entry_tally import EntryTally, add_entries, add_internal
 from rmqstore.checks.hosts import host_findings
-from rmqstore.checks.index_catalog import IndexCatalog, IndexTally
-from rmqstore.checks.index_keys import KeyReader
+from rmqstore.checks.index_tally import IndexTally
 from rmqstore.checks.queues import UNIT, QueuePart, QueueRows, UnitRows
 from rmqstore.checks.record_findings import damage_finding, text_finding, topic_finding
 from rmqstore.checks.report import Findings
@@ -47,6 +46,8 @@ from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import Split
 
 if TYPE_CHECKING:
+    from rmqstore.checks.index_catalog import IndexCatalog
+    from rmqstore.checks.index_keys import KeyReader
     from rmqstore.files.rocksdb_queues import RocksDBQueues
 
 _OPEN_QUEUES = 4096
@@ -251,7 +252,11 @@ class _SplitScan:
         reading = (self.units.read, self.units.file_of) if self.units else (None, _no_file)
         self.rows = QueueRows(*reading, keep=options.keep_units)
         self.table = QueueTable()
-        self.keys = KeyReader(self.table)
+        self.keys: KeyReader | None = None
+        if options.index is not None:  # a log alone has no index: its rooms need not be loaded
+            from rmqstore.checks.index_keys import KeyReader
+
+            self.keys = KeyReader(self.table)
         self.entry_units = self._entry_units()
         self.queues = QueueNames(self.table, options.batch_topics, lambda topic, _: is_sound_topic(topic))
         self.levels = delay_levels(self.store.config)
@@ -290,7 +295,7 @@ class _SplitScan:
         self.queues.learn()
         tags = self.options.crosscheck or self.options.forecast or self.options.keep_units
         properties_of = PropertyTexts(columns)
-        if self.options.index is not None:
+        if self.options.index is not None and self.keys is not None:
             stop = int(columns.offset[-1] + columns.size[-1])
             keys = self.keys.keys(columns, number, properties_of)
             self.options.index.check(int(columns.offset[0]) - columns.lead, stop, keys, part.index)

@@ -25,9 +25,11 @@ from rmqstore.checks.config import ConfigFacts, check_config
 from rmqstore.checks.consumequeue import Logs, check_consume_queues, check_queues_alone
 from rmqstore.checks.consumequeue_ext import check_queue_extensions
 from rmqstore.checks.directory import DirectoryFacts, check_directory
-from rmqstore.checks.dledger import EntryTally, check_dledger, check_dledger_texts
+from rmqstore.checks.dledger import check_dledger, check_dledger_texts
+from rmqstore.checks.entry_tally import EntryTally
 from rmqstore.checks.index import check_index
-from rmqstore.checks.index_catalog import IndexCatalog, IndexTally
+from rmqstore.checks.index_catalog import IndexCatalog
+from rmqstore.checks.index_tally import IndexTally
 from rmqstore.checks.log_pass import PassOptions, batch_topics
 from rmqstore.checks.misplaced import Misplaced, find_misplaced
 from rmqstore.checks.narrowing import Narrowing

@@ -11,24 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from rmqstore.formats.javatext import java_split, java_string_hash, java_text, parse_int, parse_long
-from rmqstore.formats.messageid import (
-    OffsetMessageId,
-    UniqKey,
-    build_uniq_key,
-    decode_offset_message_id,
-    decode_uniq_key,
-    offset_message_id,
-)
 
 __all__ = [
     "DEFAULT_DELAY_LEVELS",
     "DelayLevels",
-    "OffsetMessageId",
-    "UniqKey",
     "build_properties",
-    "build_uniq_key",
-    "decode_offset_message_id",
-    "decode_uniq_key",
     "dispatch_tags_code",
     "dispatches_to_lmq",
     "dlq_topic",
@@ -42,7 +29,6 @@ __all__ = [
     "java_string_hash",
     "java_text",
     "lmq_queues",
-    "offset_message_id",
     "parse_delay_levels",
     "parse_properties",
     "property_faults",

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.checks.dledger import DLedgerFacts, EntryTally, add_entries, check_dledger, check_dledger_texts
+from rmqstore.checks.dledger import DLedgerFacts, check_dledger, check_dledger_texts
+from rmqstore.checks.entry_tally import EntryTally, add_entries
 from rmqstore.checks.report import Findings
 from rmqstore.files.store import Store, open_store
 from rmqstore.scan.records import scan_file

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from rmqstore.checks.index import check_index
-from rmqstore.checks.index_catalog import IndexCatalog, IndexTally
+from rmqstore.checks.index_catalog import IndexCatalog
 from rmqstore.checks.index_keys import KeyReader, Keys
+from rmqstore.checks.index_tally import IndexTally
 from rmqstore.checks.report import Findings
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import Store, open_store

@@ -11,7 +11,8 @@ from rmqstore.checks.checkpoint import LogEnd, check_checkpoint
 from rmqstore.checks.compaction import check_compaction
 from rmqstore.checks.config import check_config
 from rmqstore.checks.directory import check_directory
-from rmqstore.checks.dledger import EntryTally, add_entries, check_dledger
+from rmqstore.checks.dledger import check_dledger
+from rmqstore.checks.entry_tally import EntryTally, add_entries
 from rmqstore.checks.index import check_index
 from rmqstore.checks.report import Findings
 from rmqstore.checks.timer import LogRange, check_timer
