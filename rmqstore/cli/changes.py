@@ -113,9 +113,9 @@ def _print(
     if applied:
         lines.append(f"Applied. The way back: rmqstore undo {journal}")
     if after is not None:
-        lines += _left_lines(after)
+        lines += _left_lines(after, change.plan)
     elif change.plan.empty and not change.report.clean:
-        lines += ["What is wrong and not cured by this (`rmqstore verify` says more):", *_left_codes(change.report)]
+        lines += _unsaid_lines(change.report, change.plan)
     elif not change.plan.empty:
         lines.append("Nothing was written: add --apply to carry it out.")
     out.lines(lines)
@@ -219,17 +219,37 @@ def refusal_lines(store: str, refusals: Iterable[Refusal]) -> Iterator[str]:
         yield f"    -> {refusal.advice}"
 
 
-def _left_lines(report: Report) -> Iterator[str]:
+def _left_lines(report: Report, plan: Plan) -> Iterator[str]:
     left = _remaining(report)
     if not left and not report.unchecked:
         yield "Verified again: nothing is left."
         return
+    said = _said(plan)
     yield "Verified again; what is left:"
-    yield from _left_codes(report)
+    for code, count in left.items():
+        why, do = said.get(code, ("", ""))
+        yield f"  {code} x {count:,}{': ' if why else ''}{why}"
+        if do:
+            yield f"    -> {do}"
+    yield from _unchecked(report)
 
 
-def _left_codes(report: Report) -> Iterator[str]:
-    for code, count in _remaining(report).items():
-        yield f"  {code} x {count:,}"
-    for line in report.unchecked:
-        yield f"  not checked: {line}"
+def _unsaid_lines(report: Report, plan: Plan) -> Iterator[str]:
+    """What an empty plan does not tell itself: one of a file knows only what was wrong when it was made."""
+    said = _said(plan)
+    left = [f"  {code} x {count:,}" for code, count in _remaining(report).items() if code not in said]
+    if left:
+        yield "What is wrong and not cured by this (`rmqstore verify` says more):"
+        yield from left
+    yield from _unchecked(report)
+
+
+def _said(plan: Plan) -> Mapping[str, tuple[str, str]]:
+    """Why the plan leaves what it leaves, and what to do; facts of a saved plan can be anything."""
+    rows = plan.facts.get("stays")
+    found = rows.items() if isinstance(rows, Mapping) else ()
+    return {code: (str(row.get("why")), str(row.get("do"))) for code, row in found if isinstance(row, Mapping)}
+
+
+def _unchecked(report: Report) -> Iterator[str]:
+    yield from (f"  not checked: {line}" for line in report.unchecked)

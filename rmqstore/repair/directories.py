@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 from rmqstore.checks.directory import in_place_of_trees
-from rmqstore.checks.report import Finding
 from rmqstore.checks.verify import Verified
 from rmqstore.files.mapped_file_queue import MappedFileQueue, OddEntry, OddKind
-from rmqstore.files.store import QueueKind, Store
+from rmqstore.files.store import QueueKind
 from rmqstore.repair.draft import Draft
 from rmqstore.repair.settings import RecoverOptions
 from rmqstore.repair.steps import Span
@@ -22,22 +20,6 @@ _CODE = {
     OddKind.EMPTY: ("DIR-EMPTY-FILE", "0 bytes"),
     OddKind.WRONG_LENGTH: ("DIR-WRONG-LENGTH", "wrong length"),
 }
-
-
-def sizes_brakes(store: Store, findings: list[Finding]) -> Iterator[str]:
-    """Why nothing may be repaired before somebody has looked: paths and sizes that are not what they should be."""
-    for finding in findings:
-        if finding.code == "DIR-MISSING-PATH":
-            yield f"{finding.facts.get('path')} is configured and not there: is a disk not mounted?"
-        elif finding.code == "DIR-FILE-SIZE":
-            key, actual = finding.facts.get("key"), finding.facts.get("actual")
-            yield f"{finding.queue}: the files are of another size than broker.conf says: set {key}={actual}"
-        elif finding.code == "DIR-DUPLICATE-FILE":
-            yield f"{finding.file} stands in two commitlog paths: keep one of them"
-        elif finding.code == "DIR-OPEN-JOURNAL":
-            yield f"the repair {finding.facts.get('journal')} was not finished: undo or resume it first"
-    if store.commitlog is not None and store.commitlog.files and store.commitlog.size_from == "default":
-        yield f"the size of the commitlog's files could not be told from them, {store.commitlog.file_size} is assumed"
 
 
 def plan_directories(draft: Draft, verified: Verified, options: RecoverOptions) -> None:

@@ -31,7 +31,7 @@ _PLACES = 8  # fillers of a line
 
 def describe(plan: Plan, limit: int) -> list[str]:
     """The loss first, then the steps; more than `limit` of them as sums per directory."""
-    return [*_describe_loss(plan), *_describe_steps(plan, limit)]
+    return [*_describe_loss(plan), *_describe_steps(plan, limit), *_describe_stays(plan)]
 
 
 def _count(number: int, word: str) -> str:
@@ -49,12 +49,14 @@ def _describe_loss(plan: Plan) -> Iterator[str]:
         yield from (f"  {queue}: {_count(count, 'message')}" for queue, count in rows[:_LISTED])
         if len(rows) > _LISTED:
             yield f"  … and {_count(len(rows) - _LISTED, 'more queue')}"
-    else:
+    elif "stays" not in plan.facts:
         yield "Nothing is lost."
+    elif not plan.empty:
+        yield "Nothing is lost by this."
     yield from _describe_fillers(plan.facts.get("fillers"))
     yield from (f"Note: {note}" for note in plan.notes)
     yield from (f"Needs a decision: {brake}" for brake in plan.brakes)
-    if plan.brakes:
+    if plan.brakes and not plan.empty:  # else there is nothing to say yes to
         yield f"  --force {plan.digest} says yes to {'it' if len(plan.brakes) == 1 else 'all of them'}"
 
 
@@ -80,7 +82,7 @@ def _describe_fillers(rows: Json) -> Iterator[str]:
 
 def _describe_steps(plan: Plan, limit: int) -> Iterator[str]:
     if plan.empty:
-        yield "Nothing to do."
+        yield "Nothing to do." if "stays" not in plan.facts else "Nothing is planned: no file would be changed."
         return
     if plan.cures:
         yield f"Cures: {', '.join(plan.cures)}"
@@ -105,6 +107,21 @@ def _describe_steps(plan: Plan, limit: int) -> Iterator[str]:
     if plan.spans:
         size = sum(span.length for span in plan.spans)
         yield f"Saved to lost+found: {_count(len(plan.spans), 'damaged span')}, {_count(size, 'byte')}"
+
+
+def _describe_stays(plan: Plan) -> Iterator[str]:
+    """What stays wrong, why, and the way on; facts of a saved plan can be anything."""
+    rows = plan.facts.get("stays")
+    if not isinstance(rows, Mapping) or not rows:
+        return
+    if plan.empty:
+        yield "This stays wrong (`rmqstore verify` names the places):"
+    else:
+        yield "No step is meant for this:"
+    for code, row in rows.items():
+        if isinstance(row, Mapping):
+            yield f"  {code} x {row.get('count')}: {row.get('why')}"
+            yield f"    -> {row.get('do')}"
 
 
 def _with_why(line: str, why: str) -> str:

@@ -16,6 +16,7 @@ from rmqstore.repair.rebuild import QueueRebuild
 from rmqstore.repair.rebuild_index import IndexRebuild
 from rmqstore.repair.recover import data_roots, refuse_whole
 from rmqstore.repair.settings import RecoverOptions
+from rmqstore.repair.staying import outside_of
 
 CQ, INDEX, CHECKPOINT, DLEDGER_INDEX = "cq", "index", "checkpoint", "dledger-index"
 
@@ -73,6 +74,8 @@ def plan_rebuild(
     for result in results:
         if result.tiling.first_bad() is not None:
             draft.notes.append(f"{result.queue.name} is damaged: `rmqstore recover` repairs it first")
+    if not verified.report.clean:
+        draft.facts["stays"] = outside_of(part, verified.report, draft)
     return draft.plan(data_roots(store))
 
 

@@ -7,7 +7,7 @@ directories, log, consume queues, index, checkpoint, configuration.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from rmqstore.brokers.dledger_newer import written_by_newer
@@ -20,7 +20,8 @@ from rmqstore.formats import dledger
 from rmqstore.repair.checkpoints import plan_checkpoint
 from rmqstore.repair.configs import plan_configs, plan_offsets
 from rmqstore.repair.content import Json
-from rmqstore.repair.directories import plan_directories, sizes_brakes
+from rmqstore.repair.decisions import damage_brakes, sizes_brakes
+from rmqstore.repair.directories import plan_directories
 from rmqstore.repair.dledger import plan_dledger
 from rmqstore.repair.draft import Draft
 from rmqstore.repair.followers import dispatch_limit, lag_needs_abort
@@ -32,6 +33,7 @@ from rmqstore.repair.rebuild import QueueRebuild, cut_queues, known_topic, wante
 from rmqstore.repair.rebuild_index import IndexRebuild
 from rmqstore.repair.salvage import SalvageResult, plan_salvage
 from rmqstore.repair.settings import TRUNCATE, Choice, RecoverOptions, choose
+from rmqstore.repair.staying import what_stays
 from rmqstore.repair.tails import (
     Counting,
     drop_behind_hole,
@@ -42,7 +44,6 @@ from rmqstore.repair.tails import (
     zero_from,
 )
 from rmqstore.repair.timers import plan_timer
-from rmqstore.scan.tiling import Kind
 
 _LOG = ("CL-", "DL-")
 _QUEUES = ("CQ-", "BCQ-")
@@ -57,7 +58,6 @@ _NO_DAMAGE = frozenset(
 )
 _MOST_NOTES = 20
 _VERSIONS = ("4.9.7", "5.1.4", "5.4.0")
-_MOST_DAMAGE = 10  # percent of the log
 
 
 def plan_recovery(store: Store, verified: Verified, options: RecoverOptions | None = None) -> Plan:
@@ -114,7 +114,7 @@ class Recovery:
         draft, options = self.draft, self.options
         draft.brakes.extend(sizes_brakes(self.store, self.verified.report.findings.listed))
         if not draft.brakes:
-            draft.brakes.extend(self._damage_brakes())
+            draft.brakes.extend(damage_brakes(self.results, self.counts, options))
             plan_misplaced(draft, self.verified)
             plan_directories(draft, self.verified, options)
             if options.wants_prefix(*_LOG):
@@ -136,6 +136,8 @@ class Recovery:
         draft.facts["role"] = self.choice.role
         draft.facts["wrote"] = dict(wrote_positions(self.verified))
         self._refuse_rocksdb()
+        if not self.verified.report.clean:
+            draft.facts["stays"] = what_stays(self.verified.report, draft, options, self.choice)
         return draft.plan(data_roots(self.store))
 
     # --- the log --------------------------------------------------------------------------------------------------
@@ -149,9 +151,6 @@ class Recovery:
             return
         if damaged or (self.choice.strategy != TRUNCATE and any(code in self.counts for code in _MENDABLE)):
             self._salvage()
-        else:
-            stays = "stays: a replica must equal its master (--strategy salvage mends it)"
-            self.draft.notes.extend(f"{code} {stays}" for code in _HEADS if code in self.counts)
         for result in self.results:
             if result is self.results[-1]:
                 drop_behind_hole(self.draft, result)
@@ -219,19 +218,6 @@ class Recovery:
         self.draft.lose(counting.counts, counting.bytes)
         self.draft.cures.update(c for c in self.counts if self._is_log_damage(c) or c.endswith("-TAIL"))
         self.draft.notes.append(f"the log ends at {cut:,} then, as a broker would cut it")
-
-    def _damage_brakes(self) -> Iterator[str]:
-        if self.counts.get("CL-UNKNOWN-MAGIC"):
-            yield "the log has records of an unknown magic: a newer or encrypted format?"
-        # a missing file was decided on with --accept-fillers
-        kinds = (Kind.DIRTY, Kind.ZERO) if self.options.accept_fillers else (Kind.DIRTY, Kind.ZERO, Kind.HOLE)
-        for result in self.results:
-            bad = sum(r.stop - r.start for r in result.tiling if r.start < result.wrote and r.kind in kinds)
-            whole = max(1, result.wrote - result.tiling.start)
-            if bad * 100 > whole * _MOST_DAMAGE:
-                yield f"{bad * 100 // whole} % of {result.queue.name} is damaged ({bad:,} of {whole:,} bytes)"
-            if not result.messages and any(r.kind is Kind.DIRTY for r in result.tiling):
-                yield f"there is no good record in {result.queue.name}"
 
     # --- what follows from the log --------------------------------------------------------------------------------
 

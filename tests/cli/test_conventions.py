@@ -324,10 +324,12 @@ def test_a_plan_without_steps_says_what_it_does_not_cure(tmp_path: Path) -> None
     assert result.exit_code == 1
     assert result.stdout.endswith(
         "Note: commitlog/pipe is a pipe, a socket or a device: move it away by hand\n"
-        "Nothing to do.\n"
-        "What is wrong and not cured by this (`rmqstore verify` says more):\n"
-        "  CFG-UNREADABLE x 1\n"
-        "  DIR-STRAY-FILE x 1\n"
+        "Nothing is planned: no file would be changed.\n"
+        "This stays wrong (`rmqstore verify` names the places):\n"
+        "  CFG-UNREADABLE x 1: neither the file nor its .bak can be parsed\n"
+        "    -> write it anew, or take the file from a replica or a backup\n"
+        "  DIR-STRAY-FILE x 1: it is no plain file, or stands where only a person may move it\n"
+        "    -> move it away by hand\n"
     ), result.stdout
 
 

@@ -1,0 +1,132 @@
+"""What stays wrong behind a plan, why nothing is planned for it, and what the operator can do. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from rmqstore.checks.problems import PROBLEMS, Severity
+from rmqstore.checks.report import Report
+from rmqstore.repair.content import Json
+from rmqstore.repair.draft import Draft
+from rmqstore.repair.misplaced import MISPLACED
+from rmqstore.repair.settings import TRUNCATE, Choice, RecoverOptions
+
+Reason = tuple[str, str]  # why nothing is planned, what to do
+
+_RAW = "take the file from a replica or a backup"
+_DECIDE: Mapping[str, Reason] = {
+    "DIR-FILE-SIZE": ("the configuration differs from the files", "set the key that is named above"),
+    "DIR-DUPLICATE-FILE": ("which of the two files is the right one, nothing tells", "move one of them away"),
+    "DIR-MISSING-PATH": ("a part of the store may be elsewhere", "mount the disk, or correct broker.conf"),
+    "DIR-OPEN-JOURNAL": (
+        "a repair was not finished",
+        "rmqstore undo, or rmqstore resume, with the journal named above",
+    ),
+}
+"""Before these are decided, nothing at all is planned."""
+_BY_HAND: Mapping[str, Reason] = {
+    "DIR-UNREADABLE": (
+        "the operating system refuses to read it",
+        "give yourself the right to read it, then run this again",
+    ),
+    "DIR-STRAY-FILE": ("it is no plain file, or stands where only a person may move it", "move it away by hand"),
+    "DIR-LINK": ("links are not changed", "look where it leads"),
+    "CL-NO-MESSAGES": (
+        "its messages are not in this store: there is nothing to recover them from",
+        "give the commitlog's files back from a replica or a backup",
+    ),
+    "CL-UNKNOWN-MAGIC": ("a newer or encrypted format is not touched", "use the version that wrote it"),
+    "CL-QUEUE-OFFSET-REPEAT": (
+        "which of the records has the right QUEUEOFFSET, nothing proves",
+        "their consumers get one of them; `rmqstore dump` shows both",
+    ),
+    "CFG-UNREADABLE": ("neither the file nor its .bak can be parsed", f"write it anew, or {_RAW}"),
+    "TM-COMPACTION": (
+        "compacted messages are nowhere else in the store",
+        "move the queue's directories out of compaction/ (it is compacted anew from what the log has), or " + _RAW,
+    ),
+}
+_ASKED: Mapping[str, str] = {
+    "CFG-OFFSET-BEYOND": "consumers' offsets are only cut when asked for: they may be right, and the queue too short",
+    "CFG-DELAY-BEYOND": "delay offsets are only cut when asked for: they may be right, and the queue too short",
+    "DIR-QUEUE-KIND": "it moves a topic's queues away, which only makes sense if topics.json is right",
+    "TM-LOG": "timer units that are cut are timed messages that are not delivered",
+    "TM-DANGLING": "timer units that are cut are timed messages that are not delivered",
+}
+
+
+_PARTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "cq": ("consume queues are", ("CQ-", "BCQ-")),
+    "index": ("index is", ("IX-",)),
+    "checkpoint": ("checkpoint is", ("CK-",)),
+    "dledger-index": ("DLedger index is", ("DL-DATA-INDEX", "DL-INDEX-GHOST")),
+}
+
+
+def what_stays(report: Report, draft: Draft, options: RecoverOptions, choice: Choice) -> dict[str, Json]:
+    """`{code: {"count", "why", "do"}}` for problems above a note that the draft does not cure.
+
+    Beside steps only those with a reason of their own: others may go with what the steps cure.
+    """
+    stopped = [code for code in _DECIDE if code in report.findings.counts]
+    out: dict[str, Json] = {}
+    for code, count in _open(report, draft):
+        reason = _reason(code, draft, options, choice, stopped)
+        if reason is not None:
+            out[code] = {"count": count, "why": reason[0], "do": reason[1]}
+    return out
+
+
+def outside_of(part: str, report: Report, draft: Draft) -> dict[str, Json]:
+    """The same where only one part was made anew."""
+    why, do = f"only the {_PARTS[part][0]} made again by this", "rmqstore recover plans for all that is wrong"
+    return {
+        code: {"count": count, "why": why, "do": do}
+        for code, count in _open(report, draft)
+        if not (draft.steps and code.startswith(_PARTS[part][1]))
+    }
+
+
+def _open(report: Report, draft: Draft) -> Iterator[tuple[str, int]]:
+    for code, count in sorted(report.findings.counts.items()):
+        if count and PROBLEMS[code].severity > Severity.NOTE and code not in draft.cures:
+            yield code, count
+
+
+def _reason(code: str, draft: Draft, options: RecoverOptions, choice: Choice, stopped: list[str]) -> Reason | None:
+    if code in _DECIDE:
+        return _DECIDE[code]
+    if stopped:
+        return f"nothing is planned while there is {', '.join(stopped)}", "cure that first, then run this again"
+    if options.only and code not in options.only:
+        return "--only asks for other problems", f"run this without --only, or with --only {code}"
+    if code in _BY_HAND:
+        return _BY_HAND[code]
+    if code in ("CL-MISSING-FILE", "DL-MISSING-FILE"):
+        return _missing_file(options)
+    row = PROBLEMS[code]
+    if row.remedy == "recover" and not row.safe and code not in options.only:
+        return _ASKED.get(code, "it is only changed when asked for"), f"add --only {code}"
+    if choice.strategy == TRUNCATE and code not in MISPLACED and code.startswith(("CL-", "DL-", "CQ-WRONG-TAG")):
+        return (
+            "a replica must equal its master, so truncate changes nothing but the log's end",
+            "make the replica again from its master; or --strategy salvage, if no other replica has it sound",
+        )
+    if draft.steps:
+        return None
+    if draft.brakes:
+        return "see what needs a decision", _RAW
+    return (
+        "nothing in the store proves what was there",
+        _RAW,
+    )
+
+
+def _missing_file(options: RecoverOptions) -> Reason:
+    if options.accept_fillers:
+        return "nothing in the store tells what the missing file held", "take the file from a replica or a backup"
+    return (
+        "the messages of the missing file are not in this store",
+        "give the file back from a replica or a backup; or --accept-fillers, which puts fillers in its place and "
+        "shows the loss",
+    )
