@@ -11,6 +11,8 @@ import numpy.typing as npt
 from rmqstore.formats import dledger
 from rmqstore.formats.message import (
     BORN_HOST_V6,
+    CRC32_PROPERTY,
+    CRC32_RESERVED_LEN,
     HEAD,
     HEADS_BY_FLAG,
     MAGIC_V1_U32,
@@ -19,6 +21,7 @@ from rmqstore.formats.message import (
     Message,
     parse_message,
 )
+from rmqstore.scan import kernels, native
 from rmqstore.scan.kernels import I64, U8, Bool, i16, i32, i64
 
 _HOST_GROWTH = HEADS_BY_FLAG[BORN_HOST_V6].size - HEAD.size
@@ -26,6 +29,17 @@ _AT = {f.name: HEAD.at(f.name) for f in HEAD}
 _AT |= {"born_port": HEAD.at("born_host") + 4, "store_port": HEAD.at("store_host") + 4}
 _ENTRY_AT = {f.name: dledger.ENTRY.at(f.name) for f in dledger.ENTRY}
 ENTRY_SIZE = dledger.ENTRY.size
+_CRC32_NAME = int.from_bytes(CRC32_PROPERTY[:8], "big")
+# struct layout of native.c
+LAYOUT = np.array(
+    [
+        *(_AT[name] for name in ("size", "magic", "body_crc", "queue_id", "queue_offset", "physical_offset")),
+        *(_AT[name] for name in ("sys_flag", "born_port", "store_timestamp", "store_port", "body_length")),
+        *(HEAD.size, _HOST_GROWTH, BORN_HOST_V6, STORE_HOST_V6, MAGIC_V1_U32, MAGIC_V2_U32),
+        *(CRC32_RESERVED_LEN, _CRC32_NAME),
+    ],
+    dtype=np.int64,
+)
 
 
 class Columns:
@@ -41,6 +55,16 @@ class Columns:
         self.base = base
         self.at = at
         self.lead = lead
+
+    @classmethod
+    def of(cls, raw: bytearray, base: int, lead: int, found: native.Framed) -> Columns:
+        """The records that the compiled loops found, with what they noted of them."""
+        columns = cls(raw, base, found.columns["at"], lead)
+        columns.__dict__.update(found.columns)
+        columns.__dict__.update(elsewhere=found.elsewhere, has_tail=found.has_tail, port_tops=found.odd_port)
+        if found.wrong_crc is not None:
+            columns.__dict__["wrong_crc"] = found.wrong_crc
+        return columns
 
     def __len__(self) -> int:
         return len(self.at)
@@ -231,6 +255,30 @@ class Columns:
     @cached_property
     def properties_length(self) -> I64:
         return self.at + self.size - self.properties_at
+
+    @cached_property
+    def wrong_crc(self) -> Bool:
+        """Which bodies BODYCRC does not fit; none of the empty ones.
+
+        Source: CommitLog#checkMessageAndReturnSize, RocketMQ 5.4.0
+        """
+        start, length = self.body_at, self.body_length
+        computed = kernels.body_crcs(self.raw, start, start + np.maximum(length, 0))
+        wrong: Bool = computed != self.body_crc
+        return wrong & (length > 0) if wrong.any() else wrong
+
+    @cached_property
+    def elsewhere(self) -> Bool:
+        """Which records have a PHYSICALOFFSET that is not their own."""
+        elsewhere: Bool = self.physical_offset != self.offset
+        return elsewhere
+
+    @cached_property
+    def has_tail(self) -> Bool:
+        """Which records end like one with the property __CRC32#."""
+        has: Bool = kernels.u64(self.buf)[self.at + self.size - CRC32_RESERVED_LEN] == _CRC32_NAME
+        has &= self.properties_length >= CRC32_RESERVED_LEN
+        return has
 
     # --- the DLedger entry around the message -------------------------------------------------------------------
 

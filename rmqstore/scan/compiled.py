@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rmqstore.scan import kernels
+from rmqstore.scan import kernels, native
 from rmqstore.scan.kernels import I64
 
 WORTH = 4 << 30  # bytes: below, loading numba costs more than it saves
@@ -26,7 +26,7 @@ def accelerate(total: int) -> bool:
 
     `RMQSTORE_FAST=0` keeps it off.
     """
-    if total < WORTH or os.environ.get("RMQSTORE_FAST") == "0":
+    if total < WORTH or os.environ.get("RMQSTORE_FAST") == "0" or native.load() is not None:
         return False
     if "on" not in _state:
         _state["on"] = _switch()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from rmqstore.scan import native
 from rmqstore.scan.kernels import I64, U8, Bool, u64
 
 U64 = npt.NDArray[np.uint64]
@@ -21,6 +22,9 @@ def hash_spans(buf: U8, start: I64, length: I64) -> tuple[I64, Bool]:
     Shape: (n,) each.
     Source: java.lang.String#hashCode
     """
+    loops = native.load()
+    if loops is not None:
+        return loops.hashes(buf, start, length)
     n = len(start)
     codes, wide = np.zeros(n, dtype=np.uint64), np.zeros(n, dtype=np.uint64)
     for at in range(0, int(length.max(initial=0)), _WORD):

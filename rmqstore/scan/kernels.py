@@ -1,4 +1,4 @@
-"""The inner loops of the scan. NumPy and zlib-ng always; every function works on one cache-sized chunk.
+"""The inner loops of the scan, on one cache-sized chunk each: in C where it was built (`native`), else by NumPy.
 
 A chunk is a bytearray of which the first `have` bytes count. Positions are indexes into it.
 """
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore.formats.message import crc32
+from rmqstore.scan import native
 
 I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
@@ -88,6 +89,9 @@ def body_crcs(raw: bytearray, starts: I64, stops: I64) -> I64:
 
     Shape: (n,)
     """
+    loops = native.load()
+    if loops is not None and loops.has_crcs:
+        return loops.body_crcs(raw, starts, stops)
     crc = crc32
     view = memoryview(raw)
     found = [crc(view[a:b]) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rmqstore.scan import native
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, Bool, u64
 
@@ -27,6 +28,8 @@ class QueueTable:
         self.topics: list[bytes] = []
         self.queue_ids: list[int] = []
         self._by_name: dict[tuple[bytes, int], int] = {}
+        loops = native.load()
+        self._native = native.QueueSlots(loops) if loops is not None else None
         self._known: dict[int, _Known] = {}  # by hash
         self._hashes: U64 = np.empty(0, dtype=np.uint64)  # sorted; the arrays below are in this order
         self._numbers: I64 = np.empty(0, dtype=np.int64)
@@ -55,6 +58,8 @@ class QueueTable:
 
         Shape: (n,)
         """
+        if self._native is not None:
+            return self._of_native(columns, self._native)
         words = _Words(columns)
         out = self._look_up(words)
         unknown = np.flatnonzero(out < 0)
@@ -66,6 +71,18 @@ class QueueTable:
             out = self._look_up(words)
             for i in np.flatnonzero(out < 0).tolist():  # two queues with one hash
                 out[i] = self.number(columns.topic(i), int(columns.queue_id[i]))
+        return out
+
+    def _of_native(self, columns: Columns, slots: native.QueueSlots) -> I64:
+        where = columns.buf, columns.topic_at, columns.topic_length, columns.queue_id
+        out, unknown = slots.find(*where)
+        few = 64  # mostly the first chunk of a scan, whose records are all of a few queues
+        while unknown:
+            for i in np.flatnonzero(out < 0)[:few].tolist():
+                self.number(columns.topic(i), int(columns.queue_id[i]))
+            slots.add(self.topics, self.queue_ids)
+            out, unknown = slots.find(*where)
+            few *= 4
         return out
 
     def _look_up(self, words: _Words) -> I64:

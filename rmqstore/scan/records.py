@@ -14,8 +14,6 @@ from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.formats import dledger
 from rmqstore.formats.message import (
     BLANK_MAGIC_U32,
-    CRC32_PROPERTY,
-    CRC32_RESERVED_LEN,
     HEAD,
     MAGIC_V1_U32,
     MAGIC_V2_U32,
@@ -23,17 +21,17 @@ from rmqstore.formats.message import (
     Fault,
     record_crc,
 )
-from rmqstore.scan import internal, kernels
-from rmqstore.scan.columns import Columns, framed
+from rmqstore.scan import internal, kernels, native
+from rmqstore.scan.columns import LAYOUT, Columns, framed
 from rmqstore.scan.kernels import Bool
 from rmqstore.scan.resync import frame_size, resync
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.window import SLACK, ScanOptions, Window
 
 _UNLIMITED = 1 << 40
+_ROOM = 1024  # records that the compiled loops may give at once; doubled where a chunk has more
 _LOOK_BACK = 8 << 20  # more than the longest entry: at least one whole entry lies in it
 _ENTRY_BLANK_MAGIC = 0xFFFFFFFF
-_CRC32_NAME = int.from_bytes(CRC32_PROPERTY[:8], "big")
 _ENTRY_SIZE = dledger.ENTRY.size
 _SIZE_AT_IN_ENTRY = dledger.ENTRY.at("size")
 
@@ -135,6 +133,8 @@ class _Scan:
         self.options = window.options
         self.entries = _Entries() if lead else None
         self.limit = _UNLIMITED
+        self.loops = native.load()
+        self.room = _ROOM
 
     def runs(self, start: int, stop: int, exact: bool) -> Iterator[Run]:
         at = start
@@ -193,27 +193,46 @@ class _Scan:
         if not 0 <= lo < window.have:
             window.fill(at)
             lo = 0
-        size_at = _SIZE_AT_IN_ENTRY if self.lead else 0
-        least = MIN_SIZE + self.lead
+        columns, broken = self._framed(lo, stop - window.base)
+        n = len(columns)
+        if not n:
+            return []
+        following = None
+        if self.entries is not None and n > 1 and not broken:  # the last is judged with the one behind it
+            n -= 1
+            following = (int(columns.entry_index[n]), int(columns.entry_term[n]))
+        return self._runs_of(columns.slice(0, n), following)
+
+    def _framed(self, lo: int, stop: int) -> tuple[Columns, bool]:
+        """Framed records in the buffer from `lo` on that start before `stop`, and whether a bad one ends them."""
+        window, lead = self.window, self.lead
+        size_at = _SIZE_AT_IN_ENTRY if lead else 0
+        least, base = MIN_SIZE + lead, self.base + window.base
+        if self.loops is not None:
+            found = self.loops.read(
+                (np.frombuffer(window.buf, np.uint8), window.have, base),
+                (lo, stop),
+                (lead, size_at, least),
+                LAYOUT,
+                crc=self.options.crc and self.loops.has_crcs,
+                room=self.room,
+            )
+            n = len(found.columns["at"])
+            self.room *= 2 if n == self.room else 1
+            return Columns.of(window.buf, base, lead, found), found.odd
         borders = kernels.walk(window.view, lo, window.have, size_at, least, self.limit)
         starts, stops = borders[:-1], borders[1:]
-        if len(starts) and int(starts[-1]) + window.base >= stop:
-            count = int(np.searchsorted(starts, stop - window.base))
+        if len(starts) and int(starts[-1]) >= stop:
+            count = int(np.searchsorted(starts, stop))
             starts, stops = starts[:count], stops[:count]
+        columns = Columns(window.buf, base, starts + lead, lead)
         if not len(starts):
-            return []
-        columns = Columns(window.buf, self.base + window.base, starts + self.lead, self.lead)
+            return columns, False
         ok = framed(columns, stops)
         n = len(ok) if ok.all() else int(np.argmin(ok))
         # behind damage walk a little first: where it is dense, the whole chunk would be walked for every bad record
         self.limit = _UNLIMITED if n == len(ok) else 64
-        if not n:
-            return []
-        following = None
-        if self.entries is not None and n > 1 and n == len(ok):  # the last is judged with the one behind it
-            n -= 1
-            following = (int(columns.entry_index[n]), int(columns.entry_term[n]))
-        return self._runs_of(columns.slice(0, n), following)
+        return columns.slice(0, n), n < len(ok)
 
     def _runs_of(self, columns: Columns, behind: tuple[int, int] | None) -> list[Run]:
         """RECORDS runs of the good ones, and one DIRTY run for each that is framed but wrong."""
@@ -223,12 +242,12 @@ class _Scan:
         if self.options.crc:
             for cause, wrong in (
                 (Fault.RECORD_CRC, self._wrong_record_crc(columns)),
-                (Fault.BODY_CRC, self._wrong_crc(columns)),
+                (Fault.BODY_CRC, columns.wrong_crc),
             ):
                 if wrong.any():
                     fault[(fault == 0) & wrong] = cause
         if self.options.check_offset:
-            elsewhere = columns.physical_offset != columns.offset
+            elsewhere = columns.elsewhere
             if elsewhere.any():
                 fault[elsewhere] = Fault.PHYSICAL_OFFSET
         starts = columns.offset - self.lead
@@ -247,21 +266,12 @@ class _Scan:
             i = b + 1
         return out
 
-    def _wrong_crc(self, columns: Columns) -> Bool:
-        starts, length = columns.body_at, columns.body_length
-        computed = kernels.body_crcs(self.window.buf, starts, starts + np.maximum(length, 0))
-        wrong: Bool = computed != columns.body_crc
-        return wrong & (length > 0) if wrong.any() else wrong
-
     def _wrong_record_crc(self, columns: Columns) -> Bool:
         """Records that end with the property __CRC32# and do not fit it."""
         wrong = np.zeros(len(columns), dtype=np.bool_)
         if not self.options.check_offset:  # compaction rewrites PHYSICALOFFSET and keeps the property
             return wrong
-        ends = columns.at + columns.size
-        has = kernels.u64(columns.buf)[ends - CRC32_RESERVED_LEN] == _CRC32_NAME
-        has &= columns.properties_length >= CRC32_RESERVED_LEN
-        for i in np.flatnonzero(has).tolist():
+        for i in np.flatnonzero(columns.has_tail).tolist():
             stored, computed = record_crc(self.window.view, int(columns.at[i]), int(columns.size[i]))
             wrong[i] = stored is not None and stored != computed
         return wrong

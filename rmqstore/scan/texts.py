@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rmqstore.formats import properties
+from rmqstore.scan import native
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.hashes import hash_spans
 from rmqstore.scan.kernels import I64, Bool
@@ -25,6 +26,7 @@ _DELAY_NUMBER = re.compile(rb"(?<![^\x02])DELAY\x01[0-9]{1,9}(?![^\x02])")
 _FAN_OUT = properties.INNER_MULTI_DISPATCH.encode() + b"\x01"
 # index of the letter of a name that other names rarely have so near to their end
 _LETTER = {b"TAGS": 2, b"KEYS": 2, b"UNIQ_KEY": 3, b"INNER_NUM": 8, b"INNER_MULTI_DISPATCH": 19, b"DELAY": 2}
+_VALUES = (b"TAGS", b"KEYS", b"UNIQ_KEY")  # names whose values are asked for
 _SPREAD = 96  # bytes that may be looked at in vain for each text
 _WIDEST = 8 * WORD
 
@@ -55,20 +57,31 @@ class PropertyTexts:
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
         self.odd: Bool = np.zeros(len(columns), dtype=np.bool_)
-        self._groups = [(rows, self._bits(rows, width)) for rows, width in _widths(columns.properties_length)]
+        self._groups: list[tuple[I64 | None, TextBits]] = []
+        self._native = loops = native.load()
+        self._read = None
+        if loops is not None:
+            spans = columns.properties_at, columns.properties_length
+            self._read = loops.texts(columns.buf, *spans, _VALUES, tuple(name[:-1] for name in PARSED_NAMES))
+        if self._read is None:
+            self._groups = [(rows, self._bits(rows, width)) for rows, width in _widths(columns.properties_length)]
+        else:
+            self._judge(np.arange(len(columns)), self._read.is_odd, self._read.is_wide)
 
     def _bits(self, rows: I64 | None, width: int) -> TextBits:
         columns = self.columns
         start, length = columns.properties_at, np.maximum(columns.properties_length, 0)
         bits = TextBits(columns.buf, *((start, length) if rows is None else (start[rows], length[rows])), width)
         zero, wide = bits.not_plain()
-        odd = bits.odd_grammar() | zero
-        number = np.arange(len(columns)) if rows is None else rows
+        self._judge(np.arange(len(columns)) if rows is None else rows, bits.odd_grammar() | zero, wide)
+        return bits
+
+    def _judge(self, number: I64, odd: Bool, wide: Bool) -> None:
+        """Note which of some records are odd; `wide` are those that are not ASCII."""
         self.odd[number[odd]] = True
         number = number[wide & ~odd]
         if len(number) and not _is_utf8(b"\0".join(self.texts(number))):
             self.odd[number] = [not _is_utf8(text) for text in self.texts(number)]
-        return bits
 
     def texts(self, records: I64) -> list[bytes]:
         """The texts of some records, as they are."""
@@ -81,6 +94,9 @@ class PropertyTexts:
 
     def holds(self, byte: int) -> bool:
         """Whether a byte is in any of the texts."""
+        columns = self.columns
+        if self._native is not None:
+            return self._native.holds(columns.buf, columns.properties_at, columns.properties_length, byte)
         return any(bits.holds(byte) for _, bits in self._groups)
 
     def values(self, name: bytes) -> tuple[I64, I64, I64]:
@@ -89,6 +105,8 @@ class PropertyTexts:
         A record that has the property twice is there twice, the earlier value first. `name` is TAGS, KEYS or UNIQ_KEY.
         Shape: (m,) each
         """
+        if self._read is not None:
+            return self._of_sound(*self._read.values[_VALUES.index(name)])
         found = [np.empty((3, 0), dtype=np.int64)]
         for rows, bits in self._groups:
             for texts, start, length in bits.values(name, _LETTER[name]):
@@ -98,11 +116,16 @@ class PropertyTexts:
             number, start, length = found[1]
         else:
             number, start, length = np.concatenate(found, axis=1)
+        return self._of_sound(number, start, length)
+
+    def _of_sound(self, number: I64, start: I64, length: I64) -> tuple[I64, I64, I64]:
         sound = ~self.odd[number]
         return (number, start, length) if sound.all() else (number[sound], start[sound], length[sound])
 
     def with_parsed_names(self) -> I64:
         """Records that may hold one of PARSED_NAMES, odd ones too; each once."""
+        if self._read is not None:
+            return np.flatnonzero(self.odd | self._read.ends_like)
         found = self.odd.copy()
         for name in PARSED_NAMES:
             for rows, bits in self._groups:

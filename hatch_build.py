@@ -1,0 +1,66 @@
+"""Compiles `rmqstore/scan/native.c` when the package is built or installed, where there is a C compiler.
+
+The library is optional: without it the same loops run in NumPy, with the same results. Nothing of Python is linked, so
+that one wheel serves every version.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+SOURCE = Path("rmqstore", "scan", "native.c")
+LIBRARY = Path("rmqstore", "scan", "_native.so")
+FLAGS = ("-O2", "-std=c11", "-Wall", "-Wextra", "-fPIC", "-shared")
+
+
+class NativeLoops(BuildHookInterface):
+    """Adds the library to a wheel; an editable installation gets it beside its source."""
+
+    PLUGIN_NAME = "custom"
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if self.target_name != "wheel" or os.name != "posix":
+            return
+        root = Path(self.root)
+        failed = compile_library(root / SOURCE, root / LIBRARY)
+        if failed:
+            self.app.display_warning(f"rmqstore without its C loops (NumPy does their work): {failed}")
+            return
+        build_data["pure_python"] = False
+        build_data["tag"] = "py3-none-" + sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        build_data["artifacts"].append(LIBRARY.as_posix())
+
+
+def compile_library(source: Path, library: Path) -> str | None:
+    """Compile; what stood in the way, None for nothing. A library that was there before is gone where it fails."""
+    library.unlink(missing_ok=True)
+    if os.environ.get("RMQSTORE_NO_NATIVE"):
+        return "RMQSTORE_NO_NATIVE is set"
+    compiler = shlex.split(os.environ.get("CC", "")) or [next(filter(shutil.which, ("cc", "gcc", "clang")), "")]
+    if not shutil.which(compiler[0]):
+        return f"no C compiler {compiler[0]}".rstrip()
+    made = library.with_name(f"{library.name}.{os.getpid()}")
+    try:
+        done = subprocess.run(
+            [*compiler, *FLAGS, *shlex.split(os.environ.get("CFLAGS", "")), "-o", made, source],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        if done.returncode:
+            return done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"{compiler[0]} failed"
+        made.replace(library)
+    except (OSError, subprocess.SubprocessError) as e:
+        return str(e)
+    finally:
+        made.unlink(missing_ok=True)
+    return None

@@ -1,0 +1,287 @@
+"""The inner loops in C (`native.c`), where the package was built with a C compiler; the same results as NumPy's.
+
+A plain shared library, called with addresses of arrays: it knows nothing of Python, so that one build serves all its
+versions. Whatever is not as expected (no library, one of another build, no CRC symbol) means: do without.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import zlib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from rmqstore.scan.kernels import I64, U8, Bool
+
+ABI = 1
+LIBRARY = Path(__file__).with_name("_native.so")
+CRC32 = "zng_crc32_z"
+_MARKS = (1, 2, 4, 8)  # in the order of `Framed`
+_REST = (
+    *("at", "queue_id", "sys_flag", "store_timestamp", "body_at", "body_length", "wide", "topic_at", "topic_length"),
+    *("properties_at", "properties_length"),
+)
+_ODD, _WIDE, _ENDS_LIKE = 1, 2, 4  # what rmqstore_texts says of a text
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """What was found in property texts, and (texts, starts, lengths) of the values of each name asked for.
+
+    `is_odd` has odd grammar or a zero byte, `is_wide` is not ASCII, `ends_like` has a name like those asked for.
+    """
+
+    is_odd: Bool
+    is_wide: Bool
+    ends_like: Bool
+    values: list[tuple[I64, I64, I64]]
+
+
+@dataclass(frozen=True, slots=True)
+class Framed:
+    """What `Native.read` found: columns of the records by their names in `Columns`, and marks.
+
+    `odd`: the record behind them is whole in the buffer and not framed. Marks: `wrong_crc` a body that BODYCRC does not
+    fit, `elsewhere` another PHYSICALOFFSET than the record's own, `has_tail` ends like one with the property __CRC32#,
+    `odd_port` a host with a port above 65535.
+    Shapes: (n,)
+    """
+
+    columns: dict[str, I64]
+    odd: bool
+    wrong_crc: Bool | None
+    elsewhere: Bool
+    has_tail: Bool
+    odd_port: Bool
+
+
+class Native:
+    """The loops of a loaded library. `crc32` is the address of a C function, None where there is none."""
+
+    def __init__(self, library: ctypes.CDLL, crc32: int | None) -> None:
+        self._crc32 = crc32
+        for name in ("read", "holds", "texts", "find_queues"):
+            getattr(library, f"rmqstore_{name}").restype = ctypes.c_int64
+        self._read = library.rmqstore_read
+        self._crcs = library.rmqstore_crcs
+        self._hashes = library.rmqstore_hashes
+        self._holds = library.rmqstore_holds
+        self._texts = library.rmqstore_texts
+        self._place_queues = library.rmqstore_place_queues
+        self._find_queues = library.rmqstore_find_queues
+
+    @property
+    def has_crcs(self) -> bool:
+        """Whether there is a CRC function to call."""
+        return self._crc32 is not None
+
+    def read(
+        self,
+        chunk: tuple[U8, int, int],
+        span: tuple[int, int],
+        frame: tuple[int, int, int],
+        layout: I64,
+        *,
+        crc: bool,
+        room: int,
+    ) -> Framed:
+        """The framed records from `span[0]` on that start before `span[1]`: see rmqstore_read.
+
+        `chunk`: the bytes, how many count, and the log's offset of the first; `frame`: bytes in front of a message,
+        place of the size field, and the least size; `layout` is `struct layout`.
+        `crc`: compare bodies with BODYCRC (`has_crcs` says whether it can). Of `room` records at most.
+        """
+        buf, have, base = chunk
+        size, queue_offset = np.empty(room, dtype=np.int64), np.empty(room, dtype=np.int64)  # kept longer than the rest
+        rest = np.empty((len(_REST), room), dtype=np.int64)
+        marks, odd = np.empty(room, dtype=np.uint8), ctypes.c_int64()
+        count = self._read(
+            *(_at(buf), *_numbers(have, base, *span, *frame), _at(layout)),
+            *(ctypes.c_void_p(self._crc32 if crc else None), _number(room)),
+            *(_at(size), _at(queue_offset), _at(rest), _at(marks), ctypes.byref(odd)),
+        )
+        columns = {"size": size[:count], "queue_offset": queue_offset[:count]}
+        columns.update((name, row[:count]) for name, row in zip(_REST, rest, strict=True))
+        marks = marks[:count]
+        wrong, elsewhere, has_tail, odd_port = ((marks & bit) != 0 for bit in _MARKS)
+        return Framed(columns, bool(odd.value), wrong if crc else None, elsewhere, has_tail, odd_port)
+
+    def body_crcs(self, raw: bytearray, starts: I64, stops: I64) -> I64:
+        """As `kernels.body_crcs`."""
+        n = len(starts)
+        out = np.empty(n, dtype=np.int64)
+        buf, starts, stops = np.frombuffer(raw, np.uint8), _plain(starts), _plain(stops)
+        self._crcs(ctypes.c_void_p(self._crc32), _at(buf), *_numbers(len(buf), n), _at(starts), _at(stops), _at(out))
+        return out
+
+    def hashes(self, buf: U8, starts: I64, lengths: I64) -> tuple[I64, Bool]:
+        """As `hashes.hash_spans`."""
+        n = len(starts)
+        codes, plain = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.bool_)
+        starts, lengths = _plain(starts), _plain(lengths)
+        self._hashes(_at(buf), *_numbers(len(buf), n), _at(starts), _at(lengths), _at(codes), _at(plain))
+        return codes, plain
+
+    def holds(self, buf: U8, starts: I64, lengths: I64, byte: int) -> bool:
+        """Whether a byte is in any of the spans."""
+        starts, lengths = _plain(starts), _plain(lengths)
+        return bool(self._holds(_at(buf), *_numbers(len(buf), len(starts)), _at(starts), _at(lengths), _number(byte)))
+
+    def texts(
+        self, buf: U8, starts: I64, lengths: I64, names: tuple[bytes, ...], ends: tuple[bytes, ...]
+    ) -> Texts | None:
+        """Flags of property texts, and the values of some names of up to 8 bytes; None where they are there too often.
+
+        `ends_like`: a name of the text has the last four bytes of one of `ends`.
+        """
+        n = len(starts)
+        starts, lengths = _plain(starts), _plain(lengths)
+        flags = np.empty(n, dtype=np.uint8)
+        room = n + _SPARE
+        found = np.empty((3, len(names), room), dtype=np.int64)
+        count = np.empty(len(names), dtype=np.int64)
+        words, sizes, last = _names(names, ends)
+        done = self._texts(
+            _at(buf),
+            *_numbers(len(buf), n),
+            *(_at(starts), _at(lengths), _at(flags)),
+            *(_number(len(names)), _at(words), _at(sizes)),
+            *(_number(len(ends)), _at(last)),
+            *(_number(room), _at(count), *(_at(part) for part in found)),
+        )
+        if not done:
+            return None
+        row, start, length = found
+        values = [(row[k, :m], start[k, :m], length[k, :m]) for k, m in enumerate(count.tolist())]
+        return Texts((flags & _ODD) != 0, (flags & _WIDE) != 0, (flags & _ENDS_LIKE) != 0, values)
+
+    def place_queues(self, queues: QueueSlots, first: int, stop: int) -> None:
+        """Put queues [first, stop) into the slots."""
+        self._place_queues(*queues.names(), *_numbers(first, stop, len(queues.slots) - 1), _at(queues.slots))
+
+    def find_queues(self, buf: U8, at: I64, length: I64, queue_id: I64, queues: QueueSlots) -> tuple[I64, int]:
+        """Number of every record's queue, -1 where it has none, and how many those are."""
+        n = len(at)
+        out = np.empty(n, dtype=np.int64)
+        at, length, queue_id = _plain(at), _plain(length), _plain(queue_id)
+        unknown = self._find_queues(
+            _at(buf),
+            *_numbers(len(buf), n),
+            *(_at(at), _at(length), _at(queue_id)),
+            *(*queues.names(), _number(len(queues.slots) - 1), _at(queues.slots), _at(out)),
+        )
+        return out, unknown
+
+
+_SPARE = 64
+
+
+class QueueSlots:
+    """Queues of a table as C reads them; grows with it.
+
+    Shapes: topic_at, topic_length, ids (room,); slots (a power of two,), -1 where one is free
+    """
+
+    def __init__(self, native: Native) -> None:
+        self._native = native
+        self._count = 0
+        self._used = 0
+        self._topics = np.zeros(1 << 12, dtype=np.uint8)
+        self._queues = np.zeros((3, 64), dtype=np.int64)
+        self.slots = np.full(256, -1, dtype=np.int32)
+
+    def names(self) -> tuple[Any, ...]:
+        """Addresses of the topics' bytes, and of their places, lengths and queue ids."""
+        return (_at(self._topics), *(_at(row) for row in self._queues))
+
+    def add(self, topics: list[bytes], ids: list[int]) -> None:
+        """Take in the queues from the first unknown one on; the lists are those of the whole table."""
+        first = self._count
+        for topic, queue_id in zip(topics[first:], ids[first:], strict=True):
+            if self._count == self._queues.shape[1]:
+                self._queues = np.concatenate((self._queues, np.zeros_like(self._queues)), axis=1)
+            while self._used + len(topic) > len(self._topics):
+                self._topics = np.concatenate((self._topics, np.zeros_like(self._topics)))
+            self._topics[self._used : self._used + len(topic)] = np.frombuffer(topic, dtype=np.uint8)
+            self._queues[:, self._count] = self._used, len(topic), queue_id
+            self._used += len(topic)
+            self._count += 1
+        if 4 * self._count > len(self.slots):
+            self.slots = np.full(1 << (8 * self._count).bit_length(), -1, dtype=np.int32)
+            first = 0
+        self._native.place_queues(self, first, self._count)
+
+    def find(self, buf: U8, at: I64, length: I64, queue_id: I64) -> tuple[I64, int]:
+        """As `Native.find_queues`."""
+        return self._native.find_queues(buf, at, length, queue_id, self)
+
+
+_Here = ctypes.c_char * 0
+
+
+def _at(array: Any) -> Any:
+    """Where an array's bytes are."""
+    try:
+        return _Here.from_buffer(array)  # four times as fast as asking the array
+    except TypeError:  # bytes that must not change
+        return ctypes.c_void_p(array.ctypes.data)
+
+
+def _number(value: int) -> ctypes.c_int64:
+    return ctypes.c_int64(value)
+
+
+def _numbers(*values: int) -> tuple[ctypes.c_int64, ...]:
+    return tuple(ctypes.c_int64(value) for value in values)
+
+
+def _plain(array: I64) -> I64:
+    """The numbers one behind the other, as C reads them."""
+    return np.ascontiguousarray(array, dtype=np.int64)
+
+
+@cache
+def _names(names: tuple[bytes, ...], ends: tuple[bytes, ...]) -> tuple[npt.NDArray[Any], I64, npt.NDArray[Any]]:
+    words = np.array([int.from_bytes(name, "little") for name in names], dtype=np.uint64)
+    sizes = np.array([len(name) for name in names], dtype=np.int64)
+    last = b"".join(name[-4:] for name in ends)
+    return words, sizes, np.frombuffer(last, np.uint32).copy()  # aligned
+
+
+@cache
+def load() -> Native | None:
+    """The library beside this module; None where it is not there, is of another build, or `RMQSTORE_FAST=0`."""
+    if os.environ.get("RMQSTORE_FAST") == "0" or sys.byteorder != "little":
+        return None
+    try:
+        library = ctypes.CDLL(str(LIBRARY))
+        library.rmqstore_abi.restype = ctypes.c_int64
+        if library.rmqstore_abi() != ABI:
+            return None
+        found = Native(library, None)
+    except (OSError, AttributeError):
+        return None
+    return _with_crcs(library) or found
+
+
+def _with_crcs(library: ctypes.CDLL) -> Native | None:
+    """The loops with zlib-ng's CRC; its wheel exports the symbol, though nobody promises it: tried against zlib."""
+    try:
+        from zlib_ng import zlib_ng
+
+        address = ctypes.cast(getattr(ctypes.CDLL(zlib_ng.__file__), CRC32), ctypes.c_void_p).value
+    except (ImportError, OSError, AttributeError):
+        return None
+    native = Native(library, address)
+    sample = bytearray(b"123456789" * 40)
+    starts, stops = np.array([0, 9, 0], dtype=np.int64), np.array([9, 9, 360], dtype=np.int64)
+    wanted = [zlib.crc32(sample[a:b]) & 0x7FFFFFFF for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
+    return native if native.body_crcs(sample, starts, stops).tolist() == wanted else None
