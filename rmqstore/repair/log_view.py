@@ -36,14 +36,21 @@ class Patch:
 
 
 class LogView:
-    """One log, plain or DLedger (`lead` 0 or 48), up to `end` (global offset)."""
+    """One log, plain or DLedger (`lead` 0 or 48), up to `end` (global offset).
 
-    def __init__(self, result: LogResult, end: int, patches: Sequence[Patch] = ()) -> None:
+    `believed`: records as they were, where that is proved, though no step writes them; what is made from the log must
+    not be made to fit their damage.
+    """
+
+    def __init__(
+        self, result: LogResult, end: int, patches: Sequence[Patch] = (), believed: Sequence[Patch] = ()
+    ) -> None:
         self.result = result
         self.queue: MappedFileQueue = result.queue
         self.lead = result.lead
         self.end = end
-        self.patches = sorted((p for p in patches if p.start < end), key=lambda p: p.start)
+        self.believed = [p for p in believed if p.start < end and not _meets(p, patches)]
+        self.patches = sorted((*(p for p in patches if p.start < end), *self.believed), key=lambda p: p.start)
         # what is framed but wrong in a place that no step covers: the scan below does not test body CRCs again
         dirty = [(r.start, r.stop) for r in result.tiling if r.kind is Kind.DIRTY]
         self._outside = _Spans(dirty)
@@ -62,7 +69,7 @@ class LogView:
                 self._straddled[run.start] = run.stop
 
     @staticmethod
-    def of(result: LogResult, end: int, draft: Draft) -> LogView:
+    def of(result: LogResult, end: int, draft: Draft, believed: Sequence[Patch] = ()) -> LogView:
         """The view that the steps of a draft leave."""
         homes = {draft.path(d): d for d in result.queue.directories}
         patches = []
@@ -81,7 +88,12 @@ class LogView:
                 patches.append(Patch(start + at, start + at + step.content.size, step.content))
         joined = [_longer(p, tails.pop(p.stop)) if p.stop in tails else p for p in patches]
         joined += [Patch(start, start + tail.size, tail) for start, tail in tails.items() if tail.size]
-        return LogView(result, end, joined)
+        return LogView(result, end, joined, believed)
+
+    @property
+    def changed(self) -> bool:
+        """Whether steps write into it."""
+        return len(self.patches) > len(self.believed)
 
     def chunks(self, files: Sequence[MappedFile] | None = None, start: int = 0) -> Iterator[Columns]:
         """Records of the view that stand in the files, in address order; `patched` has those that steps write."""
@@ -180,6 +192,10 @@ class _Joined:
     def pieces(self) -> Iterator[bytes | int]:
         yield from self.first.pieces()
         yield from self.second.pieces()
+
+
+def _meets(patch: Patch, others: Sequence[Patch]) -> bool:
+    return any(other.start < patch.stop and patch.start < other.stop for other in others)
 
 
 def _longer(patch: Patch, tail: Content) -> Patch:

@@ -52,7 +52,7 @@ def _describe_loss(plan: Plan) -> Iterator[str]:
     elif "stays" not in plan.facts:
         yield "Nothing is lost."
     elif not plan.empty:
-        yield "Nothing is lost by this."
+        yield "Nothing is lost by this." if plan.facts["stays"] else "Nothing is lost."
     yield from _describe_fillers(plan.facts.get("fillers"))
     yield from (f"Note: {note}" for note in plan.notes)
     yield from (f"Needs a decision: {brake}" for brake in plan.brakes)

@@ -85,8 +85,10 @@ class IndexRebuild:
         counted = sum(n for code, n in findings.counts.items() if code.startswith("IX-"))
         if everything or counted > len(listed):
             return names
-        bad = {f.file for f in listed if f.file}
-        spans = [(p.start, p.stop) for v in self.views for p in v.patches]
+        # an entry for the TAGS of a message whose unit proves them is right, it is the message that is not
+        right = {p.start for v in self.views for p in v.believed}
+        bad = {f.file for f in listed if f.file and not (f.facts.get("phy_offset") in right and f.facts["count"] == 1)}
+        spans = [(p.start, p.stop) for v in self.views for p in v.patches if p not in v.believed]
         spans += [
             (int(f.facts["first_offset"] or 0), int(f.facts["last_offset"] or 0) + 1)
             for f in listed

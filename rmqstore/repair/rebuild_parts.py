@@ -5,12 +5,12 @@ from __future__ import annotations
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused, UsageError
 from rmqstore.files.store import QueueKind, Store, StoreKind
+from rmqstore.repair.believed import Believed, tell
 from rmqstore.repair.checkpoints import plan_checkpoint
 from rmqstore.repair.content import Literal
 from rmqstore.repair.dledger import plan_dledger
 from rmqstore.repair.draft import Draft
 from rmqstore.repair.log_rows import Name
-from rmqstore.repair.log_view import LogView
 from rmqstore.repair.plan import Plan
 from rmqstore.repair.rebuild import QueueRebuild
 from rmqstore.repair.rebuild_index import IndexRebuild
@@ -41,7 +41,8 @@ def plan_rebuild(
     if part != CQ and (topics or queue_ids or queues):
         raise UsageError("--topic and --queue are for consume queues", "leave them out")
     draft = Draft(store)
-    views = [LogView.of(r, r.wrote, draft) for r in results]
+    believed = Believed(verified)
+    views = [believed.view(r, r.wrote, draft) for r in results]
     if part == CQ:
         if store.kind is StoreKind.ROCKSDB:
             raise Refused("the consume queues are in RocksDB", "the broker rebuilds them from its log")
@@ -66,6 +67,8 @@ def plan_rebuild(
         plan_dledger(draft, verified, views[-1], RecoverOptions(only=("DL-DATA-INDEX",)), changed=False, force=True)
     else:
         raise UsageError(f"there is no part {part!r}", f"it is one of {CQ}, {INDEX}, {CHECKPOINT}, {DLEDGER_INDEX}")
+    if part in (CQ, INDEX):
+        tell(draft, views)
     draft.facts["part"] = part
     if verified.misplaced is not None and verified.misplaced.store.moved:
         draft.notes.append(

@@ -17,6 +17,7 @@ from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats import dledger
+from rmqstore.repair.believed import Believed, cured, tell
 from rmqstore.repair.checkpoints import plan_checkpoint
 from rmqstore.repair.configs import plan_configs, plan_offsets
 from rmqstore.repair.content import Json
@@ -104,6 +105,7 @@ class Recovery:
         self.tail_cut = False
         self.limit = dispatch_limit(store, verified, self.choice.role)
         self.rebuilt: frozenset[Name] | None = frozenset()
+        self.believed = Believed(verified)
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -225,7 +227,9 @@ class Recovery:
         ends = [self.ends[id(r)] for r in self.results]
         if limit is not None:
             ends = [min(end, max(limit, r.queue.start)) for end, r in zip(ends, self.results, strict=True)]
-        return [LogView.of(r, end, self.draft) for end, r in zip(ends, self.results, strict=True)]
+        views = [self.believed.view(r, end, self.draft) for end, r in zip(ends, self.results, strict=True)]
+        tell(self.draft, views)
+        return views
 
     def _dledger(self) -> None:
         result = self.verified.dledger
@@ -242,13 +246,13 @@ class Recovery:
             return
         views = self._views(self.limit)
         complete = self._removes_abort()
-        changed = self.cut is not None or self.tail_cut or self._shrank() or any(v.patches for v in views)
+        changed = self.cut is not None or self.tail_cut or self._shrank() or any(v.changed for v in views)
         if not found and not changed and not complete:
             return
         work = IndexRebuild(self.draft, self.verified, views, complete=complete)
         if work.needed:
             work.plan()
-            self.draft.cures.update(found)
+            self.draft.cures.update(cured(self.draft, found))
 
     def _queues(self) -> None:
         if self.store.part is not None or self.store.kind is StoreKind.ROCKSDB or not self.results:
@@ -265,7 +269,8 @@ class Recovery:
             )
             work.read()
             if work.plan():
-                self.draft.cures.update(c for c in self.counts if c.startswith(_QUEUES) and c != "CQ-DELETED-TOPIC")
+                found = (c for c in self.counts if c.startswith(_QUEUES) and c != "CQ-DELETED-TOPIC")
+                self.draft.cures.update(cured(self.draft, found))
         if self.cut is not None:
             cut_queues(self.draft, self.cut, wanted or frozenset())
 

@@ -68,6 +68,7 @@ class _Salvage(Cover):
         self.accept_fillers = self.allow_shift = self.merge = False
         self.refusals: list[str] = []
         self.renumbered = self.missing = False
+        self.left: set[tuple[int, str]] = set()
         self.untold = Untold()
         self.seats: dict[tuple[str, int, int], int] = {}
 
@@ -247,6 +248,7 @@ class _Salvage(Cover):
             if fix.unproved:
                 self.draft.notes.append(f"the message at {at:,} stays: {fix.unproved}")
         self.refusals.extend(headers.refusals)
+        self.left = headers.left
         self.renumbered = any(fix.queues for fix in headers.fixes) and not headers.gaps
 
     def _blanks(self) -> None:
@@ -321,7 +323,7 @@ class _Salvage(Cover):
             if finding.code == "CQ-WRONG-TAG":  # the unit is right, its record was mended
                 low = int(finding.facts["commitlog_offset"] or 0)
                 high = low + 1
-            elif not finding.code.startswith(("CL-", "DL-")):
+            elif not finding.code.startswith(("CL-", "DL-")) or (finding.offset, finding.code) in self.left:
                 continue
             if any(a < high and low < b for a, b in self.covered):
                 out.add(finding.code)

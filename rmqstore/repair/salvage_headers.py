@@ -27,12 +27,12 @@ from rmqstore.formats.message import (
     parse_message,
     set_record_crc,
 )
-from rmqstore.repair.salvage_fields import mend_properties, set_fields, sound_ports
+from rmqstore.repair.salvage_fields import set_fields, sound_ports
 from rmqstore.repair.salvage_known import fits_queue
 from rmqstore.repair.salvage_order import proved_by_units
 from rmqstore.repair.salvage_records import Seat
 from rmqstore.repair.salvage_spans import Neighbours, carries_crc, read_message
-from rmqstore.repair.salvage_tags import one_bit_apart, proved_tags
+from rmqstore.repair.salvage_tags import ProvedTags, mended_text, proved_records, proved_tags, with_tags
 
 _NEEDED: Mapping[str, tuple[str, ...]] = {
     properties.SCHEDULE_TOPIC: (properties.REAL_TOPIC, properties.REAL_QUEUE_ID, properties.DELAY),
@@ -44,8 +44,8 @@ _TEXT = {"CL-PROPERTIES", "CL-TOPIC", "CL-HEADER", "CL-QUEUE-OFFSET"}
 _GAP = "CL-QUEUE-OFFSET-GAP"
 _FLAG = "CL-SYSFLAG"
 _HOST = "CL-HOST"
-_TAG = "CQ-WRONG-TAG"
-_MOST_TAGS = 1000  # more of them are no single bits: queues that somebody made, or made from other messages
+_PLACE = {"CL-HEADER", "CL-QUEUE-OFFSET", "CL-TOPIC"}
+_MENDED = "mended in place: "
 _MOST_OF_A_GAP = 10_000
 _LISTED = 8
 
@@ -77,8 +77,8 @@ class _Record:
     def codes(self) -> set[str]:
         return {f.code for f in self.findings}
 
-    def fact(self, name: str) -> Fact | None:
-        return next((f.facts[name] for f in self.findings if name in f.facts), None)
+    def fact(self, code: str, name: str) -> Fact | None:
+        return next((f.facts.get(name) for f in self.findings if f.code == code), None)
 
 
 class HeaderFixes:
@@ -88,31 +88,58 @@ class HeaderFixes:
         self.store = store
         self.logs = verified.logs
         self.neighbours = neighbours
-        self.fixes: list[HeaderFix] = []
+        self._fixes: dict[int, HeaderFix] = {}
         self.refusals: list[str] = []
         self.gaps: list[str] = []  # queue offsets that nothing holds
         self.torn: set[tuple[str, int]] = set()  # queues with zeros there: for a broker they end at the gap
+        self.left: set[tuple[int, str]] = set()  # (place of a finding, problem) that stays
+        self._placed: set[int] = set()  # records whose place in a queue is proved
         self._misfiled = self._units_of_misfiled()
         self._by_units()
-        proved = {fix.start for fix in self.fixes}
         for record in self._records(verified.report.findings.listed):
             if _GAP in record.codes:
                 self._fix_gap(record)
             if _FLAG in record.codes:
                 self._fix_flag(record)
-            if record.codes - {_GAP, _FLAG, _HOST} and record.start not in proved:
+            if record.codes - {_GAP, _FLAG, _HOST}:
                 self._fix(record)
             if _HOST in record.codes:
                 self._fix_host(record)
-        wrong_tags = [f for f in verified.report.findings.listed if f.code == _TAG]
-        for finding in wrong_tags[:_MOST_TAGS]:
-            self._fix_tags(finding)
+        for proved in proved_records(verified):
+            self._fix_tags(proved)
         counts = verified.report.findings.counts
         codes = _TEXT | {_FLAG, _HOST}
         listed = sum(f.code in codes for f in verified.report.findings.listed)
         unlisted = sum(counts.get(code, 0) for code in codes) - listed
         if unlisted > 0:
             self.refusals.append(f"{unlisted:,} more records with a damaged header or text: recover again behind this")
+
+    @property
+    def fixes(self) -> list[HeaderFix]:
+        """One for each record, whatever is mended in it."""
+        return list(self._fixes.values())
+
+    def _now(self, log: LogResult, start: int) -> tuple[bytes, Message] | None:
+        """A record as it is with what was mended before; None where it becomes a filler, or is none."""
+        fix = self._fixes.get(start)
+        if fix is not None:
+            message = parse_message(fix.new)[0] if fix.new is not None else None
+            return (fix.new, message) if fix.new is not None and message is not None else None
+        message = read_message(log, start)
+        return (log.queue.pread(message.size, start), message) if message is not None else None
+
+    def _add(self, fix: HeaderFix) -> None:
+        """Take a fix; `old` of a second one for its record is what the first one made."""
+        first = self._fixes.get(fix.start)
+        if first is not None:
+            fix = replace(
+                fix,
+                old=first.old,
+                why=f"{first.why}, {fix.why.removeprefix(_MENDED)}" if fix.new is not None else fix.why,
+                queues=first.queues | fix.queues,
+                unproved=", ".join(filter(None, (first.unproved, fix.unproved))),
+            )
+        self._fixes[fix.start] = fix
 
     def _records(self, listed: Iterable[Finding]) -> list[_Record]:
         out: dict[int, _Record] = {}
@@ -139,14 +166,16 @@ class HeaderFixes:
         return out
 
     def _fix(self, record: _Record) -> None:
-        message = read_message(record.log, record.start)
-        if message is None:
+        now = self._now(record.log, record.start)
+        if now is None:
             return
-        raw = record.log.queue.pread(message.size, record.start)
+        raw, message = now
         new, why, unproved = raw, [], ""
         queues: set[tuple[str, int]] = set()
-        seat = self._seat(record, message)
+        placed = record.start in self._placed
+        seat = None if placed else self._seat(record, message)
         if seat is not None:
+            self._placed.add(record.start)
             changed = set_fields(raw, seat)
             if changed is None:
                 self.refusals.append(
@@ -158,26 +187,27 @@ class HeaderFixes:
             if new != raw:
                 why.append(f"it belongs to {seat.topic}/{seat.queue_id} at {seat.queue_offset}")
                 queues |= {(message.topic_text, message.queue_id), (seat.topic, seat.queue_id)}
-        elif record.codes & {"CL-HEADER", "CL-QUEUE-OFFSET", "CL-TOPIC"} or not is_sound_topic(message.topic):
+        elif not placed and (record.codes & _PLACE or not is_sound_topic(message.topic)):
             self._unknown(record, message)
             return
         after, _ = parse_message(new)
         assert after is not None
         if properties.property_faults(after.properties):
             code = self._tags_code(after, record.start)
-            mended = mend_properties(new, code)
+            mended = mended_text(new, code)
             place = seat or Seat(after.topic_text, after.queue_id, after.queue_offset, code)
             if mended is None or not self._usable(after, mended.record):
-                self.fixes.append(
-                    HeaderFix(record.log, record.start, raw, None, place, "properties that nothing can be made of")
-                )
+                why_not = "properties that nothing can be made of"
+                self._add(HeaderFix(record.log, record.start, raw, None, place, why_not))
                 return
             new, unproved = mended.record, mended.unproved
             why.append("its property text is sound again")
             queues.add((after.topic_text, after.queue_id))
+        elif seat is not None:
+            new = with_tags(new, seat.tags_code)
         if new != raw:
-            text = "mended in place: " + ", ".join(why)
-            self.fixes.append(HeaderFix(record.log, record.start, raw, new, None, text, frozenset(queues), unproved))
+            text = _MENDED + ", ".join(why)
+            self._add(HeaderFix(record.log, record.start, raw, new, None, text, frozenset(queues), unproved))
 
     def _by_units(self) -> None:
         """Neighbouring records with wrong queue offsets, between units whose messages bear them out."""
@@ -197,61 +227,45 @@ class HeaderFixes:
 
     def _fix_flag(self, record: _Record) -> None:
         """SYSFLAG's compression bits, where the body proves them and no checksum says that a broker wrote them so."""
-        message = read_message(record.log, record.start)
-        if message is None:
+        now = self._now(record.log, record.start)
+        if now is None:
             return
+        raw, message = now
         proved = None if carries_crc(message) else proved_sys_flag(message.sys_flag, message.body)
         if proved is None:
+            self.left.add((record.start - record.log.lead, _FLAG))
             self.refusals.append(
                 f"SYSFLAG 0x{message.sys_flag:X} at {record.start:,} ({message.topic_text}/{message.queue_id} "
                 f"{message.queue_offset}) says {compression_words(message.sys_flag)}, which its body is not; nothing "
                 "proves another, it stays as it is"
             )
             return
-        raw = record.log.queue.pread(message.size, record.start)
         new = set_fields(raw, sys_flag=proved)
         if new is not None:
-            why = f"mended in place: its body is {compression_words(proved)}, as SYSFLAG says now"
-            self.fixes.append(HeaderFix(record.log, record.start, raw, new, None, why))
+            why = f"{_MENDED}its body is {compression_words(proved)}, as SYSFLAG says now"
+            self._add(HeaderFix(record.log, record.start, raw, new, None, why))
 
     def _fix_host(self, record: _Record) -> None:
-        """Ports that are none: what is 0 in every port is cleared, beside what else is mended in the record."""
-        message = read_message(record.log, record.start)
-        if message is None:
-            return
-        raw = record.log.queue.pread(message.size, record.start)
-        why = "the upper bytes of its hosts' ports are cleared"
-        other = next((i for i, fix in enumerate(self.fixes) if fix.start == record.start), None)
-        if other is None:
-            new = _with_sound_ports(raw, message)
-            self.fixes.append(HeaderFix(record.log, record.start, raw, new, None, f"mended in place: {why}"))
-            return
-        fix = self.fixes[other]
-        if fix.new is not None:  # else it becomes a filler
-            self.fixes[other] = replace(fix, new=_with_sound_ports(fix.new, message), why=f"{fix.why}, {why}")
+        """Ports that are none: what is 0 in every port is cleared."""
+        now = self._now(record.log, record.start)
+        if now is not None:
+            raw, message = now
+            why = f"{_MENDED}the upper bytes of its hosts' ports are cleared"
+            self._add(HeaderFix(record.log, record.start, raw, _with_sound_ports(raw, message), None, why))
 
-    def _fix_tags(self, finding: Finding) -> None:
+    def _fix_tags(self, proved: ProvedTags) -> None:
         """A unit with another tags code than its message: where one bit of that explains it, the unit is right."""
-        topic, _, queue_id = finding.queue.rpartition("/")
-        start, code, expected = (finding.facts.get(name) for name in ("commitlog_offset", "tags_code", "expected"))
-        if not (isinstance(start, int) and isinstance(code, int) and isinstance(expected, int)):
+        now = self._now(proved.log, proved.start)
+        if now is None or self.logs.damaged(proved.start):
             return
-        log = next((log for log in self.logs.results if log.queue.find(start) is not None), None)
-        if log is None or topic == properties.SCHEDULE_TOPIC or one_bit_apart(code, expected):
-            return
-        message = read_message(log, start)
-        if message is None or self.logs.damaged(start) or any(fix.start == start for fix in self.fixes):
-            return
-        raw = log.queue.pread(message.size, start)
-        new = proved_tags(raw, message, code)
+        new = proved_tags(*now, proved.code)
         if new is not None:
-            why = "mended in place: its unit's tags code proves its TAGS"
-            self.fixes.append(HeaderFix(log, start, raw, new, None, why, frozenset({(topic, int(queue_id))})))
+            why = f"{_MENDED}its unit's tags code proves its TAGS"
+            self._add(HeaderFix(proved.log, proved.start, now[0], new, None, why, frozenset({proved.queue})))
 
     def _fix_gap(self, record: _Record) -> None:
         """Queue offsets that no record says, while their units point to records of this queue that say another."""
-        topic, queue_id = record.fact("topic"), record.fact("queue_id")
-        expected, got = record.fact("expected"), record.fact("got")
+        topic, queue_id, expected, got = (record.fact(_GAP, n) for n in ("topic", "queue_id", "expected", "got"))
         if not (isinstance(topic, str) and isinstance(queue_id, int)):
             return
         if not (isinstance(expected, int) and isinstance(got, int)):
@@ -275,8 +289,11 @@ class HeaderFixes:
         """Give a record the queue offset that its unit has; what was dispatched is no prepared or rollback record."""
         if self.logs.damaged(offset):
             return True  # the damage there is covered by a filler
-        message = read_message(log, offset)
-        if message is None or message.physical_offset != offset:
+        now = self._now(log, offset)
+        if now is None:
+            return offset in self._fixes  # it becomes a filler
+        raw, message = now
+        if message.physical_offset != offset:
             return False
         if (message.topic_text, message.queue_id) != (seat.topic, seat.queue_id):
             return False
@@ -284,13 +301,14 @@ class HeaderFixes:
         if message.transaction_type in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
             kind = TRANSACTION_COMMIT if message.prepared_transaction_offset else 0
             values["sys_flag"] = message.sys_flag & ~TRANSACTION_MASK | kind
-        raw = log.queue.pread(message.size, offset)
         new = set_fields(raw, seat, **values)
-        if new is None or new == raw or any(fix.start == offset for fix in self.fixes):
+        new = with_tags(new, seat.tags_code) if new is not None else None
+        if new is None or new == raw or offset in self._placed:
             return new is not None
-        why = f"mended in place: it belongs to {seat.topic}/{seat.queue_id} at {seat.queue_offset}"
+        self._placed.add(offset)
+        why = f"{_MENDED}it belongs to {seat.topic}/{seat.queue_id} at {seat.queue_offset}"
         queues = frozenset({(seat.topic, seat.queue_id)})
-        self.fixes.append(HeaderFix(log, offset, raw, new, None, why, queues))
+        self._add(HeaderFix(log, offset, raw, new, None, why, queues))
         return True
 
     def _usable(self, message: Message, record: bytes) -> bool:
@@ -309,7 +327,7 @@ class HeaderFixes:
         if misfiled is not None:
             return misfiled
         if "CL-QUEUE-OFFSET" in record.codes:
-            expected = record.fact("expected")
+            expected = record.fact("CL-QUEUE-OFFSET", "expected")
             if isinstance(expected, int) and expected >= 0:
                 unit = self._unit(message.topic_text, message.queue_id, expected)
                 if unit is None or unit[0] == record.start:
@@ -360,7 +378,8 @@ class HeaderFixes:
 
     def _unknown(self, record: _Record, message: Message) -> None:
         """No unit and no neighbour says where a record belongs."""
-        what = "/".join(sorted(record.codes))
+        what = "/".join(sorted(record.codes - {_FLAG, _HOST}))
+        self.left.update((record.start - record.log.lead, code) for code in record.codes - {_FLAG, _HOST})
         self.refusals.append(
             f"{what} at {record.start:,}: nothing proves which queue and offset the message has "
             f"({message.topic_text!r}/{message.queue_id} {message.queue_offset}); it stays as it is"

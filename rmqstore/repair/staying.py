@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from rmqstore.checks.problems import PROBLEMS, Severity
 from rmqstore.checks.report import Report
+from rmqstore.repair.believed import CODES, FACT
 from rmqstore.repair.content import Json
 from rmqstore.repair.draft import Draft
 from rmqstore.repair.misplaced import MISPLACED
@@ -13,6 +14,8 @@ from rmqstore.repair.settings import TRUNCATE, Choice, RecoverOptions
 
 Reason = tuple[str, str]  # why nothing is planned, what to do
 
+_PROVED = "the units and entries are right, the TAGS of their message are damaged (see the note)"
+_REPLICA = "make the replica again from its master; or --strategy salvage, if no other replica has it sound"
 _RAW = "take the file from a replica or a backup"
 _DECIDE: Mapping[str, Reason] = {
     "DIR-FILE-SIZE": ("the configuration differs from the files", "set the key that is named above"),
@@ -79,12 +82,17 @@ def what_stays(report: Report, draft: Draft, options: RecoverOptions, choice: Ch
 
 def outside_of(part: str, report: Report, draft: Draft) -> dict[str, Json]:
     """The same where only one part was made anew."""
-    why, do = f"only the {_PARTS[part][0]} made again by this", "rmqstore recover plans for all that is wrong"
-    return {
-        code: {"count": count, "why": why, "do": do}
-        for code, count in _open(report, draft)
-        if not (draft.steps and code.startswith(_PARTS[part][1]))
-    }
+    why = f"only the {_PARTS[part][0]} made again by this"
+    out: dict[str, Json] = {}
+    for code, count in _open(report, draft):
+        proved = FACT in draft.facts and code in CODES
+        if proved or not (draft.steps and code.startswith(_PARTS[part][1])):
+            out[code] = {
+                "count": count,
+                "why": _PROVED if proved else why,
+                "do": "rmqstore recover plans for all of it",
+            }
+    return out
 
 
 def _open(report: Report, draft: Draft) -> Iterator[tuple[str, int]]:
@@ -98,6 +106,10 @@ def _reason(code: str, draft: Draft, options: RecoverOptions, choice: Choice, st
         return _DECIDE[code]
     if stopped:
         return f"nothing is planned while there is {', '.join(stopped)}", "cure that first, then run this again"
+    if FACT in draft.facts and code in CODES:
+        if choice.strategy == TRUNCATE:
+            return _PROVED, _REPLICA
+        return _PROVED, "run this without --only: it mends the message"
     if options.only and code not in options.only:
         return "--only asks for other problems", f"run this without --only, or with --only {code}"
     if code in _BY_HAND:
@@ -110,7 +122,7 @@ def _reason(code: str, draft: Draft, options: RecoverOptions, choice: Choice, st
     if choice.strategy == TRUNCATE and code not in MISPLACED and code.startswith(("CL-", "DL-", "CQ-WRONG-TAG")):
         return (
             "a replica must equal its master, so truncate changes nothing but the log's end",
-            "make the replica again from its master; or --strategy salvage, if no other replica has it sound",
+            _REPLICA,
         )
     if draft.steps:
         return None
