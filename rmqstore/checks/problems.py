@@ -357,10 +357,12 @@ PROBLEMS: Mapping[str, Problem] = _table(
     Problem(
         "CL-NO-MESSAGES",
         "no good record in the log",
-        _W,
+        _E,
         None,
         False,
-        "Consume queues have units, but the log has no record for them: its files are gone, or hold none.",
+        "Consume queues have units, but the log has no record for them: its files are gone, hold none, or are in "
+        "another place, which storePathCommitLog in broker.conf names (-c). Most versions then delete the "
+        "consume queues.",
     ),
     Problem(
         "CL-MISPLACED-FILE",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -38,8 +39,8 @@ class Finding:
     def severity(self) -> Severity:
         return self.problem.severity
 
-    def to_json(self, store: str = "STORE", kind: str = "") -> dict[str, Any]:
-        """The finding as it stands in `findings`; `kind` is the store's."""
+    def to_json(self, store: str = "STORE", kind: str = "", config: str = "") -> dict[str, Any]:
+        """The finding as it stands in `findings`; `kind` is the store's, `config` the broker.conf that was given."""
         p = self.problem
         return {
             "code": self.code,
@@ -50,7 +51,7 @@ class Finding:
             "length": self.length,
             "facts": dict(self.facts),
             "remedy": remedy_of(self.code, kind),
-            "next": next_command(self, store, kind),
+            "next": next_command(self, store, kind, config),
         }
 
     @classmethod
@@ -63,20 +64,24 @@ def remedy_of(code: str, kind: str) -> str | None:
     return None if kind == "rocksdb" and code.startswith("CQ-") else PROBLEMS[code].remedy
 
 
-def next_command(finding: Finding, store: str, kind: str = "") -> str | None:
+def store_words(store: str, config: str = "") -> str:
+    """A store as it is given to a command that follows: with the broker.conf, which says paths, sizes and role."""
+    return shlex.quote(store) + (f" -c {shlex.quote(config)}" if config else "")
+
+
+def next_command(finding: Finding, store: str, kind: str = "", config: str = "") -> str | None:
     """The command that cures a finding, ready to copy."""
     remedy = remedy_of(finding.code, kind)
     if remedy is None:
         return None
-    import shlex
-
     if remedy == "undo":
         return f"rmqstore undo {shlex.quote(str(finding.facts.get('journal', 'JOURNAL')))}"
+    where = store_words(store, config)
     if remedy == "rebuild":
-        return f"rmqstore rebuild {shlex.quote(store)} cq"
+        return f"rmqstore rebuild {where} cq"
     if finding.problem.safe:
-        return f"rmqstore recover {shlex.quote(store)}"
-    return f"rmqstore recover {shlex.quote(store)} --only {finding.code}"
+        return f"rmqstore recover {where}"
+    return f"rmqstore recover {where} --only {finding.code}"
 
 
 class Findings:
@@ -147,6 +152,7 @@ class Report:
     live: bool = False
     resume_at: dict[str, int] | None = None  # log name -> offset, when a deadline ended the reading
     seconds: float = 0.0
+    config: str = ""  # the broker.conf that the store was read with
 
     @property
     def clean(self) -> bool:
@@ -182,7 +188,7 @@ class Report:
                 k: {"min": v.min, "max": v.max, "expected_max": v.expected_max} for k, v in sorted(self.queues.items())
             },
             "counts": dict(sorted(self.findings.counts.items())),
-            "findings": [f.to_json(self.store, self.kind) for f in self.ordered()],
+            "findings": [f.to_json(self.store, self.kind, self.config) for f in self.ordered()],
             "unchecked": self.unchecked,
             "notes": self.notes,
             "resume_at": self.resume_at,

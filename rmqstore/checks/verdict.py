@@ -6,11 +6,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqstore.brokers.simulate import simulate_start
-from rmqstore.checks.report import Fact, Finding
+from rmqstore.checks.report import Fact, Finding, Report
 from rmqstore.checks.unreached import NothingOwed, left_unreadable, nothing_owed
 from rmqstore.files.store import Store, StoreKind
 
 if TYPE_CHECKING:
+    from rmqstore.brokers.forecast import StartForecast
     from rmqstore.checks.verify import Verified, VerifyOptions
     from rmqstore.scan.units import KnownUnits
 
@@ -33,13 +34,23 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
     report.broker = dict(forecast.to_json())
     wrong_names = misplaced.verdict if misplaced is not None and forecast.starts else ""
     left = left_unreadable(forecast, verified.logs.queues, report.queues, verified.logs.misfiled.offsets)
-    report.verdict = forecast.sentence() + left.text() + wrong_names
+    report.verdict = _without_messages(report, forecast) or forecast.sentence() + left.text() + wrong_names
     if left.gone.messages and "CQ-BEHIND" in report.findings.counts and not report.live:
         facts: dict[str, Fact] = {"messages": left.gone.messages, "queues": left.gone.queues}
         facts["broker"] = forecast.version
         report.findings.add(Finding("CQ-LEFT-BEHIND", "consumequeue", "", 0, 0, facts))
     if report.live:
         report.notes.append("a broker is running on this store: the forecast is not final")
+
+
+def _without_messages(report: Report, forecast: StartForecast) -> str:
+    """The verdict where consume queues have units and the log has no message: a start loses nothing more, yet all."""
+    units = sum(int(f.facts["units"] or 0) for f in report.findings.listed if f.code == "CL-NO-MESSAGES")
+    if not units or not forecast.starts:
+        return ""
+    who = f"{forecast.program} {forecast.version}"
+    gone = "the message that a consume queue names is" if units == 1 else f"the {units:,} that consume queues name are"
+    return f"{who} would start without any message: {gone} not here"
 
 
 def _known_units(store: Store, verified: Verified) -> KnownUnits | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,13 +112,14 @@ def _print(
     if not plan_shown:
         lines += _plan_lines(change, out.verbose)
     if applied:
-        lines.append(f"Applied. The way back: rmqstore undo {journal}")
+        lines.append(f"Applied. The way back: rmqstore undo {shlex.quote(str(journal))}")
     if after is not None:
         lines += _left_lines(after, change.plan)
     elif change.plan.empty and not change.report.clean:
         lines += _unsaid_lines(change.report, change.plan)
     elif not change.plan.empty:
-        lines.append("Nothing was written: add --apply to carry it out.")
+        force = f" --force {change.plan.digest}" if change.plan.brakes else ""
+        lines.append(f"Nothing was written: add --apply{force} to carry it out.")
     out.lines(lines)
 
 
@@ -167,6 +169,8 @@ def _plan_lines(change: Change, verbose: int) -> list[str]:
 
 def _wrote_lines(change: Change, verbose: int) -> Iterator[str]:
     """The positions where the parts really end, beside what lengths and checkpoint claim."""
+    from rmqstore.cli.quantities import many, time_text
+
     report = change.report
     if report.verdict:
         yield report.verdict
@@ -182,11 +186,11 @@ def _wrote_lines(change: Change, verbose: int) -> Iterator[str]:
         yield f"DLedger index ends at {change.wrote['dledger_index']:,}; its files reach to {entries.index.stop:,}"
     index = change.wrote.get("index") or {}
     if index:
-        yield f"{len(index):,} index files hold {sum(index.values()):,} entries"
+        entries_held = many(sum(index.values()), "entry", "entries")
+        yield f"{many(len(index), 'index file')} {'holds' if len(index) == 1 else 'hold'} {entries_held}"
     checkpoint = change.store.checkpoint
     last = max((int(log.get("last_timestamp") or 0) for log in (report.commitlog, report.dledger) if log), default=0)
     if checkpoint is not None and last:
-        from rmqstore.cli.quantities import time_text
         from rmqstore.files.mapped_file_queue import read_at
         from rmqstore.formats.checkpoint import FILE_SIZE, parse_checkpoint
 
@@ -201,7 +205,7 @@ def _wrote_lines(change: Change, verbose: int) -> Iterator[str]:
     for label, state in shown:
         yield f"{label} ends at {state.max:,}; the log says {state.expected_max:,}"
     if len(rows) > len(shown):
-        yield f"… and {len(rows) - len(shown):,} more queues (-v)"
+        yield f"… and {many(len(rows) - len(shown), 'more queue')} (-v)"
 
 
 def _time(value: int, text: Any) -> str:

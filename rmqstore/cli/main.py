@@ -174,12 +174,25 @@ Exit codes: 0 nothing wrong, 1 problems found, 2 usage, 3 no store, 4 not everyt
 """
 
 
-@click.group(cls=CommandGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=CommandGroup,
+    epilog=EPILOG,
+    subcommand_metavar="COMMAND [ARGS]...",
+    invoke_without_command=True,  # without a command click would make one line of an error of the whole help
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(VERSION, prog_name="rmqstore")
-def cli() -> None:
+@click.pass_context
+def cli(ctx: click.Context) -> int | None:
     """Looks into the store directory of an Apache RocketMQ broker without the broker: shows what is in it, proves
     whether it is sound, says what the next broker start would do to it, and repairs it.
 
     STORE is a broker's storePathRootDir, a part of it (commitlog/, consumequeue/TOPIC/0/, index/, dledger-n0/), or one
     file. Commands that read change nothing, and work beside a live broker.
     """
+    if ctx.invoked_subcommand is None:
+        from rmqstore.cli.output import warn
+
+        warn(ctx.get_help())
+        return 2
+    return None

@@ -185,6 +185,6 @@ def _sink(out: Output, store: Store, path: Path | None) -> Iterator[Callable[[Fi
     with target.stream() as file:
 
         def write(finding: Finding) -> None:
-            file.write(json_bytes(finding.to_json(str(store.path), store.kind.value)) + b"\n")
+            file.write(json_bytes(finding.to_json(str(store.path), store.kind.value, store.config.source)) + b"\n")
 
         yield write

@@ -10,7 +10,7 @@ from typing import Any
 from rich.text import Text
 
 from rmqstore.checks.problems import PROBLEMS, Problem, Severity
-from rmqstore.checks.report import Fact, Finding, Report, next_command, remedy_of
+from rmqstore.checks.report import Fact, Finding, Report, next_command, remedy_of, store_words
 from rmqstore.cli.quantities import bytes_text, many, time_text
 
 EXAMPLES = 3
@@ -169,9 +169,9 @@ def _group(report: Report, problem: Problem, findings: list[Finding], verbose: i
         more = count - len(shown)
         hint = "" if verbose else " (-v lists them; --findings-out FILE has all)"
         yield Text(f"    … and {more:,} more{hint}", style="dim")
-    cure = next_command(findings[0], report.store, report.kind) if findings else None
+    cure = next_command(findings[0], report.store, report.kind, report.config) if findings else None
     if cure:
-        yield Text("    cure: ", style="green").append(cure, style="not dim default")
+        yield Text("    cure: ", style="green", no_wrap=True).append(cure, style="not dim default")
 
 
 def _place(finding: Finding) -> str:
@@ -189,7 +189,11 @@ _TIMES = ("timestamp", "_time")
 
 
 def _facts(finding: Finding) -> str:
-    return ", ".join(f"{name.replace('_', ' ')} {_fact(name, value)}" for name, value in finding.facts.items())
+    field = str(finding.facts.get("field", ""))  # what `value` is a value of
+    return ", ".join(
+        f"{name.replace('_', ' ')} {_fact(field if name == 'value' and field else name, value)}"
+        for name, value in finding.facts.items()
+    )
 
 
 def _fact(name: str, value: Fact) -> str:
@@ -241,7 +245,7 @@ def _next(report: Report, width: int) -> Iterator[Text]:
     if "DIR-OPEN-JOURNAL" in report.findings.counts:
         yield from _open_journals(report, width)
         return
-    store = shlex.quote(report.store)
+    store = store_words(report.store, report.config)
     counts = report.findings.counts
     codes = [c for c in counts if PROBLEMS[c].severity >= Severity.WARNING and remedy_of(c, report.kind)]
     if not codes and _start_drops(report):
@@ -256,8 +260,12 @@ def _next(report: Report, width: int) -> Iterator[Text]:
     if not codes:
         worst = report.findings.worst
         if worst is not None and worst >= Severity.WARNING:
+            yield _command(f"rmqstore recover {store}")
             yield from _wrapped(
-                "Next: nothing here can be repaired by rmqstore; read what is said above.", width, "", "  "
+                "says why none of this can be repaired from what is here, and what to do instead; it writes nothing.",
+                width,
+                "      ",
+                "      ",
             )
         elif report.clean:
             yield Text("Next: nothing to do.", style="green")

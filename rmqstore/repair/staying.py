@@ -36,7 +36,8 @@ _BY_HAND: Mapping[str, Reason] = {
     "DIR-LINK": ("links are not changed", "look where it leads"),
     "CL-NO-MESSAGES": (
         "its messages are not in this store: there is nothing to recover them from",
-        "give the commitlog's files back from a replica or a backup",
+        "if storePathCommitLog is set, give broker.conf with -c; else take the commitlog's files from a replica or a "
+        "backup",
     ),
     "CL-UNKNOWN-MAGIC": ("a newer or encrypted format is not touched", "use the version that wrote it"),
     "CL-QUEUE-OFFSET-REPEAT": (

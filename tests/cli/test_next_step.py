@@ -1,0 +1,116 @@
+"""The commands that reports and plans end with: pasted as they stand, they do what was said."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from pathlib import Path
+
+from rmqstore.checks.report import Finding, next_command
+from tests.command import run, run_json
+from tests.damage import cut, flip
+from tests.stores import copy_store, unpack
+
+
+def commands(text: str, after: str) -> list[list[str]]:
+    """The words of what follows `after` in a report."""
+    return [shlex.split(line.partition(after)[2]) for line in text.splitlines() if after in line]
+
+
+def test_no_command_is_the_help_and_wrong_usage() -> None:
+    result = run()
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "Usage: rmqstore [OPTIONS] COMMAND" in result.stderr
+    assert "\n  verify " in result.stderr
+
+
+def test_the_next_command_keeps_the_broker_conf(tmp_path: Path) -> None:
+    """Without it the store would be another one: its role and the place of its log are in there."""
+    store = copy_store("5.4.0-clean", tmp_path)
+    log = tmp_path / "the log"
+    shutil.move(store / "commitlog", log)
+    flip(log / "00000000000000327680", 4000)
+    config = tmp_path / "broker 1.conf"
+    config.write_text(f"storePathRootDir={store}\nstorePathCommitLog={log}\nbrokerRole=SLAVE\nbrokerId=1\n")
+    text = run("verify", str(store), "-c", str(config)).stdout
+    assert "CL-BODY-CRC" in text
+    (following,) = commands(text, "Next: ")
+    assert following == ["rmqstore", "recover", str(store), "-c", str(config)]
+    assert following in commands(text, "cure: ")
+    plan = json.loads(run(*following[1:], "--json").stdout)
+    assert (plan["role"], plan["strategy"]) == ("slave", "truncate")
+    report = run_json("verify", str(store), "-c", str(config), exit_code=1)
+    assert isinstance(report["findings"], list)
+    assert {shlex.join(following)} == {f["next"] for f in report["findings"] if f["code"] == "CL-BODY-CRC"}
+    run("verify", str(store), "-c", str(config), "--findings-out", str(tmp_path / "found"))
+    assert shlex.join(following) in {json.loads(line)["next"] for line in (tmp_path / "found").open()}
+
+
+def test_every_kind_of_cure_names_the_broker_conf() -> None:
+    assert next_command(Finding("CL-BODY-CRC", "commitlog"), "s", "", "b.conf") == "rmqstore recover s -c b.conf"
+    only = next_command(Finding("CL-MISSING-FILE", "commitlog"), "s", "", "b.conf")
+    assert only == "rmqstore recover s -c b.conf --only CL-MISSING-FILE"
+
+
+def test_the_way_back_can_be_pasted_from_odd_paths(tmp_path: Path) -> None:
+    place = tmp_path / "it's $HOME"
+    place.mkdir()
+    store = copy_store("5.4.0-clean", place)
+    config = store / "config" / "topics.json"
+    before = config.read_bytes()
+    cut(config, 0)
+    applied = run("recover", str(store), "--apply")
+    assert applied.exit_code == 0, applied.output
+    assert config.read_bytes() == before
+    (back,) = commands(applied.stdout, "The way back: ")
+    assert run(*back[1:]).exit_code == 0
+    assert config.read_bytes() == b""
+
+
+def test_a_plan_that_needs_a_decision_ends_with_the_whole_option(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    shutil.rmtree(store / "consumequeue")
+    last = run("recover", str(store)).stdout.splitlines()[-1]
+    assert last.startswith("Nothing was written: add --apply --force ")
+    words = last.partition("add ")[2].removesuffix(" to carry it out.").split()
+    assert run("recover", str(store), "--apply").exit_code == 5
+    assert run("recover", str(store), *words).exit_code == 0
+
+
+def test_a_log_that_is_elsewhere_is_not_called_a_start_without_loss(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    shutil.rmtree(store / "commitlog")
+    text = run("verify", str(store)).stdout
+    assert " ".join(text.split()).startswith(
+        "RocketMQ 5.4.0 would start without any message: the 553 that consume queues name are not here."
+    )
+    assert "storePathCommitLog" in text
+    assert "next start   deletes 21 files" in text
+    (following,) = commands(text, "Next: ")
+    plan = run(*following[1:])
+    assert plan.exit_code == 1
+    assert "give broker.conf with -c" in plan.stdout
+
+
+def test_what_no_plan_cures_still_has_a_next_command(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    for name in ("consumerOffset.json", "consumerOffset.json.bak"):
+        cut(store / "config" / name, 0)
+        (store / "config" / name).write_bytes(bytes(600))
+    (following,) = commands(run("verify", str(store)).stdout, "Next: ")
+    plan = run(*following[1:])
+    assert plan.exit_code == 1
+    assert "-> write it anew" in plan.stdout
+
+
+def test_times_of_the_checkpoint_are_readable(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    with (store / "checkpoint").open("r+b") as file:
+        file.write((1_900_000_000_000).to_bytes(8, "big"))
+    assert "physic_msg_timestamp, value 2030-03-17 17:46:40" in run("verify", str(store)).stdout
+
+
+def test_a_sound_store_has_nothing_next() -> None:
+    assert run("verify", str(unpack("5.4.0-clean"))).stdout.endswith("Next: nothing to do.\n")
