@@ -130,8 +130,11 @@ def rules_for(version: str | None = None) -> BrokerRules:
     if wanted not in VERSIONS:
         family = [v for v in VERSIONS if v.startswith(wanted + ".")]
         if not family or not wanted:
-            near = difflib.get_close_matches(wanted, VERSIONS, n=3, cutoff=0.5) or [VERSIONS[0], NEWEST]
-            raise UsageError(f"no rules for RocketMQ {version}; nearest: {', '.join(near)}")
+            near = difflib.get_close_matches(wanted, VERSIONS, n=3, cutoff=0.7)
+            nearest = f"; nearest: {', '.join(near)}" if near else ""
+            raise UsageError(
+                f"no rules for RocketMQ {version}{nearest}", f"versions from {VERSIONS[0]} to {NEWEST} are known"
+            )
         wanted = family[-1]
     return _rules(wanted)
 

@@ -5,6 +5,7 @@ Only listings are read, and the state files of journals. The fact `reason` is on
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections import Counter
@@ -90,6 +91,7 @@ def check_directory(
         lambda: _queue_kinds(store, findings, queue_types),
         lambda: _journals(store, findings, facts),
         lambda: _not_read(store, facts, looked_into),
+        lambda: _no_index(store, facts),
     )
     for part in parts:
         try:
@@ -313,6 +315,17 @@ def _not_read(store: Store, facts: DirectoryFacts, looked_into: Collection[str])
     facts.unchecked += [f"{name}/: a second DLedger directory, not checked" for name in store.other_dledger]
     if "tiered_index_file" in store.top:
         facts.notes.append("tiered_index_file/ belongs to tiered storage and is not read")
+
+
+def _no_index(store: Store, facts: DirectoryFacts) -> None:
+    """A broker writes the first index file with its first message: none at all is worth a word, and harmless."""
+    if store.part is not None or not store.config.bool("messageIndexEnable") or store.index_files:
+        return
+    with contextlib.suppress(OSError):  # a log that cannot be listed is told by what looks at logs
+        logs = [store.commitlog, store.dledger.data if store.dledger else None]
+        if any(log is not None and log.files for log in logs):
+            help_ = "`rmqstore rebuild STORE index` makes it again"
+            facts.notes.append(f"index/ has no file: queries by key or id find nothing; {help_}")
 
 
 def _is_rocksdb(directory: Path) -> bool:

@@ -169,6 +169,8 @@ Examples:
   rmqstore verify /data/rocketmq/store -c /etc/rocketmq/broker.conf
   rmqstore dump /data/rocketmq/store --topic Order --since -2h --format ndjson
 \b
+Completion of commands and options: eval "$(_RMQSTORE_COMPLETE=bash_source rmqstore)" (or zsh_source, fish_source).
+\b
 Exit codes: 0 nothing wrong, 1 problems found, 2 usage, 3 no store, 4 not everything could be checked,
 5 refused, 6 apply stopped half-way, 70 a bug, 130 interrupted.
 """

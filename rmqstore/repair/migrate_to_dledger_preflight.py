@@ -239,7 +239,9 @@ def _unsound(store: Store, verified: Verified) -> list[Refusal]:
     if bad:
         total = sum(counts[code] for code in bad)
         listed = ", ".join(f"{counts[code]} × {code}" for code in bad[:4])
-        out.append(Refusal(f"the store is not sound: {total} problems ({listed})", _recover(store)))
+        out.append(
+            Refusal(f"the store is not sound: {total} problem{'' if total == 1 else 's'} ({listed})", _recover(store))
+        )
     if verified.report.unchecked:
         out.append(Refusal(f"not everything could be checked: {verified.report.unchecked[0]}", "check it first"))
     late = [label for label, state in verified.report.queues.items() if state.max < state.expected_max]

@@ -63,7 +63,7 @@ def plan_rebuild(
         _checkpoint(draft, verified, max(v.end for v in views))
     elif part == DLEDGER_INDEX:
         if verified.dledger is None:
-            raise Refused("this store has no DLedger entries")
+            raise Refused("this store has no DLedger entries", "rebuild cq, index or checkpoint")
         plan_dledger(draft, verified, views[-1], RecoverOptions(only=("DL-DATA-INDEX",)), changed=False, force=True)
     else:
         raise UsageError(f"there is no part {part!r}", f"it is one of {CQ}, {INDEX}, {CHECKPOINT}, {DLEDGER_INDEX}")

@@ -114,3 +114,20 @@ def test_times_of_the_checkpoint_are_readable(tmp_path: Path) -> None:
 
 def test_a_sound_store_has_nothing_next() -> None:
     assert run("verify", str(unpack("5.4.0-clean"))).stdout.endswith("Next: nothing to do.\n")
+
+
+def test_a_store_without_index_says_so_and_the_command_makes_it(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    shutil.rmtree(store / "index")
+    report = run_json("verify", str(store), exit_code=0)
+    assert "index/ has no file" in str(report["notes"])
+    assert run("rebuild", str(store), "index", "--apply").exit_code == 0
+    assert run_json("verify", str(store), exit_code=0)["notes"] == []
+
+
+def test_a_refused_rebuild_says_what_can_be_rebuilt() -> None:
+    result = run("rebuild", str(unpack("5.4.0-clean")), "dledger-index")
+    assert (result.exit_code, result.stderr) == (
+        5,
+        "error: this store has no DLedger entries — rebuild cq, index or checkpoint\n",
+    )
