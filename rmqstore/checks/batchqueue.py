@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rmqstore.checks.consumequeue import Logs
 from rmqstore.checks.log_pass import BatchRow
+from rmqstore.checks.logs import Logs
 from rmqstore.checks.report import Fact, Finding, Findings, QueueState
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats import consumequeue

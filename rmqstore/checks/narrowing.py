@@ -24,6 +24,17 @@ class Narrowing:
         """Whether nothing is left out."""
         return self.since is None and self.until is None and not self.start_at
 
+    def left_out(self, resume_at: Mapping[str, int] | None) -> str | None:
+        """Words for what of the log is not read; None when all of it is. `resume_at`: where the time was up."""
+        if resume_at is not None:
+            name, at = next(iter(resume_at.items()))
+            return f"{name} from offset {at} on: the time was up; --resume goes on there"
+        if self.start_at:
+            return "what an earlier run read before: this one went on from there"
+        if not self.is_whole:
+            return "messages outside of the time range asked for"
+        return None
+
     def of(self, queue: MappedFileQueue, lead: int) -> MappedFileQueue:
         """The files of a log that can hold what is asked for, as a queue of their own."""
         files = list(queue.files)

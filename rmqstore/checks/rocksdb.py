@@ -12,7 +12,8 @@ from itertools import islice
 
 import numpy as np
 
-from rmqstore.checks.consumequeue import Logs, Name, QueueCheck, check_consume_queues
+from rmqstore.checks.consumequeue import QueueCheck, check_consume_queues
+from rmqstore.checks.logs import Logs, Name
 from rmqstore.checks.problems import PROBLEMS, Severity
 from rmqstore.checks.queues import KEPT, Missing, QueuePart
 from rmqstore.checks.report import Fact, Findings, QueueState

@@ -255,6 +255,13 @@ class Store:
         config = self.root / "config"
         return sorted(e.path.name for e in list_directory(config) if e.directory and (e.path / "CURRENT").is_file())
 
+    @property
+    def has_rocksdb(self) -> bool:
+        """Whether anything here is a RocksDB: consume queues, a directory of config/, or the part itself."""
+        if self.part is not None:
+            return (self.path / "CURRENT").is_file()
+        return self.rocksdb_consume_queue or bool(self.rocksdb_config)
+
     # --- consume queues -------------------------------------------------------------------------------------------
 
     def queue_directories(self, kind: QueueKind) -> Iterator[tuple[str, int, Path]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 
-from rmqstore.checks.consumequeue import Logs
+from rmqstore.checks.logs import Logs
 from rmqstore.checks.queues import QueuePart
 from rmqstore.checks.verify import Verified
 from rmqstore.files.mapped_file_queue import MappedFileQueue

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rmqstore.checks.consumequeue import Logs
+from rmqstore.checks.logs import Logs
 from rmqstore.checks.verify import Verified
 from rmqstore.files.mapped_file_queue import read_at
 from rmqstore.formats import index, properties

@@ -22,7 +22,7 @@ import numpy as np
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from rmqstore.append.disk import create_file, make_directories, replace_file
-from rmqstore.checks.consumequeue import Logs
+from rmqstore.checks.logs import Logs
 from rmqstore.checks.queues import QueuePart
 from rmqstore.checks.verify import Verified, VerifyOptions, examine
 from rmqstore.errors import OutputExists, Refused, RmqStoreError

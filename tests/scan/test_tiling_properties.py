@@ -123,7 +123,8 @@ def test_chunk_size_does_not_change_the_runs(log: str) -> None:
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=12)
 def test_splits_and_jobs_do_not_change_the_answer(seed: int, tmp_path: Path) -> None:
-    from rmqstore.checks.commitlog import check_log, read_log
+    from rmqstore.checks.commitlog import read_log
+    from rmqstore.checks.log_findings import check_log
     from rmqstore.checks.log_pass import PassOptions
     from rmqstore.checks.report import Findings
 

@@ -1,0 +1,318 @@
+"""One look at a store in its steps, in the order in which they build upon each other.
+
+A log alone has neither queues nor index, timer or configuration beside it, and is what is looked at most often: a step
+loads the modules that only it needs when there is something for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rmqstore.checks.commitlog import LogResult, end_of_log, join_queues, reach_of, read_log
+from rmqstore.checks.config import ConfigFacts, check_config
+from rmqstore.checks.directory import check_directory
+from rmqstore.checks.entry_tally import EntryTally
+from rmqstore.checks.index_tally import IndexTally
+from rmqstore.checks.log_findings import check_log, check_queue_offsets
+from rmqstore.checks.log_pass import PassOptions, batch_topics
+from rmqstore.checks.logs import Logs
+from rmqstore.checks.misplaced import find_misplaced
+from rmqstore.checks.narrowing import Narrowing
+from rmqstore.checks.report import Finding, Findings, QueueState
+from rmqstore.files.mapped_file_queue import MappedFileQueue
+from rmqstore.files.store import QueueKind, Store, StoreKind
+from rmqstore.scan.resync import ENTRY_SIZE
+from rmqstore.scan.window import ScanOptions
+from rmqstore.scan.workers import Mapper, jobs_or_default
+
+if TYPE_CHECKING:
+    from rmqstore.checks.verify import Verified, VerifyOptions
+    from rmqstore.formats.configjson import JsonValue
+
+_LOGS = ("commitlog", "dledger", "dledger-group")  # parts of a store that have nothing but a log in them
+
+
+class Examination:
+    """A look at `store`: what is found goes into `verified`, whose report says where it was.
+
+    `crosscheck`: consume queues are compared with the log. `partial` are words for what of the log was not read, None
+    when all of it was.
+    """
+
+    def __init__(self, store: Store, options: VerifyOptions, verified: Verified, mapper: Mapper | None) -> None:
+        self.options = options
+        self.mapper = mapper
+        self.verified = verified
+        self.report = verified.report
+        self.findings = verified.report.findings
+        self.started = time.monotonic()
+        self.on_disk = store
+        misplaced = find_misplaced(store)
+        misplaced.report(self.findings)
+        self.store = misplaced.store
+        self.log_alone = store.part in _LOGS
+        verified.misplaced, verified.units = misplaced, options.units
+        self.narrow = Narrowing(options.since, options.until, options.start_at)
+        self.partial: str | None = None
+        self.crosscheck = False
+        self.rocksdb_tables: dict[str, dict[str, JsonValue]] = {}
+        self.states: dict[str, QueueState] = {}
+
+    def run(self) -> None:
+        """All steps."""
+        self.directories()
+        self.index()
+        self.logs()
+        self.whole_logs()
+        self.queues()
+        self.beside_the_log()
+        if self.partial is None:
+            self.of_all_messages()
+
+    @property
+    def results(self) -> list[LogResult]:
+        """The logs that were read, in address order."""
+        return [r for r in (self.verified.legacy, self.verified.dledger) if r is not None]
+
+    def directories(self) -> None:
+        """Names and lengths of what is there, and what the configuration says of topics."""
+        store, report = self.store, self.report
+        looked_into: set[str] = set()
+        if store.has_rocksdb:
+            from rmqstore.checks.rocksdb import look_into_rocksdb
+
+            rows = look_into_rocksdb(store)
+            self.crosscheck, self.rocksdb_tables, looked_into = rows.queues, rows.tables, rows.directories
+            report.unchecked.extend(rows.unchecked)
+        if store.kind is not StoreKind.ROCKSDB:
+            self.crosscheck = store.part is None and _has_queues(store)
+        config = ConfigFacts() if self.log_alone else check_config(store, Findings(keep=0), rocksdb=self.rocksdb_tables)
+        directory = check_directory(
+            store, self.findings, queue_types=config.queue_types, live=report.live, looked_into=looked_into
+        )
+        report.unchecked.extend(directory.unchecked)
+        report.unchecked.extend(config.unchecked)
+        report.notes.extend(directory.notes)
+        self.verified.config, self.verified.directory = config, directory
+
+    def index(self) -> None:
+        """Index files against themselves."""
+        if self.store.index_files:
+            from rmqstore.checks.index import check_index
+
+            self.verified.index = check_index(self.store, self.findings, live=self.report.live)
+            self.report.unchecked.extend(self.verified.index.unchecked)
+
+    @property
+    def log_files(self) -> list[MappedFileQueue]:
+        """The logs that have files."""
+        store = self.store
+        found = [store.commitlog, store.dledger.data if store.dledger else None]
+        return [queue for queue in found if queue is not None and queue.files]
+
+    def logs(self) -> None:
+        """The pass over each log."""
+        options, report, store = self.options, self.report, self.store
+        types = self.verified.config.queue_types or {}
+        passing = PassOptions(
+            store.path,
+            tuple(sorted(store.config.given.items())),
+            ScanOptions(crc=not options.quick, drop_cache=report.live, max_rate=options.max_rate),
+            crosscheck=self.crosscheck,
+            forecast=store.kind is not StoreKind.PART,
+            batch_topics=batch_topics(store) | frozenset(t for t, kind in types.items() if kind == "BatchCQ"),
+            keep=options.keep,
+            index=self.verified.index,
+        )
+        deadline = self.started + options.max_duration if options.max_duration else None
+        for queue in self.log_files:
+            lead = _lead(queue)
+            part = queue if self.narrow.is_whole else self.narrow.of(queue, lead)
+            if not part.files:
+                continue
+            result = read_log(
+                part,
+                replace(passing, stop_before=end_of_log(part, lead)) if report.live else passing,
+                self.findings,
+                lead=lead,
+                jobs=jobs_or_default(options.jobs),
+                split_size=options.split_size,
+                progress=options.progress,
+                mapper=self.mapper,
+                deadline=deadline,
+                units=options.units,
+            )
+            if lead:
+                self.verified.dledger = result
+            else:
+                self.verified.legacy = result
+            if result.cut_at is not None:
+                report.resume_at = {queue.name: result.cut_at}
+                break
+        self.partial = self.narrow.left_out(report.resume_at)
+        if self.partial is not None:
+            report.unchecked.append(self.partial)
+
+    def whole_logs(self) -> None:
+        """What only a whole log can tell, and the index against it."""
+        report, store, verified, results = self.report, self.store, self.verified, self.results
+        committed = None
+        if store.dledger is not None:
+            from rmqstore.checks.committed import committed_end
+
+            committed = committed_end(store.dledger, verified.dledger.tiling if verified.dledger else None)
+        for result in results:
+            check_log(result, self.findings, last_part=result is results[-1] and self.partial is None)
+            if result.unreadable:
+                report.unchecked.append(
+                    f"{result.queue.name}: the disk gave an error; what lies behind it was not read"
+                )
+        self._index_against(results, committed)
+        types = verified.config.queue_types
+        topics = frozenset(types) if types is not None else None
+        verified.logs = Logs(results, topics, lag_is_normal=store.abort or report.live, queues=join_queues(results))
+        verified.logs.grows = report.live or self.partial is not None
+        verified.logs.committed = committed
+        if verified.legacy is not None:
+            report.commitlog = verified.legacy.numbers()
+        if verified.dledger is not None:
+            report.dledger = verified.dledger.numbers()
+
+    def _index_against(self, results: list[LogResult], committed: int | None) -> None:
+        catalog, queues = self.verified.index, self.log_files
+        if catalog is None:
+            return
+        if queues:
+            if self.report.live or self.partial is not None or not results:  # what was read may not be all
+                reach = end_of_log(queues[-1], _lead(queues[-1]))
+            else:
+                reach = reach_of(results[-1].tiling)
+            catalog.check_end(reach, self.findings)
+        if self.store.config.bool("messageIndexEnable") and self.partial is None:
+            tally = IndexTally()
+            for result in results:
+                tally.merge(result.index)
+            catalog.report(tally, self.findings, committed)
+
+    def queues(self) -> None:
+        """Consume queues against the logs, or by themselves where there is no log; queue offsets of the logs."""
+        report, store, findings, results = self.report, self.store, self.findings, self.results
+        alone: dict[str, QueueState] = {}
+        if self.crosscheck and results:
+            self._queues_against_log()
+        elif not results and not self.log_alone:
+            from rmqstore.checks.consumequeue import check_queues_alone
+
+            if store.kind is StoreKind.PART:
+                self.states = check_queues_alone(store, findings)
+            elif store.kind is StoreKind.PLAIN:
+                alone = check_queues_alone(store, Findings(keep=0))
+            if self.states:
+                words = "the log is not part of this: units were checked by themselves, not against messages"
+                report.notes.append(words)
+        units = sum(s.max for s in (self.states if results else alone).values())
+        if units and not any(r.messages for r in results) and self.partial is None:
+            name, at = (results[-1].queue.name, results[-1].min_offset) if results else ("commitlog", 0)
+            findings.add(Finding("CL-NO-MESSAGES", name, "", at, 0, {"units": units}))
+        if self.crosscheck:
+            from rmqstore.checks.consumequeue_ext import check_queue_extensions
+
+            check_queue_extensions(store, findings)
+        report.queues = self.states
+        for result in results:
+            check_queue_offsets(result, findings, self.verified.logs.misfiled)
+
+    def _queues_against_log(self) -> None:
+        from rmqstore.checks.batchqueue import check_batch_queues
+        from rmqstore.checks.consumequeue import check_consume_queues
+
+        store, logs = self.store, self.verified.logs
+        if store.kind is StoreKind.ROCKSDB:
+            from rmqstore.checks.rocksdb import check_rocksdb_queues
+
+            in_rows = check_rocksdb_queues(store, logs, self.findings)
+            self.states = in_rows.states
+            self.report.unchecked.extend(in_rows.unchecked)
+            self.report.notes.extend(in_rows.notes)
+        else:
+            self.states = check_consume_queues(store, logs, self.findings)
+        self.states.update(check_batch_queues(store, logs, self.findings))
+
+    @property
+    def queue_range(self) -> Callable[[str, int], tuple[int, int] | None] | None:
+        """(min, max) of a queue as the log asks for it; None when no queue was compared."""
+        ranges = {k: (v.min, max(v.max, v.expected_max)) for k, v in self.states.items()}
+        return (lambda topic, queue_id: ranges.get(f"{topic}/{queue_id}")) if ranges else None
+
+    def beside_the_log(self) -> None:
+        """The checkpoint, and offsets in the configuration, against what the log and the queues say."""
+        if self.log_alone:
+            return
+        from rmqstore.checks.checkpoint import LogEnd, check_checkpoint
+
+        store, results = self.store, self.results
+        end = LogEnd(max(0, *(r.latest for r in results)), results[-1].reaches) if results else None
+        check_checkpoint(store, end if self.partial is None else None, self.findings, live=self.report.live)
+        self.verified.config = check_config(
+            store,
+            self.findings,
+            queue_range=self.queue_range if self.partial is None else None,
+            slave=store.config.role == "slave",
+            live=self.report.live,
+            rocksdb=self.rocksdb_tables,
+        )
+
+    def of_all_messages(self) -> None:
+        """What can be judged only where all of the log was read: a DLedger group, the timer, the next start."""
+        store, results, live = self.store, self.results, self.report.live
+        if store.dledger is not None:
+            self._group()
+        elif store.part in ("dledger-checkpoint", "currterm"):
+            from rmqstore.checks.dledger import check_dledger_texts
+
+            check_dledger_texts(store, self.findings)
+        if self.log_alone:
+            return
+        from rmqstore.checks.compaction import check_compaction
+        from rmqstore.checks.timer import LogRange, check_timer
+
+        span = LogRange(min(r.min_offset for r in results), results[-1].reaches) if results else None
+        slave = store.config.role == "slave"
+        self.verified.timer = check_timer(
+            store, span, self.findings, queue_range=self.queue_range, slave=slave, live=live
+        )
+        check_compaction(store, self.findings, live=live)
+        if store.kind is not StoreKind.PART and (results or "CL-NO-MESSAGES" in self.report.findings.counts):
+            from rmqstore.checks.verdict import add_verdict
+
+            add_verdict(self.on_disk, self.verified, self.options)
+
+    def _group(self) -> None:
+        from rmqstore.checks.dledger import check_dledger
+
+        store, verified, report = self.store, self.verified, self.report
+        assert store.dledger is not None
+        entries, tiling = EntryTally(), None
+        if verified.dledger is not None:
+            entries, tiling = verified.dledger.entries, verified.dledger.tiling
+        if verified.dledger is not None and entries.entries:  # wrong entries at the end are there, and said
+            last_index = entries.last_index + verified.dledger.damaged_tail
+            entries = replace(entries, last_index=last_index, end=max(entries.end, verified.dledger.reaches))
+        group = check_dledger(store, store.dledger, entries, self.findings, tiling=tiling, live=report.live)
+        if report.dledger is not None:
+            report.dledger |= {"group_dir": group.group_dir, "committed_index": group.committed_index}
+
+
+def _lead(queue: MappedFileQueue) -> int:
+    """Bytes in front of each record: those of an entry in DLedger data."""
+    return ENTRY_SIZE if queue.name == "dledger" else 0
+
+
+def _has_queues(store: Store) -> bool:
+    """Whether consume queues are to be compared: a whole store with a log, also when all its queues are gone."""
+    if (store.root / "consumequeue").is_dir():
+        return True
+    return any(True for _ in store.queue_directories(QueueKind.BATCH)) or (store.root / "config").is_dir()

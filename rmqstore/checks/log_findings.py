@@ -1,0 +1,138 @@
+"""What a whole log says beyond its records: damage, zeros, holes, tails, and queue offsets that do not go on.
+
+`commitlog.py` has put the parts of the pass together; here its result is judged.
+"""
+
+from __future__ import annotations
+
+from rmqstore.checks.commitlog import LogResult, Misfiled
+from rmqstore.checks.queues import Gap
+from rmqstore.checks.record_findings import code_of
+from rmqstore.checks.report import Fact, Finding, Findings
+from rmqstore.files.mapped_file_queue import MappedFileQueue
+from rmqstore.formats.message import BLANK_SIZE, MIN_SIZE, Fault
+from rmqstore.scan.resync import ENTRY_SIZE
+from rmqstore.scan.tiling import Kind, Run
+
+
+def check_log(result: LogResult, findings: Findings, *, last_part: bool = True) -> None:
+    """Findings that need the whole log. `last_part`: this log's end is the store's end (not a legacy part)."""
+    queue, tiling, lead = result.queue, result.tiling, result.lead
+    name = "dledger" if lead else "commitlog"
+    prefix = "DL" if lead else "CL"
+    wrote = result.wrote
+
+    def file_of(offset: int) -> str:
+        file = queue.find(offset)
+        return file.name if file else ""
+
+    folded = -1
+    for i, run in enumerate(tiling):
+        facts: dict[str, Fact] = {}
+        if run.start == folded:
+            continue  # said together with the bytes before it
+        if run.kind is Kind.HOLE:
+            if run.stop <= result.expired_to:
+                continue
+            file = queue.find(run.start)
+            if file is None and not lead:  # of DLedger data the check of its files says it
+                facts = {"from": run.start, "to": run.stop}
+                findings.add(Finding(f"{prefix}-MISSING-FILE", name, "", run.start, run.stop - run.start, facts))
+            continue
+        if result.stale_from is not None and run.start >= wrote:
+            continue
+        if run.kind is Kind.DIRTY and run.cause is Fault.PHYSICAL_OFFSET:
+            continue  # said while its bytes were at hand
+        if run.kind is Kind.DIRTY and run.count == 0 and run.stop - run.start <= BLANK_SIZE and run.stop < wrote:
+            behind = tiling[i + 1]
+            file = queue.find(run.start)
+            if behind.kind is Kind.ZERO and file is not None and behind.stop == file.stop:  # a damaged BLANK
+                folded = behind.start
+                length = behind.stop - run.start
+                findings.add(Finding(f"{prefix}-NO-BLANK", name, file.name, run.start, length, {"damaged": True}))
+                continue
+        if run.kind is Kind.DIRTY and run.cause is Fault.MAGIC and not lead:
+            strange = unknown_records(queue, run)
+            if strange is not None:
+                facts = {"magic": f"{strange[0]:08X}", "records": strange[1]}
+                length = run.stop - run.start
+                findings.add(Finding("CL-UNKNOWN-MAGIC", name, file_of(run.start), run.start, length, facts))
+                continue
+        if run.kind is Kind.DIRTY and run.count == 0:
+            tail = run.start >= wrote and last_part
+            code = f"{prefix}-DIRTY-TAIL" if tail else code_of(run.cause, lead)
+            facts = {"cause": run.cause.name.lower()}
+            findings.add(Finding(code, name, file_of(run.start), run.start, run.stop - run.start, facts))
+        elif run.kind is Kind.ZERO and run.start < wrote:
+            file = queue.find(run.start)
+            at_end = file is not None and run.stop == file.stop
+            code = f"{prefix}-NO-BLANK" if at_end else ("DL-HEADER" if lead else "CL-ZERO-HOLE")
+            findings.add(Finding(code, name, file_of(run.start), run.start, run.stop - run.start))
+        elif run.kind is Kind.BLANK and not lead and run.claimed != run.stop - run.start:
+            facts = {"claimed": run.claimed, "left": run.stop - run.start}
+            findings.add(Finding("CL-BLANK-SIZE", name, file_of(run.start), run.start, run.stop - run.start, facts))
+    if result.stale_from is not None:
+        stop = tiling.wrote()
+        facts = {"records_from": result.stale_from, "youngest": result.back_max, "end_of_log": result.max_time}
+        code = f"{prefix}-STALE-TAIL"
+        findings.add(Finding(code, name, file_of(result.stale_from), wrote, stop - wrote, facts))
+    elif result.back_from is not None and not lead:
+        facts = {"youngest": result.back_max, "before": result.max_time}
+        findings.add(
+            Finding("CL-TIME-BACK", name, file_of(result.back_from), result.back_from, wrote - result.back_from, facts)
+        )
+
+
+_STRANGE_LEAST = 4  # records in a row that make an unknown format of what could be noise
+
+
+def unknown_records(queue: MappedFileQueue, run: Run) -> tuple[int, int] | None:
+    """(magic, records) when the bytes of a run chain by their size fields with one magic that is not known here.
+
+    A newer or encrypted format: to be left alone, not taken for damage.
+    """
+    at, magic, count = run.start, 0, 0
+    while at + 8 <= run.stop and count < 1000:
+        head = queue.pread(8, at)
+        size, found = int.from_bytes(head[:4], "big", signed=True), int.from_bytes(head[4:8], "big")
+        if len(head) < 8 or size < MIN_SIZE or at + size > run.stop or not found or (count and found != magic):
+            break
+        at, magic, count = at + size, found, count + 1
+    return (magic, count) if count >= _STRANGE_LEAST else None
+
+
+def check_queue_offsets(result: LogResult, findings: Findings, misfiled: Misfiled) -> None:
+    """Gaps, repeats, outliers and restarts of queue offsets that neither damage nor a misfiled record explains."""
+    stale = result.stale_from
+    name = "dledger" if result.lead else "commitlog"
+
+    def file_of(offset: int) -> str:
+        file = result.queue.find(offset)
+        return file.name if file else ""
+
+    head = ENTRY_SIZE if result.lead else 0
+    for (topic, queue_id), part in sorted(result.queues.items()):
+
+        def fact(gap: Gap, topic: str = topic, queue_id: int = queue_id) -> dict[str, Fact]:
+            return {"topic": topic, "queue_id": queue_id, "expected": gap.expected, "got": gap.got}
+
+        for gap in part.outliers:
+            if (stale is None or gap.at < stale) and gap.at not in misfiled.offsets:
+                findings.add(Finding("CL-QUEUE-OFFSET", name, file_of(gap.at), gap.at - head, 0, fact(gap)))
+        for gap in part.gaps:
+            explained = result.bad_between(gap.before, gap.at) or (
+                gap.got - gap.expected == 1 and (topic, queue_id, gap.expected) in misfiled.units
+            )
+            if (stale is None or gap.at < stale) and not explained:
+                findings.add(Finding("CL-QUEUE-OFFSET-GAP", name, file_of(gap.at), gap.at - head, 0, fact(gap)))
+        for at in part.restarts:
+            if stale is None or at < stale:
+                facts: dict[str, Fact] = {"topic": topic, "queue_id": queue_id}
+                findings.add(Finding("CL-QUEUE-RESTARTED", name, file_of(at), at - head, 0, facts))
+        kept = 0
+        for at, index in part.repeats:
+            if stale is None or at < stale:
+                facts = {"topic": topic, "queue_id": queue_id, "queue_offset": index}
+                findings.add(Finding("CL-QUEUE-OFFSET-REPEAT", name, file_of(at), at - head, 0, facts))
+            kept += 1
+        findings.count("CL-QUEUE-OFFSET-REPEAT", part.repeat_count - kept)
