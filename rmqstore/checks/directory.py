@@ -122,7 +122,9 @@ def _top(store: Store, findings: Findings, facts: DirectoryFacts) -> None:
         findings.add(Finding("DIR-LINK", "store", path.name, facts=facts_))
 
 
-def _missing_paths(store: Store, findings: Findings) -> None:
+def paths_that_miss(store: Store) -> list[tuple[Path, bool]]:
+    """Configured log paths that are not there and should be, and whether each is DLedger's."""
+    out = []
     dledger = store.dledger is not None and bool(store.dledger.data.files)
     dledger_paths = set(store.config.paths("storePathDLedgerCommitLog"))
     log_paths = store.config.paths("storePathCommitLog")
@@ -133,7 +135,14 @@ def _missing_paths(store: Store, findings: Findings) -> None:
         # a store that was DLedger from the start has no commitlog directory, one that never ran has none yet
         if not given and len(log_paths) == 1 and (dledger or not store.top):
             continue
-        findings.add(Finding("DIR-MISSING-PATH", "dledger" if given else "commitlog", facts={"path": str(path)}))
+        out.append((path, bool(given)))
+    return out
+
+
+def _missing_paths(store: Store, findings: Findings) -> None:
+    for path, of_dledger in paths_that_miss(store):
+        where = "dledger" if of_dledger else "commitlog"
+        findings.add(Finding("DIR-MISSING-PATH", where, facts={"path": str(path)}))
 
 
 def _logs(store: Store, findings: Findings, live: bool) -> None:

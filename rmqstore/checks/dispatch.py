@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.formats import properties
 from rmqstore.formats.javatext import java_text
 from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
@@ -50,16 +49,6 @@ class QueueNames:
                 self.batch.add(i)
             if not self._is_sound(topic, queue_id):
                 self.unsound.add(i)
-
-
-def delay_levels(config: BrokerConfig) -> properties.DelayLevels:
-    """The configured delay levels; the default ones where a broker would refuse the setting."""
-    if "messageDelayLevel" in config.given:
-        try:
-            return properties.parse_delay_levels(config.text("messageDelayLevel"))
-        except ValueError:
-            return properties.DEFAULT_DELAY_LEVELS
-    return properties.DEFAULT_DELAY_LEVELS
 
 
 def record_properties(columns: Columns, i: int) -> Mapping[str, str]:

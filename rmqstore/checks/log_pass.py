@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rmqstore.checks.body_flags import flag_findings
+from rmqstore.checks.delays import delay_levels
 from rmqstore.checks.dispatch import (
     QueueNames,
     batch_extent,
-    delay_levels,
     light_queues,
     owed_units,
     put_deliver_times,
@@ -259,7 +259,7 @@ class _SplitScan:
             self.keys = KeyReader(self.table)
         self.entry_units = self._entry_units()
         self.queues = QueueNames(self.table, options.batch_topics, lambda topic, _: is_sound_topic(topic))
-        self.levels = delay_levels(self.store.config)
+        self.levels = delay_levels(self.store)
 
     def _entry_units(self) -> MappedFileQueue | None:
         files = self.store.dledger if self.split.lead else None

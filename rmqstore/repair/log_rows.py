@@ -7,10 +7,10 @@ from typing import Protocol
 
 import numpy as np
 
+from rmqstore.checks.delays import delay_levels
 from rmqstore.checks.dispatch import (
     QueueNames,
     batch_extent,
-    delay_levels,
     light_queues,
     owed_units,
     put_deliver_times,
@@ -51,7 +51,7 @@ class Dispatcher:
         self.batch_topics = frozenset(batch_topics)
         self.table = QueueTable()
         self.queues = QueueNames(self.table, self.batch_topics, is_directory_name)
-        self.levels = delay_levels(store.config)
+        self.levels = delay_levels(store)
 
     def run(self, view: LogView, start: int = 0) -> None:
         """All records of a view from a global offset on."""

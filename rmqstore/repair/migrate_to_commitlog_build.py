@@ -11,6 +11,7 @@ from rmqstore.append.relay import WHEEL_TOPIC, Relay, RelayOptions
 from rmqstore.append.relay_files import IdMap, building, copy_file, copy_tree
 from rmqstore.append.relay_timer import fix_timercheck, relay_timer_log
 from rmqstore.checks.commitlog import LogResult
+from rmqstore.checks.delays import delay_levels
 from rmqstore.checks.index import check_index
 from rmqstore.checks.log_pass import batch_topics
 from rmqstore.checks.report import Findings
@@ -22,11 +23,9 @@ from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats import index
 from rmqstore.formats.message import Message, parse_message
 from rmqstore.formats.properties import (
-    DEFAULT_DELAY_LEVELS,
     LMQ_PREFIX,
     is_lmq,
     is_system_topic,
-    parse_delay_levels,
     parse_properties,
 )
 from rmqstore.repair.migrate_to_commitlog import COPIED_FILES, COPIED_TREES, CommitLogMigration
@@ -125,7 +124,6 @@ def _columns(log: LogResult, file: MappedFile) -> Iterator[Columns]:
 def _options(store: Store, verified: Verified, migration: CommitLogMigration) -> RelayOptions:
     config = store.config
     slots, units = _index_sizes(store, verified)
-    given = config.given.get("messageDelayLevel")
     light = any(topic.startswith(LMQ_PREFIX) for topic, _, _ in store.queue_directories(QueueKind.SIMPLE))
     dispatch = DispatchOptions(
         consume_queue_file_size=store.queue_file_size(QueueKind.SIMPLE) or CONSUME_QUEUE_FILE_SIZE,
@@ -135,7 +133,7 @@ def _options(store: Store, verified: Verified, migration: CommitLogMigration) ->
         lmq=light or (config.bool("enableLmq") and config.bool("enableMultiDispatch")),
         batch_topics=batch_topics(store)
         | frozenset(t for t, kind in (verified.config.queue_types or {}).items() if kind == "BatchCQ"),
-        delay_levels=parse_delay_levels(given) if given else DEFAULT_DELAY_LEVELS,
+        delay_levels=delay_levels(store),
     )
     return RelayOptions(migration.file_size, migration.start, dispatch, slots, units, _known(store, verified))
 

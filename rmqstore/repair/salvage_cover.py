@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+from rmqstore.checks.delays import delay_levels
 from rmqstore.files.store import Store
 from rmqstore.formats import message as records
 from rmqstore.formats import properties
@@ -36,7 +37,7 @@ class Cover:
         self.neighbours = neighbours
         self.draft = Draft(store)
         self.audience = Audience(store)
-        self.levels = _levels(store)
+        self.levels = delay_levels(store)
         self.fillers: list[Filler] = []
         self.entries: list[Entry] = []
         self.lost_spans: list[tuple[int, int]] = []
@@ -198,10 +199,3 @@ def _why(layout: Layout) -> str:
     if any(c.blank for c in layout.cells):
         text = f"{text} and a BLANK" if text else "BLANK at the file's end"
     return text + (f", {len(kept)} mended" if kept else "")
-
-
-def _levels(store: Store) -> properties.DelayLevels:
-    try:
-        return properties.parse_delay_levels(store.config.text("messageDelayLevel") or properties.DEFAULT_DELAY_TEXT)
-    except ValueError:
-        return properties.DEFAULT_DELAY_LEVELS

@@ -383,9 +383,11 @@ def _config_rows(store: Store, problems: list[str]) -> Iterator[tuple[str, dict[
 
 
 def _unchecked(store: Store) -> list[str]:
-    out = []
-    out += [f"configured path {p} is not there" for p in store.missing_paths]
-    return out
+    if not store.missing_paths:
+        return []
+    from rmqstore.checks.directory import paths_that_miss
+
+    return [f"configured path {p} is not there" for p, _ in paths_that_miss(store)]
 
 
 def _notes(store: Store) -> list[str]:

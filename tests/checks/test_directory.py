@@ -14,6 +14,7 @@ from rmqstore.checks.directory import DirectoryFacts, check_directory
 from rmqstore.checks.report import Findings
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
+from rmqstore.views.info import info
 from tests.checks.sound import above_note, opened, said
 from tests.damage import cut, grow
 from tests.stores import BROKER_STORES, STORES
@@ -142,6 +143,8 @@ def test_a_configured_path_that_is_gone_is_named(store_copy: Copy) -> None:
 def test_a_store_that_is_dledger_from_the_start_needs_no_commitlog_directory(store_copy: Copy) -> None:
     store = store_copy("5.4.0-dledger")
     assert said(check(store, {"storePathCommitLog": str(store / "commitlog")})[0]) == []
+    config = BrokerConfig({"storePathCommitLog": str(store / "commitlog"), "enableDLegerCommitLog": "true"})
+    assert info(open_store(store, config)).unchecked == []
 
 
 @pytest.mark.parametrize("part", ["data", "index"])
