@@ -1,4 +1,4 @@
-"""Rows of the table of problems: what is made from the log, consume queues (CQ and BCQ, the batch ones) and index (IX)."""
+"""Rows of the table of problems: what is made from the log, consume queues (CQ, BCQ the batch ones) and index (IX)."""
 
 from __future__ import annotations
 
