@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from rmqstore.checks.report import Fact, Finding, Findings
 from rmqstore.files.mapped_file_queue import list_directory, open_regular
@@ -51,8 +52,7 @@ class ConfigFacts:
     unchecked: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
+class _Read(NamedTuple):
     """One file of a pair: `problem` is None when it is sound."""
 
     condition: str

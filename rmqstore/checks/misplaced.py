@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from rmqstore.checks.report import Fact, Finding, Findings
 from rmqstore.files.mapped_file_queue import (
@@ -40,8 +41,7 @@ _MOST_OTHERS = 10  # of a hundred records may say something else
 _NOWHERE = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """A file whose `records` say that they stand from `holds` on; `file.start` is -1 where its name is no offset."""
 
     file: MappedFile
@@ -50,8 +50,7 @@ class Claim:
     others: int
 
 
-@dataclass(frozen=True, slots=True)
-class MisplacedFile:
+class MisplacedFile(NamedTuple):
     """One finding: `why_not` says why the file stays where it is, "" when it goes to its place."""
 
     lead: int

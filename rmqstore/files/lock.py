@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from rmqstore.files.mapped_file_queue import open_regular
 
 
-@dataclass(frozen=True, slots=True)
-class LockState:
+class LockState(NamedTuple):
     """The broker's lock: whether the file is there and which process holds it (None: nobody, or not to be told)."""
 
     exists: bool

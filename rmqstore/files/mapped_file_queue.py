@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import gcd
 from pathlib import Path
+from typing import NamedTuple
 
 NAME_DIGITS = 20
 MAX_OFFSET = (1 << 63) - 1
@@ -72,8 +73,7 @@ class OddKind(StrEnum):
     UNREADABLE = "unreadable"
 
 
-@dataclass(frozen=True, slots=True)
-class OddEntry:
+class OddEntry(NamedTuple):
     """An entry that a broker may stumble over; `last` when no name sorts behind it in its directory."""
 
     path: Path
@@ -82,8 +82,7 @@ class OddEntry:
     last: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class DirEntry:
+class DirEntry(NamedTuple):
     """What one `lstat`/`stat` of a directory entry said."""
 
     path: Path

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from rmqstore.errors import NotAStore, NotReadable
 from rmqstore.files.broker_config import (
@@ -70,8 +71,7 @@ UNIT_SIZE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumeQueueFiles:
+class ConsumeQueueFiles(NamedTuple):
     """One queue of a topic: its kind and its files. `queue.file_size` is in bytes."""
 
     topic: str
@@ -85,8 +85,7 @@ class ConsumeQueueFiles:
         return f"{self.topic}/{self.queue_id}"
 
 
-@dataclass(frozen=True, slots=True)
-class StrayEntry:
+class StrayEntry(NamedTuple):
     """An entry of consumequeue/, of a topic directory or of index/ that the broker did not make there."""
 
     path: Path

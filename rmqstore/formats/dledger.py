@@ -5,7 +5,7 @@ Source: DLedgerEntryCoder, MmapFileList#preAppend, DLedgerMmapFileStore, MemberS
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from rmqstore.formats.javatext import parse_java_properties, parse_long
 from rmqstore.formats.layout import Field, Layout
@@ -74,8 +74,7 @@ def index_at(index: int) -> int:
     return index * INDEX_UNIT.size
 
 
-@dataclass(frozen=True, slots=True)
-class DLedgerCheckpoint:
+class DLedgerCheckpoint(NamedTuple):
     """The text file `checkpoint`; None: not set, as the broker takes missing and unreadable numbers."""
 
     committed_index: int | None
@@ -89,8 +88,7 @@ class DLedgerCheckpoint:
         return f"{COMMITTED_INDEX}={committed}\n{END_INDEX}={end}\n".encode()
 
 
-@dataclass(frozen=True, slots=True)
-class CurrTerm:
+class CurrTerm(NamedTuple):
     """The text file `currterm`; term 0 and no vote where nothing can be read, as DLedger starts then."""
 
     term: int
