@@ -12,9 +12,10 @@ from itertools import islice
 
 import numpy as np
 
-from rmqstore.checks.consumequeue import QueueCheck, check_consume_queues
+from rmqstore.checks.consumequeue import check_consume_queues
 from rmqstore.checks.logs import Logs, Name
 from rmqstore.checks.problems import PROBLEMS, Severity
+from rmqstore.checks.queue_check import QueueCheck
 from rmqstore.checks.queues import KEPT, Missing, QueuePart
 from rmqstore.checks.report import Fact, Findings, QueueState
 from rmqstore.files.mapped_file_queue import MappedFileQueue

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rmqstore.checks.consumequeue import complement
 from rmqstore.checks.logs import Logs
+from rmqstore.checks.queue_check import complement
 from rmqstore.checks.queues import UNIT, QueuePart
 from rmqstore.checks.verify import Verified
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
