@@ -112,7 +112,7 @@ def test_the_forecast_of_a_sound_store_does_not_read_the_log(tmp_path: Path, mon
     store = copy_store("5.4.0-clean", tmp_path)
     (store / "abort").touch()
     (store / "checkpoint").write_bytes(bytes(4096))
-    monkeypatch.setattr("rmqstore.brokers.log_walk.scan_file", None)
+    monkeypatch.setattr("rmqstore.brokers.log_files.scan_file", None)
     report = looked_at(store, None, None).report
     assert report.verdict == "RocketMQ 5.4.0 would start and lose nothing"
     assert report.broker is not None
@@ -124,7 +124,7 @@ def test_the_forecast_takes_the_kept_units(tmp_path: Path, monkeypatch: pytest.M
     shutil.rmtree(store / "consumequeue")
     kept = looked_at(store, None, KeptUnits())
     assert kept.legacy is not None
-    monkeypatch.setattr("rmqstore.brokers.log_walk.scan_file", None)  # no look at the log
+    monkeypatch.setattr("rmqstore.brokers.log_files.scan_file", None)  # no look at the log
     (store / "abort").unlink(missing_ok=True)
     opened = open_store(store)
     forecast = simulate_start(opened, kept.legacy.tiling, version="5.4.0", thorough=False, units=kept.units)
