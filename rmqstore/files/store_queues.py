@@ -1,0 +1,234 @@
+"""The queues of a store: where consume queues of each kind stand, how big their files are, and what does not belong.
+
+Names and places only; no file is opened. Sources: StorePathConfigHelper, DefaultMessageStore#load (RocketMQ 5.4.0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqstore.files.broker_config import BATCH_FILE_SIZE, CONSUME_QUEUE_FILE_SIZE, EXT_FILE_SIZE, BrokerConfig
+from rmqstore.files.mapped_file_queue import (
+    DirEntry,
+    MappedFileQueue,
+    file_name_to_offset,
+    infer_file_size,
+    list_directory,
+)
+from rmqstore.formats import consumequeue
+
+_ROCKSDB_NAMES = ("CURRENT", "IDENTITY")
+
+
+class QueueKind(StrEnum):
+    """Which unit a queue directory holds."""
+
+    SIMPLE = "simple"
+    BATCH = "batch"
+    EXT = "ext"
+    COMPACTION_CQ = "compaction-cq"
+    COMPACTION_LOG = "compaction-log"
+
+
+UNIT_SIZE = {
+    QueueKind.SIMPLE: consumequeue.UNIT.size,
+    QueueKind.BATCH: consumequeue.BATCH_UNIT.size,
+    QueueKind.EXT: 1,
+    QueueKind.COMPACTION_CQ: consumequeue.BATCH_UNIT.size,
+    QueueKind.COMPACTION_LOG: 1,
+}
+
+
+class ConsumeQueueFiles(NamedTuple):
+    """One queue of a topic: its kind and its files. `queue.file_size` is in bytes."""
+
+    topic: str
+    queue_id: int
+    kind: QueueKind
+    queue: MappedFileQueue
+
+    @property
+    def label(self) -> str:
+        """`TOPIC/ID`, the name of the queue in reports."""
+        return f"{self.topic}/{self.queue_id}"
+
+
+class StrayEntry(NamedTuple):
+    """An entry of consumequeue/, of a topic directory or of index/ that the broker did not make there."""
+
+    path: Path
+    directory: bool
+    length: int
+
+
+_PARENT = {
+    QueueKind.SIMPLE: "consumequeue",
+    QueueKind.BATCH: "batchconsumequeue",
+    QueueKind.EXT: "consumequeue_ext",
+    QueueKind.COMPACTION_CQ: "compaction/compactionCq",
+    QueueKind.COMPACTION_LOG: "compaction/compactionLog",
+}
+_QUEUE_DEFAULT = {
+    QueueKind.SIMPLE: CONSUME_QUEUE_FILE_SIZE,
+    QueueKind.BATCH: BATCH_FILE_SIZE,
+    QueueKind.EXT: EXT_FILE_SIZE,
+    QueueKind.COMPACTION_CQ: 10_485_746,
+    QueueKind.COMPACTION_LOG: 104_857_600,
+}
+
+
+class StoreQueues:
+    """The queues below a store's root, or those that a part of one is.
+
+    `path` is what was asked for, `root` the storePathRootDir when it is a whole store (else the same as `path`), `part`
+    what part it is, None for a whole store.
+    """
+
+    def __init__(self, path: Path, config: BrokerConfig) -> None:
+        self.path = path
+        self.root = path
+        self.config = config
+        self.part: str | None = None
+        self._queue_sizes: dict[QueueKind, int | None] = {}
+
+    @cached_property
+    def rocksdb_consume_queue(self) -> bool:
+        """Whether consumequeue/ holds a RocksDB (storeType=defaultRocksDB or a combined store)."""
+        directory = self.root / "consumequeue"
+        return self.part is None and (
+            all((directory / n).is_file() for n in _ROCKSDB_NAMES) or any(True for _ in directory.glob("MANIFEST-*"))
+        )
+
+    def queue_directories(self, kind: QueueKind) -> Iterator[tuple[str, int, Path]]:
+        """(topic, queue id, directory) of every queue directory of a kind, sorted; a name that is no id is left out."""
+        if self.part is not None:
+            yield from self._part_queue_directories(kind)
+            return
+        for topic in list_directory(self.root / _PARENT[kind]):
+            if not topic.directory:
+                continue
+            ids = []
+            for entry in list_directory(topic.path):
+                queue_id = file_name_to_offset(entry.path.name)
+                if entry.directory and queue_id is not None and queue_id <= 0x7FFFFFFF:
+                    ids.append((queue_id, entry.path))
+            for queue_id, path in sorted(ids):
+                yield topic.path.name, queue_id, path
+
+    def _part_queue_directories(self, kind: QueueKind) -> Iterator[tuple[str, int, Path]]:
+        path = self.path.absolute()
+        tree = {QueueKind.SIMPLE: "consumequeue", QueueKind.BATCH: "batchconsumequeue"}.get(kind)
+        if tree is None:
+            return
+        inside = [p.name for p in path.parents]
+        batch = "batchconsumequeue" in (path.name, *inside)
+        if batch != (kind is QueueKind.BATCH):
+            return
+        if self.part in ("consumequeue-tree", "batchconsumequeue-tree"):
+            topics = [e.path for e in list_directory(path) if e.directory]
+        elif self.part == "topic":
+            topics = [path]
+        elif self.part == "consumequeue" or (self.part == "batchconsumequeue" and path.is_dir()):
+            directory = path if path.is_dir() else path.parent
+            queue_id = file_name_to_offset(directory.name)
+            yield directory.parent.name, queue_id if queue_id is not None else -1, directory
+            return
+        else:
+            return
+        for topic in topics:
+            for entry in list_directory(topic):
+                queue_id = file_name_to_offset(entry.path.name)
+                if entry.directory and queue_id is not None:
+                    yield topic.name, queue_id, entry.path
+
+    def _part_queue(self, name: str, default: int, unit: int = 1, key: str = "") -> MappedFileQueue:
+        """The queue of files that a part is: a directory of them, or one file."""
+        given = self.config.given_int(key) if key else None
+        if self.path.is_dir():
+            return MappedFileQueue.open(name, [self.path], file_size=given, default=default, unit=unit)
+        return MappedFileQueue.of_file(name, self.path, file_size=given, default=default, unit=unit)
+
+    def consume_queues(self, *kinds: QueueKind) -> Iterator[ConsumeQueueFiles]:
+        """Every queue of the given kinds (default: simple and batch), listed one at a time."""
+        for kind in kinds or (QueueKind.SIMPLE, QueueKind.BATCH):
+            size = self.queue_file_size(kind)
+            if self.part in ("consumequeue", "batchconsumequeue") and self.path.is_file():
+                for topic, queue_id, _ in self.queue_directories(kind):
+                    name = f"{_PARENT[kind]}/{topic}/{queue_id}"
+                    one = self._part_queue(name, _QUEUE_DEFAULT[kind], UNIT_SIZE[kind])
+                    yield ConsumeQueueFiles(topic, queue_id, kind, one)
+                continue
+            for topic, queue_id, path in self.queue_directories(kind):
+                queue = MappedFileQueue.open(
+                    f"{_PARENT[kind]}/{topic}/{queue_id}",
+                    [path],
+                    file_size=size,
+                    default=_QUEUE_DEFAULT[kind],
+                    unit=UNIT_SIZE[kind],
+                )
+                yield ConsumeQueueFiles(topic, queue_id, kind, queue)
+
+    def consume_queue(self, topic: str, queue_id: int, kind: QueueKind = QueueKind.SIMPLE) -> ConsumeQueueFiles:
+        """One queue, there or not."""
+        path = self.root / _PARENT[kind] / topic / str(queue_id)
+        queue = MappedFileQueue.open(
+            f"{_PARENT[kind]}/{topic}/{queue_id}",
+            [path],
+            file_size=self.queue_file_size(kind),
+            default=_QUEUE_DEFAULT[kind],
+            unit=UNIT_SIZE[kind],
+        )
+        return ConsumeQueueFiles(topic, queue_id, kind, queue)
+
+    def queue_file_size(self, kind: QueueKind) -> int | None:
+        """File size of all queues of a kind: configured, else what most files of all queues have, else None.
+
+        Units: bytes. A broker has one size for all queues, so one odd queue cannot mislead this.
+        """
+        if kind not in self._queue_sizes:
+            self._queue_sizes[kind] = self._find_queue_file_size(kind)
+        return self._queue_sizes[kind]
+
+    def _find_queue_file_size(self, kind: QueueKind) -> int | None:
+        key = {
+            QueueKind.SIMPLE: "mappedFileSizeConsumeQueue",
+            QueueKind.BATCH: "mapperFileSizeBatchConsumeQueue",
+            QueueKind.EXT: "mappedFileSizeConsumeQueueExt",
+        }.get(kind)
+        unit = UNIT_SIZE[kind]
+        if key is not None:
+            given = self.config.given_int(key)
+            if given:
+                # the getter rounds up to whole units (MessageStoreConfig#getMappedFileSizeConsumeQueue)
+                return -(-given // unit) * unit if kind is QueueKind.SIMPLE else given
+        seen: list[DirEntry] = []
+        for n, (_, _, path) in enumerate(self.queue_directories(kind)):
+            seen.extend(list_directory(path))
+            if n >= 512:
+                break
+        if not seen:
+            return None
+        size, how = infer_file_size(seen, _QUEUE_DEFAULT[kind], unit)
+        return None if how == "default" else size
+
+    @cached_property
+    def strays(self) -> list[StrayEntry]:
+        """Entries beside topic and queue directories that no broker makes."""
+        out: list[StrayEntry] = []
+        for kind in (QueueKind.SIMPLE, QueueKind.BATCH):
+            parent = self.root / _PARENT[kind]
+            if self.part is not None or (kind is QueueKind.SIMPLE and self.rocksdb_consume_queue):
+                continue
+            for topic in list_directory(parent):
+                if not topic.directory:
+                    out.append(StrayEntry(topic.path, False, topic.length))
+                    continue
+                for entry in list_directory(topic.path):
+                    number = file_name_to_offset(entry.path.name)
+                    if not entry.directory or number is None:
+                        out.append(StrayEntry(entry.path, entry.directory, entry.length))
+        return out
