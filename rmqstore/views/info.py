@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqstore.files.mapped_file_queue import MappedFileQueue, read_at
 from rmqstore.files.store import QueueKind, Store
-from rmqstore.formats import checkpoint, configjson, dledger, index, timer
+from rmqstore.formats import checkpoint, dledger, index, timer
 from rmqstore.views.ends import LogEnd, OpenFile, find_end, first_timestamp, queue_bounds, written_units
+from rmqstore.views.info_config import config_rows, config_tables
 
 if TYPE_CHECKING:
     from rmqstore.views.rocksdb import RowBounds
 
 SCHEMA = "rmqstore.info/1"
-_SMALL = 64 << 20  # a bigger configuration file is not read
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +176,7 @@ def info(store: Store) -> Info:
     if store.timer_log is not None and store.timer_log.files:
         out.timerlog = _log_of(store, store.timer_log, LogEnd(store.timer_log.stop, None, ""), None)
     out.checkpoint = _checkpoint(store)
-    out.config = dict(_config(store)) | dict(_config_rows(store, problems))
+    out.config = dict(config_tables(store)) | dict(config_rows(store, problems))
     if whole and store.journal_directory.is_dir():  # else the whole room of repairs would be loaded for nothing
         from rmqstore.repair.journal import find_unfinished
 
@@ -311,75 +309,6 @@ def _checkpoint(store: Store) -> dict[str, int] | None:
         return None
     raw = read_at(path, checkpoint.FILE_SIZE, 0)
     return asdict(checkpoint.parse_checkpoint(raw)) if raw else None
-
-
-def config_files(store: Store) -> Iterator[Path]:
-    """The broker's JSON files, `.bak` left out."""
-    if store.part == "config":
-        if store.path.is_file():
-            yield store.path
-            return
-        folder = store.path
-    elif store.part is None:
-        folder = store.root / "config"
-    else:
-        return
-    if folder.is_dir():
-        yield from sorted(p for p in folder.glob("*.json") if p.is_file())
-
-
-# file -> (table in it, what its entries are)
-_TABLES = {
-    "topics.json": ("topicConfigTable", "topics"),
-    "subscriptionGroup.json": ("subscriptionGroupTable", "groups"),
-    "consumerOffset.json": ("offsetTable", "topic@group pairs"),
-    "delayOffset.json": ("offsetTable", "delay levels"),
-    "consumerFilter.json": ("filterDataByTopic", "topics"),
-}
-
-
-def _config(store: Store) -> Iterator[tuple[str, dict[str, Any]]]:
-    for path in config_files(store):
-        try:
-            size = path.stat().st_size
-        except OSError:
-            continue
-        if size > _SMALL:
-            yield path.name, {"bytes": size, "condition": "too big to read here"}
-            continue
-        raw = read_at(path, _SMALL, 0)
-        row: dict[str, Any] = {"bytes": len(raw), "condition": configjson.Condition.SOUND.value}
-        try:
-            value = configjson.parse_config_object(raw)
-        except configjson.ConfigJsonError as e:
-            row["condition"] = e.condition.value
-        else:
-            key, what = _TABLES.get(path.name, ("", ""))
-            table = value.get(key)
-            if isinstance(table, dict):
-                row |= {"entries": len(table), "what": what}
-        yield path.name, row
-
-
-# directory of configuration v1 -> what its rows are
-_ROWS = {"topics": "topics", "subscriptionGroups": "groups", "consumerOffsets": "topic@group pairs"}
-
-
-def _config_rows(store: Store, problems: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    from rmqstore.files.rocksdb import CannotRead, is_readable
-
-    for name in store.rocksdb_config:
-        if name not in _ROWS or not is_readable():
-            problems.append(f"config/{name} is a RocksDB: not read")
-            continue
-        from rmqstore.views.rocksdb import config_entries
-
-        try:
-            size, rows = config_entries(store, name)
-        except (CannotRead, OSError) as e:
-            problems.append(f"config/{name} is a RocksDB that cannot be read: {e}")
-            continue
-        yield f"{name}/", {"bytes": size, "condition": "sound", "entries": rows, "what": _ROWS[name]}
 
 
 def _unchecked(store: Store) -> list[str]:

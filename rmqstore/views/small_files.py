@@ -10,7 +10,7 @@ from typing import Any
 from rmqstore.files.mapped_file_queue import read_at
 from rmqstore.files.store import Store
 from rmqstore.formats import checkpoint, configjson, controller, dledger, timer
-from rmqstore.views.info import config_files
+from rmqstore.views.info_config import config_files
 
 _LARGEST = 256 << 20
 _TEXT = 1 << 20
