@@ -118,6 +118,11 @@ class LogResult:
         """Start of the first file (CommitLog#getMinOffset)."""
         return max(self.queue.start, self.expired_to)
 
+    def file_of(self, offset: int) -> str:
+        """Name of the file that holds a global offset; "" where there is none."""
+        file = self.queue.find(offset)
+        return file.name if file else ""
+
     def numbers(self) -> dict[str, Any]:
         """What a report says of this log, as plain one or as DLedger data; times only where it has messages."""
         times = {"first_timestamp": self.first_time, "last_timestamp": self.max_time} if self.messages else {}

@@ -22,10 +22,6 @@ def check_log(result: LogResult, findings: Findings, *, last_part: bool = True) 
     prefix = "DL" if lead else "CL"
     wrote = result.wrote
 
-    def file_of(offset: int) -> str:
-        file = queue.find(offset)
-        return file.name if file else ""
-
     folded = -1
     for i, run in enumerate(tiling):
         facts: dict[str, Fact] = {}
@@ -56,31 +52,39 @@ def check_log(result: LogResult, findings: Findings, *, last_part: bool = True) 
             if strange is not None:
                 facts = {"magic": f"{strange[0]:08X}", "records": strange[1]}
                 length = run.stop - run.start
-                findings.add(Finding("CL-UNKNOWN-MAGIC", name, file_of(run.start), run.start, length, facts))
+                findings.add(Finding("CL-UNKNOWN-MAGIC", name, result.file_of(run.start), run.start, length, facts))
                 continue
         if run.kind is Kind.DIRTY and run.count == 0:
             tail = run.start >= wrote and last_part
             code = f"{prefix}-DIRTY-TAIL" if tail else code_of(run.cause, lead)
             facts = {"cause": run.cause.name.lower()}
-            findings.add(Finding(code, name, file_of(run.start), run.start, run.stop - run.start, facts))
+            findings.add(Finding(code, name, result.file_of(run.start), run.start, run.stop - run.start, facts))
         elif run.kind is Kind.ZERO and run.start < wrote:
             file = queue.find(run.start)
             at_end = file is not None and run.stop == file.stop
             code = f"{prefix}-NO-BLANK" if at_end else ("DL-HEADER" if lead else "CL-ZERO-HOLE")
-            findings.add(Finding(code, name, file_of(run.start), run.start, run.stop - run.start))
+            findings.add(Finding(code, name, result.file_of(run.start), run.start, run.stop - run.start))
         elif run.kind is Kind.BLANK and not lead and run.claimed != run.stop - run.start:
-            facts = {"claimed": run.claimed, "left": run.stop - run.start}
-            findings.add(Finding("CL-BLANK-SIZE", name, file_of(run.start), run.start, run.stop - run.start, facts))
+            left = run.stop - run.start
+            facts = {"claimed": run.claimed, "left": left}
+            findings.add(Finding("CL-BLANK-SIZE", name, result.file_of(run.start), run.start, left, facts))
+    _older(result, findings)
+
+
+def _older(result: LogResult, findings: Findings) -> None:
+    """Records that are older than what stands before them: of a truncated log, or of a clock that went back."""
+    name, prefix = ("dledger", "DL") if result.lead else ("commitlog", "CL")
+    wrote = result.wrote
     if result.stale_from is not None:
-        stop = tiling.wrote()
-        facts = {"records_from": result.stale_from, "youngest": result.back_max, "end_of_log": result.max_time}
+        stop = result.tiling.wrote()
+        facts: dict[str, Fact] = {"records_from": result.stale_from}
+        facts |= {"youngest": result.back_max, "end_of_log": result.max_time}
         code = f"{prefix}-STALE-TAIL"
-        findings.add(Finding(code, name, file_of(result.stale_from), wrote, stop - wrote, facts))
-    elif result.back_from is not None and not lead:
+        findings.add(Finding(code, name, result.file_of(result.stale_from), wrote, stop - wrote, facts))
+    elif result.back_from is not None and not result.lead:
         facts = {"youngest": result.back_max, "before": result.max_time}
-        findings.add(
-            Finding("CL-TIME-BACK", name, file_of(result.back_from), result.back_from, wrote - result.back_from, facts)
-        )
+        at = result.back_from
+        findings.add(Finding("CL-TIME-BACK", name, result.file_of(at), at, wrote - at, facts))
 
 
 _STRANGE_LEAST = 4  # records in a row that make an unknown format of what could be noise
@@ -106,10 +110,6 @@ def check_queue_offsets(result: LogResult, findings: Findings, misfiled: Misfile
     stale = result.stale_from
     name = "dledger" if result.lead else "commitlog"
 
-    def file_of(offset: int) -> str:
-        file = result.queue.find(offset)
-        return file.name if file else ""
-
     head = ENTRY_SIZE if result.lead else 0
     for (topic, queue_id), part in sorted(result.queues.items()):
 
@@ -118,21 +118,21 @@ def check_queue_offsets(result: LogResult, findings: Findings, misfiled: Misfile
 
         for gap in part.outliers:
             if (stale is None or gap.at < stale) and gap.at not in misfiled.offsets:
-                findings.add(Finding("CL-QUEUE-OFFSET", name, file_of(gap.at), gap.at - head, 0, fact(gap)))
+                findings.add(Finding("CL-QUEUE-OFFSET", name, result.file_of(gap.at), gap.at - head, 0, fact(gap)))
         for gap in part.gaps:
             explained = result.bad_between(gap.before, gap.at) or (
                 gap.got - gap.expected == 1 and (topic, queue_id, gap.expected) in misfiled.units
             )
             if (stale is None or gap.at < stale) and not explained:
-                findings.add(Finding("CL-QUEUE-OFFSET-GAP", name, file_of(gap.at), gap.at - head, 0, fact(gap)))
+                findings.add(Finding("CL-QUEUE-OFFSET-GAP", name, result.file_of(gap.at), gap.at - head, 0, fact(gap)))
         for at in part.restarts:
             if stale is None or at < stale:
                 facts: dict[str, Fact] = {"topic": topic, "queue_id": queue_id}
-                findings.add(Finding("CL-QUEUE-RESTARTED", name, file_of(at), at - head, 0, facts))
+                findings.add(Finding("CL-QUEUE-RESTARTED", name, result.file_of(at), at - head, 0, facts))
         kept = 0
         for at, index in part.repeats:
             if stale is None or at < stale:
                 facts = {"topic": topic, "queue_id": queue_id, "queue_offset": index}
-                findings.add(Finding("CL-QUEUE-OFFSET-REPEAT", name, file_of(at), at - head, 0, facts))
+                findings.add(Finding("CL-QUEUE-OFFSET-REPEAT", name, result.file_of(at), at - head, 0, facts))
             kept += 1
         findings.count("CL-QUEUE-OFFSET-REPEAT", part.repeat_count - kept)
