@@ -196,6 +196,8 @@ class QueueCheck:
             self._add(code, index, 1, facts)
         elif self._owned(topic, message.queue_id, message.queue_offset, offset):
             self._add("CQ-WRONG-QUEUE", index, 1, facts)
+        elif size != message.size:  # no witness of this record: a log of another broker has some at the same offsets
+            self._add("CQ-DANGLING-UNIT", index, 1, facts | {"reason": "another record starts there"})
         else:
             self._misfiled(index, offset, message)
 

@@ -153,12 +153,18 @@ class Report:
     resume_at: dict[str, int] | None = None  # log name -> offset, when a deadline ended the reading
     seconds: float = 0.0
     config: str = ""  # the broker.conf that the store was read with
+    whole: str = ""  # the store that a part lies in: only whole stores are repaired
 
     @property
     def clean(self) -> bool:
         """No WARNING or ERROR, and nothing unchecked."""
         worst = self.findings.worst
         return (worst is None or worst < Severity.WARNING) and not self.unchecked
+
+    @property
+    def repairable(self) -> str:
+        """The path that a repair is to be given."""
+        return self.whole or self.store
 
     @property
     def exit_code(self) -> int:
@@ -188,7 +194,7 @@ class Report:
                 k: {"min": v.min, "max": v.max, "expected_max": v.expected_max} for k, v in sorted(self.queues.items())
             },
             "counts": dict(sorted(self.findings.counts.items())),
-            "findings": [f.to_json(self.store, self.kind, self.config) for f in self.ordered()],
+            "findings": [f.to_json(self.repairable, self.kind, self.config) for f in self.ordered()],
             "unchecked": self.unchecked,
             "notes": self.notes,
             "resume_at": self.resume_at,

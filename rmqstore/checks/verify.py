@@ -14,6 +14,7 @@ from rmqstore.checks.examination import Examination
 from rmqstore.checks.logs import Logs
 from rmqstore.checks.problems import Severity
 from rmqstore.checks.report import Finding, Findings, Report
+from rmqstore.files.recognise import store_above
 from rmqstore.files.store import Store, StoreKind, open_store
 from rmqstore.scan.workers import Mapper
 
@@ -102,6 +103,8 @@ def examine(store: Store, options: VerifyOptions | None = None, mapper: Mapper |
     report = Report(
         str(store.path), store.kind.value, Findings(keep=options.keep, sink=options.sink), config=store.config.source
     )
+    if store.kind is StoreKind.PART:
+        report.whole = str(store_above(store.path, store.config) or "")
     report.live = store.kind is not StoreKind.PART and store.is_live()
     look = Examination(store, options, Verified(report, Logs([])), mapper)
     look.run()

@@ -177,14 +177,18 @@ def _bytes_of(store: Store) -> int:
 @contextlib.contextmanager
 def _sink(out: Output, store: Store, path: Path | None) -> Iterator[Callable[[Finding], None] | None]:
     """Writes findings to --findings-out as they come; the file appears when all are there."""
+    from rmqstore.files.recognise import store_above
+
     if path is None:
         yield None
         return
     target = Output(path=path, string_ints=out.string_ints)
     target.keep_out_of(store.path)
+    above = store_above(store.path, store.config) if store.part is not None else None
     with target.stream() as file:
 
         def write(finding: Finding) -> None:
-            file.write(json_bytes(finding.to_json(str(store.path), store.kind.value, store.config.source)) + b"\n")
+            line = finding.to_json(str(above or store.path), store.kind.value, store.config.source)
+            file.write(json_bytes(line) + b"\n")
 
         yield write

@@ -169,7 +169,7 @@ def _group(report: Report, problem: Problem, findings: list[Finding], verbose: i
         more = count - len(shown)
         hint = "" if verbose else " (-v lists them; --findings-out FILE has all)"
         yield Text(f"    … and {more:,} more{hint}", style="dim")
-    cure = next_command(findings[0], report.store, report.kind, report.config) if findings else None
+    cure = next_command(findings[0], report.repairable, report.kind, report.config) if findings else None
     if cure:
         yield Text("    cure: ", style="green", no_wrap=True).append(cure, style="not dim default")
 
@@ -245,7 +245,7 @@ def _next(report: Report, width: int) -> Iterator[Text]:
     if "DIR-OPEN-JOURNAL" in report.findings.counts:
         yield from _open_journals(report, width)
         return
-    store = store_words(report.store, report.config)
+    store = store_words(report.repairable, report.config)
     counts = report.findings.counts
     codes = [c for c in counts if PROBLEMS[c].severity >= Severity.WARNING and remedy_of(c, report.kind)]
     if not codes and _start_drops(report):

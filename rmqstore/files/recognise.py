@@ -37,6 +37,16 @@ def store_below(path: Path, config: BrokerConfig) -> Path | None:
         return None
 
 
+def store_above(path: Path, config: BrokerConfig) -> Path | None:
+    """The store that a part of one lies in, named as the part was."""
+    plain = bool(path.name) and ".." not in path.parts
+    try:
+        above = (path if plain else path.resolve()).parents
+        return next((parent for parent in above[:4] if is_root(parent, config)), None)
+    except OSError:  # only a hint
+        return None
+
+
 def _is_dledger_group(names: dict[str, DirEntry]) -> bool:
     """Whether a directory is the inside of a `dledger-<id>`: data/ and index/, and nothing of a broker's root."""
     is_directory = all(n in names and names[n].directory for n in ("data", "index"))

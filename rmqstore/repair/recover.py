@@ -15,6 +15,7 @@ from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.commitlog import LogResult
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused
+from rmqstore.files.recognise import store_above
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats import dledger
 from rmqstore.repair.believed import Believed, cured, tell
@@ -79,7 +80,9 @@ def refuse_whole(store: Store, verified: Verified) -> None:
     Errors: Refused.
     """
     if store.part is not None:
-        raise Refused(f"{store.path} is a part of a store ({store.part})", "give the broker's storePathRootDir")
+        above = store_above(store.path, store.config)
+        advice = f"give the whole store: {above}" if above is not None else "give the broker's storePathRootDir"
+        raise Refused(f"{store.path} is a part of a store ({store.part})", advice)
     if written_by_newer(store, verified.dledger.tiling if verified.dledger is not None else None):
         raise Refused(
             f"DLedger 0.4 wrote {store.path}, which no RocketMQ release has: it is read and checked, not repaired",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import rmqstore
 from tests import damage
 from tests.checks.looks import UNIT, Units, counts, facts, look, records, unit
 from tests.stores import copy_store
@@ -295,3 +296,17 @@ def test_a_unit_that_is_half_written_is_dangling(store: Path) -> None:
     file, at = queue_of(store).place(225)
     damage.zero(file, at + 8, UNIT - 8)
     assert counts(store) == {"CQ-DANGLING-UNIT": 1}
+
+
+def test_queues_of_another_broker_do_not_change_what_the_log_says(tmp_path: Path) -> None:
+    """Some records begin where units of the other log point to, at files' starts above all: that proves nothing."""
+    store = copy_store("5.4.0-clean", tmp_path)
+    shutil.rmtree(store / "commitlog")
+    (copy_store("5.1.4-clean", tmp_path / "other") / "commitlog").rename(store / "commitlog")
+    verified = rmqstore.examine(rmqstore.open(store))
+    found = verified.report.findings.counts
+    assert found["CQ-DANGLING-UNIT"] == 550
+    assert not [code for code in found if code.startswith("CL-")]
+    plan = rmqstore.plan_recovery(rmqstore.open(store), verified)
+    assert not plan.brakes
+    assert not [step.path for step in plan.steps if step.path.startswith("commitlog")]

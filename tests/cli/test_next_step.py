@@ -7,6 +7,8 @@ import shlex
 import shutil
 from pathlib import Path
 
+import pytest
+
 from rmqstore.checks.report import Finding, next_command
 from tests.command import run, run_json
 from tests.damage import cut, flip
@@ -131,3 +133,20 @@ def test_a_refused_rebuild_says_what_can_be_rebuilt() -> None:
         5,
         "error: this store has no DLedger entries — rebuild cq, index or checkpoint\n",
     )
+
+
+@pytest.mark.parametrize("part", ["commitlog", "commitlog/00000000000000327680", "../5.4.0-clean/commitlog"])
+def test_what_is_wrong_with_a_part_is_cured_in_the_whole(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    flip(store / "commitlog" / "00000000000000327680", 4000)
+    monkeypatch.chdir(store)
+    assert run("recover", part).exit_code == 5
+    text = run("verify", part, "--findings-out", str(tmp_path / "found")).stdout
+    (following,) = commands(text, "Next: ")
+    assert [following] == commands(text, "cure: ")
+    assert [following] == [shlex.split(json.loads(line)["next"]) for line in (tmp_path / "found").open()]
+    plan = run(*following[1:])
+    assert plan.exit_code == 1
+    assert "Cures: CL-BODY-CRC" in plan.stdout
