@@ -1,15 +1,13 @@
-"""Index files against themselves and against the log."""
+"""Index files against the log, whole and in parts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from rmqstore.checks.index import check_index
-from rmqstore.checks.index_catalog import IndexCatalog
 from rmqstore.checks.index_keys import KeyReader, Keys
 from rmqstore.checks.index_tally import IndexTally
 from rmqstore.checks.report import Findings
@@ -19,57 +17,10 @@ from rmqstore.formats import index
 from rmqstore.formats.properties import index_keys, parse_properties
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.records import scan_file
-from rmqstore.scan.tiling import Kind, Run
+from tests.checks.index_looks import SLOTS, Copy, check, first_index, last_index, pass_over_log, units_of
 from tests.checks.sound import opened, said
-from tests.damage import copy_span, cut, flip, grow, overwrite, zero
+from tests.damage import copy_span, flip, overwrite, zero
 from tests.stores import STORES
-
-Copy = Callable[[str], Path]
-SLOTS, UNITS = 100, 400  # of the broker stores
-
-
-def runs(store: Store) -> list[Run]:
-    out = []
-    queues = [(store.commitlog, 0)] + ([(store.dledger.data, 48)] if store.dledger else [])
-    for queue, lead in queues:
-        for file in queue.files if queue else ():
-            out += [run for run in scan_file(file, lead=lead) if run.kind is Kind.RECORDS]
-    return out
-
-
-def pass_over_log(store: Store, catalog: IndexCatalog) -> tuple[IndexTally, int]:
-    table = QueueTable()
-    reader = KeyReader(table)
-    tally = IndexTally()
-    wrote = 0
-    queues = [(store.commitlog, 0)] + ([(store.dledger.data, 48)] if store.dledger else [])
-    for queue, lead in queues:
-        for file in queue.files if queue else ():
-            for run in scan_file(file, lead=lead):
-                if run.kind is Kind.RECORDS and run.columns is not None:
-                    keys = reader.keys(run.columns, table.of(run.columns))
-                    catalog.check(run.start, run.stop, keys, tally)
-                    wrote = run.stop
-    return tally, wrote
-
-
-def check(store: Store, *, live: bool = False) -> Findings:
-    """Both passes, as verify makes them."""
-    tally, wrote = pass_over_log(store, check_index(store, Findings(), live=live))
-    findings = Findings()
-    catalog = check_index(store, findings, live=live)
-    catalog.check_end(wrote, findings)
-    catalog.report(tally, findings)
-    assert catalog.unchecked == []
-    return findings
-
-
-def first_index(store: Path) -> Path:
-    return min((store / "index").iterdir())
-
-
-def last_index(store: Path) -> Path:
-    return max((store / "index").iterdir())
 
 
 @pytest.mark.parametrize("config", [False, True])
@@ -121,123 +72,11 @@ def test_keys_of_a_chunk_are_those_of_its_records_one_by_one(name: str) -> None:
     assert count > 0
 
 
-# --- damage ---------------------------------------------------------------------------------------------------------
-
-
-def test_the_number_of_slots_is_found_without_a_configuration(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-clean")
-    for path in sorted((store / "index").iterdir())[:-1]:
-        path.unlink()
-    catalog = check_index(open_store(store), Findings())
-    assert [(f.slots, f.last) for f in catalog.files] == [(SLOTS, 284)]
-
-
-def test_a_wrong_begin_or_end_offset_in_the_header_is_named(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-clean")
-    flip(first_index(store), 23)
-    assert said(check(open_store(store))) == [("IX-HEADER", "index", first_index(store).name, 16)]
-    store = store_copy("5.1.4-clean")
-    flip(first_index(store), 31, 3)
-    findings = check(open_store(store))
-    assert said(findings) == [("IX-HEADER", "index", first_index(store).name, 24)]
-    assert findings.listed[0].facts["field"] == "end_phy_offset"
-
-
-def test_a_wrong_end_time_in_the_header_is_named(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-clean")
-    flip(first_index(store), 13, 4)
-    assert said(check(open_store(store))) == [("IX-HEADER", "index", first_index(store).name, 8)]
-
-
-@pytest.mark.parametrize("count", [0x7FFFFFFF, -1, 401, 300])
-def test_a_wrong_count_in_the_header_is_named(store_copy: Copy, count: int) -> None:
-    store = store_copy("5.4.0-clean")
-    path = first_index(store)
-    overwrite(path, 36, count.to_bytes(4, "big", signed=True))
-    findings = check(open_store(store))
-    assert said(findings) == [("IX-HEADER", "index", path.name, 36)]
-    assert findings.listed[0].facts["field"] == "index_count"
-
-
-def test_a_wrong_slot_count_in_the_header_is_named(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-clean")
-    path = first_index(store)
-    overwrite(path, 32, (9999).to_bytes(4, "big"))
-    assert said(check(open_store(store))) == [("IX-HEADER", "index", path.name, 32)]
-
-
-def test_a_slot_count_that_counts_puts_is_of_an_old_broker(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-clean")
-    overwrite(first_index(store), 32, (399).to_bytes(4, "big"))
-    assert check(open_store(store)).listed == []
-
-
-def _units(path: Path) -> np.ndarray[tuple[int], np.dtype[np.void]]:
-    raw = path.read_bytes()[index.unit_at(0, SLOTS) :]
-    return index.UNIT.array(raw)
-
-
-def _chain(path: Path) -> tuple[int, int]:
-    """A unit and its predecessor, both in the middle of a chain."""
-    units = _units(path)
-    for i in range(200, 400):
-        prev = int(units["prev_index"][i])
-        if prev and int(units["prev_index"][prev]):
-            return i, prev
-    raise AssertionError("no chain of three")
-
-
-def _set_prev(path: Path, unit: int, prev: int) -> int:
-    at = index.unit_at(unit, SLOTS) + index.UNIT.at("prev_index")
-    overwrite(path, at, prev.to_bytes(4, "big", signed=True))
-    return index.unit_at(unit, SLOTS)
-
-
-def test_a_chain_that_leads_back_is_a_loop(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-clean")
-    path = first_index(store)
-    unit, prev = _chain(path)
-    at = _set_prev(path, prev, unit)
-    assert said(check(open_store(store))) == [("IX-CHAIN-LOOP", "index", path.name, at)]
-
-
-def test_a_unit_that_points_to_itself_is_no_loop_to_the_broker(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-clean")
-    path = first_index(store)
-    unit, _ = _chain(path)
-    at = _set_prev(path, unit, unit)
-    assert [c for c, *_ in said(check(open_store(store)))] in (["IX-BAD-ENTRY"], ["IX-CHAIN-LOOP"])
-    assert said(check(open_store(store)))[0] == ("IX-BAD-ENTRY", "index", path.name, at)
-
-
-@pytest.mark.parametrize("prev", [-5, 0x7FFFFFFF, 1])
-def test_a_predecessor_of_no_sense_is_a_bad_entry(store_copy: Copy, prev: int) -> None:
-    store = store_copy("5.4.0-clean")
-    path = first_index(store)
-    unit, _ = _chain(path)
-    at = _set_prev(path, unit, prev)
-    findings = check(open_store(store))
-    assert said(findings) == [("IX-BAD-ENTRY", "index", path.name, at)]
-    assert findings.listed[0].facts == {"what": "unit", "unit": unit, "count": 1}
-
-
-@pytest.mark.parametrize("value", [-1, 7, 0])
-def test_a_slot_that_holds_another_unit_is_a_bad_entry(store_copy: Copy, value: int) -> None:
-    store = store_copy("5.4.0-clean")
-    path = first_index(store)
-    slots = index.SLOT.array(path.read_bytes()[40 : 40 + 4 * SLOTS])["newest"]
-    slot = next(i for i in range(SLOTS) if slots[i] not in (0, value))
-    overwrite(path, index.slot_at(slot), value.to_bytes(4, "big", signed=True))
-    findings = check(open_store(store))
-    assert said(findings) == [("IX-BAD-ENTRY", "index", path.name, index.slot_at(slot))]
-    assert findings.listed[0].facts == {"what": "slot", "count": 1}
-
-
 def test_an_entry_with_another_offset_dangles_and_its_message_is_not_indexed(store_copy: Copy) -> None:
     store = store_copy("5.4.0-clean")
     path = first_index(store)
     at = index.unit_at(50, SLOTS)
-    message = int(_units(path)["phy_offset"][50])
+    message = int(units_of(path)["phy_offset"][50])
     overwrite(path, at + 4, (message + 1).to_bytes(8, "big"))
     findings = check(open_store(store))
     assert said(findings) == [
@@ -266,9 +105,9 @@ def test_an_entry_with_another_time_than_its_message_is_a_bad_entry(store_copy: 
 def test_an_entry_behind_the_end_of_the_log_dangles(store_copy: Copy) -> None:
     store = store_copy("5.4.0-clean")
     findings = Findings()
-    first = int(_units(last_index(store))["phy_offset"][100])
+    first = int(units_of(last_index(store))["phy_offset"][100])
     check_index(open_store(store), findings).check_end(first, findings)
-    unit = _units(last_index(store))["phy_offset"].tolist().index(first)
+    unit = units_of(last_index(store))["phy_offset"].tolist().index(first)
     assert said(findings) == [("IX-DANGLING-ENTRY", "index", last_index(store).name, index.unit_at(unit, SLOTS))]
     assert findings.listed[0].facts["count"] == 284 - unit + 1
     assert findings.listed[0].facts["phy_offset"] == first
@@ -290,7 +129,7 @@ def test_messages_older_than_the_first_index_file_are_not_missed(store_copy: Cop
 def test_a_removed_file_in_the_middle_is_noticed_as_messages_not_indexed(store_copy: Copy) -> None:
     store = store_copy("5.4.0-clean")
     gone = sorted((store / "index").iterdir())[2]
-    begin, *_, end = sorted(set(_units(gone)["phy_offset"].tolist()) - {0})
+    begin, *_, end = sorted(set(units_of(gone)["phy_offset"].tolist()) - {0})
     gone.unlink()
     findings = check(open_store(store))
     assert [c for c, *_ in said(findings)] == ["IX-NOT-INDEXED"]
@@ -314,31 +153,6 @@ def test_after_a_clean_exit_they_are(store_copy: Copy) -> None:
 def test_duplicates_after_a_restart_are_normal(store_copy: Copy) -> None:
     findings = check(opened("498_killed_restarted"))
     assert findings.listed == []
-
-
-@pytest.mark.parametrize("length", [39, 8439, 300])
-def test_a_short_index_file_has_the_wrong_length(store_copy: Copy, length: int) -> None:
-    store = store_copy("5.4.0-clean")
-    path = first_index(store)
-    cut(path, length)
-    findings = check(open_store(store))
-    assert said(findings)[0] == ("IX-FILE-LENGTH", "index", path.name, 0)
-    assert findings.listed[0].facts == {"length": length, "expected": 8440}
-
-
-def test_a_long_index_file_has_the_wrong_length_and_nothing_else(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-clean")
-    grow(first_index(store), 20)
-    assert said(check(open_store(store))) == [("IX-FILE-LENGTH", "index", first_index(store).name, 0)]
-
-
-def test_an_empty_last_file_is_normal_after_a_kill_only(store_copy: Copy) -> None:
-    store = store_copy("4.9.7-dledger-killed")
-    assert last_index(store).stat().st_size == 0
-    assert check(open_store(store)).listed == []
-    (store / "abort").unlink()
-    codes = [c for c, *_ in said(check(open_store(store)))]
-    assert codes[0] == "IX-FILE-LENGTH"
 
 
 def test_a_put_that_was_under_way_is_normal(tmp_path: Path) -> None:

@@ -1,0 +1,71 @@
+"""A look at a store's index as verify takes it: the files, the pass over the log, what both say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from rmqstore.checks.index import check_index
+from rmqstore.checks.index_catalog import IndexCatalog
+from rmqstore.checks.index_keys import KeyReader
+from rmqstore.checks.index_tally import IndexTally
+from rmqstore.checks.report import Findings
+from rmqstore.files.store import Store
+from rmqstore.formats import index
+from rmqstore.scan.queues import QueueTable
+from rmqstore.scan.records import scan_file
+from rmqstore.scan.tiling import Kind, Run
+
+Copy = Callable[[str], Path]
+SLOTS, UNITS = 100, 400  # of the broker stores
+
+
+def runs(store: Store) -> list[Run]:
+    out = []
+    queues = [(store.commitlog, 0)] + ([(store.dledger.data, 48)] if store.dledger else [])
+    for queue, lead in queues:
+        for file in queue.files if queue else ():
+            out += [run for run in scan_file(file, lead=lead) if run.kind is Kind.RECORDS]
+    return out
+
+
+def pass_over_log(store: Store, catalog: IndexCatalog) -> tuple[IndexTally, int]:
+    table = QueueTable()
+    reader = KeyReader(table)
+    tally = IndexTally()
+    wrote = 0
+    queues = [(store.commitlog, 0)] + ([(store.dledger.data, 48)] if store.dledger else [])
+    for queue, lead in queues:
+        for file in queue.files if queue else ():
+            for run in scan_file(file, lead=lead):
+                if run.kind is Kind.RECORDS and run.columns is not None:
+                    keys = reader.keys(run.columns, table.of(run.columns))
+                    catalog.check(run.start, run.stop, keys, tally)
+                    wrote = run.stop
+    return tally, wrote
+
+
+def check(store: Store, *, live: bool = False) -> Findings:
+    """Both passes, as verify makes them."""
+    tally, wrote = pass_over_log(store, check_index(store, Findings(), live=live))
+    findings = Findings()
+    catalog = check_index(store, findings, live=live)
+    catalog.check_end(wrote, findings)
+    catalog.report(tally, findings)
+    assert catalog.unchecked == []
+    return findings
+
+
+def first_index(store: Path) -> Path:
+    return min((store / "index").iterdir())
+
+
+def last_index(store: Path) -> Path:
+    return max((store / "index").iterdir())
+
+
+def units_of(path: Path) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+    raw = path.read_bytes()[index.unit_at(0, SLOTS) :]
+    return index.UNIT.array(raw)
