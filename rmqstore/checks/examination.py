@@ -165,7 +165,9 @@ class Examination:
 
             committed = committed_end(store.dledger, verified.dledger.tiling if verified.dledger else None)
         for result in results:
-            check_log(result, self.findings, last_part=result is results[-1] and self.partial is None)
+            followed = result is not results[-1]
+            last_part = not followed and self.partial is None
+            check_log(result, self.findings, last_part=last_part, followed=followed)
             if result.unreadable:
                 report.unchecked.append(
                     f"{result.queue.name}: the disk gave an error; what lies behind it was not read"

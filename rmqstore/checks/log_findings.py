@@ -15,8 +15,11 @@ from rmqstore.scan.resync import ENTRY_SIZE
 from rmqstore.scan.tiling import Kind, Run
 
 
-def check_log(result: LogResult, findings: Findings, *, last_part: bool = True) -> None:
-    """Findings that need the whole log. `last_part`: this log's end is the store's end (not a legacy part)."""
+def check_log(result: LogResult, findings: Findings, *, last_part: bool = True, followed: bool = False) -> None:
+    """Findings that need the whole log. `last_part`: this log's end is the store's end (not a legacy part).
+
+    `followed`: DLedger goes on behind it, whose first start closed this log's last file with a BLANK.
+    """
     queue, tiling, lead = result.queue, result.tiling, result.lead
     name = "dledger" if lead else "commitlog"
     prefix = "DL" if lead else "CL"
@@ -59,7 +62,7 @@ def check_log(result: LogResult, findings: Findings, *, last_part: bool = True) 
             code = f"{prefix}-DIRTY-TAIL" if tail else code_of(run.cause, lead)
             facts = {"cause": run.cause.name.lower()}
             findings.add(Finding(code, name, result.file_of(run.start), run.start, run.stop - run.start, facts))
-        elif run.kind is Kind.ZERO and run.start < wrote:
+        elif run.kind is Kind.ZERO and (run.start < wrote or followed):
             file = queue.find(run.start)
             at_end = file is not None and run.stop == file.stop
             code = f"{prefix}-NO-BLANK" if at_end else ("DL-HEADER" if lead else "CL-ZERO-HOLE")

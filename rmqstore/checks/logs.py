@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from rmqstore.checks.commitlog import LogResult, Misfiled
 from rmqstore.checks.queues import QueuePart
@@ -54,4 +55,5 @@ class Logs:
             run = result.tiling.find(offset)
             if run is not None:
                 return run.kind is not Kind.RECORDS
-        return False
+        # files between a legacy log and DLedger's first one
+        return any(a.tiling.stop <= offset < b.tiling.start for a, b in pairwise(self.results))

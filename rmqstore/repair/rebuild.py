@@ -142,6 +142,8 @@ class QueueRebuild:
             if run is not None:
                 covered = any(p.start <= offset < p.stop for p in view.patches)
                 return offset < view.end and not covered and run.kind is not Kind.RECORDS
+            if view.result.tiling.stop <= offset < view.end:  # its last files are missing
+                return not any(p.start <= offset < p.stop for p in view.patches)
         return False
 
     def names(self) -> list[Name]:

@@ -15,6 +15,7 @@ from rmqstore.repair.plan import Plan
 from rmqstore.repair.rebuild import QueueRebuild
 from rmqstore.repair.rebuild_index import IndexRebuild
 from rmqstore.repair.recover import data_roots, refuse_whole
+from rmqstore.repair.salvage_spans import reach
 from rmqstore.repair.settings import RecoverOptions
 from rmqstore.repair.staying import outside_of
 
@@ -42,7 +43,7 @@ def plan_rebuild(
         raise UsageError("--topic and --queue are for consume queues", "leave them out")
     draft = Draft(store)
     believed = Believed(verified)
-    views = [believed.view(r, r.wrote, draft) for r in results]
+    views = [believed.view(r, reach(results, r), draft) for r in results]
     if part == CQ:
         if store.kind is StoreKind.ROCKSDB:
             raise Refused("the consume queues are in RocksDB", "the broker rebuilds them from its log")

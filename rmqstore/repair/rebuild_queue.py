@@ -31,6 +31,7 @@ from rmqstore.scan.units import last_nonzero_in
 UNIT = consumequeue.UNIT.size
 CHUNK = 1 << 16  # units
 _FAR = 1 << 16  # units; a wider gap than this, and than ten times what was met, is a damaged header's
+_BEHIND = 1 << 10  # units that are looked at together behind a queue's end
 _SMALL = 1 << 15  # bytes that a step may hold itself
 _NO_MESSAGE = "units of messages that the log does not have"
 _FAKE = consumequeue.UNIT.build(size=1)
@@ -65,7 +66,7 @@ class QueueImage:
         self._starts = [f.start for f in self.usable]
         self.ranges, self.strays = _one_cluster(units.ranges())
         self.low = self.ranges[0][0] if self.ranges else -1
-        self.high = self.ranges[-1][1] if self.ranges else self._kept_end()
+        self.high = self._behind(self.ranges[-1][1]) if self.ranges else self._kept_end()
         self.front = self._front()
         self.gaps: list[tuple[int, int]] = []
         self._find_gaps()
@@ -117,6 +118,22 @@ class QueueImage:
                 stop = min(b, start + CHUNK)
                 for x, y in _false_runs(self._right(self._stored(start, stop - start))):
                     self.gaps.append((start + x, start + y))
+
+    def _behind(self, high: int) -> int:
+        """The queue's end with the units behind its last message that point, in order, to damage which stays.
+
+        Nothing else knows of those messages: who accepts fillers later needs them.
+        """
+        last = int(consumequeue.UNIT.parse(self._unit_before(high))["commitlog_offset"])
+        while True:
+            units = self._stored(high, _BEHIND)
+            offset = units["commitlog_offset"].astype(np.int64)
+            good = self._right(units) & (np.diff(offset, prepend=last) > 0)
+            n = len(good) if good.all() else int(np.argmin(good))
+            high += n
+            if n < len(good):
+                return high
+            last = int(offset[-1])
 
     def _right(self, units: np.ndarray[tuple[int], np.dtype[np.void]]) -> Bool:
         """Units in a gap that are right though their record is damaged: they stay as they are."""

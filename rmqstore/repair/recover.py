@@ -34,6 +34,7 @@ from rmqstore.repair.plan import Plan
 from rmqstore.repair.rebuild import QueueRebuild, cut_queues, known_topic, wanted_queues
 from rmqstore.repair.rebuild_index import IndexRebuild
 from rmqstore.repair.salvage import SalvageResult, plan_salvage
+from rmqstore.repair.salvage_spans import reach
 from rmqstore.repair.settings import TRUNCATE, Choice, RecoverOptions, choose
 from rmqstore.repair.staying import what_stays
 from rmqstore.repair.tails import (
@@ -101,7 +102,7 @@ class Recovery:
         self.draft = Draft(store)
         self.results = [r for r in (verified.legacy, verified.dledger) if r is not None]
         # behind a legacy log DLedger goes on: what is repaired at its end is part of it
-        self.ends = {id(r): r.wrote if r is self.results[-1] else r.tiling.stop for r in self.results}
+        self.ends = {id(r): reach(self.results, r) for r in self.results}
         self.salvaged = SalvageResult()
         self.cut: int | None = None
         self.shortened: frozenset[Name] = frozenset()
@@ -151,6 +152,8 @@ class Recovery:
         listed = [f.offset for f in self.verified.report.findings.listed if self._is_log_damage(f.code)]
         last = self.results[-1] if self.results else None
         damaged = [r for r in self.results if first_damage(r, listed, last=r is last) is not None]
+        if self.choice.strategy != TRUNCATE:
+            damaged += [r for r in self.results if r.tiling.stop < self.ends[id(r)]]  # the last legacy files are gone
         if damaged and self.choice.strategy == TRUNCATE:
             self._truncate(damaged[0], listed)
             return

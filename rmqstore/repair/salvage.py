@@ -27,7 +27,7 @@ from rmqstore.repair.salvage_known import Known, Lost, Ranges, find_known, fits_
 from rmqstore.repair.salvage_layout import Cell, Layout, lay_out, place
 from rmqstore.repair.salvage_merge import seat_of, take_in_blanks, take_in_neighbours, taken_cells
 from rmqstore.repair.salvage_records import Around
-from rmqstore.repair.salvage_spans import Damage, Neighbours, find_damage
+from rmqstore.repair.salvage_spans import Damage, Neighbours, find_damage, reach
 from rmqstore.repair.steps import Span
 
 __all__ = ["Entry", "Filler", "SalvageResult", "plan_salvage"]
@@ -104,8 +104,7 @@ class _Salvage(Cover):
     def _damages(self) -> list[Damage]:
         out: list[Damage] = []
         for log in self.logs.results:
-            last = log is self.logs.results[-1]
-            for damage in find_damage(log, end=log.wrote if last else log.tiling.stop):
+            for damage in find_damage(log, end=reach(self.logs.results, log)):
                 if damage.file is None and not self.accept_fillers:
                     self.missing = True
                     self.refusals.append(

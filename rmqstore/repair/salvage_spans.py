@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rmqstore.checks.commitlog import LogResult
 from rmqstore.files.mapped_file_queue import MappedFile, offset_to_file_name
+from rmqstore.formats import dledger
 from rmqstore.formats.message import (
     CRC32_PROPERTY,
     CRC32_RESERVED_LEN,
@@ -57,8 +58,24 @@ class Damage:
         return before[-1].path.parent / offset_to_file_name(self.start)
 
 
+def reach(logs: Sequence[LogResult], log: LogResult) -> int:
+    """Where a log ends: at its last record; in front of another log where that one begins.
+
+    A legacy commitlog reaches to the first DLedger entry (index 0), whether its last files are there or not. Where that
+    entry is gone it cannot be told whose files are missing, and the legacy log ends with the files that it has.
+    """
+    i = next(i for i, one in enumerate(logs) if one is log)
+    if i + 1 == len(logs):
+        return log.wrote
+    stop, start, size = log.tiling.stop, logs[i + 1].queue.start, log.queue.file_size
+    raw = logs[i + 1].queue.pread(dledger.ENTRY.size, start)
+    first = dledger.ENTRY.parse(raw) if len(raw) == dledger.ENTRY.size else {}
+    joins = (first.get("index"), first.get("pos")) == (0, start) and stop % size == start % size == 0
+    return max(stop, start) if joins else stop
+
+
 def find_damage(log: LogResult, *, end: int) -> list[Damage]:
-    """Spans of a log up to `end` (global offset); a span never goes over a file's end."""
+    """Spans of a log up to `end` (global offset), also where no file is; a span never goes over a file's end."""
     out: list[Damage] = []
     held: list[Run] = []
 
@@ -76,6 +93,10 @@ def find_damage(log: LogResult, *, end: int) -> list[Damage]:
         for piece in _per_file(log, run):
             if held and (piece.start % log.queue.file_size == 0 or held[-1].stop != piece.start):
                 close()
+            held.append(piece)
+    if log.tiling.stop < end and log.tiling.stop % log.queue.file_size == 0:
+        for piece in _per_file(log, Run(Kind.HOLE, log.tiling.stop, end)):
+            close()
             held.append(piece)
     close()
     return out

@@ -25,7 +25,7 @@ from rmqstore.repair.salvage_behind import lost_behind
 from rmqstore.repair.salvage_ends import open_ends, take_ends
 from rmqstore.repair.salvage_known import Ranges, find_known
 from rmqstore.repair.salvage_records import Seat
-from rmqstore.repair.salvage_spans import find_damage
+from rmqstore.repair.salvage_spans import find_damage, reach
 from rmqstore.repair.steps import Span
 from rmqstore.scan.kernels import I64
 from rmqstore.scan.tiling import Kind
@@ -114,9 +114,10 @@ def lose_tail(draft: Draft, verified: Verified, result: LogResult) -> frozenset[
 
 
 def _lose_between(draft: Draft, verified: Verified) -> frozenset[Name]:
-    """The same for files that are missing between a legacy commitlog's end and DLedger: they do not come back."""
+    """The same for DLedger's first files, behind a legacy commitlog's end: they do not come back."""
     results = verified.logs.results
-    spans = [(a.tiling.stop, b.queue.start) for a, b in pairwise(results) if a.tiling.stop < b.queue.start]
+    gone = [(a.tiling.stop, b.queue.start) for a, b in pairwise(results) if reach(results, a) < b.queue.start]
+    spans = [(start, stop) for start, stop in gone if start < stop]
     if not spans:
         return frozenset()
     known = find_known(draft.store, verified, spans)

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from rmqstore.formats.properties import is_lmq
+from tests import damage
 from tests.broker.oracle import OracleResult
 from tests.broker.oracle_server import Cell
 from tests.broker.reading import Place, Sounds, messages, not_the_same, sound, told, unreadable
@@ -38,7 +39,7 @@ QUICK = {
     "5.4.0-formats": (24,),
     "5.4.0-clean": (34, 48),
     "5.4.0-dledger": (35,),
-    "5.4.0-dledger-mixed": (16,),
+    "5.4.0-dledger-mixed": (16, 35),
 }
 """Swapped files (also the last one), flips (one in a host's port), zeroed pages, cut and removed files."""
 
@@ -82,10 +83,35 @@ def test_lost_is_what_was_hit_in_a_few_rounds(name: str, tmp_path: Path, sounds:
         _end(name, one, sounds)
 
 
-def _begin(name: str, seed: int, folder: Path, sounds: Sounds) -> Round:
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_end_of_a_legacy_log_is_filled(version: str, tmp_path: Path, sounds: Sounds) -> None:
+    """Between a plain commitlog and DLedger, whose entries go on behind it: its last file gone, or zeros only."""
+    name = f"{version}-dledger-mixed"
+
+    def remove(store: Path) -> list[str]:
+        path = max((store / "commitlog").iterdir())
+        path.unlink()
+        return [f"remove {path.name}"]
+
+    def zero(store: Path) -> list[str]:
+        path = max((store / "commitlog").iterdir())
+        damage.zero(path, 0, path.stat().st_size)
+        return [f"zero {path.name}"]
+
+    for number, hurt in enumerate((remove, zero)):
+        seed = VERSIONS.index(version) + 3 * number  # the version's own classes, without and with `abort`
+        one = _begin(name, seed, tmp_path / hurt.__name__, sounds, hurt)
+        assert one.loss > 5
+        assert not one.decided
+        _end(name, one, sounds)
+
+
+def _begin(
+    name: str, seed: int, folder: Path, sounds: Sounds, hurt: Callable[[Path], Sequence[str]] | None = None
+) -> Round:
     store = copy_store(name, folder / str(seed))
     conf = write_broker_conf(name, store)
-    said = wound(store, seed)
+    said = hurt(store) if hurt is not None else wound(store, seed)
     hit, known = sound(name).hit_in(store), told(name, store)
     before = content_only(snapshot(store, without=(JOURNAL,)))
     done, decided = _recover(store, "-c", str(conf), "--role", "single", "--accept-fillers")
