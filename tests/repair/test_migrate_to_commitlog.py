@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
-import shutil
-import subprocess
-import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from rmqstore.formats.message import build_message, parse_message, record_crc
-from tests.command import run, run_json
+from tests.command import run_json
+from tests.repair.migrating import migrate, verified
 from tests.repair.migration_stores import FILE_SIZE, all_records, dledger_records, end_of, plain_records, tree
 from tests.stores import copy_store, meta, sent, unpack, write_broker_conf
 from tests.untouched import assert_untouched
@@ -21,32 +18,15 @@ from tests.untouched import assert_untouched
 BLANK = bytes.fromhex("CBD43194")
 
 
-def _migrate(store: Path, output: Path, *more: str, exit_code: int = 0) -> Mapping[str, object]:
-    words = ("migrate-to-commitlog", str(store), "--output", str(output), "--jobs", "1", *more)
-    return run_json(*words, exit_code=exit_code)
-
-
-def _refused(store: Path, output: Path, *more: str) -> str:
-    document = _migrate(store, output, *more, exit_code=5)
-    assert not output.exists()
-    assert list(output.parent.glob(f".{output.name}*")) == []
-    assert (document["ready"], document["written"]) == (False, False)
-    return json.dumps(document["refusals"])
-
-
-def _verify(store: Path) -> Mapping[str, object]:
-    return run_json("verify", str(store), "--jobs", "1", exit_code=0)
-
-
 @pytest.mark.parametrize("name", ["4.9.7-dledger", "5.4.0-dledger-mixed", "5.1.4-dledger-killed", "head_dledger_150"])
 def test_every_message_comes_along_and_the_source_is_only_read(name: str, tmp_path: Path) -> None:
     source, output = unpack(name), tmp_path / "plain"
     with assert_untouched(source):
-        _migrate(source, output, "--peers", "1")
+        migrate(source, output, "--peers", "1")
     old, new = all_records(source), list(plain_records(output))
     assert [r.without_address for r in new] == [r.without_address for r in old]
     assert [r.physical_offset for r in new] == [r.address for r in new]
-    report = _verify(output)
+    report = verified(output)
     assert (report["clean"], report["kind"]) == (True, "plain")
 
 
@@ -54,7 +34,7 @@ def test_no_acknowledged_message_of_a_killed_group_of_one_is_missing(tmp_path: P
     name = "5.4.0-dledger-killed"
     output = tmp_path / "plain"
     conf = write_broker_conf(name, copy_store(name, tmp_path))
-    document = _migrate(tmp_path / name, output, "-c", str(conf))
+    document = migrate(tmp_path / name, output, "-c", str(conf))
     committed = document["committed_index"]
     assert isinstance(committed, int)
     assert committed < 300 < document["last_index"]  # type: ignore[operator]
@@ -71,7 +51,7 @@ def test_no_acknowledged_message_of_a_killed_group_of_one_is_missing(tmp_path: P
 
 def test_files_end_with_a_blank_where_the_next_record_does_not_fit(tmp_path: Path) -> None:
     output = tmp_path / "plain"
-    _migrate(unpack("4.9.7-dledger"), output)
+    migrate(unpack("4.9.7-dledger"), output)
     records = list(plain_records(output))
     files = sorted((output / "commitlog").iterdir())
     assert [path.name for path in files] == [f"{i * FILE_SIZE:020d}" for i in range(len(files))]
@@ -88,7 +68,7 @@ def test_files_end_with_a_blank_where_the_next_record_does_not_fit(tmp_path: Pat
 
 def test_references_to_half_messages_follow_them(tmp_path: Path) -> None:
     source, output = unpack("5.4.0-dledger-mixed"), tmp_path / "plain"
-    document = _migrate(source, output)
+    document = migrate(source, output)
     old, new = all_records(source), list(plain_records(output))
     moved = {a.address: b for a, b in zip(old, new, strict=True)}
     referring = [(a, b) for a, b in zip(old, new, strict=True) if a.prepared]
@@ -101,7 +81,7 @@ def test_references_to_half_messages_follow_them(tmp_path: Path) -> None:
 
 def test_legacy_files_stay_byte_for_byte_and_re_laid_records_go_on_behind_them(tmp_path: Path) -> None:
     source, output = unpack("5.4.0-dledger-mixed"), tmp_path / "plain"
-    document = _migrate(source, output)
+    document = migrate(source, output)
     legacy = sorted((source / "commitlog").iterdir())
     assert document["first_offset"] == int(legacy[-1].name) + FILE_SIZE
     for path in legacy:
@@ -110,7 +90,7 @@ def test_legacy_files_stay_byte_for_byte_and_re_laid_records_go_on_behind_them(t
 
 def test_id_map_names_the_new_id_of_every_message_that_moved(tmp_path: Path) -> None:
     source, output, ids = unpack("4.9.7-dledger"), tmp_path / "plain", tmp_path / "ids.csv"
-    _migrate(source, output, "--id-map", str(ids))
+    migrate(source, output, "--id-map", str(ids))
     with ids.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["old_msg_id"] for row in rows] == [r.message_id for r in dledger_records(source)]
@@ -121,7 +101,7 @@ def test_id_map_names_the_new_id_of_every_message_that_moved(tmp_path: Path) -> 
 
 def test_queues_checkpoint_and_configuration_fit_without_the_marks_of_the_old_store(tmp_path: Path) -> None:
     source, output = unpack("5.4.0-dledger-killed"), tmp_path / "plain"
-    _migrate(source, output, "--peers", "n0-127.0.0.1:1")
+    migrate(source, output, "--peers", "n0-127.0.0.1:1")
     names = {path.name for path in output.iterdir()}
     assert names == {"checkpoint", "commitlog", "config", "consumequeue", "index", "timerwheel"}
     for path in (source / "config").iterdir():
@@ -141,14 +121,14 @@ def _units(store: Path) -> dict[str, list[bytes]]:
 @pytest.mark.parametrize("name", ["4.9.7-dledger", "5.1.4-dledger-mixed"])
 def test_units_stand_at_the_same_queue_offsets_with_the_same_tags(name: str, tmp_path: Path) -> None:
     source, output = unpack(name), tmp_path / "plain"
-    _migrate(source, output)
+    migrate(source, output)
     assert _units(output) == _units(source)
 
 
 def test_record_crc_is_computed_anew(tmp_path: Path) -> None:
     store = _made_store(tmp_path, [build_message(topic="T", body=b"%d" % i, append_crc=True) for i in range(3)])
     output = tmp_path / "plain"
-    _migrate(store, output)
+    migrate(store, output)
     for record in plain_records(output):
         stored, computed = record_crc(record.data, 0, len(record.data))
         assert stored == computed
@@ -191,10 +171,10 @@ def test_log_begins_one_file_later_where_a_queue_begins_late(tmp_path: Path) -> 
     """At offset 0 brokers of 5.x would find a wrong minimum among the pre-blanks of such a queue."""
     store = _made_store(tmp_path, [build_message(topic="T", body=b"%d" % i) for i in range(3)], queue_offset=5)
     output = tmp_path / "plain"
-    document = _migrate(store, output, "-c", str(_sizes(tmp_path)))
+    document = migrate(store, output, "-c", str(_sizes(tmp_path)))
     assert document["first_offset"] == FILE_SIZE
     assert [path.name for path in (output / "commitlog").iterdir()] == [f"{FILE_SIZE:020d}"]
-    assert _verify(output)["queues"] == {"T/0": {"min": 5, "max": 8, "expected_max": 8}}
+    assert verified(output)["queues"] == {"T/0": {"min": 5, "max": 8, "expected_max": 8}}
 
 
 def _sizes(tmp_path: Path) -> Path:
@@ -203,182 +183,21 @@ def _sizes(tmp_path: Path) -> Path:
     return config
 
 
-# --- which entries count --------------------------------------------------------------------------------------------
-
-
-def test_size_of_the_group_must_be_known_where_entries_are_above_the_committed_index(tmp_path: Path) -> None:
-    said = _refused(unpack("5.4.0-dledger-killed"), tmp_path / "plain")
-    assert "the size of the group is not known" in said
-    assert "--include-uncommitted" in said
-
-
-def test_larger_group_needs_the_other_nodes_or_a_word(tmp_path: Path) -> None:
-    source = unpack("5.4.0-dledger3-n2")
-    said = _refused(source, tmp_path / "plain", "--peers", "3")
-    assert "entries 70 to 300 are above the committedIndex on disk (69)" in said
-    assert "--replica" in said
-
-
-def test_majority_decides_what_of_a_follower_counts(tmp_path: Path) -> None:
-    source = unpack("5.4.0-dledger3-n0")
-    others = ("--replica", str(unpack("5.4.0-dledger3-n1")), "--replica", str(unpack("5.4.0-dledger3-n2")))
-    document = _migrate(source, tmp_path / "plain", "--peers", "n0-a:1;n1-b:1;n2-c:1", *others)
-    assert (document["last_index"], document["entries"], document["entries_left_out"]) == (401, 402, 0)
-
-
-def test_entries_on_one_node_only_are_left_out_when_all_nodes_are_given(tmp_path: Path) -> None:
-    source = copy_store("5.4.0-dledger3-n0", tmp_path)
-    (source / "dledger-n0" / "checkpoint").write_text("committedIndex=69\nendIndex=70\n")
-    stale = copy_store("5.4.0-dledger3-n2", tmp_path, rename="other")
-    replicas = ("--replica", str(unpack("5.4.0-dledger3-n2")), "--replica", str(stale))
-    document = _migrate(source, tmp_path / "plain", "--peers", "3", *replicas)
-    assert (document["last_index"], document["entries_left_out"]) == (300, 101)
-    assert document["decided_by"] == "2 of 3 nodes"
-    assert len(list(plain_records(tmp_path / "plain"))) == 301
-    assert _verify(tmp_path / "plain")["clean"] is True
-
-
-def test_follower_that_lacks_committed_entries_is_refused_in_favour_of_the_leader(tmp_path: Path) -> None:
-    leader = unpack("5.4.0-dledger3-n0")
-    said = _refused(unpack("5.4.0-dledger3-n2"), tmp_path / "plain", "--peers", "3", "--replica", str(leader))
-    assert "goes on to index 401, this store to 300" in said
-    assert f"migrate {leader} instead" in said
-
-
-@pytest.mark.parametrize(("option", "last"), [("--only-committed", 69), ("--include-uncommitted", 300)])
-def test_caller_can_decide(option: str, last: int, tmp_path: Path) -> None:
-    document = _migrate(unpack("5.4.0-dledger3-n2"), tmp_path / "plain", option)
-    assert (document["last_index"], document["decided_by"]) == (last, option)
-    assert len(list(plain_records(tmp_path / "plain"))) == last + 1
-    assert _verify(tmp_path / "plain")["clean"] is True
-
-
-def test_only_committed_without_a_committed_index_is_refused(tmp_path: Path) -> None:
-    source = copy_store("5.4.0-dledger3-n2", tmp_path)
-    (source / "dledger-n2" / "checkpoint").unlink()
-    document = _migrate(source, tmp_path / "plain", "--only-committed", exit_code=5)
-    assert document["ready"] is False
-
-
-# --- refusals -------------------------------------------------------------------------------------------------------
-
-
-def test_output_that_exists_or_lies_in_the_store_is_refused(tmp_path: Path) -> None:
-    source = copy_store("4.9.7-dledger", tmp_path)
-    output = tmp_path / "plain"
-    output.mkdir()
-    words = ("migrate-to-commitlog", str(source), "--output")
-    assert run(*words, str(output)).exit_code == 5
-    assert run(*words, str(source / "plain")).exit_code == 2
-    assert list(output.iterdir()) == []
-
-
-def test_dry_run_writes_nothing(tmp_path: Path) -> None:
-    document = _migrate(unpack("5.4.0-dledger-mixed"), tmp_path / "plain", "--dry-run")
-    assert (document["ready"], document["written"], document["entries"]) == (True, False, 203)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("name", ["5.4.0-clean", "5.4.0-rocksdb"])
-def test_store_without_dledger_is_refused(name: str, tmp_path: Path) -> None:
-    said = _refused(unpack(name), tmp_path / "plain")
-    assert "plain store already" in said or "RocksDB" in said
-
-
-def _damage(path: Path, at: int) -> None:
-    with path.open("r+b") as file:
-        file.seek(at)
-        file.write(b"\xff\xff\xff\xff")
-
-
-def test_unsound_store_is_sent_to_recover(tmp_path: Path) -> None:
-    source = copy_store("4.9.7-dledger", tmp_path)
-    _damage(min((source / "dledger-n0" / "data").iterdir()), 48 + 88)
-    assert "rmqstore recover" in _refused(source, tmp_path / "plain")
-
-
-@pytest.mark.parametrize("which", ["first-dledger", "middle-dledger", "last-dledger", "last-legacy", "middle-legacy"])
-def test_missing_files_are_refused(which: str, tmp_path: Path) -> None:
-    source = copy_store("5.4.0-dledger-mixed", tmp_path)
-    data = sorted((source / "dledger-n0" / "data").iterdir())
-    legacy = sorted((source / "commitlog").iterdir())
-    {
-        "first-dledger": data[0],
-        "middle-dledger": data[1],
-        "last-dledger": data[2],
-        "last-legacy": legacy[-1],
-        "middle-legacy": legacy[3],
-    }[which].unlink()
-    assert _refused(source, tmp_path / "plain")
-
-
-def test_several_dledger_directories_need_a_word(tmp_path: Path) -> None:
-    source = copy_store("4.9.7-dledger", tmp_path)
-    shutil.copytree(source / "dledger-n0", source / "dledger-n1")
-    assert "say which with --self-id" in _refused(source, tmp_path / "plain")
-    assert _migrate(source, tmp_path / "plain", "--self-id", "n0")["entries"] == 571
-
-
-def test_directory_of_another_node_is_refused(tmp_path: Path) -> None:
-    source = copy_store("4.9.7-dledger", tmp_path)
-    said = _refused(source, tmp_path / "plain", "--self-id", "n7")
-    assert "dLegerSelfId=n7, but there is only dledger-n0" in said
-
-
-def test_live_store_is_refused_by_both_directions(tmp_path: Path) -> None:
-    source = copy_store("4.9.7-dledger", tmp_path)
-    before = tree(source)
-    held = "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX, 1); print(1, flush=True)"
-    with subprocess.Popen(
-        [sys.executable, "-c", f"{held}; input()", str(source / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as broker:
-        assert broker.stdout is not None
-        assert broker.stdout.readline() == b"1\n"
-        for words in (
-            ("migrate-to-commitlog", str(source), "--output", str(tmp_path / "plain")),
-            ("migrate-to-dledger", str(source), "--self-id", "n0", "--apply"),
-        ):
-            error = run_json(*words, exit_code=5)["error"]
-            assert isinstance(error, dict)
-            assert error["code"] == "store-live"
-            assert f"process {broker.pid}" in error["message"]
-        broker.communicate(b"\n")
-    assert tree(source) == before
-    assert not (tmp_path / "plain").exists()
-
-
-def test_source_that_changes_while_it_is_read_gives_no_store(tmp_path: Path) -> None:
-    from rmqstore.checks.verify import VerifyOptions, examine
-    from rmqstore.errors import PlanStale
-    from rmqstore.files.store import open_store
-    from rmqstore.repair.migrate_to_commitlog import Choice, plan_migration_to_commitlog
-    from rmqstore.repair.migrate_to_commitlog_build import migrate_to_commitlog
-
-    source, output, ids = copy_store("4.9.7-dledger", tmp_path), tmp_path / "plain", tmp_path / "ids.csv"
-    store = open_store(source)
-    verified = examine(store, VerifyOptions(jobs=1))
-    plan = plan_migration_to_commitlog(store, verified, Choice(), output)
-    _damage(max((source / "dledger-n0" / "data").iterdir()), 48 + 88)
-    with pytest.raises(PlanStale):
-        migrate_to_commitlog(store, verified, plan, output, ids)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["4.9.7-dledger"]
-
-
 # --- there and back -------------------------------------------------------------------------------------------------
 
 
 def test_there_and_back_again_gives_the_same_messages(tmp_path: Path) -> None:
     plain = tmp_path / "plain"
-    _migrate(unpack("5.4.0-dledger-mixed"), plain)
+    migrate(unpack("5.4.0-dledger-mixed"), plain)
     before, last = list(plain_records(plain)), end_of(plain)
     there = run_json("migrate-to-dledger", str(plain), "--self-id", "n0", "--jobs", "1", "--apply", exit_code=0)
     assert there["ready"] is True
     back = tmp_path / "back"
-    _migrate(plain, back)
+    migrate(plain, back)
     assert list(plain_records(back)) == before
     assert end_of(back)[1] == last[1]
     assert tree(back)["checkpoint"] == tree(plain)["checkpoint"]
-    assert _verify(back)["clean"] is True
+    assert verified(back)["clean"] is True
 
 
 def test_store_that_was_migrated_and_never_started_comes_back(tmp_path: Path) -> None:
@@ -386,7 +205,7 @@ def test_store_that_was_migrated_and_never_started_comes_back(tmp_path: Path) ->
     before = list(plain_records(plain))
     run_json("migrate-to-dledger", str(plain), "--self-id", "n0", "--jobs", "1", "--apply", exit_code=0)
     back = tmp_path / "back"
-    document = _migrate(plain, back)
+    document = migrate(plain, back)
     assert (document["entries"], document["legacy_messages"]) == (0, meta("4.9.7-before-dledger").oracle_start.readable)
     assert list(plain_records(back)) == before
 
@@ -437,7 +256,7 @@ def test_timer_log_follows_its_messages(tmp_path: Path) -> None:
     store = _timer_store(tmp_path)
     old = _with_timers(store, 5)
     output = tmp_path / "plain"
-    _migrate(store, output)
+    migrate(store, output)
     new = [record.address for record in plain_records(output)]
     assert _timer_addresses(store) == old
     assert _timer_addresses(output) == new
@@ -451,7 +270,7 @@ def test_timer_log_is_cut_where_messages_did_not_come_along(tmp_path: Path) -> N
     _with_timers(store, 5)
     (store / "dledger-n0" / "checkpoint").write_text("committedIndex=2\nendIndex=4\n")
     output = tmp_path / "plain"
-    document = _migrate(store, output, "--only-committed")
+    document = migrate(store, output, "--only-committed")
     assert _timer_addresses(output) == [record.address for record in plain_records(output)]
     assert len(_timer_addresses(output)) == 3
     check = TIMERCHECK.parse((output / "config" / "timercheck").read_bytes())
