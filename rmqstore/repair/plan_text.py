@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
 _LISTED = 20
 _PLACES = 8  # fillers of a line
+_WITHOUT_BYTES = (MakeDirectory, RemoveEmptyDirectory)
 
 
 def describe(plan: Plan, limit: int) -> list[str]:
@@ -90,23 +90,42 @@ def _describe_steps(plan: Plan, limit: int) -> Iterator[str]:
     if len(plan.steps) <= limit:
         yield from (_describe_step(plan.steps[number]) for number in plan.ordered())
     else:
-        folder = cache(lambda path: str(PurePosixPath(path).parent))
-        counts: Counter[tuple[str, str, str]] = Counter()
-        sizes: Counter[tuple[str, str, str]] = Counter()
-        for step in plan.steps:
-            key = (step.do, folder(step.path), step.why)
-            counts[key] += 1
-            sizes[key] += 0 if isinstance(step, MakeDirectory | RemoveEmptyDirectory) else step.length
-        rows = sorted(counts, key=lambda key: (-counts[key], key))
-        for key in rows[:limit]:
-            do, place, why = key
-            yield _with_why(f"  {do} x {counts[key]:,} in {place}/: {_count(sizes[key], 'byte')}", why)
-        if len(rows) > limit:
-            rest = sum(counts[key] for key in rows[limit:])
-            yield f"  … and {_count(rest, 'more step')} in {_count(len(rows) - limit, 'more group')}"
+        yield from _describe_sums(plan, limit)
     if plan.spans:
         size = sum(span.length for span in plan.spans)
         yield f"Saved to lost+found: {_count(len(plan.spans), 'damaged span')}, {_count(size, 'byte')}"
+
+
+def _describe_sums(plan: Plan, limit: int) -> Iterator[str]:
+    """How many steps of each kind, per directory; where these are too many, per directory of the root."""
+    folder = cache(lambda path: str(PurePosixPath(path).parent))
+    rows = _sums(plan, folder)
+    if len(rows) > limit:
+        rows = _sums(plan, cache(lambda path: _top(PurePosixPath(path))))
+    shown = sorted(rows, key=lambda key: (-rows[key][0], key))
+    for key in shown[:limit]:
+        do, place, why = key
+        count, size = rows[key]
+        amount = f": {_count(size, 'byte')}" if size else ""
+        yield _with_why(f"  {do} x {count:,} in {place}/{amount}", why)
+    if len(rows) > limit:
+        rest = sum(rows[key][0] for key in shown[limit:])
+        yield f"  … and {_count(rest, 'more step')} in {_count(len(rows) - limit, 'more group')}"
+
+
+def _top(path: PurePosixPath) -> str:
+    """The directory of the root that a path lies in; outside of the root, its own."""
+    return str(path.parent) if path.is_absolute() or len(path.parts) < 2 else path.parts[0]
+
+
+def _sums(plan: Plan, folder: Callable[[str], str]) -> dict[tuple[str, str, str], tuple[int, int]]:
+    """(kind of step, place, why) -> (steps, bytes)."""
+    out: dict[tuple[str, str, str], tuple[int, int]] = {}
+    for step in plan.steps:
+        key = (step.do, folder(step.path), step.why)
+        count, size = out.get(key, (0, 0))
+        out[key] = (count + 1, size + (0 if isinstance(step, _WITHOUT_BYTES) else step.length))
+    return out
 
 
 def _describe_stays(plan: Plan) -> Iterator[str]:

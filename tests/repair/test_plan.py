@@ -350,13 +350,35 @@ def test_description_says_the_loss_first() -> None:
 
 def test_description_of_a_large_plan_is_summed_up() -> None:
     steps = tuple(Create(f"consumequeue/T/{n % 3}/{n:020}", 20, Zeros(20), None, "rebuilt") for n in range(1000))
-    lines = Plan("/store", steps).describe(limit=2)
+    lines = Plan("/store", steps).describe(limit=3)
     assert lines == [
         "Nothing is lost.",
         "1,000 steps in /store:",
         "  create x 334 in consumequeue/T/0/: 6,680 bytes (rebuilt)",
         "  create x 333 in consumequeue/T/1/: 6,660 bytes (rebuilt)",
-        "  … and 333 more steps in 1 more group",
+        "  create x 333 in consumequeue/T/2/: 6,660 bytes (rebuilt)",
+    ]
+
+
+def test_description_of_steps_in_many_directories_is_summed_up_per_part_of_the_store() -> None:
+    made = (MakeDirectory(f"consumequeue/T{n}") for n in range(9))
+    files = (Create(f"consumequeue/T{n}/0/{0:020}", 20, Zeros(20), None, "new") for n in range(900))
+    steps = (*made, *files)
+    lines = Plan("/store", steps).describe(limit=3)
+    assert lines[1:] == [
+        "909 steps in /store:",
+        "  create x 900 in consumequeue/: 18,000 bytes (new)",
+        "  make-directory x 9 in consumequeue/",
+    ]
+
+
+def test_description_of_more_kinds_of_steps_than_are_shown_is_cut() -> None:
+    steps = tuple(Create(f"index/{n}", 20, Zeros(20), None, f"why {n}") for n in range(4))
+    lines = Plan("/store", steps).describe(limit=2)
+    assert lines[2:] == [
+        "  create x 1 in index/: 20 bytes (why 0)",
+        "  create x 1 in index/: 20 bytes (why 1)",
+        "  … and 2 more steps in 2 more groups",
     ]
 
 
