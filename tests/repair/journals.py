@@ -1,0 +1,38 @@
+"""Plans and journals of the small store of `trees.build`, as the tests of the journal make them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rmqstore.errors import HalfApplied
+from rmqstore.repair import journal
+from rmqstore.repair.plan import Plan, Step
+from tests.repair.trees import CountingDisk, failing_at, full_plan
+
+
+def plan_of(store: Path, *steps: Step, **more: object) -> Plan:
+    return Plan(str(store), steps, **more)  # type: ignore[arg-type]
+
+
+def apply_full(store: Path) -> Path:
+    path = journal.apply(full_plan(store), disk=CountingDisk()).journal
+    assert path is not None
+    return path
+
+
+def half_apply(store: Path) -> Path:
+    with pytest.raises(HalfApplied):
+        journal.apply(full_plan(store), disk=failing_at(150, for_good=True))
+    [info] = journal.find_unfinished(store)
+    assert info.state == "applying" and 0 < info.batches_done < info.batches
+    return info.path
+
+
+def flip(path: Path, at: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        old = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([old ^ 1]))
