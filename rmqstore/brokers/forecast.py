@@ -62,6 +62,8 @@ class StartForecast:
     units_cut: Mapping[QueueKey, int] = field(default_factory=dict)
     """Units of messages that stay in the log, taken from the queues' ends: consumers never get them."""
     consume_queues_simulated: bool = True
+    not_dispatched: tuple[int, int] | None = None
+    """Of a store with its queues in RocksDB: what of the log, [start, stop), neither has rows nor gets them."""
     notes: tuple[str, ...] = ()
 
     def sentence(self) -> str:

@@ -21,6 +21,8 @@ from rmqstore.brokers.simple_queue import SimpleQueue, StartFails
 from rmqstore.brokers.start_file import start_file
 from rmqstore.files.broker_config import BATCH_FILE_SIZE, CONSUME_QUEUE_FILE_SIZE, BrokerConfig
 from rmqstore.files.mapped_file_queue import list_directory, read_at
+from rmqstore.files.rocksdb import CannotRead, is_readable
+from rmqstore.files.rocksdb_queues import RocksDBQueues
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats.checkpoint import FILE_SIZE, StoreCheckpoint, parse_checkpoint
 from rmqstore.scan.tiling import Tiling
@@ -75,6 +77,7 @@ class PlainStart:
         self.started_at: str | None = None
         self.lost = Losses()
         self.units_cut: dict[tuple[str, int], int] = {}
+        self.not_dispatched: tuple[int, int] | None = None
 
     def _dispatch_settings(self) -> DispatchSettings:
         return DispatchSettings(
@@ -172,13 +175,25 @@ class PlainStart:
     def _recover(self) -> None:
         for queue in self.queues:
             queue.recover()
-        # what RocksDB holds is not read: it is taken to be complete
-        max_cq = COMPLETE if self.rocksdb else self.queues.max_address()
+        max_cq = self._noted_in_rocksdb() if self.rocksdb else self.queues.max_address()
         if self.log.files:
             self._recover_log(max_cq)
         else:
             self._no_log()
         self.queues.correct_min_offsets(self._min_offset())
+
+    def _noted_in_rocksdb(self) -> int:
+        """How far the rows go, as the broker noted it in the same write; 0 without a note, as it takes it.
+
+        Rows that cannot be read are taken to be complete.
+        """
+        if not self.store.rocksdb_consume_queue or not is_readable():
+            return COMPLETE
+        try:
+            noted = RocksDBQueues(self.store).dispatched()
+        except CannotRead:
+            return COMPLETE
+        return noted or 0
 
     def _no_log(self) -> None:
         if not self.clean_exit or self.rules.destroys_cq_without_log_after_clean_exit:
@@ -202,6 +217,8 @@ class PlainStart:
             by_address=self.rocksdb,
         )
         self.started_at = self.log.files[index].path.name
+        if self.rocksdb and max_cq < self.log.files[index].start:
+            self.not_dispatched = (max_cq, self.log.files[index].start)
         dispatch = (not self.clean_exit or self.rules.dispatches_after_clean_exit) and not self.rocksdb
         self.walk = self.reader.walk(
             index,
@@ -301,5 +318,6 @@ class PlainStart:
             units_put={key: q.units_put() for key, q in tables if isinstance(q, SimpleQueue)},
             units_cut=self.units_cut if starts else {},
             consume_queues_simulated=not self.rocksdb,
+            not_dispatched=self.not_dispatched,
             notes=tuple(self.notes),
         )

@@ -40,7 +40,9 @@ CONSUME_QUEUE: Rows = (
         "recover",
         True,
         "Consume queues are behind the log, and the next start dispatches from a later file on only: consumers never "
-        "get these messages. So it is when consume queues were removed by hand after a crash.",
+        "get these messages. So it is when consume queues were removed by hand after a crash, or when a kill took rows "
+        "of a RocksDB that were in memory only: then one start with commitLogRecoverMaxNum as large as the number of "
+        "log files dispatches them all.",
     ),
     Problem(
         "CQ-DELETED-TOPIC",

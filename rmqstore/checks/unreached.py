@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from rmqstore.brokers.forecast import StartForecast
+from rmqstore.checks.dispatch import owed_units
 from rmqstore.checks.queues import QueuePart
 from rmqstore.checks.report import QueueState
+from rmqstore.files.mapped_file_queue import MappedFileQueue
+from rmqstore.formats.javatext import java_text
 from rmqstore.scan.kernels import I64
+from rmqstore.scan.queues import QueueTable
+from rmqstore.scan.records import scan_file
+from rmqstore.scan.tiling import Kind
+from rmqstore.scan.window import ScanOptions
 
 Name = tuple[str, int]
 Interval = tuple[int, int]
@@ -102,6 +110,25 @@ def left_unreadable(
         gone.add(missing - forecast.units_cut.get(name, 0))
         moved.add(forecast.shifted_units.get(name, 0))
     return left
+
+
+def never_dispatched(log: MappedFileQueue, span: Interval, parts: Mapping[Name, QueuePart]) -> Unreached:
+    """Messages without units that start in a span of the log, in which no start dispatches; the span is read again."""
+    table, counts = QueueTable(), Counter[int]()
+    for file in log.files:
+        if file.stop <= span[0] or file.start >= span[1]:
+            continue
+        for run in scan_file(file, options=ScanOptions(crc=False)):
+            if run.kind is not Kind.RECORDS or run.columns is None:
+                continue
+            columns = run.columns
+            inside = owed_units(columns) & (columns.offset >= span[0]) & (columns.offset < span[1])
+            counts.update(table.of(columns.take(inside)).tolist())
+    out = Unreached()
+    for number, count in counts.items():
+        part = parts.get((java_text(table.topics[number]), table.queue_ids[number]))
+        out.add(min(count, _length((m.start, m.stop) for m in part.missing)) if part is not None else 0)
+    return out
 
 
 def _without_unit(part: QueuePart, end: Interval, put: Iterable[Interval], misfiled: set[int]) -> int:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.report import Fact, Finding, Report
-from rmqstore.checks.unreached import NothingOwed, left_unreadable, nothing_owed
+from rmqstore.checks.unreached import NothingOwed, left_unreadable, never_dispatched, nothing_owed
 from rmqstore.files.store import Store, StoreKind
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
     report.broker = dict(forecast.to_json())
     wrong_names = misplaced.verdict if misplaced is not None and forecast.starts else ""
     left = left_unreadable(forecast, verified.logs.queues, report.queues, verified.logs.misfiled.offsets)
+    if forecast.starts and forecast.not_dispatched is not None and store.commitlog is not None:
+        gone = never_dispatched(store.commitlog, forecast.not_dispatched, verified.logs.queues)
+        left = replace(left, gone=gone)
     report.verdict = _without_messages(report, forecast) or forecast.sentence() + left.text() + wrong_names
     if left.gone.messages and "CQ-BEHIND" in report.findings.counts and not report.live:
         facts: dict[str, Fact] = {"messages": left.gone.messages, "queues": left.gone.queues}
