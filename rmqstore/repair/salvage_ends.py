@@ -49,7 +49,7 @@ class Untold:
 
 def open_ends(logs: Logs, known: Known, ranges: Ranges) -> tuple[Name, ...]:
     """Queues with damage behind their last good message and no unit that points there: nothing says where they end."""
-    told = {(lost.seat.topic, lost.seat.queue_id) for lost in known.by_offset.values()}
+    told = {(row.seat.topic, row.seat.queue_id) for at, row in known.by_offset.items() if at not in known.lent}
     return tuple(
         name
         for name, part in sorted(logs.queues.items())

@@ -18,6 +18,7 @@ from rmqstore.repair.salvage_records import Seat
 from rmqstore.scan.units import unit_chunks
 
 Name = tuple[str, int]
+_ROOMY = 256  # bytes that a visible filler finds enough in
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ class Known:
 
     by_offset: dict[int, Lost] = field(default_factory=dict)
     floating: list[tuple[int, int, Seat]] = field(default_factory=list)
+    light: dict[int, Lost] = field(default_factory=dict)  # only light message queues point there; the seat is theirs
+    lent: set[int] = field(default_factory=set)  # offsets in by_offset that no unit of the queue itself told
     notes: list[str] = field(default_factory=list)
 
 
@@ -85,6 +88,7 @@ def find_known(store: Store, verified: Verified, spans: Sequence[tuple[int, int]
     for offset, found in sorted(units.items()):
         _one_offset(known, offset, found)
     _gaps(known, logs, ranges)
+    _seat_light(known, ranges)
     return known
 
 
@@ -149,9 +153,9 @@ def _one_offset(known: Known, offset: int, found: list[tuple[Seat, int, int]]) -
     light = [(seat, size) for seat, size, _ in found if properties.is_lmq(seat.topic)]
     own = [row for row in found if not properties.is_lmq(row[0].topic)]
     if not own:
-        known.notes.append(
-            f"only light message queues point to {offset:,}: the queue of that message is not known, it gets no filler"
-        )
+        first, size = light[0]
+        pairs = tuple((s.topic, s.queue_offset) for s, _ in light)
+        known.light[offset] = Lost(Seat("", 0, -1, first.tags_code, 1, pairs), offset, size)
         return
     if len(own) > 1:
         names = ", ".join(f"{seat.topic}/{seat.queue_id}" for seat, _, _ in own)
@@ -161,6 +165,43 @@ def _one_offset(known: Known, offset: int, found: list[tuple[Seat, int, int]]) -
         pairs = tuple((s.topic, s.queue_offset) for s, _ in light)
         seat = Seat(seat.topic, seat.queue_id, seat.queue_offset, seat.tags_code, seat.count, pairs)
     known.by_offset[offset] = Lost(seat, offset, size, time if time > 0 else None)
+
+
+def _seat_light(known: Known, ranges: Ranges) -> None:
+    """Messages that only light message queues point to belong to the queue that misses messages there, if it is one.
+
+    They get its last missing queue offsets, and the others stand before them, where there is room for those.
+    """
+    gaps: dict[tuple[str, int, int, int], list[int]] = {}
+    for offset in sorted(known.light):
+        found = {(s.topic, s.queue_id, before, at) for before, at, s in known.floating if before < offset < at}
+        if len(found) == 1:
+            gaps.setdefault(found.pop(), []).append(offset)
+    for (topic, queue_id, before, at), offsets in gaps.items():
+        own = (topic, queue_id, before, at)
+        rows = [row for row in known.floating if (row[2].topic, row[2].queue_id, row[0], row[1]) == own]
+        missing = sorted(row[2].queue_offset for row in rows)
+        left = len(missing) - len(offsets)
+        if left < 0 or left * _ROOMY > _free(known, ranges, before, offsets[0]):
+            continue
+        known.floating = [row for row in known.floating if row not in rows]
+        known.floating += [(before, offsets[0], Seat(topic, queue_id, index)) for index in missing[:left]]
+        for offset, index in zip(offsets, missing[left:], strict=True):
+            light = known.light.pop(offset)
+            seat = Seat(topic, queue_id, index, light.seat.tags_code, 1, light.seat.fan_out)
+            known.by_offset[offset] = Lost(seat, offset, light.size)
+            known.lent.add(offset)
+    for offset in sorted(known.light):
+        known.notes.append(
+            f"only light message queues point to {offset:,}: the queue of that message is not known, it gets no filler"
+        )
+
+
+def _free(known: Known, ranges: Ranges, before: int, at: int) -> int:
+    """Damaged bytes between two places that no unit accounts for."""
+    spans = zip(ranges.starts, ranges.stops, strict=True)
+    total = sum(max(0, min(stop, at) - max(start, before)) for start, stop in spans)
+    return total - sum(lost.size or 0 for offset, lost in known.by_offset.items() if before < offset < at)
 
 
 def _gaps(known: Known, logs: Logs, ranges: Ranges) -> None:

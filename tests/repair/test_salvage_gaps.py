@@ -11,7 +11,7 @@ from rmqstore.formats.consumequeue import UNIT
 from rmqstore.formats.message import HEAD
 from tests import damage
 from tests.command import run_json
-from tests.repair.salvaging import Row, log_faults, pick, rows, salvage
+from tests.repair.salvaging import Row, apply, log_faults, pick, rows, salvage
 from tests.stores import VERSIONS, copy_store
 
 
@@ -98,3 +98,19 @@ def test_cut_in_the_legacy_log_leaves_no_commit_of_entries_that_are_gone(tmp_pat
     done = run_json("recover", str(store), *words, exit_code=0)
     assert done["remaining"] == {"counts": {}}
     assert (store / "dledger-n0" / "checkpoint").read_text().split() == ["committedIndex=-1", "endIndex=-1"]
+
+
+def test_messages_that_only_light_queues_point_to_get_the_queue_that_misses_them(tmp_path: Path) -> None:
+    """Their own queue's files are gone, and so is the file of the log: what is left are units of light queues."""
+    store = copy_store("5.4.0-formats", tmp_path)
+    shutil.rmtree(store / "consumequeue" / "Order_11" / "3")
+    (store / "commitlog" / "00000000000000131072").unlink()
+    result = salvage(store, accept_fillers=True)
+    placed = {f.offset: f for f in result.fillers if (f.topic, f.queue_id) == ("Order_11", 3)}
+    light = {188_982, 190_406}  # where %LMQ%all_11 and %LMQ%dev_0_11 point to
+    assert light <= placed.keys()
+    in_order = [placed[offset].queue_offset for offset in sorted(placed)]
+    assert in_order == sorted(in_order)
+    assert not any("light message queues" in note for note in result.notes)
+    apply(store, result)
+    assert log_faults(store).get("CL-HEADER") is None
