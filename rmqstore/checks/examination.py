@@ -210,7 +210,7 @@ class Examination:
 
             if store.kind is StoreKind.PART:
                 self.states = check_queues_alone(store, findings)
-            elif store.kind is StoreKind.PLAIN:
+            elif store.kind is not StoreKind.ROCKSDB:
                 alone = check_queues_alone(store, Findings(keep=0))
             if self.states:
                 words = "the log is not part of this: units were checked by themselves, not against messages"

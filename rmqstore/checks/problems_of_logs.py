@@ -218,8 +218,8 @@ COMMITLOG: Rows = (
         None,
         False,
         "Consume queues have units, but the log has no record for them: its files are gone, hold none, or are in "
-        "another place, which storePathCommitLog in broker.conf names (-c). Most versions then delete the "
-        "consume queues.",
+        "another place, which storePathCommitLog or storePathDLedgerCommitLog in broker.conf names (-c). Most "
+        "versions then delete the consume queues.",
     ),
     Problem(
         "CL-MISPLACED-FILE",

@@ -10,6 +10,8 @@ import pytest
 from rmqstore.checks.dledger import DLedgerFacts, check_dledger, check_dledger_texts
 from rmqstore.checks.entry_tally import EntryTally, add_entries
 from rmqstore.checks.report import Findings
+from rmqstore.checks.verify import VerifyOptions, verify
+from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import Store, open_store
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind, Tiling
@@ -260,3 +262,13 @@ def test_parts_merge_to_the_whole() -> None:
         merged.merge(part)
     assert merged == whole
     assert whole.entries == 553
+
+
+def test_data_in_another_place_are_asked_for_and_found_with_the_configuration(store_copy: Copy) -> None:
+    store = store_copy("5.4.0-dledger")
+    place = store.parent / "data"
+    (store / "dledger-n0" / "data").rename(place)
+    findings = verify(open_store(store), VerifyOptions(jobs=1)).findings
+    assert findings.counts["CL-NO-MESSAGES"] == 1
+    config = BrokerConfig({"storePathDLedgerCommitLog": str(place), "enableDLegerCommitLog": "true"})
+    assert verify(open_store(store, config), VerifyOptions(jobs=1)).findings.counts == {}
