@@ -187,12 +187,20 @@ class Output:
         """One JSON object."""
         if self.string_ints:
             value = quote_wide(value)
-        with self.stream() as file:
+        with self._to_the_end(), self.stream() as file:
             file.write(json_bytes(value, indent=self.path is None and sys.stdout.isatty()) + b"\n")
+
+    @contextlib.contextmanager
+    def _to_the_end(self) -> Iterator[None]:
+        """A reader who has seen enough (`| head`) changes neither what a command does nor its exit code."""
+        try:
+            yield
+        except BrokenPipeError:
+            swallow_stdout()
 
     def lines(self, lines: Iterable[str]) -> None:
         """Plain text, a line each; names in it cannot steer the terminal."""
-        with self.stream() as file:
+        with self._to_the_end(), self.stream() as file:
             for line in lines:
                 file.write(line.translate(_CONTROLS).encode("utf-8", "surrogateescape") + b"\n")
 
@@ -200,7 +208,7 @@ class Output:
         """Text for people, by rich; names in it cannot steer the terminal."""
         from rich.text import Text
 
-        with self.stream() as file:
+        with self._to_the_end(), self.stream() as file:
             console = self.console(file)
             for part in parts:
                 if isinstance(part, Text):
@@ -214,9 +222,14 @@ class Output:
 
         from rich.console import Console
 
+        class Quiet(Console):
+            def on_broken_pipe(self) -> None:
+                """Rich would end the process with exit code 1, which here means that problems were found."""
+                raise BrokenPipeError
+
         colors = self.colors
         text = _Text(io.TextIOWrapper(_Unclosed(file), encoding="utf-8", errors="replace", write_through=True))
-        return Console(
+        return Quiet(
             file=text,  # type: ignore[arg-type]
             width=self.width,
             force_terminal=colors,

@@ -88,6 +88,8 @@ def _what(report: Report, width: int) -> Iterator[Text]:
             words for n, words in ((behind, f"{behind} behind the log"), (ahead, f"{ahead} ahead of the log")) if n
         )
         state = state or "all as long as the log says"
+        if report.resume_at is not None:
+            state = "not yet compared with all of the log"
         yield from _row(
             "queues", f"{many(len(report.queues), 'consume queue')} of {many(topics, 'topic')}, {state}", width
         )
@@ -269,6 +271,9 @@ def _next(report: Report, width: int) -> Iterator[Text]:
             )
         elif report.clean:
             yield Text("Next: nothing to do.", style="green")
+        elif report.resume_at is not None:
+            yield _command(f"rmqstore verify {store_words(report.store, report.config)} --resume")
+            yield from _wrapped("goes on there; until then this store counts as unchecked.", width, "      ", "      ")
         else:
             yield from _wrapped(
                 "Next: check what was left out; until then this store counts as unchecked.", width, "", ""

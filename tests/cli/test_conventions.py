@@ -16,6 +16,7 @@ import click
 import pytest
 
 from tests.command import command_names, run
+from tests.damage import cut
 from tests.stores import copy_store, unpack
 from tests.untouched import assert_untouched
 
@@ -341,3 +342,26 @@ def test_a_range_with_nothing_in_it_is_a_mistake(words: tuple[str, ...]) -> None
     result = run(words[0], str(unpack("5.4.0-clean")), *words[1:])
     assert result.exit_code == 2
     assert "nothing is between" in result.output
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_a_closed_pipe_does_not_change_the_exit_code_of_a_report(words: tuple[str, ...], tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    cut(store / "config" / "topics.json", 0)
+    with process("verify", str(store), *words) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        child.stdout.close()
+        assert child.stderr.read() == b""
+    assert child.returncode == 1
+
+
+def test_a_closed_pipe_does_not_end_a_repair(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    config = store / "config" / "topics.json"
+    before = config.read_bytes()
+    cut(config, 0)
+    with process("recover", str(store), "--apply") as child:
+        assert child.stdout is not None
+        child.stdout.close()
+    assert (child.returncode, config.read_bytes()) == (0, before)

@@ -150,3 +150,14 @@ def test_what_is_wrong_with_a_part_is_cured_in_the_whole(
     plan = run(*following[1:])
     assert plan.exit_code == 1
     assert "Cures: CL-BODY-CRC" in plan.stdout
+
+
+def test_a_verify_cut_short_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    store = str(unpack("5.4.0-clean"))
+    first = run("verify", store, "--max-duration", "1ms")
+    assert first.exit_code == 4
+    assert "ahead of the log" not in first.stdout
+    (following,) = commands(first.stdout, "Next: ")
+    assert following == ["rmqstore", "verify", store, "--resume"]
+    assert run(*following[1:]).exit_code == 4  # its two halves were never seen together

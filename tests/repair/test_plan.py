@@ -363,7 +363,7 @@ def test_description_of_a_large_plan_is_summed_up() -> None:
 def test_description_of_steps_in_many_directories_is_summed_up_per_part_of_the_store() -> None:
     made = (MakeDirectory(f"consumequeue/T{n}") for n in range(9))
     files = (Create(f"consumequeue/T{n}/0/{0:020}", 20, Zeros(20), None, "new") for n in range(900))
-    steps = (*made, *files)
+    steps: tuple[Step, ...] = (*made, *files)
     lines = Plan("/store", steps).describe(limit=3)
     assert lines[1:] == [
         "909 steps in /store:",
