@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, read_at
 from rmqstore.formats.message import HEADS_BY_FLAG, parse_message
@@ -11,8 +11,7 @@ from rmqstore.formats.message import HEADS_BY_FLAG, parse_message
 _HEAD = HEADS_BY_FLAG[0x30].size
 
 
-@dataclass(frozen=True, slots=True)
-class Narrowing:
+class Narrowing(NamedTuple):
     """`since` and `until` in ms of store time (half-open), `start_at` where a resumed run goes on, per log name."""
 
     since: int | None = None

@@ -108,17 +108,23 @@ def verify(
     return report.exit_code
 
 
-def _state_file(store: Store) -> Path:
+def _state_folder() -> Path:
     """Where a verify cut short by --max-duration leaves how far it came: in the user's cache, never in the store."""
-    import hashlib
     import os
 
     try:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     except RuntimeError:  # a container's user without HOME and without a line in passwd
         cache = Path(os.environ.get("TMPDIR") or "/tmp") / f"rmqstore-{os.getuid()}"
+    return cache / "rmqstore" / "verify"
+
+
+def _state_file(store: Store) -> Path:
+    import hashlib
+    import os
+
     name = hashlib.sha256(os.fsencode(store.path.resolve())).hexdigest()[:32]
-    return cache / "rmqstore" / "verify" / f"{name}.json"
+    return _state_folder() / f"{name}.json"
 
 
 def _resume_point(store: Store) -> dict[str, int]:
@@ -141,6 +147,8 @@ def _remember(store: Store, report: Report) -> None:
     """Keep, or forget, where the next --resume goes on."""
     from rmqstore.cli.output import remove_file, write_file
 
+    if report.resume_at is None and not _state_folder().is_dir():
+        return  # none was ever cut short: the name's hash need not be made
     path = _state_file(store)
     if report.resume_at is not None:
         write_file(path, json_bytes({"store": str(store.path), "resume_at": report.resume_at}))
