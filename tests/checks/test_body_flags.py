@@ -53,7 +53,8 @@ def test_a_replica_is_not_cut_for_it(tmp_path: Path) -> None:
     flip(pick(store, lambda r: r.message.sys_flag == 0x101), 0)
     plan = run_json("recover", str(store), "--role", "slave", exit_code=1)
     assert (plan["strategy"], plan["steps"], plan["remaining"]) == ("truncate", [], {"counts": {"CL-SYSFLAG": 1}})
-    assert "--strategy salvage" in str(plan["notes"])
+    assert isinstance(plan["facts"], dict)
+    assert "--strategy salvage" in plan["facts"]["stays"]["CL-SYSFLAG"]["do"]
 
 
 def test_a_flag_under_a_record_crc_is_as_the_broker_wrote_it(tmp_path: Path) -> None:

@@ -63,7 +63,8 @@ def test_a_replica_is_left(tmp_path: Path) -> None:
     flip(pick(store, lambda _: True, 5), "store", 20)
     plan = run_json("recover", str(store), "--role", "slave", exit_code=1)
     assert (plan["strategy"], plan["steps"], plan["remaining"]) == ("truncate", [], {"counts": {CODE: 1}})
-    assert f"{CODE} stays" in str(plan["notes"])
+    assert isinstance(plan["facts"], dict)
+    assert plan["facts"]["stays"][CODE]["why"].startswith("a replica must equal its master")
 
 
 def test_the_record_crc_tells_and_the_record_is_as_before(tmp_path: Path) -> None:
