@@ -14,6 +14,7 @@ import numpy as np
 from rmqstore.checks.report import Fact, Finding
 from rmqstore.formats import consumequeue
 from rmqstore.scan.kernels import I64, Bool
+from rmqstore.scan.unit_rows import Laid, Units, lay_out
 
 WINDOW = 1 << 18
 KEPT = 10_000
@@ -182,11 +183,6 @@ class QueuePart:
             self.shifted.append(new)
 
 
-def by_queue(number: I64, queues: int) -> I64:
-    """The order that brings rows of one queue together, each queue's in the order they had; numbers below `queues`."""
-    return np.argsort(number.astype(np.uint16) if queues < 1 << 16 else number, kind="stable")  # 16 bits: radix sort
-
-
 def add_interval(intervals: list[tuple[int, int]], start: int, stop: int) -> None:
     """Append [start, stop), joined to the last interval where they touch."""
     if intervals and intervals[-1][1] == start:
@@ -206,18 +202,11 @@ class UnitRows:
     stretches: list[tuple[tuple[str, int], int, int, int]]
 
     @staticmethod
-    def of(names: list[tuple[str, int]], number: I64, index: I64, offset: I64, size: I64, tags: I64) -> UnitRows:
-        """Of rows that are sorted by queue; `number` indexes `names`."""
-        units = np.empty(len(number), dtype=consumequeue.UNIT.dtype)
-        units["commitlog_offset"] = offset
-        units["size"] = size
-        units["tags_code"] = tags
-        edges = (np.flatnonzero((np.diff(number) != 0) | (np.diff(index) != 1)) + 1).tolist()
-        stretches = [
-            (names[int(number[a])], int(index[a]), a, b)
-            for a, b in zip([0, *edges], [*edges, len(number)], strict=True)
-        ]
-        return UnitRows(units, stretches)
+    def of(names: list[tuple[str, int]], laid: Laid) -> UnitRows:
+        """Of rows brought together by queue, with their units; numbers of queues index `names`."""
+        if laid.units is None:
+            raise ValueError("rows without units")
+        return UnitRows(laid.units, laid.stretches(names))
 
 
 class QueueRows:
@@ -260,28 +249,27 @@ class QueueRows:
         number, *columns = (np.concatenate([row[i] for row in self._rows]) for i in range(used))
         self._rows.clear()
         self._count = 0
-        order = by_queue(number, len(self._names))
-        ranked = number[order]
-        edges = np.flatnonzero(np.diff(ranked)) + 1
-        starts = np.concatenate(([0], edges)).tolist()
-        stops = [*edges.tolist(), len(ranked)]
-        columns = [column[order] for column in columns]
+        laid = lay_out(number, len(self._names), *columns)
         if self.keep:
-            self.kept.append(UnitRows.of(self._names, ranked, *columns))
-        for a, b in zip(starts, stops, strict=True):
-            self._queue(self._names[int(ranked[a])], *(column[a:b] for column in columns))
+            self.kept.append(UnitRows.of(self._names, laid))
+        for name, a, b in zip(self._names, laid.starts, laid.starts[1:], strict=False):
+            if a < b:
+                self._queue(
+                    name, laid.index[a:b], laid.offset[a:b], laid.units[a:b] if laid.units is not None else None
+                )
 
-    def _queue(self, name: tuple[str, int], index: I64, offset: I64, *size_and_tags: I64) -> None:
+    def _queue(self, name: tuple[str, int], index: I64, offset: I64, units: Units | None) -> None:
         part = self.parts.get(name)
         if part is None:
             part = QueuePart(int(index[0]), -1, int(offset[0]), int(offset[0]))
             self.parts[name] = part
         part.messages += len(index)
         part.add_rows(index, offset)
-        if self.read_units is not None:
-            self._compare(name, part, index, offset, *size_and_tags)
+        if self.read_units is not None and units is not None:
+            self._compare(name, part, index, offset, units)
 
-    def _compare(self, name: tuple[str, int], part: QueuePart, index: I64, offset: I64, size: I64, tags: I64) -> None:
+    def _compare(self, name: tuple[str, int], part: QueuePart, index: I64, offset: I64, units: Units) -> None:
+        """`units`: what the queue should have."""
         if self.read_units is None:
             return
         low, high = int(index.min()), int(index.max()) + 1
@@ -293,26 +281,27 @@ class QueueRows:
             far = ~near
             self._missing(part, index[far], offset[far])
             if near.any() and far.any():
-                self._compare(name, part, index[near], offset[near], size[near], tags[near])
+                self._compare(name, part, index[near], offset[near], units[near])
             return
-        units = self.read_units(name[0], name[1], low, high - low)
+        stored = self.read_units(name[0], name[1], low, high - low)
+        if len(stored) == len(index) and bool((np.diff(index) == 1).all()) and stored.tobytes() == units.tobytes():
+            add_interval(part.accounted, low, high)
+            return
         at = index - low
-        inside = at < len(units)
-        if len(units):
-            found = np.where(inside, at, 0)
-            stored = units["size"][found]
-            points = inside & (units["commitlog_offset"][found] == offset)
-            points &= (stored > 0) & (stored != consumequeue.PRE_BLANK_SIZE)  # zero and pre-blank point nowhere
-            same_size = stored == size
-            code = units["tags_code"][found].astype(np.int64)
+        inside = at < len(stored)
+        if len(stored):
+            found = stored[np.where(inside, at, 0)]
+            size, code, tags = found["size"], found["tags_code"].astype(np.int64), units["tags_code"].astype(np.int64)
+            points = inside & (found["commitlog_offset"] == offset)
+            points &= (size > 0) & (size != consumequeue.PRE_BLANK_SIZE)  # zero and pre-blank point nowhere
             # an extension address stands in for the tags code; the extension's own check compares that
             same_tag = (code == tags) | ((code < 0) & (code <= consumequeue.EXT_MAX_ADDRESS))
-            fits = points & same_size & same_tag
+            fits = points & (size == units["size"]) & same_tag
             if fits.all() and high - low == len(index):
                 add_interval(part.accounted, low, high)
                 return
             for i in np.flatnonzero(points & ~fits).tolist():
-                self._wrong(name, int(index[i]), int(offset[i]), units[int(at[i])], int(size[i]), int(tags[i]))
+                self._wrong(name, int(index[i]), int(offset[i]), found[i], int(units["size"][i]), int(tags[i]))
         else:
             points = np.zeros(len(index), dtype=np.bool_)
         self._elsewhere(name, part, index, offset, points)

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rmqstore.checks.log_pass import BatchRow
-from rmqstore.checks.queues import QueuePart, UnitRows, by_queue
+from rmqstore.checks.queues import QueuePart, UnitRows
 from rmqstore.formats import consumequeue
 from rmqstore.repair.disk import Scratch
 from rmqstore.repair.log_rows import Name
 from rmqstore.scan.kernels import I64, Bool
+from rmqstore.scan.unit_rows import lay_out
 
 WINDOW = 1 << 19
 UNIT = consumequeue.UNIT.size
@@ -184,9 +185,8 @@ class UnitSpill:
         number, index, offset, size, tags = (np.concatenate([row[i] for row in self._rows]) for i in range(5))
         self._rows.clear()
         self._count = 0
-        order = by_queue(number, len(self._names))
-        rows = UnitRows.of(self._names, *(column[order] for column in (number, index, offset, size, tags)))
-        for segment in _put_away(self.spill, rows):
+        laid = lay_out(number, len(self._names), index, offset, size, tags)
+        for segment in _put_away(self.spill, UnitRows.of(self._names, laid)):
             self._segment(*segment)
 
     def take(self, kept: KeptUnits) -> None:

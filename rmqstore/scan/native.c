@@ -14,7 +14,7 @@
 #error "little-endian machines only: others do without"
 #endif
 
-#define ABI 1
+#define ABI 2
 #define HIGH 0x8080808080808080ULL
 #define THREES 0x0303030303030303ULL
 #define GATHER 0x0102040810204080ULL /* moves the lowest bits of eight bytes into the top one */
@@ -386,4 +386,45 @@ int64_t rmqstore_find_queues(const uint8_t *buf, int64_t have, int64_t n, const 
         unknown += out[i] < 0;
     }
     return unknown;
+}
+
+static void put64(uint8_t *at, int64_t value) {
+    uint64_t big = __builtin_bswap64((uint64_t)value);
+    memcpy(at, &big, 8);
+}
+
+static void put32(uint8_t *at, int64_t value) {
+    uint32_t big = __builtin_bswap32((uint32_t)value);
+    memcpy(at, &big, 4);
+}
+
+/* Bring rows of one queue together, each queue's in the order they had: queue q's are [starts[q], starts[q + 1]). With
+ * `units`, unless it is null, as consume queues should have them: 20 bytes each (consumequeue.UNIT). `next` has room for a
+ * number of every queue. Returns 0 where a number is none of the queues'. */
+int64_t rmqstore_lay_out(int64_t n, const int64_t *number, const int64_t *index, const int64_t *offset,
+                         const int64_t *size, const int64_t *tags, int64_t queues, int64_t *next, int64_t *starts,
+                         int64_t *out_index, int64_t *out_offset, uint8_t *units) {
+    memset(next, 0, (size_t)queues * sizeof *next);
+    for (int64_t i = 0; i < n; i++) {
+        if (number[i] < 0 || number[i] >= queues) return 0;
+        next[number[i]]++;
+    }
+    int64_t sum = 0;
+    for (int64_t q = 0; q < queues; q++) {
+        starts[q] = sum;
+        sum += next[q];
+        next[q] = starts[q];
+    }
+    starts[queues] = sum;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t to = next[number[i]]++;
+        out_index[to] = index[i];
+        out_offset[to] = offset[i];
+        if (units) {
+            put64(units + 20 * to, offset[i]);
+            put32(units + 20 * to + 8, size[i]);
+            put64(units + 20 * to + 12, tags[i]);
+        }
+    }
+    return 1;
 }

@@ -21,7 +21,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from rmqstore.scan.kernels import I64, U8, Bool
 
-ABI = 1
+ABI = 2
 LIBRARY = Path(__file__).with_name("_native.so")
 CRC32 = "zng_crc32_z"
 _MARKS = (1, 2, 4, 8)  # in the order of `Framed`
@@ -68,7 +68,7 @@ class Native:
 
     def __init__(self, library: ctypes.CDLL, crc32: int | None) -> None:
         self._crc32 = crc32
-        for name in ("read", "holds", "texts", "find_queues"):
+        for name in ("read", "holds", "texts", "find_queues", "lay_out"):
             getattr(library, f"rmqstore_{name}").restype = ctypes.c_int64
         self._read = library.rmqstore_read
         self._crcs = library.rmqstore_crcs
@@ -77,6 +77,7 @@ class Native:
         self._texts = library.rmqstore_texts
         self._place_queues = library.rmqstore_place_queues
         self._find_queues = library.rmqstore_find_queues
+        self._lay_out = library.rmqstore_lay_out
 
     @property
     def has_crcs(self) -> bool:
@@ -179,6 +180,24 @@ class Native:
             *(*queues.names(), _number(len(queues.slots) - 1), _at(queues.slots), _at(out)),
         )
         return out, unknown
+
+    def lay_out(
+        self, number: I64, queues: int, index: I64, offset: I64, size: I64 | None, tags: I64 | None, units: Any
+    ) -> tuple[I64, I64, I64] | None:
+        """Starts of the queues, and the rows' `index` and `offset` brought together; writes `units` if there are any.
+
+        None where a number is not below `queues`.
+        """
+        n = len(number)
+        given = [_at(_plain(column)) for column in (number, index, offset)]
+        more = [None if column is None else _at(_plain(column)) for column in (size, tags)]
+        starts, cursors = np.empty(queues + 1, dtype=np.int64), np.empty(queues, dtype=np.int64)
+        out = np.empty((2, n), dtype=np.int64)
+        done = self._lay_out(
+            *(_number(n), *given, *more, _number(queues), _at(cursors), _at(starts), _at(out[0]), _at(out[1])),
+            None if units is None else _at(units),
+        )
+        return (starts, out[0], out[1]) if done else None
 
 
 _SPARE = 64

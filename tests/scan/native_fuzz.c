@@ -102,6 +102,14 @@ int main(int count, char **words) {
                 at[queues] = start[i], sizes[queues] = length[i], ids[queues++] = id[i];
         rmqstore_place_queues(exact, at, sizes, ids, 0, queues, mask, slots);
         seen += rmqstore_find_queues(exact, have, n, start, length, id, exact, at, sizes, ids, mask, slots, out);
+
+        int64_t *next = malloc(40 * 8), *starts = malloc(41 * 8), *laid = malloc((size_t)n * 16);
+        uint8_t *units = malloc((size_t)n * 20);
+        for (int64_t i = 0; i < n; i++) id[i] = below(12) ? below(40) : number(40);
+        seen += rmqstore_lay_out(n, id, start, length, stop, out, 40, next, starts, laid, laid + n, units);
+        for (int64_t i = 0; i < n; i++) id[i] = below(3);
+        seen += rmqstore_lay_out(n, id, start, length, NULL, NULL, 3, next, starts, laid, laid + n, NULL);
+        free(next), free(starts), free(laid), free(units);
         free(exact), free(start), free(length), free(stop), free(id), free(out), free(small);
         free(size), free(offset), free(rest), free(marks), free(found);
     }

@@ -19,6 +19,7 @@ from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.texts import PropertyTexts, read_texts
 from rmqstore.scan.tiling import Kind
+from rmqstore.scan.unit_rows import lay_out
 from rmqstore.scan.window import ScanOptions
 from tests.stores import copy_store
 
@@ -116,6 +117,29 @@ def test_more_queues_than_slots(compiled: native.Native) -> None:
     found, unknown = slots.find(buf, at, length, np.arange(5000) % 7 + 1)
     assert unknown == 5000
     assert set(found.tolist()) == {-1}
+
+
+@pytest.mark.parametrize("queues", [1, 7, 70_000])
+def test_rows_are_laid_out_alike(queues: int, compiled: native.Native) -> None:
+    noise = np.random.default_rng(queues)
+    number = noise.integers(0, queues, 5000)
+    index, offset, tags = (noise.integers(-(1 << 62), 1 << 62, 5000) for _ in range(3))
+    size = noise.integers(0, 1 << 31, 5000)
+    for columns in ((index, offset), (index, offset, size, tags)):
+        by_c = lay_out(number, queues, *columns)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(native, "load", lambda: None)
+            by_numpy = lay_out(number, queues, *columns)
+        assert by_c.starts == by_numpy.starts
+        assert by_c.index.tolist() == by_numpy.index.tolist()
+        assert by_c.offset.tolist() == by_numpy.offset.tolist()
+        if len(columns) == 4:
+            assert by_c.units is not None
+            assert by_numpy.units is not None
+            assert by_c.units.tobytes() == by_numpy.units.tobytes()
+    for wrong in (-1, queues):
+        number[17] = wrong
+        assert compiled.lay_out(number, queues, index, offset, None, None, None) is None
 
 
 def test_values_beyond_their_room_are_left_to_numpy(compiled: native.Native) -> None:
