@@ -17,7 +17,7 @@ help: ## this list
 
 install: $(STAMP) ## .venv with everything that development needs
 
-$(STAMP): pyproject.toml hatch_build.py rmqstore/scan/native.c
+$(STAMP): pyproject.toml hatch_build.py $(wildcard rmqstore/scan/loops/*)
 	@python=""; \
 	for candidate in $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11); do \
 		if command -v "$$candidate" >/dev/null 2>&1 && "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \

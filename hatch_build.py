@@ -1,4 +1,4 @@
-"""Compiles `rmqstore/scan/native.c` when the package is built or installed, where there is a C compiler.
+"""Compiles `rmqstore/scan/loops/` when the package is built or installed, where there is a C compiler.
 
 The library is optional: without it the same loops run in NumPy, with the same results. Nothing of Python is linked, so
 that one wheel serves every version.
@@ -16,7 +16,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SOURCE = Path("rmqstore", "scan", "native.c")
+SOURCES = Path("rmqstore", "scan", "loops")
 LIBRARY = Path("rmqstore", "scan", "_native.so")
 FLAGS = ("-O2", "-std=c11", "-Wall", "-Wextra", "-fPIC", "-shared")
 
@@ -30,7 +30,7 @@ class NativeLoops(BuildHookInterface):
         if self.target_name != "wheel" or os.name != "posix":
             return
         root = Path(self.root)
-        failed = compile_library(root / SOURCE, root / LIBRARY)
+        failed = compile_library(root / SOURCES, root / LIBRARY)
         if failed:
             self.app.display_warning(f"rmqstore without its C loops (NumPy does their work): {failed}")
             return
@@ -39,7 +39,7 @@ class NativeLoops(BuildHookInterface):
         build_data["artifacts"].append(LIBRARY.as_posix())
 
 
-def compile_library(source: Path, library: Path) -> str | None:
+def compile_library(sources: Path, library: Path) -> str | None:
     """Compile; what stood in the way, None for nothing. A library that was there before is gone where it fails."""
     library.unlink(missing_ok=True)
     if os.environ.get("RMQSTORE_NO_NATIVE"):
@@ -50,7 +50,7 @@ def compile_library(source: Path, library: Path) -> str | None:
     made = library.with_name(f"{library.name}.{os.getpid()}")
     try:
         done = subprocess.run(
-            [*compiler, *FLAGS, *shlex.split(os.environ.get("CFLAGS", "")), "-o", made, source],
+            [*compiler, *FLAGS, *shlex.split(os.environ.get("CFLAGS", "")), "-o", made, *sorted(sources.glob("*.c"))],
             capture_output=True,
             text=True,
             timeout=120,

@@ -30,7 +30,7 @@ _AT |= {"born_port": HEAD.at("born_host") + 4, "store_port": HEAD.at("store_host
 _ENTRY_AT = {f.name: dledger.ENTRY.at(f.name) for f in dledger.ENTRY}
 ENTRY_SIZE = dledger.ENTRY.size
 _CRC32_NAME = int.from_bytes(CRC32_PROPERTY[:8], "big")
-# struct layout of native.c
+# struct layout of loops/records.c
 LAYOUT = np.array(
     [
         *(_AT[name] for name in ("size", "magic", "body_crc", "queue_id", "queue_offset", "physical_offset")),

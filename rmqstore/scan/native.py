@@ -1,4 +1,4 @@
-"""The inner loops in C (`native.c`), where the package was built with a C compiler; the same results as NumPy's.
+"""The inner loops in C (`loops/`), where the package was built with a C compiler; the same results as NumPy's.
 
 A plain shared library, called with addresses of arrays: it knows nothing of Python, so that one build serves all its
 versions. Whatever is not as expected (no library, one of another build, no CRC symbol) means: do without.
@@ -21,7 +21,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from rmqstore.scan.kernels import I64, U8, Bool
 
-ABI = 2
+ABI = 3
 LIBRARY = Path(__file__).with_name("_native.so")
 CRC32 = "zng_crc32_z"
 _MARKS = (1, 2, 4, 8)  # in the order of `Framed`
@@ -68,7 +68,7 @@ class Native:
 
     def __init__(self, library: ctypes.CDLL, crc32: int | None) -> None:
         self._crc32 = crc32
-        for name in ("read", "holds", "texts", "find_queues", "lay_out"):
+        for name in ("read", "holds", "texts", "find_queues", "lay_out", "objects"):
             getattr(library, f"rmqstore_{name}").restype = ctypes.c_int64
         self._read = library.rmqstore_read
         self._crcs = library.rmqstore_crcs
@@ -78,6 +78,9 @@ class Native:
         self._place_queues = library.rmqstore_place_queues
         self._find_queues = library.rmqstore_find_queues
         self._lay_out = library.rmqstore_lay_out
+        self._objects = library.rmqstore_objects
+        self._line_ends = library.rmqstore_line_ends
+        self._lines = library.rmqstore_lines
 
     @property
     def has_crcs(self) -> bool:
@@ -199,7 +202,38 @@ class Native:
         )
         return (starts, out[0], out[1]) if done else None
 
+    def objects(
+        self, buf: U8, starts: I64, stops: I64, style: U8, names: tuple[bytes, ...], out: U8, at: int
+    ) -> tuple[int, I64, I64, U8]:
+        """Write property texts as objects into `out` from `at` on; `style` is `struct style` of loops/lines.c.
 
+        Where the last ends; where each, and its values of `names`, begin and end; marks: see rmqstore_objects.
+        Shapes: (1 + names, n), marks (n,)
+        """
+        n = len(starts)
+        starts, stops = _plain(starts), _plain(stops)
+        first, last = np.full((1 + len(names), n), -1, dtype=np.int64), np.full((1 + len(names), n), -1, dtype=np.int64)
+        marks = np.empty(n, dtype=np.uint8)
+        words, sizes, _ = _names(names, ())
+        end = self._objects(
+            *(_at(buf), *_numbers(len(buf), n), _at(starts), _at(stops), _at(style)),
+            *(_number(len(names)), _at(words), _at(sizes)),
+            *(_at(out), *_numbers(at, len(out)), _at(first), _at(last), _at(marks)),
+        )
+        return end, first, last, marks
+
+    def line_ends(self, n: int, parts: I64) -> I64:
+        """Where each of n lines ends; `parts` are rows of `struct part` of loops/lines.c."""
+        ends = np.empty(n, dtype=np.int64)
+        self._line_ends(*_numbers(n, len(parts)), _at(parts), _at(ends))
+        return ends
+
+    def lines(self, n: int, parts: I64, out: U8) -> None:
+        """Write the lines, behind each other; `out` has room for all of them."""
+        self._lines(*_numbers(n, len(parts)), _at(parts), _at(out))
+
+
+SAME, ROWS, SPANS = 0, 1, 2  # kinds of `struct part`
 _SPARE = 64
 
 
@@ -252,6 +286,11 @@ def _at(array: Any) -> Any:
         return _Here.from_buffer(array)  # four times as fast as asking the array
     except TypeError:  # bytes that must not change
         return ctypes.c_void_p(array.ctypes.data)
+
+
+def address(array: npt.NDArray[Any]) -> int:
+    """Where an array's first number is."""
+    return int(array.ctypes.data)
 
 
 def _number(value: int) -> ctypes.c_int64:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rmqstore.scan import native
 from rmqstore.scan.kernels import I64, U8
 
 SLACK = 256  # filler in front of texts that others are cut out of: wide cuts may begin there
@@ -220,6 +221,9 @@ def _groups(parts: Sequence[Part]) -> list[_Group]:
 
 def assemble(n: int, parts: Sequence[Part], sink: Sink = new_array) -> tuple[U8, I64]:
     """Lines of all parts, side by side in an array of the sink, and where each ends in it. `n` is at least 1."""
+    loops = native.load()
+    if loops is not None:
+        return _assemble_native(loops, n, parts, sink)
     groups = _groups(parts)
     length = np.full(n, sum(group.fixed for group in groups), dtype=np.int64)
     for group in groups:
@@ -236,6 +240,39 @@ def assemble(n: int, parts: Sequence[Part], sink: Sink = new_array) -> tuple[U8,
         if isinstance(group.head, Spans):
             _write_spans(out, at, group, group.head)
         at -= group.length
+    return out, ends
+
+
+def _assemble_native(loops: native.Native, n: int, parts: Sequence[Part], sink: Sink) -> tuple[U8, I64]:
+    """The same, a line after the other."""
+    rows: list[tuple[int, ...]] = []
+    kept: list[U8 | I64] = []  # what the rows tell the addresses of
+    same = b""
+    for part in [*parts, None]:
+        if isinstance(part, bytes):
+            same += part
+            continue
+        if same:
+            kept.append(np.frombuffer(same, dtype=np.uint8))
+            rows.append((native.SAME, native.address(kept[-1]), len(same), 0, 0, 0))
+            same = b""
+        if isinstance(part, Rows):
+            length = None if part.length is None else np.ascontiguousarray(part.length, dtype=np.int64)
+            cells, width = part.cells, part.cells.shape[1]
+            if cells.strides[1] != 1:
+                cells = np.ascontiguousarray(cells)
+            kept += [cells] if length is None else [cells, length]
+            place = 0 if length is None else native.address(length)
+            rows.append((native.ROWS, native.address(cells), width, cells.strides[0], place, 0))
+        elif isinstance(part, Spans):
+            first, stop = (np.ascontiguousarray(edge, dtype=np.int64) for edge in (part.starts, part.stops))
+            kept += [part.source, first, stop]
+            where = native.address(first), native.address(stop)
+            rows.append((native.SPANS, native.address(part.source), len(part.source), 0, *where))
+    table = np.array(rows, dtype=np.int64).reshape(len(rows), 6)
+    ends = loops.line_ends(n, table)
+    out = sink(int(ends[-1]))
+    loops.lines(n, table, out)
     return out, ends
 
 
@@ -275,6 +312,8 @@ def _write_rows(out: U8, at: I64, n: int, group: _Group, head: Rows) -> None:
     width = head.cells.shape[1]
     block = _block(n, group, width)
     whole = block.shape[1]
+    if not whole:  # texts that are all empty
+        return
     if width - group.least <= group.room:
         _view(out, whole)[at - whole] = block.view(f"V{whole}")[:, 0]
         return

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore.formats import properties
+from rmqstore.scan import native
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, U8, Bool, u64
 from rmqstore.views.dump_cells import SLACK, Spans, assemble
@@ -40,6 +41,14 @@ class Style:
     text: Callable[[str | None], bytes]
     object: Callable[[dict[str, str]], bytes]
 
+    @property
+    def packed(self) -> U8:
+        """`struct style` of loops/lines.c."""
+        parts = (self.open, self.close, self.equals, self.comma)
+        numbers = [*map(len, parts), int(self.quotes), self.bad[0] if self.bad else -1]
+        packed = np.array(numbers, dtype=np.int64).tobytes() + b"".join(p.ljust(8) for p in parts)
+        return np.frombuffer(packed, dtype=np.uint8).copy()  # aligned
+
 
 def _json(value: Any) -> bytes:
     return dumps(value).encode("utf-8", "backslashreplace")
@@ -60,11 +69,15 @@ class PropertySpans:
         n = len(columns)
         starts, stops = columns.properties_at, columns.properties_at + columns.properties_length
         stops = stops - (columns.buf[np.maximum(stops - 1, 0)] == 2)
+        self._more: list[bytes] = []
+        loops = native.load()
+        if loops is not None:
+            self._written(loops, starts, stops)
+            return
         joined, broken = self._side_by_side(starts, stops)
         arr = np.frombuffer(joined, dtype=np.uint8)
         marks = _Marks(joined, arr, style, n)
         slow = broken | marks.unusual()
-        self._more: list[bytes] = []
         grown = len(style.equals) - 1
         self._end = len(joined) + grown * (len(marks.at) - n - 1)
         nothing = self._append(style.text(None))
@@ -85,6 +98,32 @@ class PropertySpans:
             self._set(i, bytes(columns.buf[int(starts[i]) : int(stops[i])]))
         text = joined.replace(b"\1", style.equals).replace(b"\2", style.comma)
         self.source: U8 = np.frombuffer(b"".join([text, *self._more]), dtype=np.uint8)
+
+    def _written(self, loops: native.Native, starts: I64, stops: I64) -> None:
+        """The same, text by text in C."""
+        style, raw = self._style, self._columns.buf
+        total = int(np.maximum(stops - starts, 0).sum())
+        out = np.empty(SLACK + 2 * total + 64 * len(starts), dtype=np.uint8)
+        out[:SLACK] = 0x20
+        names = tuple(name.encode() for name in _NAMES)
+        self._end, first, last, marks = loops.objects(raw, starts, stops, style.packed, names, out, SLACK)
+        nothing = self._append(style.text(None))
+        empty = self._append(style.object({}))
+        for edge, none, without in zip((first, last), nothing, empty, strict=True):
+            edge[0][edge[0] < 0] = without
+            edge[1:][edge[1:] < 0] = none
+        self._objects = [first[0], last[0]]
+        self._values = [[first[k], last[k]] for k in range(1, len(first))]
+        slow = marks == 1
+        wide = np.flatnonzero(marks == 2)
+        if len(wide) and not _is_utf8(
+            b"\0".join(bytes(raw[a:b]) for a, b in zip(starts[wide], stops[wide], strict=True))
+        ):
+            slow[wide] = [not _is_utf8(bytes(raw[a:b])) for a, b in zip(starts[wide], stops[wide], strict=True)]
+        written = out[: self._end - sum(map(len, self._more))]
+        for i in np.flatnonzero(slow).tolist():
+            self._set(i, bytes(raw[int(starts[i]) : int(stops[i])]))
+        self.source = np.concatenate((written, np.frombuffer(b"".join(self._more), dtype=np.uint8)))
 
     @property
     def objects(self) -> Spans:

@@ -1,21 +1,5 @@
-"""Every test of this room runs twice: with the loops in C, and with NumPy's in their place."""
+"""Every test of this room runs twice: see tests/loops.py."""
 
-from __future__ import annotations
+from tests.loops import loops
 
-from collections.abc import Iterator
-
-import pytest
-
-from rmqstore.scan import native
-
-
-@pytest.fixture(scope="module", params=["C", "NumPy"], autouse=True)
-def loops(request: pytest.FixtureRequest) -> Iterator[str]:
-    if request.param == "C":
-        if native.load() is None:
-            pytest.skip("rmqstore was installed without a C compiler")
-        yield "C"
-        return
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native, "load", lambda: None)
-        yield "NumPy"
+__all__ = ["loops"]

@@ -1,6 +1,9 @@
-/* Calls every function of native.c with bytes and numbers that nobody would write, in memory that ends where it says.
+/* Calls every function of the loops with bytes and numbers that nobody would write, in memory that ends where it says.
  * Built with the address and undefined-behaviour sanitizers, which end the process at the first read outside. */
-#include "../../rmqstore/scan/native.c"
+#include "../../rmqstore/scan/loops/lines.c"
+#include "../../rmqstore/scan/loops/queues.c"
+#include "../../rmqstore/scan/loops/records.c"
+#include "../../rmqstore/scan/loops/texts.c"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +33,7 @@ static uint8_t byte(int kind) {
     return kind ? text[below(sizeof text)] : (uint8_t)next();
 }
 
-static void put(uint8_t *at, int64_t value, int size) {
+static void store_big(uint8_t *at, int64_t value, int size) {
     for (int i = 0; i < size; i++) at[i] = (uint8_t)(value >> 8 * (size - 1 - i));
 }
 
@@ -40,14 +43,14 @@ static void records(uint8_t *buf, int64_t have, const struct layout *of) {
         int64_t body = below(40), topic = below(20), text = below(60);
         int64_t size = of->head_size + body + 1 + topic + 2 + text + (below(20) ? 0 : below(9) - 4);
         if (size > have - at || size <= 0) break;
-        put(buf + at + of->size, below(50) ? size : number(have), 4);
-        put(buf + at + of->magic, below(30) ? of->magic_v1 : of->magic_v2, 4);
-        put(buf + at + of->sys_flag, below(10) ? 0 : (int64_t)next(), 4);
-        put(buf + at + of->body_length, below(20) ? body : number(have), 4);
+        store_big(buf + at + of->size, below(50) ? size : number(have), 4);
+        store_big(buf + at + of->magic, below(30) ? of->magic_v1 : of->magic_v2, 4);
+        store_big(buf + at + of->sys_flag, below(10) ? 0 : (int64_t)next(), 4);
+        store_big(buf + at + of->body_length, below(20) ? body : number(have), 4);
         int64_t topic_at = at + of->head_size + body;
         if (topic_at + 1 + topic + 2 <= have) {
             buf[topic_at] = (uint8_t)(below(20) ? topic : (int64_t)next());
-            put(buf + topic_at + 1 + topic, below(20) ? text : (int64_t)next(), 2);
+            store_big(buf + topic_at + 1 + topic, below(20) ? text : (int64_t)next(), 2);
         }
         at += size;
     }
@@ -109,6 +112,27 @@ int main(int count, char **words) {
         seen += rmqstore_lay_out(n, id, start, length, stop, out, 40, next, starts, laid, laid + n, units);
         for (int64_t i = 0; i < n; i++) id[i] = below(3);
         seen += rmqstore_lay_out(n, id, start, length, NULL, NULL, 3, next, starts, laid, laid + n, NULL);
+        static const struct style styles[] = {
+            {2, 2, 3, 3, 1, -1, "{\"", "\"}", "\":\"", "\",\""},
+            {4, 4, 5, 5, 0, ',', "\"{\"\"", "\"\"}\"", "\"\":\"\"", "\"\",\"\""}};
+        int64_t space = below(2) ? below(200) : 4 * have + 40 * n, from = below(space + 1);
+        uint8_t *text = malloc((size_t)space);
+        int64_t *places = malloc((size_t)n * 8 * 8);
+        for (int64_t i = 0; i < n; i++) stop[i] = below(3) ? (int64_t)((uint64_t)start[i] + (uint64_t)below(60)) : number(have);
+        memset(places, 0, (size_t)n * 8 * 8);
+        seen += rmqstore_objects(exact, have, n, start, stop, styles + below(2), 3, words_, lengths, text, from, space,
+                                 places, places + 4 * n, small);
+        for (int64_t i = 0; i < n; i++) id[i] = number(16);
+        const struct part parts[] = {{SAME, exact, below(have + 1), 0, NULL, NULL},
+                                     {SPANS, exact, have, 0, start, stop},
+                                     {ROWS, units, 20, 20, NULL, NULL},
+                                     {ROWS, units + 4, 16, 20, id, NULL}};
+        int64_t count_ = below(5);
+        memset(units, 7, (size_t)n * 20);
+        rmqstore_line_ends(n, count_, parts, out);
+        uint8_t *lines = malloc(n ? (size_t)out[n - 1] : 0);
+        rmqstore_lines(n, count_, parts, lines);
+        free(text), free(places), free(lines);
         free(next), free(starts), free(laid), free(units);
         free(exact), free(start), free(length), free(stop), free(id), free(out), free(small);
         free(size), free(offset), free(rest), free(marks), free(found);

@@ -24,7 +24,7 @@ from rmqstore.scan.window import ScanOptions
 from tests.stores import copy_store
 
 _HERE = Path(__file__).parent
-_SOURCE = Path(native.__file__).with_name("native.c")
+_SOURCES = Path(native.__file__).with_name("loops")
 _COLUMNS = (
     *("at", "size", "queue_id", "queue_offset", "sys_flag", "store_timestamp", "body_at", "body_length", "wide"),
     *("topic_at", "topic_length", "properties_at", "properties_length", "wrong_crc", "elsewhere", "has_tail"),
@@ -209,6 +209,6 @@ def test_no_byte_outside_is_read(flags: tuple[str, ...], tmp_path: Path) -> None
 
 def test_the_library_is_of_this_source(compiled: native.Native) -> None:
     """An editable installation keeps its library when the source moves on; the number tells."""
-    assert f"#define ABI {native.ABI}\n" in _SOURCE.read_text()
+    assert f"#define ABI {native.ABI}\n" in (_SOURCES / "bytes.h").read_text()
     library = ctypes.CDLL(str(native.LIBRARY))
     assert library.rmqstore_abi() == native.ABI

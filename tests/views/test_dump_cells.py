@@ -96,6 +96,14 @@ def test_lines_are_their_parts_joined(given_: tuple[int, list[Made]]) -> None:
     assert ends.tolist() == np.cumsum([len(line) for line in expected]).tolist()
 
 
+def test_texts_that_are_all_empty() -> None:
+    table = TextTable()
+    table.add(b"")
+    table.add(b"")
+    out, ends = assemble(2, [table.rows(np.array([0, 1]))])
+    assert (out.tobytes(), ends.tolist()) == (b"", [0, 0])
+
+
 def test_nothing_is_written_outside_of_the_sink() -> None:
     whole = np.full(1000, 0xEE, dtype=np.uint8)
     texts = [b"a" * 200, b"", b"b" * 90]

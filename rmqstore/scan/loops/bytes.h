@@ -1,0 +1,101 @@
+/* What all of the compiled loops share. They are described in native.py, which is their only caller.
+ *
+ * The bytes are hostile: every function is told how many bytes count (`have`) and reads none behind them, whatever the
+ * numbers say that were found in them. Positions and lengths come from outside too, and are held against `have`. There
+ * is no state, nothing is allocated, nothing raises; what a function cannot say here, its caller finds out in Python.
+ */
+#ifndef RMQSTORE_BYTES_H
+#define RMQSTORE_BYTES_H
+
+#include <stdint.h>
+#include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+#if !defined(__BYTE_ORDER__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "little-endian machines only: others do without"
+#endif
+_Static_assert(sizeof(void *) == 8, "64-bit machines only: others do without");
+
+#define ABI 3
+#define HIGH 0x8080808080808080ULL
+#define THREES 0x0303030303030303ULL
+#define GATHER 0x0102040810204080ULL /* moves the lowest bits of eight bytes into the top one */
+
+typedef uint32_t (*crc32_function)(uint32_t crc, const uint8_t *bytes, size_t size);
+
+static inline uint32_t big32(const uint8_t *at) {
+    uint32_t value;
+    memcpy(&value, at, 4);
+    return __builtin_bswap32(value);
+}
+
+static inline uint16_t big16(const uint8_t *at) { return (uint16_t)(at[0] << 8 | at[1]); }
+
+static inline uint64_t big64(const uint8_t *at) {
+    uint64_t value;
+    memcpy(&value, at, 8);
+    return __builtin_bswap64(value);
+}
+
+static inline uint64_t little64(const uint8_t *at) {
+    uint64_t value;
+    memcpy(&value, at, 8);
+    return value;
+}
+
+static inline uint32_t little32(const uint8_t *at) {
+    uint32_t value;
+    memcpy(&value, at, 4);
+    return value;
+}
+
+/* The number that at most eight bytes make, none read behind them. */
+static inline uint64_t few(const uint8_t *at, int64_t length) {
+    if (length >= 8) return little64(at);
+    if (length >= 4) return little32(at) | (uint64_t)little32(at + length - 4) << 8 * (length - 4);
+    uint64_t value = 0;
+    for (int64_t k = 0; k < length; k++) value |= (uint64_t)at[k] << 8 * k;
+    return value;
+}
+
+static inline int same(const uint8_t *a, const uint8_t *b, int64_t length) {
+    for (; length >= 8; a += 8, b += 8, length -= 8)
+        if (little64(a) != little64(b)) return 0;
+    return few(a, length) == few(b, length);
+}
+
+/* A span [start, start + length) that lies wholly before `have`; negative lengths are empty. */
+static inline int inside(int64_t start, int64_t length, int64_t have) {
+    return start >= 0 && start <= have && length <= have - start;
+}
+
+/* Property names of at most eight bytes, `count` of them, each as a number that its bytes make, and how long it is. */
+struct names {
+    int64_t count;
+    const uint64_t *word;
+    const int64_t *length;
+};
+
+/* Which of the names a span of `length` bytes is; -1 for none. */
+static inline int64_t which(const struct names *names, const uint8_t *at, int64_t length) {
+    if (length > 8) return -1;
+    uint64_t word = few(at, length);
+    for (int64_t k = 0; k < names->count; k++)
+        if (names->word[k] == word && names->length[k] == length) return k;
+    return -1;
+}
+
+/* A number of bytes and another number. */
+static inline uint64_t hash_of(const uint8_t *topic, int64_t length, int64_t id) {
+    uint64_t hash = (uint64_t)id * 0x9E3779B97F4A7C15ULL + (uint64_t)length;
+    for (; length >= 8; topic += 8, length -= 8) {
+        hash = (hash ^ little64(topic)) * 0xC2B2AE3D27D4EB4FULL;
+        hash ^= hash >> 29;
+    }
+    hash = (hash ^ few(topic, length)) * 0x165667B19E3779F9ULL;
+    return hash ^ (hash >> 32);
+}
+
+#endif

@@ -1,0 +1,177 @@
+/* Text of a chunk of records: property texts as objects, and lines put together of parts. */
+#include "bytes.h"
+
+/* One bit for each of 64 bytes: those below 0x20, quotes and backslashes; and those that are not ASCII. */
+static uint64_t odd_bytes(const uint8_t *at, uint64_t *wide) {
+    uint64_t odd = 0, high = 0;
+#ifdef __SSE2__
+    const __m128i control = _mm_set1_epi8(0x1F), quote = _mm_set1_epi8('"'), slash = _mm_set1_epi8(0x5C);
+    for (int k = 0; k < 64; k += 16) {
+        __m128i bytes = _mm_loadu_si128((const __m128i *)(at + k));
+        __m128i found = _mm_cmpeq_epi8(_mm_min_epu8(bytes, control), bytes);
+        found = _mm_or_si128(found, _mm_or_si128(_mm_cmpeq_epi8(bytes, quote), _mm_cmpeq_epi8(bytes, slash)));
+        odd |= (uint64_t)_mm_movemask_epi8(found) << k;
+        high |= (uint64_t)_mm_movemask_epi8(bytes) << k;
+    }
+#else
+    for (int k = 0; k < 64; k++) {
+        odd |= (uint64_t)(at[k] < 0x20 || at[k] == '"' || at[k] == 0x5C) << k;
+        high |= (uint64_t)(at[k] >> 7) << k;
+    }
+#endif
+    *wide = high;
+    return odd;
+}
+
+/* How property texts are written as objects: `open` and `close` around them, `equals` for 0x01, `comma` for 0x02, each
+ * as many bytes as it says; `quotes` bytes on either side belong to a value; values with the byte `bad` are slow. */
+struct style {
+    int64_t open_size, close_size, equals_size, comma_size, quotes, bad;
+    uint8_t open[8], close[8], equals[8], comma[8];
+};
+
+/* Copy, and give the place behind; most pieces are short. */
+static inline uint8_t *put(uint8_t *to, const uint8_t *bytes, int64_t size) {
+    if (size > 16) {
+        memcpy(to, bytes, (size_t)size);
+    } else if (size >= 8) { /* two that lie over each other are all of it */
+        memcpy(to + size - 8, bytes + size - 8, 8);
+        memcpy(to, bytes, 8);
+    } else if (size >= 4) {
+        memcpy(to + size - 4, bytes + size - 4, 4);
+        memcpy(to, bytes, 4);
+    } else {
+        for (int64_t k = 0; k < size; k++) to[k] = bytes[k];
+    }
+    return to + size;
+}
+
+enum { MOST_NAMES = 32 };
+
+/* One property text as an object at out[at..room): where it ends, -1 where it is not so simple (escapes, odd grammar, a
+ * name twice, no room). Values of names asked for go to first[k * n], stop[k * n]. */
+static int64_t write_object(const uint8_t *text, int64_t length, const struct style *style, const struct names *names,
+                            uint8_t *out, int64_t at, int64_t room, int64_t *first, int64_t *stop, int64_t n,
+                            int *wide) {
+    uint64_t met[MOST_NAMES];
+    int64_t met_count = 0, begin = 0, name = -1, value_at = 0;
+    int in_value = 0;
+    uint64_t high = 0;
+    if (length + style->open_size + style->close_size > room - at) return -1;
+    uint8_t *to = put(out + at, style->open, style->open_size);
+    for (int64_t block = 0; block <= length; block += 64) {
+        uint8_t copy[64];
+        const uint8_t *bytes = text + block;
+        int64_t left = length - block;
+        if (left < 64) { /* the last value ends with the text */
+            memset(copy, ' ', sizeof copy);
+            memcpy(copy, bytes, (size_t)left);
+            copy[left] = 2;
+            bytes = copy;
+        }
+        uint64_t wide_bytes, odd = odd_bytes(bytes, &wide_bytes);
+        high |= wide_bytes;
+        for (; odd; odd &= odd - 1) {
+            int64_t here = __builtin_ctzll(odd), i = block + here, size = i - begin;
+            if (bytes[here] != 1 + in_value || size == 0) return -1;
+            if (to - out + size + style->equals_size + style->comma_size + style->close_size > room) return -1;
+            if (in_value) {
+                if (name >= 0 && style->bad >= 0 && memchr(text + begin, (int)style->bad, (size_t)size)) return -1;
+                to = put(to, text + begin, size);
+                if (name >= 0) {
+                    first[name * n] = value_at - style->quotes;
+                    stop[name * n] = to - out + style->quotes;
+                }
+                if (i < length) to = put(to, style->comma, style->comma_size);
+            } else {
+                uint64_t mixed = hash_of(text + begin, size, size);
+                if (met_count == MOST_NAMES) return -1;
+                for (int64_t k = 0; k < met_count; k++)
+                    if (met[k] == mixed) return -1;
+                met[met_count++] = mixed;
+                name = which(names, text + begin, size);
+                to = put(to, text + begin, size);
+                to = put(to, style->equals, style->equals_size);
+                value_at = to - out;
+            }
+            in_value = !in_value;
+            begin = i + 1;
+        }
+    }
+    *wide = high != 0;
+    return put(to, style->close, style->close_size) - out;
+}
+
+/* Property texts [start, stop) as objects behind each other from out[at] on, where each is (`first`, `last`: row 0, and
+ * rows 1 and on for the values of `names`, untouched where there is none), and which were not so simple (1) or not
+ * ASCII (2). Empty ones are left as they are. Returns where the last ends. */
+int64_t rmqstore_objects(const uint8_t *buf, int64_t have, int64_t n, const int64_t *start, const int64_t *stop,
+                         const struct style *style, int64_t names_count, const uint64_t *names_word,
+                         const int64_t *names_length, uint8_t *out, int64_t at, int64_t room, int64_t *first,
+                         int64_t *last, uint8_t *marks) {
+    struct names names = {names_count, names_word, names_length};
+    for (int64_t i = 0; i < n; i++) {
+        marks[i] = 0;
+        if (start[i] == stop[i]) continue;
+        int64_t end = -1;
+        int wide = 0;
+        if (start[i] >= 0 && start[i] < stop[i] && stop[i] <= have)
+            end = write_object(buf + start[i], stop[i] - start[i], style, &names, out, at, room, first + n + i,
+                               last + n + i, n, &wide);
+        if (end < 0) {
+            marks[i] = 1;
+            continue;
+        }
+        marks[i] = wide ? 2 : 0;
+        first[i] = at;
+        last[i] = end;
+        at = end;
+    }
+    return at;
+}
+
+/* A part of every line: the same bytes for all; or a text at the right end of a row of `size` bytes, rows `stride`
+ * apart, `first` long (null: all of it); or a text cut out of `size` bytes, from `first` to `second`. */
+struct part {
+    int64_t kind;
+    const uint8_t *bytes;
+    int64_t size, stride;
+    const int64_t *first, *second;
+};
+
+enum { SAME, ROWS, SPANS };
+
+static int64_t part_of(const struct part *part, int64_t i, const uint8_t **bytes) {
+    *bytes = part->bytes;
+    if (part->kind == SAME) return part->size;
+    if (part->kind == ROWS) {
+        int64_t length = part->first ? part->first[i] : part->size;
+        if (length < 0 || length > part->size) return 0;
+        *bytes += i * part->stride + part->size - length;
+        return length;
+    }
+    int64_t from = part->first[i], to = part->second[i];
+    if (from < 0 || from > to || to > part->size) return 0;
+    *bytes += from;
+    return to - from;
+}
+
+/* Where each of n lines of these parts ends, when they stand behind each other. */
+void rmqstore_line_ends(int64_t n, int64_t count, const struct part *parts, int64_t *ends) {
+    const uint8_t *bytes;
+    int64_t end = 0;
+    for (int64_t i = 0; i < n; i++) {
+        for (int64_t k = 0; k < count; k++) end += part_of(parts + k, i, &bytes);
+        ends[i] = end;
+    }
+}
+
+/* The lines themselves; `out` has room for all that rmqstore_line_ends counted. */
+void rmqstore_lines(int64_t n, int64_t count, const struct part *parts, uint8_t *out) {
+    const uint8_t *bytes;
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t k = 0; k < count; k++) {
+            int64_t size = part_of(parts + k, i, &bytes);
+            out = put(out, bytes, size);
+        }
+}

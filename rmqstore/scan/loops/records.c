@@ -1,0 +1,116 @@
+/* Records of a chunk: where they are, what their heads say, and whether their bodies are sound. */
+#include "bytes.h"
+
+/* A library of another build is not used. */
+int64_t rmqstore_abi(void) { return ABI; }
+
+/* Where the fields of a head are, counted from the message, and what else `frame` must know; all from formats/. */
+struct layout {
+    int64_t size, magic, body_crc, queue_id, queue_offset, physical_offset, sys_flag, born_port, store_timestamp,
+        store_port, body_length;
+    int64_t head_size, host_growth, born_host_v6, store_host_v6, magic_v1, magic_v2;
+    int64_t tail_size, tail_name; /* of the property __CRC32#, and its first eight bytes */
+};
+
+enum { WRONG_CRC = 1, ELSEWHERE = 2, HAS_TAIL = 4, ODD_PORT = 8 };
+
+/* Columns of `rest`. */
+enum {
+    AT,
+    QUEUE_ID,
+    SYS_FLAG,
+    STORE_TIMESTAMP,
+    BODY_AT,
+    BODY_LENGTH,
+    WIDTH,
+    TOPIC_AT,
+    TOPIC_LENGTH,
+    TEXT_AT,
+    TEXT_LENGTH
+};
+
+/* What stands at [at, stop), as columns at `row`, `room` numbers apart; 0 where it is no V1 or V2 record with parts that
+ * add up to its size. */
+static int read_record(const uint8_t *buf, int64_t at, int64_t stop, uint64_t offset, const struct layout *of,
+                       crc32_function crc32, int64_t *size, int64_t *queue_offset, int64_t *row, int64_t room,
+                       uint8_t *marks) {
+    const uint8_t *record = buf + at;
+    int64_t whole = stop - at;
+    if (whole < of->head_size) return 0;
+    int64_t magic = big32(record + of->magic);
+    if ((magic != of->magic_v1 && magic != of->magic_v2) || big32(record + of->size) != whole) return 0;
+    int64_t wide = magic == of->magic_v1 ? 1 : 2;
+    int64_t sys_flag = (int32_t)big32(record + of->sys_flag);
+    int64_t born = sys_flag & of->born_host_v6 ? of->host_growth : 0;
+    int64_t moved = born + (sys_flag & of->store_host_v6 ? of->host_growth : 0);
+    if (whole < of->head_size + moved + wide + 2) return 0;
+    int64_t body_length = (int32_t)big32(record + of->body_length + moved);
+    if (body_length > whole) return 0;
+    int64_t body_at = at + of->head_size + moved;
+    int64_t topic_at = body_at + (body_length > 0 ? body_length : 0) + wide;
+    if (topic_at + 2 > stop) return 0;
+    int64_t topic_length = wide == 1 ? (int8_t)buf[topic_at - 1] : (int16_t)big16(buf + topic_at - 2);
+    int64_t text_at = topic_at + topic_length + 2;
+    if (topic_length < 0 || text_at > stop) return 0;
+    int64_t text_length = (int16_t)big16(buf + text_at - 2);
+    if (text_at + (text_length > 0 ? text_length : 0) != stop) return 0;
+
+    uint8_t mark = 0;
+    if (crc32 && body_length > 0 &&
+        big32(record + of->body_crc) != (crc32(0, buf + body_at, (size_t)body_length) & 0x7FFFFFFF))
+        mark |= WRONG_CRC;
+    if (big64(record + of->physical_offset) != offset) mark |= ELSEWHERE;
+    if (text_length >= of->tail_size && (int64_t)big64(buf + stop - of->tail_size) == of->tail_name) mark |= HAS_TAIL;
+    if (big16(record + of->born_port + born) | big16(record + of->store_port + moved)) mark |= ODD_PORT;
+    *marks = mark;
+    *size = whole;
+    *queue_offset = (int64_t)big64(record + of->queue_offset);
+    row[AT * room] = at;
+    row[QUEUE_ID * room] = (int32_t)big32(record + of->queue_id);
+    row[SYS_FLAG * room] = sys_flag;
+    row[STORE_TIMESTAMP * room] = (int64_t)big64(record + of->store_timestamp + born);
+    row[BODY_AT * room] = body_at;
+    row[BODY_LENGTH * room] = body_length;
+    row[WIDTH * room] = wide;
+    row[TOPIC_AT * room] = topic_at;
+    row[TOPIC_LENGTH * room] = topic_length;
+    row[TEXT_AT * room] = text_at;
+    row[TEXT_LENGTH * room] = stop - text_at;
+    return 1;
+}
+
+/* The records that are chained by their size fields (`size_at`, of at least `least` bytes) from `at` on and start before
+ * `stop`, each with `lead` bytes in front of the message: at most `room` of them, up to the first that is not framed or
+ * not wholly in the buffer. Their columns and marks go into arrays of `room` numbers; `crc32` is null where bodies are
+ * not asked about; `base` is the log's offset of the buffer's first byte. Returns how many there are; `*odd` says
+ * whether the one behind them is whole and not framed. */
+int64_t rmqstore_read(const uint8_t *buf, int64_t have, int64_t base, int64_t at, int64_t stop, int64_t lead,
+                      int64_t size_at, int64_t least, const struct layout *of, crc32_function crc32, int64_t room,
+                      int64_t *size, int64_t *queue_offset, int64_t *rest, uint8_t *marks, int64_t *odd) {
+    int64_t count = 0;
+    *odd = 0;
+    if (at < 0 || least <= 0 || lead > least) return 0;
+    for (; count < room && at < stop && at <= have - size_at - 4; count++) {
+        int64_t whole = big32(buf + at + size_at);
+        if (whole < least || whole > have - at) break;
+        __builtin_prefetch(buf + at + whole);
+        __builtin_prefetch(buf + at + whole + 64);
+        uint64_t offset = (uint64_t)base + (uint64_t)(at + lead); /* a file's name may be any number */
+        if (!read_record(buf, at + lead, at + whole, offset, of, crc32, size + count, queue_offset + count, rest + count,
+                         room, marks + count)) {
+            *odd = 1;
+            break;
+        }
+        at += whole;
+    }
+    return count;
+}
+
+/* CRC-32 without the top bit of every span [start, stop); 0 for empty ones and for what is not in the buffer. */
+void rmqstore_crcs(crc32_function crc32, const uint8_t *buf, int64_t have, int64_t n, const int64_t *start,
+                   const int64_t *stop, int64_t *out) {
+    for (int64_t i = 0; i < n; i++) {
+        int sound = start[i] >= 0 && start[i] < stop[i] && stop[i] <= have;
+        out[i] = sound ? crc32(0, buf + start[i], (size_t)(stop[i] - start[i])) & 0x7FFFFFFF : 0;
+    }
+}
