@@ -1,25 +1,33 @@
 """Units that are right where the log is not: what is made from the log is not made to fit its damage.
 
-A unit's tags code can prove that one bit of its message's TAGS is flipped. Salvage mends such a message. Where nothing
+A unit's tags code can prove that one bit of its message's TAGS is flipped, and units in their order that neighbouring
+messages say wrong queue offsets (repair/salvage_order.py). Salvage mends such messages. Where nothing
 in the log is changed (a replica, a rebuild of one part, `--only`), queues and index are made as from the message that
 was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from rmqstore.checks.commitlog import LogResult
 from rmqstore.checks.verify import Verified
+from rmqstore.files.store import Store
 from rmqstore.repair.content import Literal
 from rmqstore.repair.draft import Draft
 from rmqstore.repair.log_view import LogView, Patch
+from rmqstore.repair.salvage_headers import HeaderFixes
+from rmqstore.repair.salvage_spans import Neighbours
 from rmqstore.repair.salvage_tags import proved_records
 
+OFFSETS = "proved_offsets"
+"""The same of messages whose QUEUEOFFSET stays damaged."""
 FACT = "proved_tags"
 """In a plan's facts: messages (global offsets) whose TAGS stay damaged though their units prove what they were."""
 CODES = ("CQ-WRONG-TAG", "IX-DANGLING-ENTRY")
 """What stays to be said of such a message: its unit, and the index entry of its TAGS, say another than it does."""
+
+_SHIFTED = ("CQ-SHIFTED", "CQ-DANGLING-UNIT", "CL-QUEUE-OFFSET-REPEAT")
 
 _LISTED = 8
 
@@ -27,28 +35,46 @@ _LISTED = 8
 class Believed:
     """The records of a store that units prove, for the views of its logs."""
 
-    def __init__(self, verified: Verified) -> None:
-        self._records = list(proved_records(verified))
+    def __init__(self, store: Store, verified: Verified) -> None:
+        tags = {r.start: (r.log, r.new) for r in proved_records(verified)}
+        logs = verified.logs
+        offsets: dict[int, tuple[LogResult, bytes]] = {}
+        if any(part.repeats or part.outliers or part.restarts for part in logs.queues.values()):
+            fixes = HeaderFixes(store, verified, Neighbours(logs.results, 0)).by_units
+            offsets = {fix.start: (fix.log, fix.new) for fix in fixes if fix.new is not None}
+        self._records = tags | offsets
+        self.offsets = frozenset(offsets)
 
     def view(self, log: LogResult, end: int, draft: Draft) -> LogView:
         """A log as a draft leaves it, with those records as they were."""
-        patches = [Patch(r.start, r.start + len(r.new), Literal(r.new)) for r in self._records if r.log is log]
+        records = ((start, new) for start, (of, new) in self._records.items() if of is log)
+        patches = [Patch(start, start + len(new), Literal(new)) for start, new in records]
         return LogView.of(log, end, draft, patches)
 
 
-def tell(draft: Draft, views: Sequence[LogView]) -> None:
-    """Say which messages of the views stay as they are, once."""
+def tell(draft: Draft, views: Sequence[LogView], offsets: Collection[int] = ()) -> None:
+    """Say which messages of the views stay as they are, once; `offsets`: those of a wrong QUEUEOFFSET."""
     places = sorted(patch.start for view in views for patch in view.believed)
-    if not places or FACT in draft.facts:
+    if not places or FACT in draft.facts or OFFSETS in draft.facts:
         return
-    draft.facts[FACT] = list(places)
-    more = f" and {len(places) - _LISTED:,} more" if len(places) > _LISTED else ""
-    draft.notes.append(
-        f"the TAGS of the message at {', '.join(f'{at:,}' for at in places[:_LISTED])}{more} are damaged, as the tags "
-        "code of its unit proves: the unit stays as it is, and so does the log"
-    )
+    for fact, found, what, proof in (
+        (FACT, [at for at in places if at not in offsets], "TAGS", "tags code of its unit proves"),
+        (OFFSETS, [at for at in places if at in offsets], "QUEUEOFFSETs", "order of the units around it proves"),
+    ):
+        if found:
+            draft.facts[fact] = list(found)
+            more = f" and {len(found) - _LISTED:,} more" if len(found) > _LISTED else ""
+            draft.notes.append(
+                f"the {what} of the message at {', '.join(f'{at:,}' for at in found[:_LISTED])}{more} are damaged, as "
+                f"the {proof}: the unit stays as it is, and so does the log"
+            )
 
 
 def cured(draft: Draft, codes: Iterable[str]) -> set[str]:
     """Those of the codes that are cured though such messages stay."""
-    return {code for code in codes if FACT not in draft.facts or code not in CODES}
+    return {code for code in codes if code not in open_codes(draft)}
+
+
+def open_codes(draft: Draft) -> frozenset[str]:
+    """What verify goes on to say of such messages."""
+    return frozenset((*(CODES if FACT in draft.facts else ()), *(_SHIFTED if OFFSETS in draft.facts else ())))

@@ -42,7 +42,7 @@ def plan_rebuild(
     if part != CQ and (topics or queue_ids or queues):
         raise UsageError("--topic and --queue are for consume queues", "leave them out")
     draft = Draft(store)
-    believed = Believed(verified)
+    believed = Believed(store, verified)
     views = [believed.view(r, reach(results, r), draft) for r in results]
     if part == CQ:
         if store.kind is StoreKind.ROCKSDB:
@@ -69,7 +69,7 @@ def plan_rebuild(
     else:
         raise UsageError(f"there is no part {part!r}", f"it is one of {CQ}, {INDEX}, {CHECKPOINT}, {DLEDGER_INDEX}")
     if part in (CQ, INDEX):
-        tell(draft, views)
+        tell(draft, views, believed.offsets)
     draft.facts["part"] = part
     if verified.misplaced is not None and verified.misplaced.store.moved:
         draft.notes.append(

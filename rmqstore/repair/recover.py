@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 
 from rmqstore.brokers.dledger_newer import written_by_newer
@@ -109,7 +110,6 @@ class Recovery:
         self.tail_cut = False
         self.limit = dispatch_limit(store, verified, self.choice.role)
         self.rebuilt: frozenset[Name] | None = frozenset()
-        self.believed = Believed(verified)
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -234,8 +234,12 @@ class Recovery:
         if limit is not None:
             ends = [min(end, max(limit, r.queue.start)) for end, r in zip(ends, self.results, strict=True)]
         views = [self.believed.view(r, end, self.draft) for end, r in zip(ends, self.results, strict=True)]
-        tell(self.draft, views)
+        tell(self.draft, views, self.believed.offsets)
         return views
+
+    @cached_property
+    def believed(self) -> Believed:
+        return Believed(self.store, self.verified)
 
     def _dledger(self) -> None:
         result = self.verified.dledger
@@ -246,8 +250,7 @@ class Recovery:
         plan_dledger(self.draft, self.verified, view, self.options, changed=changed)
 
     def _index(self) -> None:
-        counts = self.counts
-        found = [c for c in counts if c.startswith("IX-") and self.options.wants(c)]
+        found = [c for c in self.counts if c.startswith("IX-") and self.options.wants(c)]
         if self.store.part is not None or not self.results or not self.store.index_files:
             return
         views = self._views(self.limit)
@@ -275,8 +278,8 @@ class Recovery:
             )
             work.read()
             if work.plan():
-                found = (c for c in self.counts if c.startswith(_QUEUES) and c != "CQ-DELETED-TOPIC")
-                self.draft.cures.update(cured(self.draft, found))
+                found = cured(self.draft, (c for c in self.counts if c.startswith(_QUEUES)))
+                self.draft.cures |= found - {"CQ-DELETED-TOPIC"}
         if self.cut is not None:
             cut_queues(self.draft, self.cut, wanted or frozenset())
 

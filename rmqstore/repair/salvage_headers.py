@@ -96,6 +96,7 @@ class HeaderFixes:
         self._placed: set[int] = set()  # records whose place in a queue is proved
         self._misfiled = self._units_of_misfiled()
         self._by_units()
+        self.by_units = self.fixes  # only these are proved by units alone
         for record in self._records(verified.report.findings.listed):
             if _GAP in record.codes:
                 self._fix_gap(record)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from rmqstore.checks.problems import PROBLEMS, Severity
 from rmqstore.checks.report import Report
-from rmqstore.repair.believed import CODES, FACT
+from rmqstore.repair.believed import open_codes
 from rmqstore.repair.content import Json
 from rmqstore.repair.draft import Draft
 from rmqstore.repair.misplaced import MISPLACED
@@ -14,7 +14,7 @@ from rmqstore.repair.settings import TRUNCATE, Choice, RecoverOptions
 
 Reason = tuple[str, str]  # why nothing is planned, what to do
 
-_PROVED = "the units and entries are right, the TAGS of their message are damaged (see the note)"
+_PROVED = "the units and entries are right, their message is damaged (see the note)"
 _REPLICA = "make the replica again from its master; or --strategy salvage, if no other replica has it sound"
 _RAW = "take the file from a replica or a backup"
 _DECIDE: Mapping[str, Reason] = {
@@ -86,7 +86,7 @@ def outside_of(part: str, report: Report, draft: Draft) -> dict[str, Json]:
     why = f"only the {_PARTS[part][0]} made again by this"
     out: dict[str, Json] = {}
     for code, count in _open(report, draft):
-        proved = FACT in draft.facts and code in CODES
+        proved = code in open_codes(draft)
         if proved or not (draft.steps and code.startswith(_PARTS[part][1])):
             out[code] = {
                 "count": count,
@@ -107,7 +107,7 @@ def _reason(code: str, draft: Draft, options: RecoverOptions, choice: Choice, st
         return _DECIDE[code]
     if stopped:
         return f"nothing is planned while there is {', '.join(stopped)}", "cure that first, then run this again"
-    if FACT in draft.facts and code in CODES:
+    if code in open_codes(draft):
         if choice.strategy == TRUNCATE:
             return _PROVED, _REPLICA
         return _PROVED, "run this without --only: it mends the message"

@@ -52,3 +52,22 @@ def test_units_that_moved_do_not_change_the_log(tmp_path: Path) -> None:
     run_json("recover", str(store), "--apply", exit_code=0)
     assert (first.read_bytes(), second.read_bytes()) == (raw, before)
     assert {path: path.read_bytes() for path in logs} == logs
+
+
+@pytest.mark.parametrize("words", [("recover", "--role", "slave"), ("rebuild", "cq")], ids=" ".join)
+def test_where_the_log_is_not_changed_the_queue_keeps_its_units(words: tuple[str, ...], tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    for row in of_queue(store)[-2:]:
+        damage.flip(row.path, row.at + AT, 3)
+    before = {
+        path: path.read_bytes()
+        for part in ("commitlog", "consumequeue")
+        for path in (store / part).rglob("0*")
+        if path.is_file()
+    }
+    plan = run_json(words[0], str(store), *words[1:], exit_code=1)
+    assert len(plan["facts"]["proved_offsets"]) == 2  # type: ignore[index]
+    assert plan["steps"] == []
+    done = run_json(words[0], str(store), *words[1:], "--apply", exit_code=1)
+    assert done["cures"] == []
+    assert {path: path.read_bytes() for path in before} == before
