@@ -226,6 +226,26 @@ TIMER: Rows = (
         "The length is not 2 x slots x 32: the broker does not start.",
     ),
     Problem(
+        "TM-WHEEL-SLOT",
+        "slots of the timerwheel do not lead to their units",
+        _E,
+        "recover",
+        False,
+        "A start links only the newest part of the timer log anew. Behind it, slots that are still to be read do not "
+        "lead to the last unit that is due then: those timed messages are never delivered. Or they lead to other "
+        "units: these messages are delivered too early; or behind the timer log's end: what is written there later is.",
+    ),
+    Problem(
+        "TM-CHAIN",
+        "timer units do not lead to the one before",
+        _E,
+        "recover",
+        False,
+        "A unit that is still to be delivered has another previous position than that of the unit before it in its "
+        "slot. Those before it are never delivered; where it leads back to itself, the dequeue service reads on until "
+        "the memory is used up, and no timed message is delivered any more.",
+    ),
+    Problem(
         "TM-CHECK",
         "timercheck does not fit",
         _W,

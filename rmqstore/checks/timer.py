@@ -10,19 +10,18 @@ from typing import Any
 import numpy as np
 
 from rmqstore.checks.report import Fact, Finding, Findings
+from rmqstore.checks.timer_wheel import good, judge
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, read_at
 from rmqstore.files.store import Store
 from rmqstore.formats import timer
 from rmqstore.formats.message import BLANK_MAGIC
 from rmqstore.formats.properties import TIMER_TOPIC
-from rmqstore.scan.kernels import Bool
 from rmqstore.scan.units import file_chunks, last_nonzero_in
 
 QueueRange = Callable[[str, int], tuple[int, int] | None]
 
 _UNIT = timer.LOG_UNIT
 _WHEEL = re.compile(r"timerwheel(\.[0-9]{1,19})?")
-_NOT_BITS = ~0xF
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +57,8 @@ def check_timer(
     if store.timer_log is not None:
         _log(store.timer_log, log, findings, facts, live)
     _wheels(store, findings, live)
+    if store.timer_log is not None and store.part is None and not live:
+        _slots(store, store.timer_log, findings)
     top = queue_range(TIMER_TOPIC, 0) if queue_range is not None and not slave else None
     _timercheck(store, facts, top, findings, live)
     return facts
@@ -111,8 +112,8 @@ def _file(file: MappedFile, log: LogRange | None, findings: Findings, facts: Tim
         if chunk.start - file.start != end.at:
             break
         units: Any = chunk.units
-        good = _good(units, chunk.start)
-        n = len(good) if good.all() else int(np.argmin(good))
+        taken = good(units)
+        n = len(taken) if taken.all() else int(np.argmin(taken))
         if log is not None and not live:
             offset = units["commitlog_offset"][:n].astype(np.int64)
             behind = np.flatnonzero(offset >= log.wrote)
@@ -122,7 +123,7 @@ def _file(file: MappedFile, log: LogRange | None, findings: Findings, facts: Tim
                     first, value = chunk.start + int(behind[0]) * _UNIT.size, int(offset[behind[0]])
         end.at += n * _UNIT.size
         end.units += n
-        if n < len(good):
+        if n < len(taken):
             end.size, end.magic = int(units["size"][n]), int(units["magic"][n])
             end.closed = end.magic == BLANK_MAGIC
             break
@@ -131,14 +132,6 @@ def _file(file: MappedFile, log: LogRange | None, findings: Findings, facts: Tim
         about: dict[str, Fact] = {"count": beyond, "commitlog_offset": value, "wrote": log.wrote}
         findings.add(Finding("TM-DANGLING", "timerlog", file.name, first, _UNIT.size, about))
     return end
-
-
-def _good(units: Any, start: int) -> Bool:
-    own = start + np.arange(len(units), dtype=np.int64) * _UNIT.size
-    magic, prev = units["magic"].astype(np.int64), units["prev_pos"].astype(np.int64)
-    good: Bool = (units["size"] == _UNIT.size) & (magic & _NOT_BITS == 0) & (magic != 0)
-    good &= (prev >= -1) & (prev < own) & (units["commitlog_offset"] >= 0) & (units["message_size"] > 0)
-    return good
 
 
 # --- wheel and timercheck -------------------------------------------------------------------------------------------
@@ -156,6 +149,34 @@ def _wheels(store: Store, findings: Findings, live: bool) -> None:
             continue
         facts: dict[str, Fact] = {"length": length, "expected": expected}
         findings.add(Finding("TM-WHEEL-LENGTH", "timerwheel", name, 0, length, facts))
+
+
+def _slots(store: Store, queue: MappedFileQueue, findings: Findings) -> None:
+    """Slots and chains as the next start leaves them; not while the log or the wheel has to be mended first."""
+    if "TM-LOG" in findings.counts or "TM-WHEEL-LENGTH" in findings.counts:
+        return
+    judged = judge(store, queue)
+    if judged is None:
+        return
+    for reason, numbers in (("lost", judged.lost), ("foreign", judged.foreign), ("behind the end", judged.behind)):
+        if len(numbers):
+            facts: dict[str, Fact] = {"reason": reason, "count": len(numbers)}
+            if reason == "lost":
+                facts["messages"] = judged.messages
+            at = timer.slot_at(int(numbers[0]))
+            findings.add(
+                Finding("TM-WHEEL-SLOT", "timerwheel", judged.wheel.path.name, at, timer.WHEEL_SLOT.size, facts)
+            )
+    if len(judged.at):
+        first = int(judged.at[0])
+        file = queue.find(first)
+        about: dict[str, Fact] = {
+            "count": len(judged.at),
+            "prev_pos": int(judged.link[0]),
+            "expected": int(judged.prev[0]),
+            "endless": bool((judged.link >= judged.at).any()),
+        }
+        findings.add(Finding("TM-CHAIN", "timerlog", file.name if file else "timerlog", first, _UNIT.size, about))
 
 
 def _timercheck(

@@ -56,6 +56,8 @@ _ASKED: Mapping[str, str] = {
     "DIR-QUEUE-KIND": "it moves a topic's queues away, which only makes sense if topics.json is right",
     "TM-LOG": "timer units that are cut are timed messages that are not delivered",
     "TM-DANGLING": "timer units that are cut are timed messages that are not delivered",
+    "TM-WHEEL-SLOT": "with slots as the timer log has them, timed messages are delivered that now would not be",
+    "TM-CHAIN": "with its units linked again, timed messages are delivered that now would not be",
 }
 
 

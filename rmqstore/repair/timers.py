@@ -6,15 +6,16 @@ Source: TimerMessageStore#recover, #recoverAndRevise, #doEnqueue, TimerWheel#put
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from rmqstore.checks.timer_wheel import Judged, good_units, judge, precision, read_wheel
 from rmqstore.checks.verify import Verified
 from rmqstore.files.mapped_file_queue import DirEntry, MappedFileQueue, read_at
 from rmqstore.files.store import Store
 from rmqstore.formats import timer
-from rmqstore.formats.message import BLANK_MAGIC
 from rmqstore.formats.properties import TIMER_TOPIC
 from rmqstore.repair.content import Literal
 from rmqstore.repair.disk import Scratch
@@ -22,7 +23,7 @@ from rmqstore.repair.draft import Draft
 from rmqstore.repair.scratch_content import ScratchContent
 from rmqstore.repair.settings import RecoverOptions
 from rmqstore.scan.kernels import I64
-from rmqstore.scan.units import file_chunks, last_nonzero_in
+from rmqstore.scan.units import last_nonzero_in
 
 _UNIT = timer.LOG_UNIT
 _SLOT = timer.WHEEL_SLOT
@@ -32,7 +33,7 @@ _WHEEL_WHY = "slots as the timer log's units have them"
 
 
 def plan_timer(draft: Draft, verified: Verified, options: RecoverOptions, *, cut: int | None, last_time: int) -> None:
-    """Steps for TM-LOG, TM-DANGLING, TM-WHEEL-LENGTH and TM-CHECK: when asked for, or where the log ends earlier now.
+    """Steps for TM-*: when asked for, or where the log ends earlier now.
 
     `cut` is that end, whether this plan makes it or the log's last file is gone: new messages will take the offsets.
     """
@@ -56,46 +57,27 @@ def plan_timer(draft: Draft, verified: Verified, options: RecoverOptions, *, cut
     if wanted("TM-WHEEL-LENGTH"):
         _wheel(draft, queue, end)
         draft.cures.add("TM-WHEEL-LENGTH")
+    if queue is not None and not shortened and (wanted("TM-WHEEL-SLOT") or wanted("TM-CHAIN")):
+        judged = judge(store, queue)
+        if judged is not None and wanted("TM-WHEEL-SLOT"):
+            _relink(draft, judged)
+        if judged is not None and wanted("TM-CHAIN"):
+            _chain(draft, queue, judged)
     if wanted("TM-CHECK") or shortened:
         _timercheck(draft, verified, end, last_time)
-
-
-def _good_units(queue: MappedFileQueue) -> Iterator[tuple[int, Any]]:
-    """(position of the first, units) of the good units, file by file, as far as they follow each other."""
-    for i, file in enumerate(queue.files):
-        if i and queue.files[i - 1].stop != file.start:
-            return
-        at, closed = file.start, False
-        for chunk in file_chunks(file, _UNIT):
-            if chunk.start != at:
-                break
-            units: Any = chunk.units
-            magic = units["magic"].astype(np.int64)
-            good = (units["size"] == _UNIT.size) & (magic > 0) & (magic <= 0xF) & (units["message_size"] > 0)
-            n = len(good) if good.all() else int(np.argmin(good))
-            yield at, units[:n]
-            at += n * _UNIT.size
-            if n < len(good):
-                blank = timer.LOG_BLANK.parse(
-                    read_at(file.path, timer.LOG_BLANK.size, at - file.start).ljust(16, b"\0")
-                )
-                closed = blank["magic"] == BLANK_MAGIC
-                break
-        if not closed and at + _UNIT.size <= file.stop:
-            return
 
 
 def _end(queue: MappedFileQueue) -> int:
     """Behind the last good unit, global offset."""
     end = queue.start
-    for at, units in _good_units(queue):
+    for at, units in good_units(queue):
         end = at + len(units) * _UNIT.size
     return end
 
 
 def _first_beyond(queue: MappedFileQueue, end: int, wrote: int) -> int:
     """The first unit whose message lies behind the log's end; units stand in the order of the log."""
-    for at, units in _good_units(queue):
+    for at, units in good_units(queue):
         beyond = units["commitlog_offset"] >= wrote
         if beyond.any():
             return int(at + int(np.argmax(beyond)) * _UNIT.size)
@@ -117,18 +99,21 @@ def _cut(draft: Draft, queue: MappedFileQueue, end: int) -> bool:
     return len(draft.steps) > before
 
 
-def _slots(queue: MappedFileQueue | None, end: int, only: I64 | None = None) -> Any:
-    """The wheel as the timer log's units before `end` make it; `only`: these slots, the others stay empty."""
+def _slots(queue: MappedFileQueue | None, end: int, ms: int, only: I64 | None = None) -> Any:
+    """The wheel as the timer log's units before `end` make it; `only`: these slots, the others stay empty.
+
+    `ms`: timerPrecisionMs.
+    """
     slots = np.zeros(timer.wheel_size() // _SLOT.size, dtype=_SLOT.dtype)
-    for at, units in _good_units(queue) if queue is not None else ():
+    for at, units in good_units(queue) if queue is not None else ():
         due = units["write_time"].astype(np.int64) + units["delayed_time"].astype(np.int64)
         mine = at + np.arange(len(units), dtype=np.int64) * _UNIT.size < end
         if only is not None:
-            mine &= np.isin(due // timer.DEFAULT_PRECISION % len(slots), only)
+            mine &= np.isin(due // ms % len(slots), only)
         for k in np.flatnonzero(mine).tolist():
             position = at + k * _UNIT.size
-            time = int(due[k]) // timer.DEFAULT_PRECISION
-            slot = slots[timer.slot_index(int(due[k]))]
+            time = int(due[k]) // ms
+            slot = slots[timer.slot_index(int(due[k]), precision=ms)]
             step = -1 if int(units["magic"][k]) & 4 else 1
             if int(slot["time"]) != time or int(slot["num"]) <= 0:
                 slot["time"], slot["first_pos"], slot["num"] = time, position, 0
@@ -147,7 +132,7 @@ def _wheels(store: Store) -> Iterator[tuple[str, DirEntry]]:
 def _wheel(draft: Draft, queue: MappedFileQueue | None, end: int) -> None:
     """All wheels of a wrong length anew, from the units of the timer log."""
     size = timer.wheel_size()
-    slots = _slots(queue, end)
+    slots = _slots(queue, end, precision(draft.store, queue, None))
     raw = slots.tobytes()
     for name, entry in _wheels(draft.store):
         if entry.length == size and not entry.directory:
@@ -166,6 +151,7 @@ def _wheel_cut(draft: Draft, queue: MappedFileQueue, end: int) -> None:
     A start mends only what the units that are left touch: a slot without one would give, at its time, what is written
     at that place later.
     """
+    ms = precision(draft.store, queue, read_wheel(draft.store))
     for _, entry in _wheels(draft.store):
         if entry.length != timer.wheel_size() or entry.directory:
             continue
@@ -174,10 +160,41 @@ def _wheel_cut(draft: Draft, queue: MappedFileQueue, end: int) -> None:
         wrong = np.flatnonzero(used & (np.maximum(slots["first_pos"], slots["last_pos"]) >= end))
         if not len(wrong):
             continue
-        slots[wrong] = _slots(queue, end, wrong)[wrong]
-        for part in np.split(wrong, np.flatnonzero(np.diff(wrong) > _NEAR) + 1):
-            low, high = int(part[0]), int(part[-1]) + 1
-            draft.overwrite(entry.path, timer.slot_at(low), slots[low:high].tobytes(), _WHEEL_WHY)
+        slots[wrong] = _slots(queue, end, ms, wrong)[wrong]
+        _write_slots(draft, entry.path, slots, wrong)
+
+
+def _write_slots(draft: Draft, path: Path, slots: Any, numbers: I64) -> None:
+    for part in np.split(numbers, np.flatnonzero(np.diff(numbers) > _NEAR) + 1):
+        low, high = int(part[0]), int(part[-1]) + 1
+        draft.overwrite(path, timer.slot_at(low), slots[low:high].tobytes(), _WHEEL_WHY)
+
+
+def _relink(draft: Draft, judged: Judged) -> None:
+    """Slots that are still to be read as the timer log's units have them; one without a unit becomes empty."""
+    path, wrong = judged.wheel.path, judged.slots
+    draft.cures.add("TM-WHEEL-SLOT")
+    if not path.exists() or not path.stat().st_size:
+        content = ScratchContent(0, Scratch())
+        for number in wrong.tolist():
+            content.add(timer.slot_at(number), judged.rows[number : number + 1].tobytes())
+        if path.exists():
+            draft.discard(path, "an empty wheel")
+        draft.create(path, timer.wheel_size(), content, _WHEEL_WHY)
+        return
+    slots: Any = np.array(_SLOT.array(read_at(path, timer.wheel_size(), 0)))
+    slots[wrong] = judged.rows[wrong]
+    _write_slots(draft, path, slots, wrong)
+
+
+def _chain(draft: Draft, queue: MappedFileQueue, judged: Judged) -> None:
+    """Units that lead to the one before them in their slot again."""
+    for at, prev in zip(judged.at.tolist(), judged.prev.tolist(), strict=True):
+        file = queue.find(at)
+        if file is not None:
+            place = at - file.start + _UNIT.at("prev_pos")
+            draft.overwrite(file.path, place, prev.to_bytes(8, "big", signed=True), "the unit before it in its slot")
+    draft.cures.add("TM-CHAIN")
 
 
 def _timercheck(draft: Draft, verified: Verified, end: int, last_time: int) -> None:
