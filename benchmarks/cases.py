@@ -109,6 +109,8 @@ def store_cases(name: str, store: Path, made: Made, work: Path, args: argparse.N
     load, rebuild, dump = (f"broker {args.broker} {t}" for t in ("load", "load, queues rebuilt", "dumpCompactionLog"))
     alone = [*ours, "verify", log, "--json", "--jobs", "1"]
     yield Case(name, "rmqstore verify commitlog, one core", one_core(alone), *size, rival=f"{load}, one core")
+    numpy = one_core(["env", "RMQSTORE_FAST=0", *alone])
+    yield Case(name, "rmqstore verify commitlog, one core, NumPy alone", numpy, *size, rival=f"{load}, one core")
     yield Case(name, "rmqstore verify commitlog, jobs 1", alone, *size, rival=load)
     yield Case(name, "rmqstore verify commitlog, jobs all", alone[:-2], *size, rival=load)
     yield Case(name, "rmqstore verify store", [*ours, "verify", str(store), "--json"], *size, rival=load)

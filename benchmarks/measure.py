@@ -102,11 +102,13 @@ def run(
     """
     errors = stdout.with_name(stdout.name + ".stderr")
     peak = 0
+    # an installed package has its bytecode; without it every start would compile the sources again
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with stdout.open("wb") as out, errors.open("wb") as err:
         began = time.perf_counter()
         try:
             child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env={**os.environ, **(environment or {})}
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env={**inherited, **(environment or {})}
             )
         except OSError as problem:
             return Ran(0.0, 0.0, 127, "", str(problem))

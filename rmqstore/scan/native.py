@@ -10,10 +10,9 @@ import ctypes
 import os
 import sys
 import zlib
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,8 +31,7 @@ _REST = (
 _ODD, _WIDE, _ENDS_LIKE = 1, 2, 4  # what rmqstore_texts says of a text
 
 
-@dataclass(frozen=True, slots=True)
-class Texts:
+class Texts(NamedTuple):
     """What was found in property texts, and (texts, starts, lengths) of the values of each name asked for.
 
     `is_odd` has odd grammar or a zero byte, `is_wide` is not ASCII, `ends_like` has a name like those asked for.
@@ -45,8 +43,7 @@ class Texts:
     values: list[tuple[I64, I64, I64]]
 
 
-@dataclass(frozen=True, slots=True)
-class Framed:
+class Framed(NamedTuple):
     """What `Native.read` found: columns of the records by their names in `Columns`, and marks.
 
     `odd`: the record behind them is whole in the buffer and not framed. Marks: `wrong_crc` a body that BODYCRC does not

@@ -29,7 +29,7 @@ from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.window import SLACK, ScanOptions, Window
 
 _UNLIMITED = 1 << 40
-_ROOM = 1024  # records that the compiled loops may give at once; doubled where a chunk has more
+_USUAL_SIZE = 256  # bytes of a record: the compiled loops give as many as a chunk of them, more where that is too few
 _LOOK_BACK = 8 << 20  # more than the longest entry: at least one whole entry lies in it
 _ENTRY_BLANK_MAGIC = 0xFFFFFFFF
 _ENTRY_SIZE = dledger.ENTRY.size
@@ -134,7 +134,7 @@ class _Scan:
         self.entries = _Entries() if lead else None
         self.limit = _UNLIMITED
         self.loops = native.load()
-        self.room = _ROOM
+        self.room = len(window.buf) // _USUAL_SIZE + 1
 
     def runs(self, start: int, stop: int, exact: bool) -> Iterator[Run]:
         at = start

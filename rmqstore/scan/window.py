@@ -8,8 +8,10 @@ import time
 from dataclasses import dataclass
 
 from rmqstore.files.mapped_file_queue import MappedFile
+from rmqstore.scan import native
 
 CHUNK = 2 << 20  # each chunk costs some hundred calls of NumPy; a larger one leaves the cache
+COMPILED_CHUNK = 4 << 20  # the loops in C look at each record once, while it is near
 SLACK = 64  # the buffer has this much behind what it reads, so that clamped gathers stay inside
 
 
@@ -17,14 +19,15 @@ SLACK = 64  # the buffer has this much behind what it reads, so that clamped gat
 class ScanOptions:
     """How to read: `crc` body CRCs, `check_offset` PHYSICALOFFSET against the position (off in compaction logs),
 
-    `drop_cache` leave the page cache alone (beside a live broker), `max_rate` bytes per second, 0 for no limit.
+    `drop_cache` leave the page cache alone (beside a live broker), `max_rate` bytes per second, 0 for no limit,
+    `chunk` bytes read at a time, 0 for what is fastest.
     """
 
     crc: bool = True
     check_offset: bool = True
     drop_cache: bool = False
     max_rate: int = 0
-    chunk: int = CHUNK
+    chunk: int = 0
 
 
 class Window:
@@ -40,7 +43,8 @@ class Window:
         self.end = min(file.length, file.file_size)
         self.base = 0
         self.have = 0
-        self.buf = bytearray(options.chunk + SLACK)
+        chunk = options.chunk or (CHUNK if native.load() is None else COMPILED_CHUNK)
+        self.buf = bytearray(min(chunk, max(self.end, 1)) + SLACK)
         self.view = memoryview(self.buf)
         self._read = 0
         self._started = time.monotonic()

@@ -141,7 +141,7 @@ struct part {
 
 enum { SAME, ROWS, SPANS };
 
-static int64_t part_of(const struct part *part, int64_t i, const uint8_t **bytes) {
+static inline int64_t part_of(const struct part *part, int64_t i, const uint8_t **bytes) {
     *bytes = part->bytes;
     if (part->kind == SAME) return part->size;
     if (part->kind == ROWS) {
@@ -159,11 +159,14 @@ static int64_t part_of(const struct part *part, int64_t i, const uint8_t **bytes
 /* Where each of n lines of these parts ends, when they stand behind each other. */
 void rmqstore_line_ends(int64_t n, int64_t count, const struct part *parts, int64_t *ends) {
     const uint8_t *bytes;
-    int64_t end = 0;
-    for (int64_t i = 0; i < n; i++) {
-        for (int64_t k = 0; k < count; k++) end += part_of(parts + k, i, &bytes);
-        ends[i] = end;
-    }
+    int64_t same = 0, end = 0;
+    for (int64_t k = 0; k < count; k++)
+        if (parts[k].kind == SAME || (parts[k].kind == ROWS && !parts[k].first)) same += parts[k].size;
+    for (int64_t i = 0; i < n; i++) ends[i] = same;
+    for (int64_t k = 0; k < count; k++)
+        if (parts[k].kind == SPANS || (parts[k].kind == ROWS && parts[k].first))
+            for (int64_t i = 0; i < n; i++) ends[i] += part_of(parts + k, i, &bytes);
+    for (int64_t i = 0; i < n; i++) end = ends[i] += end;
 }
 
 /* The lines themselves; `out` has room for all that rmqstore_line_ends counted. */
