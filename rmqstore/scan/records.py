@@ -14,6 +14,8 @@ from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.formats import dledger
 from rmqstore.formats.message import (
     BLANK_MAGIC_U32,
+    CRC32_PROPERTY,
+    CRC32_RESERVED_LEN,
     HEAD,
     MAGIC_V1_U32,
     MAGIC_V2_U32,
@@ -32,6 +34,8 @@ _UNLIMITED = 1 << 40
 _USUAL_SIZE = 256  # bytes of a record: the compiled loops give as many as a chunk of them, more where that is too few
 _LOOK_BACK = 8 << 20  # more than the longest entry: at least one whole entry lies in it
 _ENTRY_BLANK_MAGIC = 0xFFFFFFFF
+_DIGITS_AT = np.arange(len(CRC32_PROPERTY), CRC32_RESERVED_LEN - 1)  # in the property, least significant first
+_DIGIT_WORTH = 10 ** np.arange(len(_DIGITS_AT))
 _ENTRY_SIZE = dledger.ENTRY.size
 _SIZE_AT_IN_ENTRY = dledger.ENTRY.at("size")
 
@@ -271,7 +275,14 @@ class _Scan:
         wrong = np.zeros(len(columns), dtype=np.bool_)
         if not self.options.check_offset:  # compaction rewrites PHYSICALOFFSET and keeps the property
             return wrong
-        for i in np.flatnonzero(columns.has_tail).tolist():
+        rows = np.flatnonzero(columns.has_tail)
+        if not len(rows):
+            return wrong
+        at = columns.at[rows]
+        tail_at = at + columns.size[rows] - CRC32_RESERVED_LEN
+        digits = columns.buf[tail_at[:, None] + _DIGITS_AT].astype(np.int64) - ord("0")
+        differs = (digits * _DIGIT_WORTH).sum(axis=1) != kernels.body_crcs(self.window.buf, at, tail_at)
+        for i in rows[differs | ((digits < 0) | (digits > 9)).any(axis=1)].tolist():
             stored, computed = record_crc(self.window.view, int(columns.at[i]), int(columns.size[i]))
             wrong[i] = stored is not None and stored != computed
         return wrong
