@@ -109,9 +109,10 @@ class Native:
             *(ctypes.c_void_p(self._crc32 if crc else None), _number(room)),
             *(_at(size), _at(queue_offset), _at(rest), _at(marks), ctypes.byref(odd)),
         )
-        columns = {"size": size[:count], "queue_offset": queue_offset[:count]}
-        columns.update((name, row[:count]) for name, row in zip(_REST, rest, strict=True))
-        marks = marks[:count]
+        size, queue_offset, rest, marks = size[:count], queue_offset[:count], rest[:, :count], marks[:count]
+        if 2 * count < room:  # whoever keeps a column of long records should not keep the room of short ones
+            size, queue_offset, rest = size.copy(), queue_offset.copy(), rest.copy()
+        columns = {"size": size, "queue_offset": queue_offset} | dict(zip(_REST, rest, strict=True))
         wrong, elsewhere, has_tail, odd_port = ((marks & bit) != 0 for bit in _MARKS)
         return Framed(columns, bool(odd.value), wrong if crc else None, elsewhere, has_tail, odd_port)
 
