@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqstore.brokers.simulate import simulate_start
+from rmqstore.checks import delays
 from rmqstore.checks.report import Fact, Finding, Report
 from rmqstore.checks.unreached import NothingOwed, left_unreadable, never_dispatched, nothing_owed
 from rmqstore.files.store import Store, StoreKind
@@ -38,11 +39,12 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
     if forecast.starts and forecast.not_dispatched is not None and store.commitlog is not None:
         gone = never_dispatched(store.commitlog, forecast.not_dispatched, verified.logs.queues)
         left = replace(left, gone=gone)
-    report.verdict = _without_messages(report, forecast) or forecast.sentence() + left.text() + wrong_names
+    report.verdict = _without_messages(report, forecast) or left.sentence(forecast) + wrong_names
     if left.gone.messages and "CQ-BEHIND" in report.findings.counts and not report.live:
         facts: dict[str, Fact] = {"messages": left.gone.messages, "queues": left.gone.queues}
         facts["broker"] = forecast.version
         report.findings.add(Finding("CQ-LEFT-BEHIND", "consumequeue", "", 0, 0, facts))
+    report.notes.extend([words] if (words := delays.note(store)) else [])
     if report.live:
         report.notes.append("a broker is running on this store: the forecast is not final")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rmqstore.formats.javatext import java_split, java_string_hash, java_text, parse_int, parse_long
 
@@ -247,9 +247,13 @@ def tags_code(tags: str | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class DelayLevels:
-    """The delay of each level, from level 1 on, in ms (`messageDelayLevel`)."""
+    """The delay of each level, from level 1 on, in ms (`messageDelayLevel`).
+
+    `earlier`: what a level was before the setting was changed, (level, store time up to which, delay), in order.
+    """
 
     delays: tuple[int, ...]
+    earlier: tuple[tuple[int, int, int], ...] = ()
 
     @property
     def maximum(self) -> int:
@@ -261,8 +265,18 @@ class DelayLevels:
 
         Source: CommitLog#checkMessageAndReturnSize, DefaultMessageStore#computeDeliverTimestamp
         """
+        for old, before, delay in self.earlier:
+            if old == level and store_timestamp < before:
+                return store_timestamp + delay
         level = min(level, self.maximum)
         return store_timestamp + (self.delays[level - 1] if level >= 1 else 1000)
+
+    def stored_at(self, level: int, deliver_time: int) -> int:
+        """When a message of this level can have been stored that is due at `deliver_time`, the earliest, in ms."""
+        for old, before, delay in self.earlier:
+            if old == level and deliver_time - delay < before:
+                return deliver_time - delay
+        return 2 * deliver_time - replace(self, earlier=()).deliver_time(level, deliver_time)
 
 
 def parse_delay_levels(text: str) -> DelayLevels:

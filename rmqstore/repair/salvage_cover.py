@@ -156,7 +156,7 @@ class Cover:
         top = around.store_timestamp
         wanted = lost.store_timestamp
         if lost.seat.topic == properties.SCHEDULE_TOPIC and lost.seat.tags_code and lost.offset is not None:
-            wanted = lost.seat.tags_code - self.levels.deliver_time(lost.seat.queue_id + 1, 0)
+            wanted = self.levels.stored_at(lost.seat.queue_id + 1, lost.seat.tags_code)
         elif wanted is None and old is not None and self._believed(old, lost):
             wanted = old.store_timestamp
         return wanted if wanted is not None and 0 < wanted <= top else top

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.checks import delays
 from rmqstore.checks.delays import delay_levels
 from rmqstore.checks.verify import VerifyOptions, examine, verify
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import Store, open_store
 from rmqstore.formats.consumequeue import UNIT
+from rmqstore.formats.message import parse_message
 from rmqstore.formats.properties import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from rmqstore.repair import journal
 from rmqstore.repair.recover import plan_recovery
@@ -62,9 +64,82 @@ def test_what_no_setting_explains_stays_wrong(store_copy: Copy, by: int, units: 
     assert "CQ-WRONG-TAG" in found(open_store(store))
 
 
-def test_a_given_setting_is_not_doubted(store_copy: Copy) -> None:
+def test_a_given_setting_is_for_what_comes(store_copy: Copy) -> None:
     store = store_copy("4.9.7-clean")
+    count = later(store, 1, 1000)
+    conf = BrokerConfig({"messageDelayLevel": TEXT.replace("2s", "7s", 1)})
+    levels = delay_levels(open_store(store, conf))
+    assert levels.delays == parse_delay_levels(TEXT.replace("2s", "7s", 1)).delays
+    last = stored(store, 1)[-1]
+    assert levels.deliver_time(1, last) == last + 2000
+    assert levels.deliver_time(1, last + 1) == last + 7001
+    assert found(open_store(store, conf)) == {}
+    unit = UNIT.array((schedule(store, 1)).read_bytes()).tolist()[count // 2]
+    wrong = UNIT.build(commitlog_offset=unit[0], size=unit[1], tags_code=unit[2] + 5000)
+    overwrite(schedule(store, 1), count // 2 * UNIT.size, wrong)
+    assert found(open_store(store, conf)) == {"CQ-WRONG-TAG": 1}
+
+
+def test_units_of_a_setting_that_was_changed_are_right_as_they_are(store_copy: Copy) -> None:
+    store = store_copy("4.9.7-clean")
+    times = stored(store, 1)
+    half = len(times) // 2
+    later(store, 1, 4000, slice(0, half))
+    opened = open_store(store)
+    levels = delay_levels(opened)
+    assert levels.delays == DEFAULT_DELAY_LEVELS.delays
+    assert [levels.deliver_time(1, t) - t for t in times] == [5000] * half + [1000] * (len(times) - half)
+    due = [levels.deliver_time(1, t) for t in times]
+    assert [levels.deliver_time(1, levels.stored_at(1, d)) for d in due] == due
+    report = verify(opened, VerifyOptions(jobs=1))
+    assert dict(report.findings.counts) == {}
+    assert [note for note in report.notes if "was another one before (level 1)" in note]
+
+
+def test_a_rebuild_gives_units_the_time_that_they_had(store_copy: Copy) -> None:
+    store = store_copy("4.9.7-clean")
+    count = len(stored(store, 1))
+    later(store, 1, 4000, slice(0, count // 2))
+    before = schedule(store, 1).read_bytes()
+    for number in (1, count - 2):
+        zero(schedule(store, 1), number * UNIT.size, UNIT.size)
+    opened = open_store(store)
+    journal.apply(plan_recovery(opened, examine(opened)))
+    assert schedule(store, 1).read_bytes() == before
+
+
+def test_what_is_learned_is_said(store_copy: Copy) -> None:
+    store = store_copy("4.9.7-clean")
+    assert not delays.note(open_store(store))
     later(store, 1, 1000)
-    given = open_store(store, BrokerConfig({"messageDelayLevel": TEXT.replace("2s", "7s", 1)}))
-    assert delay_levels(given) == parse_delay_levels(TEXT.replace("2s", "7s", 1))
-    assert "CQ-WRONG-TAG" in found(given)
+    assert "is not the default" in delays.note(open_store(store))
+    assert "is not the default" in " ".join(verify(open_store(store), VerifyOptions(jobs=1)).notes)
+    assert not delays.note(open_store(store, BrokerConfig({"messageDelayLevel": TEXT})))
+
+
+@pytest.mark.parametrize("first", [0, 3])
+def test_a_short_change_in_a_long_queue_is_found_to_the_unit(store_copy: Copy, first: int) -> None:
+    store = store_copy("4.9.7-clean")
+    count = len(stored(store, 1))
+    later(store, 1, 4000, slice(first, first + 3))
+    times = stored(store, 1)
+    levels = delay_levels(open_store(store))
+    expected = [5000 if first <= n < first + 3 else 1000 for n in range(count)]
+    assert [levels.deliver_time(1, t) - t for t in times] == expected
+
+
+def schedule(store: Path, level: int) -> Path:
+    return store / "consumequeue" / "SCHEDULE_TOPIC_XXXX" / str(level - 1) / f"{0:020d}"
+
+
+def stored(store: Path, level: int) -> list[int]:
+    """Store times of the messages of a level's units."""
+    rows = [row for row in UNIT.array(schedule(store, level).read_bytes()).tolist() if row[1]]
+    log = open_store(store).commitlog
+    assert log is not None
+    out = []
+    for offset, size, _ in rows:
+        message, _ = parse_message(log.pread(size, offset))
+        assert message is not None
+        out.append(message.store_timestamp)
+    return out
