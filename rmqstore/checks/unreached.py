@@ -64,24 +64,26 @@ class Unreached:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What a start leaves behind: messages that are `gone` for consumers, and those `moved` to wrong queue offsets.
-
-    `also` says that the start cuts units besides.
-    """
+    """What a start leaves behind: messages that are `gone` for consumers, and those `moved` to wrong queue offsets."""
 
     gone: Unreached
     moved: Unreached
-    also: bool = False
 
-    def text(self) -> str:
-        """The end of the verdict's sentence; empty when consumers get all that stays in the log."""
-        out = ""
-        if self.gone.messages:
-            link = "and" if self.also else "but"
-            out += f", {link} leave {self.gone.text()} without consume queue units: nobody gets them"
+    def sentence(self, forecast: StartForecast) -> str:
+        """The verdict; "lose nothing" stands there only when consumers get all that stays in the log."""
+        no_units = "without consume queue units"
+        then = []
+        if forecast.messages_lost or forecast.units_cut:
+            start = forecast.sentence() + ", and "
+            if self.gone.messages:
+                then.append(f"leave {self.gone.text()} {no_units}: nobody gets them")
+        else:
+            start = f"{forecast.program} {forecast.version} would start and "
+            if self.gone.messages:
+                then.append(f"never deliver {self.gone.text()}, which would stay in the log {no_units}")
         if self.moved.messages:
-            out += f", and put {self.moved.text()} at wrong queue offsets"
-        return out
+            then.append(f"put {self.moved.text()} at wrong queue offsets")
+        return start + ", and ".join(then) if then else forecast.sentence()
 
 
 def left_unreadable(
@@ -93,7 +95,7 @@ def left_unreadable(
     of records whose header says another queue than they belong to.
     """
     gone, moved = Unreached(), Unreached()
-    left = Left(gone, moved, bool(forecast.units_cut))
+    left = Left(gone, moved)
     if not forecast.starts or not forecast.consume_queues_simulated or not states or forecast.messages_lost:
         return left
     for label, state in states.items():

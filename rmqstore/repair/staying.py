@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from rmqstore.checks.problems import PROBLEMS, Severity
 from rmqstore.checks.report import Report
+from rmqstore.files.store import Store, StoreKind
 from rmqstore.repair.believed import open_codes
 from rmqstore.repair.content import Json
 from rmqstore.repair.draft import Draft
@@ -127,6 +128,8 @@ def _reason(code: str, draft: Draft, options: RecoverOptions, choice: Choice, st
             "a replica must equal its master, so truncate changes nothing but the log's end",
             _REPLICA,
         )
+    if code == "CQ-LEFT-BEHIND" and draft.store.kind is StoreKind.ROCKSDB:
+        return _left_in_rocksdb(draft.store)
     if draft.steps:
         return None
     if draft.brakes:
@@ -134,6 +137,18 @@ def _reason(code: str, draft: Draft, options: RecoverOptions, choice: Choice, st
     return (
         "nothing in the store proves what was there",
         _RAW,
+    )
+
+
+def _left_in_rocksdb(store: Store) -> Reason:
+    """Only the broker writes rows, and it does when its start begins early enough, as after a crash."""
+    files = len(store.commitlog) if store.commitlog is not None else 0
+    abort = "" if store.abort else "make an empty file abort in the store, "
+    return (
+        "the rows that are missing are only the broker's to write",
+        f"set commitLogRecoverMaxNum={files} in broker.conf (the log has {files} files), {abort}start the broker once: "
+        "that start dispatches all messages of the log (a start without it gives only the last files their rows, and "
+        "then no later start goes back)",
     )
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.checks.verify import VerifyOptions, verify
+from rmqstore.checks.verify import VerifyOptions, examine
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
+from rmqstore.repair.recover import plan_recovery
 from tests.broker.oracle import Oracle
 from tests.rocksdb_rows import need_rocksdict
 from tests.stores import copy_store, meta
@@ -33,9 +34,14 @@ def test_what_no_start_dispatches_is_counted(
     shutil.rmtree(store / "consumequeue")  # all rows were in memory only
     (other / "consumequeue").rename(store / "consumequeue")
     (store / "abort").touch()
-    report = verify(open_store(store, BrokerConfig(settings)), VerifyOptions(jobs=1))
+    opened = open_store(store, BrokerConfig(settings))
+    verified = examine(opened, VerifyOptions(jobs=1))
+    report, stays = verified.report, plan_recovery(opened, verified).facts.get("stays", {})
     found = [f.facts["messages"] for f in report.findings.listed if f.code == "CQ-LEFT-BEHIND"]
     answer = oracle("5.4.0").load(store, settings, start=True)
     assert (answer.load, answer.readable) == (True, MESSAGES - left)
     assert found == [left] * bool(left)
-    assert (f"leave {left} messages" in report.verdict) == bool(left)
+    assert isinstance(stays, dict)
+    advice = [str(row["do"]) for row in stays.values() if isinstance(row, dict)]
+    assert [a.split(" ")[1] for a in advice] == [f"{CAP}={len(list((store / 'commitlog').iterdir()))}"] * bool(left)
+    assert (f"would start and never deliver {left} messages" in report.verdict) == bool(left)
