@@ -71,6 +71,7 @@ class PlainStart:
             if "storeType" in config.given
             else store.rocksdb_consume_queue
         )
+        self.beside: int | None = None
         self.checkpoint = StoreCheckpoint()
         self.queues = Queues(store.root, rules, self._dispatch_settings())
         self.walk: Walk | None = None
@@ -176,18 +177,27 @@ class PlainStart:
         for queue in self.queues:
             queue.recover()
         max_cq = self._noted_in_rocksdb() if self.rocksdb else self.queues.max_address()
+        if self._writes_both():
+            self.beside = self._noted_in_rocksdb()
         if self.log.files:
             self._recover_log(max_cq)
         else:
             self._no_log()
         self.queues.correct_min_offsets(self._min_offset())
 
+    def _writes_both(self) -> bool:
+        """Whether queues in files are read, and a RocksDB of the same queues is opened and written besides."""
+        if self.rocksdb or not self.rules.combined_queues or not self.store.rocksdb_beside:
+            return False
+        key = "rocksdbCQDoubleWriteEnable"  # where nothing is said: it made the RocksDB that is there
+        return self.config.bool(key) if "storeType" in self.config.given or key in self.config.given else True
+
     def _noted_in_rocksdb(self) -> int:
         """How far the rows go, as the broker noted it in the same write; 0 without a note, as it takes it.
 
         Rows that cannot be read are taken to be complete.
         """
-        if not self.store.rocksdb_consume_queue or not is_readable():
+        if not (self.store.rocksdb_consume_queue or self.store.rocksdb_beside) or not is_readable():
             return COMPLETE
         try:
             noted = RocksDBQueues(self.store).dispatched()
@@ -215,6 +225,7 @@ class PlainStart:
             max_cq,
             clean=self.clean_exit,
             by_address=self.rocksdb,
+            beside=self.beside,
         )
         self.started_at = self.log.files[index].path.name
         if self.rocksdb and max_cq < self.log.files[index].start:
@@ -223,7 +234,7 @@ class PlainStart:
         self.walk = self.reader.walk(
             index,
             self.queues if dispatch else None,
-            self._condition(max_cq),
+            self._condition(max_cq if self.beside is None else min(max_cq, self.beside)),
             accept_half=self.rules.half_message_accepted and not self.clean_exit,
         )
         stop = self.walk.stop

@@ -110,6 +110,8 @@ class BrokerRules:
     """batchconsumequeue/ is loaded (5.0.0)."""
     rocksdb_queues: bool
     """storeType=defaultRocksDB keeps consume queues in RocksDB (5.2.0)."""
+    combined_queues: bool
+    """rocksdbCQDoubleWriteEnable: the start goes back to what the RocksDB beside the files lacks (5.3.4)."""
     index_failure_is_fatal: bool
     """An index file that cannot be opened makes load return false (5.1.0)."""
     delay_offset_is_fatal: bool
@@ -192,6 +194,7 @@ def _rules(version: str) -> BrokerRules:
         reput=Reput.CQ_MAX if since("4.5.1") and not since("5.0.0") else Reput.LOG_END,
         batch_queues=since("5.0.0"),
         rocksdb_queues=since("5.2.0"),
+        combined_queues=since("5.3.4"),
         index_failure_is_fatal=since("5.1.0"),
         delay_offset_is_fatal=not since("5.0.0"),
         dledger=dledger,

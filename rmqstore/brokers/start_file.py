@@ -33,10 +33,12 @@ def start_file(
     *,
     clean: bool,
     by_address: bool = False,
+    beside: int | None = None,
 ) -> int:
     """Index of the start file among the loaded files (at least one).
 
-    `by_address`: the consume queues are in RocksDB, whose largest address counts after a crash too.
+    `by_address`: the consume queues are in RocksDB, whose largest address counts after a crash too. `beside`: how far
+    a RocksDB goes that is written besides (CombineConsumeQueueStore): for what it lacks a few more files are taken.
     """
     if clean and rules.normal_start is NormalStart.LAST_THREE:
         return max(0, len(log.files) - 3)
@@ -49,9 +51,14 @@ def start_file(
     if rules.recover_cap:
         asked = config.int("commitLogRecoverMaxNum")
         left = asked if asked > 0 else DEFAULT_CAP
+    more = config.int("combineCQMaxExtraSearchCommitLogFiles") if beside is not None else 0
     for index in range(len(log.files) - 1, 0 if clean else -1, -1):
         left -= 1
-        if _matches(log, index, rules, config, checkpoint, max_cq, clean, by_address) or left <= 0:
+        found = _matches(log, index, rules, config, checkpoint, max_cq, clean, by_address)
+        if found and beside is not None and log.first_record(index).physical_offset > beside:
+            found = more <= 0
+            more -= 1
+        if found or left <= 0:
             return index
     return 0
 

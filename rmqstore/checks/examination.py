@@ -241,6 +241,12 @@ class Examination:
             self.report.notes.extend(in_rows.notes)
         else:
             self.states = check_consume_queues(store, logs, self.findings)
+        if store.rocksdb_beside:
+            from rmqstore.checks.rocksdb_beside import look_beside
+
+            note, unchecked = look_beside(store, self.states, live=self.report.live)
+            self.report.notes.extend([note] * bool(note))
+            self.report.unchecked.extend([unchecked] * bool(unchecked))
         self.states.update(check_batch_queues(store, logs, self.findings))
 
     @property

@@ -19,6 +19,7 @@ from rmqstore.checks.queue_check import QueueCheck
 from rmqstore.checks.queues import KEPT, Missing, QueuePart
 from rmqstore.checks.report import Fact, Findings, QueueState
 from rmqstore.files.mapped_file_queue import MappedFileQueue
+from rmqstore.files.queue_home import QueueHome
 from rmqstore.files.rocksdb import MISSING_EXTRA, CannotRead, is_readable, open_database
 from rmqstore.files.rocksdb_queues import Bound, RocksDBQueue, RocksDBQueues
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
@@ -26,6 +27,10 @@ from rmqstore.formats.configjson import ConfigJsonError, JsonValue, parse_config
 from rmqstore.formats.javatext import java_text
 
 DIRECTORY = "consumequeue/"
+WHICH = (
+    "queues in files stand beside a RocksDB of queues, and nothing here says which of them the broker reads: give its "
+    "broker.conf with -c (storeType, rocksdbCQDoubleWriteEnable); until then the files are not checked"
+)
 _CONFIG = {  # configuration v1, as the JSON files name what is in them
     "topics": "topicConfigTable",
     "subscriptionGroups": "subscriptionGroupTable",
@@ -150,7 +155,10 @@ def check_rocksdb_queues(store: Store, logs: Logs, findings: Findings) -> RocksD
     if len(unread) > _SAID:
         facts.unchecked.append(f"{DIRECTORY}: units of {len(unread) - _SAID} more queues cannot be read")
     if next(store.queue_directories(QueueKind.SIMPLE), None) is not None:
-        facts.unchecked.append(f"{DIRECTORY}: queues in files beside the RocksDB are not checked")
+        if store.queue_home is QueueHome.ROCKSDB:
+            facts.notes.append(f"{DIRECTORY}: queues in files beside the RocksDB, which this broker does not read")
+        else:
+            facts.unchecked.append(f"{DIRECTORY}: {WHICH}")
     return facts
 
 

@@ -58,6 +58,7 @@ DEFAULTS: Mapping[str, str] = {
     "transRocksDBEnable": "false",
     "timerRocksDBEnable": "false",
     "rocksdbCQDoubleWriteEnable": "false",
+    "combineCQMaxExtraSearchCommitLogFiles": "3",
 }
 
 _OLD_SPELLING = {

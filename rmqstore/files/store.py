@@ -207,10 +207,10 @@ class Store(StoreQueues):
 
     @property
     def has_rocksdb(self) -> bool:
-        """Whether anything here is a RocksDB: consume queues, a directory of config/, or the part itself."""
+        """Whether anything here is a RocksDB: consume queues, or beside them, a directory of config/, or the part."""
         if self.part is not None:
             return (self.path / "CURRENT").is_file()
-        return self.rocksdb_consume_queue or bool(self.rocksdb_config)
+        return self.rocksdb_consume_queue or self.rocksdb_beside or bool(self.rocksdb_config)
 
     # --- the rest -------------------------------------------------------------------------------------------------
 

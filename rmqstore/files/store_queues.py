@@ -19,9 +19,8 @@ from rmqstore.files.mapped_file_queue import (
     infer_file_size,
     list_directory,
 )
+from rmqstore.files.queue_home import QueueHome, has_database, is_database_file, queue_home, says_where
 from rmqstore.formats import consumequeue
-
-_ROCKSDB_NAMES = ("CURRENT", "IDENTITY")
 
 
 class QueueKind(StrEnum):
@@ -96,12 +95,25 @@ class StoreQueues:
         self._queue_sizes: dict[QueueKind, int | None] = {}
 
     @cached_property
-    def rocksdb_consume_queue(self) -> bool:
-        """Whether consumequeue/ holds a RocksDB (storeType=defaultRocksDB or a combined store)."""
+    def queue_home(self) -> QueueHome:
+        """Where the consume queues are that a broker reads; UNKNOWN where files and a RocksDB say so both."""
         directory = self.root / "consumequeue"
-        return self.part is None and (
-            all((directory / n).is_file() for n in _ROCKSDB_NAMES) or any(True for _ in directory.glob("MANIFEST-*"))
-        )
+        if self.part is not None or not has_database(directory):
+            return QueueHome.FILES
+        no_files = not any(list_directory(path) for _, _, path in self.queue_directories(QueueKind.SIMPLE))
+        if no_files and says_where(self.config) is not QueueHome.FILES:
+            return QueueHome.ROCKSDB
+        return queue_home(self.root, self.config)
+
+    @property
+    def rocksdb_consume_queue(self) -> bool:
+        """Whether a broker reads the RocksDB in consumequeue/ (storeType=defaultRocksDB), or may do so."""
+        return self.queue_home is not QueueHome.FILES
+
+    @cached_property
+    def rocksdb_beside(self) -> bool:
+        """Whether a RocksDB of the same queues stands beside queues in files, which a broker reads."""
+        return self.part is None and not self.rocksdb_consume_queue and has_database(self.root / "consumequeue")
 
     def queue_directories(self, kind: QueueKind) -> Iterator[tuple[str, int, Path]]:
         """(topic, queue id, directory) of every queue directory of a kind, sorted; a name that is no id is left out."""
@@ -225,7 +237,8 @@ class StoreQueues:
                 continue
             for topic in list_directory(parent):
                 if not topic.directory:
-                    out.append(StrayEntry(topic.path, False, topic.length))
+                    if not (self.rocksdb_beside and kind is QueueKind.SIMPLE and is_database_file(topic.path.name)):
+                        out.append(StrayEntry(topic.path, False, topic.length))
                     continue
                 for entry in list_directory(topic.path):
                     number = file_name_to_offset(entry.path.name)

@@ -15,6 +15,7 @@ from rmqstore.repair.plan import Plan
 from rmqstore.repair.rebuild import QueueRebuild
 from rmqstore.repair.rebuild_index import IndexRebuild
 from rmqstore.repair.recover import data_roots, refuse_whole
+from rmqstore.repair.rocksdb_stores import refuse_or_tell
 from rmqstore.repair.salvage_spans import reach
 from rmqstore.repair.settings import RecoverOptions
 from rmqstore.repair.staying import outside_of
@@ -70,6 +71,8 @@ def plan_rebuild(
         raise UsageError(f"there is no part {part!r}", f"it is one of {CQ}, {INDEX}, {CHECKPOINT}, {DLEDGER_INDEX}")
     if part in (CQ, INDEX):
         tell(draft, views, believed.offsets)
+    if part == CQ:
+        refuse_or_tell(draft, touches_log=False)
     draft.facts["part"] = part
     if verified.misplaced is not None and verified.misplaced.store.moved:
         draft.notes.append(

@@ -34,6 +34,7 @@ from rmqstore.repair.misplaced import MISPLACED, but_names, plan_misplaced, stor
 from rmqstore.repair.plan import Plan
 from rmqstore.repair.rebuild import QueueRebuild, cut_queues, known_topic, wanted_queues
 from rmqstore.repair.rebuild_index import IndexRebuild
+from rmqstore.repair.rocksdb_stores import refuse_or_tell
 from rmqstore.repair.salvage import SalvageResult, plan_salvage
 from rmqstore.repair.salvage_spans import reach
 from rmqstore.repair.settings import TRUNCATE, Choice, RecoverOptions, choose
@@ -141,7 +142,7 @@ class Recovery:
         draft.facts["strategy"] = self.choice.strategy
         draft.facts["role"] = self.choice.role
         draft.facts["wrote"] = dict(wrote_positions(self.verified))
-        self._refuse_rocksdb()
+        refuse_or_tell(draft, touches_log=self._touches_log(names_too=False))
         if not self.verified.report.clean:
             draft.facts["stays"] = what_stays(self.verified.report, draft, options, self.choice)
         return draft.plan(data_roots(self.store))
@@ -364,15 +365,6 @@ class Recovery:
             return False
         trees = ("consumequeue", "batchconsumequeue")
         return self._touches_log(names_too=False) or any(s.path.split("/")[0] in trees for s in self.draft.steps)
-
-    def _refuse_rocksdb(self) -> None:
-        features = [k for k in ("timerRocksDBEnable", "transRocksDBEnable") if self.store.config.bool(k)]
-        if (self.store.kind is StoreKind.ROCKSDB or features) and self._touches_log(names_too=False):
-            what = "consume queues" if self.store.kind is StoreKind.ROCKSDB else ", ".join(features)
-            raise Refused(
-                f"the log needs a repair, and {what} in RocksDB would no longer fit it",
-                "take the store's replica, or export what is readable",
-            )
 
 
 def data_roots(store: Store) -> list[Path]:

@@ -321,6 +321,10 @@ def _unchecked(store: Store) -> list[str]:
 
 def _notes(store: Store) -> list[str]:
     out = [f"{name} is not read: {store.dledger.directory.name} is" for name in store.other_dledger if store.dledger]
+    if store.rocksdb_beside:
+        from rmqstore.checks.rocksdb_beside import NAMED
+
+        out.append(f"{NAMED}; consumers get what the files say, and so does this page")
     out += [
         f"{store.relative(entry.path)} is a symbolic link and was followed"
         for entry in store.top.values()

@@ -1,0 +1,91 @@
+"""Which queues a broker reads where files and a RocksDB stand in one consumequeue/, by broker.conf or by config/."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.queue_home import QueueHome
+from rmqstore.files.store import Store, open_store
+from tests.stores import unpack
+
+Copy = Callable[[str], Path]
+DOUBLE = {"rocksdbCQDoubleWriteEnable": "true"}
+ROWS = {"storeType": "defaultRocksDB"}
+
+
+def both(store_copy: Copy) -> Path:
+    """Queues in files of one real broker beside the RocksDB of another's."""
+    store = store_copy("5.4.0-clean")
+    for path in (unpack("5.4.0-rocksdb") / "consumequeue").iterdir():
+        shutil.copyfile(path, store / "consumequeue" / path.name)
+    return store
+
+
+def home(store: Path, **given: str) -> QueueHome:
+    return open_store(store, BrokerConfig(given)).queue_home
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, QueueHome.FILES),
+        (DOUBLE, QueueHome.FILES),
+        ({"storeType": "default"}, QueueHome.FILES),
+        (ROWS, QueueHome.ROCKSDB),
+        (ROWS | DOUBLE, QueueHome.ROCKSDB),
+        ({"storeType": "default", "combineCQPreferCQType": "defaultRocksDB"} | DOUBLE, QueueHome.UNKNOWN),
+    ],
+)
+def test_configuration_decides_first(given: dict[str, str], expected: QueueHome, store_copy: Copy) -> None:
+    assert home(both(store_copy), **given) is expected
+
+
+def test_without_configuration_the_place_of_the_topics_decides(store_copy: Copy) -> None:
+    store = both(store_copy)
+    config = store / "config"
+    shutil.copytree(unpack("5.4.0-rocksdb") / "config" / "topics", config / "topics")
+    assert home(store) is QueueHome.UNKNOWN
+    (config / "topics.json").unlink()
+    assert home(store) is QueueHome.ROCKSDB
+    shutil.rmtree(config / "topics")
+    assert home(store) is QueueHome.UNKNOWN
+
+
+@pytest.mark.parametrize(("name", "expected"), [("5.4.0-clean", "files"), ("5.4.0-rocksdb", "rocksdb")])
+def test_stores_of_one_kind_are_what_they_were(name: str, expected: str) -> None:
+    store = open_store(unpack(name))
+    assert (store.queue_home.value, store.rocksdb_beside) == (expected, False)
+    assert store.rocksdb_consume_queue == (expected == "rocksdb")
+
+
+def test_queue_files_that_are_all_gone_are_missed_only_where_the_broker_has_files(store_copy: Copy) -> None:
+    store = both(store_copy)
+    for path in (store / "consumequeue").iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+    assert home(store) is QueueHome.ROCKSDB
+    assert home(store, **DOUBLE) is QueueHome.FILES
+
+
+def test_only_the_database_s_own_files_belong_there(store_copy: Copy) -> None:
+    def strays(of: Store) -> list[str]:
+        return [s.path.name for s in of.strays]
+
+    store = both(store_copy)
+    (store / "consumequeue" / "notes.txt").touch()
+    assert open_store(store).rocksdb_beside
+    assert strays(open_store(store)) == ["notes.txt"]
+    assert "CURRENT" in strays(open_store(store_copy_without_manifest(store)))
+
+
+def store_copy_without_manifest(store: Path) -> Path:
+    """What is left of a database is no database."""
+    for path in (store / "consumequeue").iterdir():
+        if path.name.startswith("MANIFEST-") or path.name == "IDENTITY":
+            path.unlink()
+    return store
