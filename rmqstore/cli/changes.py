@@ -83,8 +83,8 @@ def finish(
 
 
 def _left(report: Report, plan: Plan) -> int:
-    """Nothing to do, yet something may be wrong that no planner cures."""
-    return 1 if plan.brakes or not report.clean else 0
+    """Nothing to do, yet something may be wrong that no planner cures (1), or could not be looked at (4)."""
+    return 1 if plan.brakes else report.exit_code
 
 
 def _apply(out: Output, change: Change, force: str | None, journal: Path | None) -> Path | None:

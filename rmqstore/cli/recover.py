@@ -60,7 +60,8 @@ def recover(
     """Makes a store start in every version that its format allows, and loses nothing that can be kept.
 
     Prints the plan, what would be lost first. Nothing is written without --apply; every change can be taken back with
-    `rmqstore undo`. Exit code 0: nothing to do, or done and clean; 1: something to do, or left; 5: refused.
+    `rmqstore undo`. Exit code 0: nothing to do, or done and clean; 1: something to do, or left; 4: nothing to do, but
+    not everything could be checked; 5: refused.
     """
     from rmqstore.checks.problems import PROBLEMS
     from rmqstore.checks.verify import VerifyOptions, examine

@@ -92,3 +92,15 @@ def test_a_broken_database_is_said(command: str, words: tuple[str, ...], tmp_pat
     result = run(command, str(store), *words)
     assert result.exit_code == 4, result.output
     assert "CURRENT file" in " ".join(result.output.split())
+
+
+def test_recover_that_plans_nothing_tells_wrong_from_not_checked(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    (store / "kvStore").mkdir()
+    (store / "kvStore" / "CURRENT").touch()  # POP records, which are not read
+    said = run_json("recover", str(store), exit_code=4)
+    assert (said["steps"], said["brakes"]) == ([], [])
+    assert run_json("verify", str(store), exit_code=4)["clean"] is False
+    for path in (store / "config").glob("topics.json*"):
+        path.write_bytes(b"{")  # nothing to take it from
+    run_json("recover", str(store), exit_code=1)
