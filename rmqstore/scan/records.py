@@ -178,8 +178,7 @@ class _Scan:
         while at < min(stop, window.end):
             runs = self._good(at, stop)
             if not runs:
-                lo = at - window.base
-                if lo and window.base + window.have < window.end:  # the rest of it is not in the buffer yet
+                if at > window.base and self._is_cut_off(at):
                     window.fill(at)
                     continue
                 runs = self._odd(at)
@@ -189,6 +188,15 @@ class _Scan:
         if at >= window.end and stop >= window.end and window.end < window.file.file_size:
             cause = Fault.UNREADABLE if window.unreadable else Fault.NONE
             yield Run(Kind.HOLE, self.base + at, self.base + window.file.file_size, cause=cause)
+
+    def _is_cut_off(self, at: int) -> bool:
+        """Whether what stands at `at` goes on behind the buffer, by its own words: there its rest is not read yet."""
+        window = self.window
+        left = window.base + window.have - at
+        if window.base + window.have >= window.end:
+            return False
+        size_at = _SIZE_AT_IN_ENTRY if self.lead else 0
+        return left < MIN_SIZE + self.lead or int.from_bytes(window.pread(4, at + size_at), "big") > left
 
     def _good(self, at: int, stop: int) -> list[Run]:
         """The framed records that the buffer holds from `at` on, as runs; none when `at` is no framed record."""
