@@ -1,4 +1,4 @@
-"""Plans as values: JSON there and back, the digest, what is refused, and what a person reads."""
+"""Plans as values: JSON there and back, the digest, the order of steps, and what is refused."""
 
 from __future__ import annotations
 
@@ -27,50 +27,20 @@ from rmqstore.repair.plan import (
     Discard,
     Extend,
     Literal,
-    Loss,
     MakeDirectory,
     Overwrite,
     Parts,
     Plan,
     Reencoded,
     RemoveEmptyDirectory,
-    Span,
     Step,
     Truncate,
     Zeros,
 )
+from tests.repair.plans import HASH, full
 from tests.repair.trees import lazily, pattern
 
-HASH = "sha256:" + "ab" * 32
-
 parts = st.lists(st.binary(max_size=300).map(Literal) | st.integers(0, 200_000).map(Zeros), max_size=5)
-
-
-def all_steps() -> tuple[Step, ...]:
-    return (
-        Overwrite("commitlog/0", 10, Literal(b"abc"), HASH, "why"),
-        Overwrite("commitlog/0", 13, Zeros(7), "blake2b:" + "01" * 32),
-        Truncate("consumequeue/T/0/0", 100, 20, HASH),
-        Extend("consumequeue/T/0/1", 100, 200, Literal(b"x")),
-        Create("index/1", 400, Parts((Literal(b"head"), Zeros(10), Literal(b"tail"))), "index/0", "new"),
-        Discard("commitlog/stray", HASH, "in the way", 17),
-        MakeDirectory("consumequeue/N"),
-        RemoveEmptyDirectory("consumequeue/E"),
-    )
-
-
-def full() -> Plan:
-    return Plan(
-        "/store",
-        (*all_steps(), Create("/disk2/cl/0", 5, Zeros(5))),
-        loss=Loss(3, 500, {"A/0": 1, "A/1": 1, "B/0": 1}, {"visible_fillers": 1, "groups": {"G": 1}}),
-        cures=("CL-BODY-CRC",),
-        notes=("a note",),
-        brakes=("too much",),
-        spans=(Span("commitlog/0", 10, 3, "10.bin", "damaged"),),
-        roots=("/disk2/cl",),
-        facts={"strategy": "salvage", "nested": {"list": [1, 2.5, None, True]}},
-    )
 
 
 def test_plan_survives_json_in_both_forms() -> None:
@@ -108,7 +78,7 @@ def test_content_says_the_same_in_every_form(given_parts: list[Literal | Zeros],
 
 
 def test_digest_tells_contents_apart_that_differ_in_zeros_only() -> None:
-    contents = [Zeros(0), Zeros(65536), Zeros(65537), Zeros(131072), Literal(b"\0" * 65535 + b"\1")]
+    contents: list[Content] = [Zeros(0), Zeros(65536), Zeros(65537), Zeros(131072), Literal(b"\0" * 65535 + b"\1")]
     assert len({content_digest(content) for content in contents}) == len(contents)
 
 
@@ -158,11 +128,12 @@ BAD_PATHS += ["/disk2/cl", "/disk2/cl/lock", "commitlog/.rmqstore/x"]
 def test_path_that_leaves_the_store_is_refused(path: str) -> None:
     document = full().to_json()
     del document["digest"]
-    for step in (
+    steps: list[dict[str, Any]] = [
         {"do": "discard", "path": path, "expect": HASH},
         {"do": "overwrite", "path": path, "at": 0, "content": {"zeros": 1}, "expect": HASH},
         {"do": "create", "path": "x", "size": 1, "content": {"zeros": 1}, "like": path},
-    ):
+    ]
+    for step in steps:
         with pytest.raises(UsageError, match="plan:"):
             Plan.from_json({**document, "steps": [step]})
     with pytest.raises(UsageError, match="plan:"):
@@ -174,12 +145,13 @@ def good(**changes: Any) -> dict[str, Any]:
     return {"schema": "rmqstore.plan/1", "store": "/store", "steps": [{**step, **changes}]}
 
 
+_SIZES: list[object] = [{}, {"zeros": -1}, {"zeros": 1 << 60}, {"zeros": True}, {"base64": "*"}, 7]
+_FORMS: list[object] = [{"hex": "0"}, {"parts": 1}, {"parts": [{"parts": []}]}, {"base64": "é"}, []]
+_WHOLES: list[object] = [{"parts": [{"zeros": 1 << 34}] * 9}, {"zeros": 1, "hex": ""}, {"staged": {}}]
 HOSTILE: list[object] = [
     *(good(at=value) for value in (-1, True, 1.0, "1", None, 1 << 70)),
     *(good(expect=value) for value in ("", "md5:00", HASH + "0", HASH.upper(), 5, None)),
-    *(good(content=value) for value in ({}, {"zeros": -1}, {"zeros": 1 << 60}, {"zeros": True}, {"base64": "*"}, 7)),
-    *(good(content=value) for value in ({"hex": "0"}, {"parts": 1}, {"parts": [{"parts": []}]}, {"base64": "é"}, [])),
-    *(good(content=value) for value in ({"parts": [{"zeros": 1 << 34}] * 9}, {"zeros": 1, "hex": ""}, {"staged": {}})),
+    *(good(content=value) for value in (*_SIZES, *_FORMS, *_WHOLES)),
     *(good(do=value) for value in ("rename", "", 1, None, "Overwrite")),
     *(good(path=value) for value in (1, None, ["a"])),
     good(length=5),
@@ -319,87 +291,3 @@ def test_order_makes_room_first_and_goes_into_directories_last() -> None:
         Discard("y", HASH),
     )
     assert Plan("/store", steps).ordered() == [6, 5, 3, 4, 2, 1, 0]
-
-
-def test_description_says_the_loss_first() -> None:
-    lines = full().describe()
-    assert lines[:4] == [
-        "Lost: 3 messages of 2 topics, 500 bytes.",
-        "  A/0: 1 message",
-        "  A/1: 1 message",
-        "  B/0: 1 message",
-    ]
-    assert lines[4:] == [
-        "Note: a note",
-        "Needs a decision: too much",
-        f"  --force {full().digest} says yes to it",
-        "Cures: CL-BODY-CRC",
-        "9 steps in /store:",
-        "  move commitlog/stray into quarantine (in the way)",
-        "  remove empty directory consumequeue/E/",
-        "  make directory consumequeue/N/",
-        "  create index/1: 400 bytes (new)",
-        "  create /disk2/cl/0: 5 bytes",
-        "  overwrite commitlog/0 at 10: 3 bytes (why)",
-        "  overwrite commitlog/0 at 13: 7 bytes with zeros",
-        "  truncate consumequeue/T/0/0 from 100 to 20 bytes",
-        "  extend consumequeue/T/0/1 from 100 to 200 bytes",
-        "Saved to lost+found: 1 damaged span, 3 bytes",
-    ]
-
-
-def test_description_of_a_large_plan_is_summed_up() -> None:
-    steps = tuple(Create(f"consumequeue/T/{n % 3}/{n:020}", 20, Zeros(20), None, "rebuilt") for n in range(1000))
-    lines = Plan("/store", steps).describe(limit=3)
-    assert lines == [
-        "Nothing is lost.",
-        "1,000 steps in /store:",
-        "  create x 334 in consumequeue/T/0/: 6,680 bytes (rebuilt)",
-        "  create x 333 in consumequeue/T/1/: 6,660 bytes (rebuilt)",
-        "  create x 333 in consumequeue/T/2/: 6,660 bytes (rebuilt)",
-    ]
-
-
-def test_description_of_steps_in_many_directories_is_summed_up_per_part_of_the_store() -> None:
-    made = (MakeDirectory(f"consumequeue/T{n}") for n in range(9))
-    files = (Create(f"consumequeue/T{n}/0/{0:020}", 20, Zeros(20), None, "new") for n in range(900))
-    steps: tuple[Step, ...] = (*made, *files)
-    lines = Plan("/store", steps).describe(limit=3)
-    assert lines[1:] == [
-        "909 steps in /store:",
-        "  create x 900 in consumequeue/: 18,000 bytes (new)",
-        "  make-directory x 9 in consumequeue/",
-    ]
-
-
-def test_description_of_more_kinds_of_steps_than_are_shown_is_cut() -> None:
-    steps = tuple(Create(f"index/{n}", 20, Zeros(20), None, f"why {n}") for n in range(4))
-    lines = Plan("/store", steps).describe(limit=2)
-    assert lines[2:] == [
-        "  create x 1 in index/: 20 bytes (why 0)",
-        "  create x 1 in index/: 20 bytes (why 1)",
-        "  … and 2 more steps in 2 more groups",
-    ]
-
-
-def test_description_of_many_lost_queues_is_cut() -> None:
-    loss = Loss(210, 1, {f"T/{n}": n for n in range(1, 31)})
-    lines = Plan("/store", (), loss=loss).describe()
-    assert lines[0] == "Lost: 210 messages of 1 topic, 1 byte."
-    assert lines[1] == "  T/30: 30 messages" and lines[21] == "  … and 10 more queues"
-    assert lines[22:] == ["Nothing to do."]
-
-
-def test_summaries_hold_no_contents() -> None:
-    assert full().summaries()[0] == {"do": "overwrite", "path": "commitlog/0", "at": 10, "length": 3, "why": "why"}
-    assert full().summaries()[6] == {"do": "make-directory", "path": "consumequeue/N", "why": ""}
-
-
-def test_loss_is_reported_with_what_the_planner_adds() -> None:
-    assert full().loss.to_json() == {
-        "messages": 3,
-        "bytes": 500,
-        "queues": {"A/0": 1, "A/1": 1, "B/0": 1},
-        "visible_fillers": 1,
-        "groups": {"G": 1},
-    }
