@@ -183,7 +183,7 @@ def message_of(row: Mapping[str, Any], where: str) -> NewMessage:
         if text is not None and not isinstance(text, str | bytes):
             raise BadRow(f"{where}: body must be a text")
         if text is None and "body_base64" not in row:
-            raise BadRow(f"{where}: the row has no body", "export with bodies (without --no-body)")
+            raise BadRow(f"{where}: the row has no body", "import reads what `rmqstore export` writes, bodies and all")
         body = text if isinstance(text, bytes) else (text or "").encode("utf-8", "surrogatepass")
     properties = _bytes(row, "properties_base64", where)
     if properties is None:

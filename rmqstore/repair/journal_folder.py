@@ -47,6 +47,7 @@ class State(StrEnum):
     """The store knows of it, but it is not where it should be, or its state file is damaged."""
 
 
+_BELOW = "name a folder below STORE/.rmqstore"
 UNFINISHED = (State.APPLYING, State.UNDOING, State.MISSING)
 
 
@@ -311,7 +312,10 @@ def open_folder(path: Path, disk: Disk) -> JournalFolder:
     if record is None and place.parent.name == JOURNAL_FOLDER and place.is_dir() and _has_not_begun(place):
         record = Record(State.PREPARING, str(place.parent.parent))
     if record is None:
-        raise NotAStore(f"{path} is no journal of rmqstore", "name a folder below STORE/.rmqstore")
+        taken_back = (State.PREPARING, State.UNDONE)
+        known = [one.name for one in list_folders(place, disk) if one.record.state not in taken_back]
+        advice = f"the last one of this store: {path / JOURNAL_FOLDER / known[-1]}" if known else _BELOW
+        raise NotAStore(f"{path} is no journal of rmqstore", advice)
     if place.parent.name == JOURNAL_FOLDER:
         return JournalFolder(place, place.parent.parent, record, disk)
     store = Path(record.store)

@@ -204,6 +204,17 @@ def test_what_is_no_journal_is_not_undone(store: Path) -> None:
             journal.undo(path)
 
 
+def test_a_store_in_a_journal_s_place_names_its_last_one(store: Path) -> None:
+    path = apply_full(store)
+    with pytest.raises(NotAStore) as told:
+        journal.undo(store)
+    assert told.value.advice.endswith(f": {path}")
+    journal.undo(path)
+    with pytest.raises(NotAStore) as told:
+        journal.undo(store)
+    assert path.name not in told.value.advice
+
+
 def test_journal_inside_of_the_store_cannot_be_asked_for(store: Path) -> None:
     with pytest.raises(UsageError, match="lies in the store"):
         journal.apply(full_plan(store), journal_dir=store / "commitlog")
