@@ -28,7 +28,7 @@ SEEDS = range(12)
 QUICK = {"4.9.7": (3,), "5.1.4": (3,), "5.4.0": (7, 9)}
 """All DLedger: what is not committed yet, and what 5.4.0 cuts too early."""
 
-_NUMBERS = re.compile(r"(?:drop|leave|put) (\d+) messages?")
+_NUMBERS = re.compile(r"(?:drop|leave|deliver|put) (\d+) messages?")
 
 
 @dataclass(frozen=True, slots=True)
