@@ -18,7 +18,7 @@ from rmqstore.errors import (
     PlanStale,
     Refused,
 )
-from rmqstore.repair import batches, journal, liveness, preflight
+from rmqstore.repair import batches, journal, preflight
 from rmqstore.repair.plan import (
     Create,
     Literal,
@@ -29,7 +29,6 @@ from rmqstore.repair.plan import (
 from tests.repair.journals import apply_full, flip, half_apply, plan_of
 from tests.repair.trees import (
     CountingDisk,
-    build,
     discard,
     failing_at,
     full_plan,
@@ -39,20 +38,12 @@ from tests.repair.trees import (
     pattern,
 )
 
+pytestmark = pytest.mark.usefixtures("nobody_looks_at_processes")
+
 LOG = "commitlog/00000000000000000000"
 LOG2 = "commitlog/00000000000000008192"
 QUEUE = "consumequeue/TopicA/0/00000000000000000000"
 QUEUE2 = "consumequeue/TopicB/0/00000000000000000000"
-
-
-@pytest.fixture(autouse=True)
-def nobody_looks_at_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(liveness, "find_user", lambda places, files: None)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return build(tmp_path / "store")
 
 
 def test_apply_and_undo_on_the_real_disk_are_identity(store: Path) -> None:

@@ -9,16 +9,13 @@ from pathlib import Path
 import pytest
 
 from rmqstore.errors import HalfApplied, Refused, RmqStoreError
-from rmqstore.repair import journal, liveness
+from rmqstore.repair import journal
 from rmqstore.repair.disk import Disk
 from rmqstore.repair.plan import Plan
 from tests.repair.trees import CountingDisk, Entry, build, failing_at, full_plan, killed_at, look, stopped_and_again
 
-
-@pytest.fixture(autouse=True)
-def nobody_looks_at_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thousands of applies: /proc is searched in test_liveness, not here."""
-    monkeypatch.setattr(liveness, "find_user", lambda places, files: None)
+# Thousands of applies: /proc is searched in test_liveness, not here.
+pytestmark = pytest.mark.usefixtures("nobody_looks_at_processes")
 
 
 @pytest.fixture

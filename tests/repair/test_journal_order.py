@@ -8,23 +8,15 @@ from pathlib import Path
 import pytest
 
 from rmqstore.errors import ChangedSince, HalfApplied
-from rmqstore.repair import journal, liveness
+from rmqstore.repair import journal
 from rmqstore.repair.disk import Disk
 from rmqstore.repair.plan import Create, Literal, Plan
 from rmqstore.repair.undo_log import Meta, UndoLog, UndoLogWriter
 from tests.repair.trees import CountingDisk, build, discard, failing_at, full_plan, killed_at, look, overwrite, pattern
 
+pytestmark = pytest.mark.usefixtures("nobody_looks_at_processes")
+
 LOG = "commitlog/00000000000000000000"
-
-
-@pytest.fixture(autouse=True)
-def nobody_looks_at_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(liveness, "find_user", lambda places, files: None)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return build(tmp_path / "store")
 
 
 class StrictDisk(Disk):

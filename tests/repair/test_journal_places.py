@@ -12,7 +12,7 @@ from rmqstore.errors import (
     PlanStale,
     Refused,
 )
-from rmqstore.repair import journal, liveness
+from rmqstore.repair import journal
 from rmqstore.repair.plan import (
     Create,
     Overwrite,
@@ -21,25 +21,16 @@ from rmqstore.repair.plan import (
 from tests.repair.journals import apply_full, plan_of
 from tests.repair.trees import (
     CountingDisk,
-    build,
     discard,
     full_plan,
     look,
     overwrite,
 )
 
+pytestmark = pytest.mark.usefixtures("nobody_looks_at_processes")
+
 LOG2 = "commitlog/00000000000000008192"
 QUEUE = "consumequeue/TopicA/0/00000000000000000000"
-
-
-@pytest.fixture(autouse=True)
-def nobody_looks_at_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(liveness, "find_user", lambda places, files: None)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return build(tmp_path / "store")
 
 
 def test_journal_outside_of_the_store(store: Path, tmp_path: Path) -> None:

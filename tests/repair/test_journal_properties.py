@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqstore.errors import HalfApplied, RmqStoreError
-from rmqstore.repair import batches, journal, liveness
+from rmqstore.repair import batches, journal
 from rmqstore.repair.plan import (
     Create,
     Discard,
@@ -42,12 +42,13 @@ from tests.repair.trees import (
     truncate,
 )
 
+pytestmark = pytest.mark.usefixtures("nobody_looks_at_processes")
+
 FOLDERS = ("commitlog", "consumequeue/A/0", "consumequeue/B/1", "index")
 
 
 @pytest.fixture(autouse=True)
-def nobody_looks_at_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(liveness, "find_user", lambda places, files: None)
+def short_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "BATCH_STEPS", 3)
 
 

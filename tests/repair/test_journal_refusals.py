@@ -18,7 +18,7 @@ from rmqstore.errors import (
     Refused,
     UsageError,
 )
-from rmqstore.repair import journal, liveness
+from rmqstore.repair import journal
 from rmqstore.repair.plan import (
     Create,
     Discard,
@@ -34,27 +34,18 @@ from rmqstore.repair.plan import (
 from tests.repair.journals import apply_full, flip, half_apply, plan_of
 from tests.repair.trees import (
     CountingDisk,
-    build,
     discard,
     full_plan,
     look,
     overwrite,
 )
 
+pytestmark = pytest.mark.usefixtures("nobody_looks_at_processes")
+
 LOG = "commitlog/00000000000000000000"
 LOG2 = "commitlog/00000000000000008192"
 QUEUE = "consumequeue/TopicA/0/00000000000000000000"
 QUEUE2 = "consumequeue/TopicB/0/00000000000000000000"
-
-
-@pytest.fixture(autouse=True)
-def nobody_looks_at_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(liveness, "find_user", lambda places, files: None)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return build(tmp_path / "store")
 
 
 def stale(store: Path) -> dict[str, Step]:

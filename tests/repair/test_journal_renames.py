@@ -16,7 +16,7 @@ import pytest
 
 from rmqstore.errors import ChangedSince, HalfApplied, PlanStale, RmqStoreError, UsageError
 from rmqstore.files.mapped_file_queue import file_name_to_offset, offset_to_file_name
-from rmqstore.repair import journal, liveness
+from rmqstore.repair import journal
 from rmqstore.repair.disk import Disk
 from rmqstore.repair.plan import Create, Extend, Literal, Overwrite, Plan, Rename, SetAside, Span, Step, Truncate, Zeros
 from rmqstore.repair.probe import fingerprint_entry, fingerprint_range
@@ -35,15 +35,12 @@ from tests.repair.trees import (
     stopped_and_again,
 )
 
+pytestmark = pytest.mark.usefixtures("nobody_looks_at_processes")
+
 SIZE = 4096
 CIRCLE = {0: SIZE, SIZE: 2 * SIZE, 2 * SIZE: 0}
 NO_FILE = "sha256:" + "0" * 64
 FREE = {3 * SIZE: 4 * SIZE}
-
-
-@pytest.fixture(autouse=True)
-def nobody_looks_at_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(liveness, "find_user", lambda places, files: None)
 
 
 def name(offset: int) -> str:

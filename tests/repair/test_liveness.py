@@ -16,14 +16,9 @@ from rmqstore.errors import StoreIsLive
 from rmqstore.repair import journal, liveness
 from rmqstore.repair.disk import Disk
 from rmqstore.repair.plan import Literal, Plan, Zeros
-from tests.repair.trees import CountingDisk, build, discard, full_plan, look, overwrite
+from tests.repair.trees import CountingDisk, discard, full_plan, look, overwrite
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return build(tmp_path / "store")
 
 
 @contextlib.contextmanager
