@@ -20,10 +20,10 @@ from rmqstore.repair.salvage_headers import HeaderFixes
 from rmqstore.repair.salvage_spans import Neighbours
 from rmqstore.repair.salvage_tags import proved_records
 
-OFFSETS = "proved_offsets"
-"""The same of messages whose QUEUEOFFSET stays damaged."""
 FACT = "proved_tags"
 """In a plan's facts: messages (global offsets) whose TAGS stay damaged though their units prove what they were."""
+OFFSETS = "proved_offsets"
+"""The same of messages whose QUEUEOFFSET stays damaged."""
 CODES = ("CQ-WRONG-TAG", "IX-DANGLING-ENTRY")
 """What stays to be said of such a message: its unit, and the index entry of its TAGS, say another than it does."""
 

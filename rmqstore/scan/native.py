@@ -283,7 +283,7 @@ def _at(array: Any) -> Any:
     try:
         return _Here.from_buffer(array)  # four times as fast as asking the array
     except TypeError:  # bytes that must not change
-        return ctypes.c_void_p(array.ctypes.data)
+        return ctypes.c_void_p(address(array))
 
 
 def address(array: npt.NDArray[Any]) -> int:

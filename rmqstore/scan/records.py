@@ -133,6 +133,8 @@ class _Scan:
     def __init__(self, window: Window, lead: int) -> None:
         self.window = window
         self.lead = lead
+        self.size_at = _SIZE_AT_IN_ENTRY if lead else 0
+        self.least = MIN_SIZE + lead
         self.base = window.file.start
         self.options = window.options
         self.entries = _Entries() if lead else None
@@ -195,8 +197,7 @@ class _Scan:
         left = window.base + window.have - at
         if window.base + window.have >= window.end:
             return False
-        size_at = _SIZE_AT_IN_ENTRY if self.lead else 0
-        return left < MIN_SIZE + self.lead or int.from_bytes(window.pread(4, at + size_at), "big") > left
+        return left < self.least or int.from_bytes(window.pread(4, at + self.size_at), "big") > left
 
     def _good(self, at: int, stop: int) -> list[Run]:
         """The framed records that the buffer holds from `at` on, as runs; none when `at` is no framed record."""
@@ -218,13 +219,12 @@ class _Scan:
     def _framed(self, lo: int, stop: int) -> tuple[Columns, bool]:
         """Framed records in the buffer from `lo` on that start before `stop`, and whether a bad one ends them."""
         window, lead = self.window, self.lead
-        size_at = _SIZE_AT_IN_ENTRY if lead else 0
-        least, base = MIN_SIZE + lead, self.base + window.base
+        base = self.base + window.base
         if self.loops is not None:
             found = self.loops.read(
                 (np.frombuffer(window.buf, np.uint8), window.have, base),
                 (lo, stop),
-                (lead, size_at, least),
+                (lead, self.size_at, self.least),
                 LAYOUT,
                 crc=self.options.crc and self.loops.has_crcs,
                 room=self.room,
@@ -232,7 +232,7 @@ class _Scan:
             n = len(found.columns["at"])
             self.room *= 2 if n == self.room else 1
             return Columns.of(window.buf, base, lead, found), found.odd
-        borders = kernels.walk(window.view, lo, window.have, size_at, least, self.limit)
+        borders = kernels.walk(window.view, lo, window.have, self.size_at, self.least, self.limit)
         starts, stops = borders[:-1], borders[1:]
         if len(starts) and int(starts[-1]) >= stop:
             count = int(np.searchsorted(starts, stop))

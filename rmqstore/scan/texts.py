@@ -21,6 +21,7 @@ from rmqstore.scan.text_bits import WORD, TextBits
 
 # names whose values only the broker's own parser can judge, or that name further queues
 PARSED_NAMES = (b"INNER_NUM\x01", b"INNER_MULTI_DISPATCH\x01", b"DELAY\x01")
+_PARSED_ENDS = tuple(name[:-1] for name in PARSED_NAMES)
 # what every parser takes: a delay level that is a small number
 _DELAY_NUMBER = re.compile(rb"(?<![^\x02])DELAY\x01[0-9]{1,9}(?![^\x02])")
 _FAN_OUT = properties.INNER_MULTI_DISPATCH.encode() + b"\x01"
@@ -62,7 +63,7 @@ class PropertyTexts:
         self._read = None
         if loops is not None:
             spans = columns.properties_at, columns.properties_length
-            self._read = loops.texts(columns.buf, *spans, _VALUES, tuple(name[:-1] for name in PARSED_NAMES))
+            self._read = loops.texts(columns.buf, *spans, _VALUES, _PARSED_ENDS)
         if self._read is None:
             self._groups = [(rows, self._bits(rows, width)) for rows, width in _widths(columns.properties_length)]
         else:
@@ -80,8 +81,8 @@ class PropertyTexts:
         """Note which of some records are odd; `wide` are those that are not ASCII."""
         self.odd[number[odd]] = True
         number = number[wide & ~odd]
-        if len(number) and not _is_utf8(b"\0".join(self.texts(number))):
-            self.odd[number] = [not _is_utf8(text) for text in self.texts(number)]
+        if len(number):
+            self.odd[number] = not_utf8(self.texts(number))
 
     def texts(self, records: I64) -> list[bytes]:
         """The texts of some records, as they are."""
@@ -127,9 +128,9 @@ class PropertyTexts:
         if self._read is not None:
             return np.flatnonzero(self.odd | self._read.ends_like)
         found = self.odd.copy()
-        for name in PARSED_NAMES:
+        for name in _PARSED_ENDS:
             for rows, bits in self._groups:
-                for texts, _, _ in bits.ends_of(name[:-1], _LETTER[name[:-1]]):
+                for texts, _, _ in bits.ends_of(name, _LETTER[name]):
                     found[texts if rows is None else rows[texts]] = True
         return np.flatnonzero(found)
 
@@ -189,7 +190,15 @@ def _special(text: bytes, i: int, out: Texts) -> None:
         out.fan_out.append(i)
 
 
-def _is_utf8(text: bytes) -> bool:
+def not_utf8(texts: list[bytes]) -> list[bool]:
+    """Which of some texts are no UTF-8; asked together first, since nearly all are."""
+    if is_utf8(b"\0".join(texts)):
+        return [False] * len(texts)
+    return [not is_utf8(text) for text in texts]
+
+
+def is_utf8(text: bytes) -> bool:
+    """Whether bytes are UTF-8."""
     try:
         text.decode("utf-8")
     except UnicodeDecodeError:

@@ -19,6 +19,7 @@ from rmqstore.formats import properties
 from rmqstore.scan import native
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, U8, Bool, u64
+from rmqstore.scan.texts import is_utf8, not_utf8
 from rmqstore.views.dump_cells import SLACK, Spans, assemble
 from rmqstore.views.dump_text import csv_cell, dumps
 
@@ -116,10 +117,8 @@ class PropertySpans:
         self._values = [[first[k], last[k]] for k in range(1, len(first))]
         slow = marks == 1
         wide = np.flatnonzero(marks == 2)
-        if len(wide) and not _is_utf8(
-            b"\0".join(bytes(raw[a:b]) for a, b in zip(starts[wide], stops[wide], strict=True))
-        ):
-            slow[wide] = [not _is_utf8(bytes(raw[a:b])) for a, b in zip(starts[wide], stops[wide], strict=True)]
+        if len(wide):
+            slow[wide] = not_utf8([bytes(raw[a:b]) for a, b in zip(starts[wide], stops[wide], strict=True)])
         written = out[: self._end - sum(map(len, self._more))]
         for i in np.flatnonzero(slow).tolist():
             self._set(i, bytes(raw[int(starts[i]) : int(stops[i])]))
@@ -147,11 +146,11 @@ class PropertySpans:
         n, raw = len(starts), self._columns.buf
         broken = np.zeros(n, dtype=np.bool_)
         joined = self._between(raw, starts, stops)
-        if (joined.isascii() or _is_utf8(joined)) and joined.count(0) == n + 1:
+        if (joined.isascii() or is_utf8(joined)) and joined.count(0) == n + 1:
             return joined, broken
         for i, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
             text = raw[start:stop].tobytes()
-            broken[i] = 0 in text or not _is_utf8(text)
+            broken[i] = 0 in text or not is_utf8(text)
         return self._between(raw, starts, np.where(broken, starts, stops)), broken
 
     def _between(self, raw: U8, starts: I64, stops: I64) -> bytes:
@@ -315,11 +314,3 @@ class _Marks:
             where = np.flatnonzero(self.arr == ord(bad))
             out[rows[np.searchsorted(where, start) != np.searchsorted(where, stop)]] = True
         return out
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
