@@ -13,6 +13,7 @@ from rmqstore.errors import NotReadable, UsageError
 
 if TYPE_CHECKING:
     from rmqstore.checks.report import Report
+    from rmqstore.cli.options import Applying
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
     from rmqstore.repair.migrate_to_dledger_preflight import Refusal
@@ -50,33 +51,32 @@ def read_plan(path: Path, store: Store) -> Plan:
     return Plan.from_json(text, store=store.root, roots=roots)
 
 
-def finish(
-    out: Output,
-    change: Change,
-    *,
-    apply_it: bool,
-    plan_out: Path | None,
-    force: str | None,
-    journal: Path | None,
-    jobs: int | None,
-) -> int:
+def save_plan(path: Path, plan: Plan, store: Path) -> None:
+    """Write a plan for `--plan`, anywhere but in the store.
+
+    Errors: UsageError; NotReadable.
+    """
+    saving = Output(path=path)
+    saving.keep_out_of(store)
+    with saving.stream() as file:
+        for piece in plan.iter_json():
+            file.write(piece.encode())
+
+
+def finish(out: Output, change: Change, applying: Applying, jobs: int | None) -> int:
     """Print, save or apply; the exit code."""
     plan = change.plan
-    if plan_out is not None:
-        saving = Output(path=plan_out)
-        saving.keep_out_of(change.store.path)
-        with saving.stream() as file:
-            for piece in plan.iter_json():
-                file.write(piece.encode())
-        out.note(f"the plan is in {plan_out}")
-    if not apply_it or plan.empty:
-        if force is not None and not apply_it:
+    if applying.plan_out is not None:
+        save_plan(applying.plan_out, plan, change.store.path)
+        out.note(f"the plan is in {applying.plan_out}")
+    if not applying.apply_it or plan.empty:
+        if applying.force is not None and not applying.apply_it:
             raise UsageError("--force says how to apply", "add --apply")
         _print(out, change, applied=False, journal=None, after=None)
         return _left(change.report, plan) if plan.empty else 1
     if not out.as_json:
         out.lines(_plan_lines(change, out.verbose))
-    done = _apply(out, change, force, journal)
+    done = _apply(out, change, applying)
     after = _verify_again(change, jobs)
     _print(out, change, applied=True, journal=done, after=after, plan_shown=True)
     return after.exit_code
@@ -87,11 +87,11 @@ def _left(report: Report, plan: Plan) -> int:
     return 1 if plan.brakes else report.exit_code
 
 
-def _apply(out: Output, change: Change, force: str | None, journal: Path | None) -> Path | None:
+def _apply(out: Output, change: Change, applying: Applying) -> Path | None:
     from rmqstore.repair.journal import apply
 
     with out.progress("apply", None, unit="batch") as progress:
-        result = apply(change.plan, journal_dir=journal, force_digest=force, progress=progress)
+        result = apply(change.plan, journal_dir=applying.journal, force_digest=applying.force, progress=progress)
     return result.journal
 
 

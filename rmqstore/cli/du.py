@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqstore.cli.filters import note_unknown_topics
-from rmqstore.cli.options import command, parse_queues
+from rmqstore.cli.filters import Filters, note_unknown_topics
+from rmqstore.cli.options import command
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import bytes_text, columns, fitted, many
 from rmqstore.errors import NotAStore
@@ -44,10 +44,7 @@ def du(
     config: BrokerConfig,
     by: tuple[str, ...],
     top: int | None,
-    topics: tuple[str, ...],
-    queues: tuple[str, ...],
-    since: int | None,
-    until: int | None,
+    filters: Filters,
     jobs: int | None,
     max_rate: int | None,
 ) -> int:
@@ -61,7 +58,6 @@ def du(
     from rmqstore.scan.window import ScanOptions
     from rmqstore.scan.workers import jobs_or_default
     from rmqstore.views.messages import Damage, logs_of
-    from rmqstore.views.selection import Selection
     from rmqstore.views.usage import usage
 
     opened = open_store(store, config)
@@ -71,9 +67,8 @@ def du(
     live = opened.lock_state().held
     if live:
         out.note("note: a broker is running on this store; the numbers move")
-    ids, pairs = parse_queues(queues)
-    selection = Selection(frozenset(topics), ids, pairs, since=since, until=until)
-    note_unknown_topics(out, opened, topics, pairs)
+    selection = filters.selection()
+    note_unknown_topics(out, opened, filters.topics, selection.queues)
     wanted = tuple(d for d in DIMENSIONS if not by or d in by)
     damage = Damage(live=live)
     options = ScanOptions(crc=False, drop_cache=live, max_rate=max_rate or 0)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqstore.cli.filters import note_unknown_topics, refuse_filters, refuse_with_positions
-from rmqstore.cli.options import command, parse_queues
+from rmqstore.cli.filters import Filters, note_unknown_topics, refuse_filters, refuse_with_positions
+from rmqstore.cli.options import command
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import many
 from rmqstore.cli.rows import write_rows
@@ -81,13 +82,10 @@ def dump(
     store: Path,
     config: BrokerConfig,
     what: str | None,
-    topics: tuple[str, ...],
-    queues: tuple[str, ...],
+    filters: Filters,
     tags: tuple[str, ...],
     keys: tuple[str, ...],
     msg_ids: tuple[str, ...],
-    since: int | None,
-    until: int | None,
     start: int | None,
     stop: int | None,
     limit: int | None,
@@ -108,21 +106,14 @@ def dump(
     """
     from rmqstore.files.store import open_store
     from rmqstore.views.message_rows import BodyStyle
-    from rmqstore.views.selection import Selection
 
     opened = open_store(store, config)
-    if what is None:
-        what = _OF_PART.get(opened.part or "commitlog", "checkpoint")
-    ids, pairs = parse_queues(queues)
-    selection = Selection(
-        topics=frozenset(topics),
-        queue_ids=ids,
-        queues=pairs,
+    what = what or _OF_PART.get(opened.part or "commitlog", "checkpoint")
+    selection = replace(
+        filters.selection(),
         tags=frozenset(tags),
         keys=frozenset(keys),
         msg_ids=frozenset(i.upper() if len(i) in (32, 56) else i for i in msg_ids),
-        since=since,
-        until=until,
         start=start,
         stop=stop,
         limit=limit,
@@ -132,7 +123,7 @@ def dump(
         refuse_with_positions(out, selection)
     elif what not in MESSAGES:
         refuse_filters(what, selection, _FITTING[what])
-    note_unknown_topics(out, opened, selection.topics, pairs)
+    note_unknown_topics(out, opened, filters.topics, selection.queues)
     live = opened.lock_state().held
     if live:
         out.note("note: a broker is running on this store; what it writes meanwhile may or may not be shown")

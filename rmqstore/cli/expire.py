@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqstore.cli.options import applying, command
+from rmqstore.cli.options import Applying, applying, command
 from rmqstore.cli.output import Output
 
 if TYPE_CHECKING:
@@ -34,10 +34,7 @@ def expire(
     config: BrokerConfig,
     reserved: int | None,
     any_hour: bool,
-    apply_it: bool,
-    plan_out: Path | None,
-    force: str | None,
-    journal: Path | None,
+    applying: Applying,
     jobs: int | None,
     max_rate: int | None,
     broker: str | None,
@@ -62,5 +59,5 @@ def expire(
         )
     plan = plan_expire(opened, ExpireOptions(reserved, any_hour, version=broker)).plan
     change = Change("rmqstore.expire/1", opened, config, plan, verified.report, wrote_positions(verified))
-    code = finish(out, change, apply_it=apply_it, plan_out=plan_out, force=force, journal=journal, jobs=jobs)
+    code = finish(out, change, applying, jobs)
     return 0 if plan.empty else code  # what else is wrong with the store is verify's to say

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from rmqstore.cli.filters import note_unknown_topics
-from rmqstore.cli.options import command, parse_queues
+from rmqstore.cli.filters import Filters, note_unknown_topics
+from rmqstore.cli.options import command
 from rmqstore.cli.output import Output, json_bytes
 from rmqstore.errors import NotAStore, UsageError
 
@@ -43,10 +44,7 @@ def export(
     out: Output,
     store: Path,
     config: BrokerConfig,
-    topics: tuple[str, ...],
-    queues: tuple[str, ...],
-    since: int | None,
-    until: int | None,
+    filters: Filters,
     jobs: int | None,
     max_rate: int | None,
     kind: str | None,
@@ -69,7 +67,6 @@ def export(
     from rmqstore.scan.workers import jobs_or_default
     from rmqstore.views.export import ExportOptions, export_messages
     from rmqstore.views.messages import Damage, logs_of
-    from rmqstore.views.selection import Selection
 
     kind = kind or (_SUFFIXES.get(out.path.suffix.lower(), "ndjson") if out.path else "ndjson")
     if kind == "parquet" and out.path is None:
@@ -81,18 +78,8 @@ def export(
     live = opened.lock_state().held
     if live:
         out.note("note: a broker is running on this store; what it writes meanwhile may or may not be exported")
-    ids, pairs = parse_queues(queues)
-    selection = Selection(
-        topics=frozenset(topics),
-        queue_ids=ids,
-        queues=pairs,
-        tags=frozenset(tags),
-        keys=frozenset(keys),
-        since=since,
-        until=until,
-        limit=limit,
-    )
-    note_unknown_topics(out, opened, topics, pairs)
+    selection = replace(filters.selection(), tags=frozenset(tags), keys=frozenset(keys), limit=limit)
+    note_unknown_topics(out, opened, filters.topics, selection.queues)
     options = ExportOptions(
         body=not no_body,
         decode=decode,

@@ -1,9 +1,12 @@
-"""Filters that say nothing, and topics that the store does not have: mostly a typing error."""
+"""What --topic, --queue, --since and --until ask for; filters that say nothing, and topics that the store lacks."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import click
 
 from rmqstore.errors import UsageError
 
@@ -13,6 +16,56 @@ if TYPE_CHECKING:
     from rmqstore.views.selection import Selection
 
 _MOST = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """The filters that most commands share, as they were typed; `since` and `until` in ms, half-open."""
+
+    topics: tuple[str, ...] = ()
+    queues: tuple[str, ...] = ()
+    since: int | None = None
+    until: int | None = None
+
+    def selection(self) -> Selection:
+        """The same for records.
+
+        Errors: click.BadParameter for a queue that is none.
+        """
+        from rmqstore.views.selection import Selection
+
+        ids, pairs = parse_queues(self.queues)
+        return Selection(frozenset(self.topics), ids, pairs, since=self.since, until=self.until)
+
+
+def parse_queues(texts: tuple[str, ...]) -> tuple[frozenset[int], frozenset[tuple[str, int]]]:
+    """`--queue` values: plain queue ids, and (topic, id) pairs.
+
+    Errors: click.BadParameter
+    """
+    ids, pairs = set(), set()
+    for text in texts:
+        topic, slash, number = text.rpartition("/")
+        if not number.isdigit() or (slash and not topic):
+            raise click.BadParameter(f"{text!r} is no queue: give a queue id, or TOPIC/ID", param_hint="--queue")
+        if slash:
+            pairs.add((topic, int(number)))
+        else:
+            ids.add(int(number))
+    return frozenset(ids), frozenset(pairs)
+
+
+def refuse_unknown_codes(codes: Iterable[str]) -> None:
+    """Errors: UsageError for the first --only that is no problem's code, with the nearest one."""
+    from rmqstore.checks.problems import PROBLEMS
+
+    for code in codes:
+        if code not in PROBLEMS:
+            import difflib
+
+            close = difflib.get_close_matches(code.upper(), PROBLEMS, 1, 0.5)
+            hint = f", did you mean {close[0]}?" if close else ""
+            raise UsageError(f"--only {code}: there is no such problem{hint}", "man rmqstore-problems lists all codes")
 
 
 def refuse_filters(what: str, selection: Selection, fitting: Collection[str]) -> None:

@@ -3,13 +3,15 @@
     @command("info", report=True, examples=(...,))
     def info(out: Output, store: Path, config: BrokerConfig) -> int: ...
 
-The function gets `out` instead of the options about output, `config` instead of `-c`, and returns the exit code.
+The function gets `out` instead of the options about output, `config` instead of `-c`, `filters` instead of those
+about topics, queues and times, and returns the exit code.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ParamSpec
 
@@ -60,6 +62,10 @@ def command(
             _refuse_empty(values, "since", "until", "--since", "--until")
             _refuse_empty(values, "start", "stop", "--from", "--to")
             out = Output.from_options(values, as_json=values.pop("as_json", False), formats=bool(formats))
+            if filters:
+                from rmqstore.cli.filters import Filters
+
+                values["filters"] = Filters(**{name: values.pop(name) for name in Filters.__slots__})
             if store:
                 from rmqstore.files.broker_config import BrokerConfig
 
@@ -154,8 +160,19 @@ def _option(*names: str, **options: Any) -> click.Option:
     return click.Option(list(names), **options)
 
 
+@dataclass(frozen=True, slots=True)
+class Applying:
+    """What is to become of a plan: carried out or only shown, saved in `plan_out`, or taken from `plan_file`."""
+
+    apply_it: bool
+    plan_out: Path | None
+    force: str | None
+    journal: Path | None
+    plan_file: Path | None = None
+
+
 def applying(*, takes_plan: bool = False) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """The options of a command whose plan can be applied; `takes_plan` adds --plan."""
+    """The options of a command whose plan can be applied, as one value `applying`; `takes_plan` adds --plan."""
     file = click.Path(path_type=Path, dir_okay=False)
     folder = click.Path(path_type=Path, file_okay=False)
     digest = "Apply a plan that needs a decision; the plan names its digest."
@@ -170,25 +187,13 @@ def applying(*, takes_plan: bool = False) -> Callable[[Callable[..., int]], Call
         del options[2]
 
     def decorate(function: Callable[..., int]) -> Callable[..., int]:
+        @functools.wraps(function)
+        def call(**values: Any) -> int:
+            own = {name: values.pop(name) for name in Applying.__slots__ if name in values}
+            return function(applying=Applying(**own), **values)
+
         for option in reversed(options):
-            function = option(function)
-        return function
+            call = option(call)
+        return call
 
     return decorate
-
-
-def parse_queues(texts: tuple[str, ...]) -> tuple[frozenset[int], frozenset[tuple[str, int]]]:
-    """`--queue` values: plain queue ids, and (topic, id) pairs.
-
-    Errors: click.BadParameter
-    """
-    ids, pairs = set(), set()
-    for text in texts:
-        topic, slash, number = text.rpartition("/")
-        if not number.isdigit() or (slash and not topic):
-            raise click.BadParameter(f"{text!r} is no queue: give a queue id, or TOPIC/ID", param_hint="--queue")
-        if slash:
-            pairs.add((topic, int(number)))
-        else:
-            ids.add(int(number))
-    return frozenset(ids), frozenset(pairs)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqstore.cli.options import applying, command, parse_queues
+from rmqstore.cli.filters import parse_queues
+from rmqstore.cli.options import Applying, applying, command
 from rmqstore.cli.output import Output
 
 if TYPE_CHECKING:
@@ -37,10 +38,7 @@ def rebuild(
     part: str,
     topics: tuple[str, ...],
     queues: tuple[str, ...],
-    apply_it: bool,
-    plan_out: Path | None,
-    force: str | None,
-    journal: Path | None,
+    applying: Applying,
     jobs: int | None,
     max_rate: int | None,
 ) -> int:
@@ -64,4 +62,4 @@ def rebuild(
     ids, pairs = parse_queues(queues)
     plan = plan_rebuild(opened, verified, part, topics=frozenset(topics), queue_ids=ids, queues=pairs)
     change = Change("rmqstore.rebuild/1", opened, config, plan, verified.report, wrote_positions(verified))
-    return finish(out, change, apply_it=apply_it, plan_out=plan_out, force=force, journal=journal, jobs=jobs)
+    return finish(out, change, applying, jobs)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqstore.cli.options import applying, command
+from rmqstore.cli.filters import refuse_unknown_codes
+from rmqstore.cli.options import Applying, applying, command
 from rmqstore.cli.output import Output
-from rmqstore.errors import UsageError
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
@@ -42,11 +42,7 @@ def recover(
     out: Output,
     store: Path,
     config: BrokerConfig,
-    apply_it: bool,
-    plan_file: Path | None,
-    plan_out: Path | None,
-    force: str | None,
-    journal: Path | None,
+    applying: Applying,
     strategy: str | None,
     role: str | None,
     only: tuple[str, ...],
@@ -63,7 +59,6 @@ def recover(
     `rmqstore undo`. Exit code 0: nothing to do, or done and clean; 1: something to do, or left; 4: nothing to do, but
     not everything could be checked; 5: refused.
     """
-    from rmqstore.checks.problems import PROBLEMS
     from rmqstore.checks.verify import VerifyOptions, examine
     from rmqstore.cli.changes import Change, finish, read_plan
     from rmqstore.files.store import QueueKind, StoreKind, open_store
@@ -71,9 +66,7 @@ def recover(
     from rmqstore.repair.settings import RecoverOptions
     from rmqstore.repair.unit_spill import KeptUnits
 
-    unknown = [code for code in only if code not in PROBLEMS]
-    if unknown:
-        raise UsageError(f"there is no problem {unknown[0]!r}", "man rmqstore-problems lists all codes")
+    refuse_unknown_codes(only)
     opened = open_store(store, config)
     # without consume queues all of them are built anew: the units that the pass comes by are kept for that
     gone = opened.kind is not StoreKind.ROCKSDB and not any(True for _ in opened.queue_directories(QueueKind.SIMPLE))
@@ -85,8 +78,8 @@ def recover(
         verified = examine(opened, options)
     if verified.report.live:
         out.note("note: a broker is running on this store: the plan is not final, and cannot be applied")
-    if plan_file is not None:
-        plan = read_plan(plan_file, opened)
+    if applying.plan_file is not None:
+        plan = read_plan(applying.plan_file, opened)
     else:
         wishes = RecoverOptions(
             strategy=strategy or "",
@@ -98,4 +91,4 @@ def recover(
         )
         plan = plan_recovery(opened, verified, wishes)
     change = Change("rmqstore.recover/1", opened, config, plan, verified.report, wrote_positions(verified))
-    return finish(out, change, apply_it=apply_it, plan_out=plan_out, force=force, journal=journal, jobs=jobs)
+    return finish(out, change, applying, jobs)

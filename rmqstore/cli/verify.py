@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from rmqstore.cli.filters import note_unknown_topics
-from rmqstore.cli.options import command, parse_queues
+from rmqstore.cli.filters import Filters, note_unknown_topics, parse_queues, refuse_unknown_codes
+from rmqstore.cli.options import command
 from rmqstore.cli.output import Output, json_bytes
 from rmqstore.cli.quantities import Span
 from rmqstore.errors import UsageError
 
 if TYPE_CHECKING:
     from rmqstore.checks.report import Finding, Report
-    from rmqstore.checks.verify import VerifyOptions
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
 
@@ -53,10 +51,7 @@ def verify(
     max_duration: float | None,
     resume: bool,
     findings_out: Path | None,
-    topics: tuple[str, ...],
-    queues: tuple[str, ...],
-    since: int | None,
-    until: int | None,
+    filters: Filters,
     jobs: int | None,
     max_rate: int | None,
     broker: str | None,
@@ -68,21 +63,19 @@ def verify(
     release has; a store with its snapshots or entries gets its forecast without being asked. Exit code 0: clean;
     1: problems; 4: not everything could be checked.
     """
-    from rmqstore.checks.problems import PROBLEMS
+    from rmqstore.checks.verify import VerifyOptions
     from rmqstore.checks.verify import verify as run
     from rmqstore.files.store import open_store
 
-    unknown = [code for code in only if code not in PROBLEMS]
-    if unknown:
-        raise UsageError(_unknown_code(unknown[0], list(PROBLEMS)), "man rmqstore-problems lists all codes")
+    refuse_unknown_codes(only)
     out.keep_out_of(store)
     opened = open_store(store, config)
     if opened.lock_state().held:
         out.note("note: a broker is running on this store; what it is just writing is not taken for damage")
-    ids, pairs = parse_queues(queues)
-    note_unknown_topics(out, opened, topics, pairs)
+    ids, pairs = parse_queues(filters.queues)
+    note_unknown_topics(out, opened, filters.topics, pairs)
     with out.progress("verify", _bytes_of(opened)) as progress, _sink(out, opened, findings_out) as sink:
-        options = _options(
+        options = VerifyOptions(
             jobs=jobs,
             quick=quick,
             only=only,
@@ -90,10 +83,10 @@ def verify(
             max_rate=max_rate or 0,
             max_duration=max_duration,
             start_at=_resume_point(opened) if resume else None,
-            topics=topics,
+            topics=filters.topics,
             queues=tuple(sorted(str(i) for i in ids)) + tuple(sorted(f"{t}/{i}" for t, i in pairs)),
-            since=since,
-            until=until,
+            since=filters.since,
+            until=filters.until,
             sink=sink,
             progress=progress.add,
         )
@@ -154,27 +147,6 @@ def _remember(store: Store, report: Report) -> None:
         write_file(path, json_bytes({"store": str(store.path), "resume_at": report.resume_at}))
     else:
         remove_file(path)
-
-
-def _options(**wanted: Any) -> VerifyOptions:
-    """VerifyOptions from what the command line gives.
-
-    Errors: UsageError for an option that this verify does not know of.
-    """
-    from rmqstore.checks.verify import VerifyOptions
-
-    known = {f.name for f in dataclasses.fields(VerifyOptions)}
-    for name, value in wanted.items():
-        if value and name not in known:
-            raise UsageError(f"verify cannot be narrowed by --{name.replace('_', '-').rstrip('s')}", "leave it out")
-    return VerifyOptions(**{k: v for k, v in wanted.items() if k in known and v is not None})
-
-
-def _unknown_code(code: str, codes: list[str]) -> str:
-    import difflib
-
-    close = difflib.get_close_matches(code.upper(), codes, 1, 0.5)
-    return f"--only {code}: there is no such problem" + (f", did you mean {close[0]}?" if close else "")
 
 
 def _bytes_of(store: Store) -> int:
