@@ -6,6 +6,7 @@ together, and judged, in `commitlog.py` and `consumequeue.py`.
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -67,6 +68,7 @@ class PassOptions:
     keep: int = 10_000
     index: IndexCatalog | None = None  # entries to compare with the messages' keys
     keep_units: bool = False  # give the units that the messages should have: see LogPart.units
+    look: bytes = field(default_factory=lambda: os.urandom(8))  # a worker lists the store once for each
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,7 @@ class LogPart:
 
 
 @lru_cache(maxsize=4)
-def _store(path: Path, given: tuple[tuple[str, str], ...]) -> Store:
+def _store(path: Path, given: tuple[tuple[str, str], ...], look: bytes) -> Store:
     return open_store(path, BrokerConfig(dict(given)))
 
 
@@ -186,7 +188,7 @@ class UnitReader:
 
 def unit_reader(options: PassOptions) -> Callable[[str, int, int], int | None]:
     """Gives the commitlog offset that a queue's unit points to; None for no unit."""
-    units = UnitReader(_store(options.store, options.given)) if options.crosscheck else None
+    units = UnitReader(_store(options.store, options.given, options.look)) if options.crosscheck else None
 
     def unit_at(topic: str, queue_id: int, index: int) -> int | None:
         if units is None:
@@ -207,13 +209,12 @@ def scan_split(split: Split, options: PassOptions) -> LogPart:
     part = LogPart()
     part.findings.keep = options.keep
     scan = _SplitScan(part, split, options)
-    base = split.file.start
     try:
         for run in scan_file(
             split.file, start=split.start, stop=split.stop, lead=split.lead, exact=split.exact, options=options.scan
         ):
             if run.start >= options.stop_before:
-                part.end = base + split.file.file_size  # written after we began to look, or stale
+                part.end = split.file.start + split.file.file_size  # written after we began to look, or stale
                 part.begin = run.start if part.begin is None else part.begin
                 break
             if run.stop > options.stop_before and run.columns is not None:
@@ -247,7 +248,7 @@ class _SplitScan:
         self.part = part
         self.split = split
         self.options = options
-        self.store = _store(options.store, options.given)
+        self.store = _store(options.store, options.given, options.look)
         self.units = UnitReader(self.store) if options.crosscheck else None
         reading = (self.units.read, self.units.file_of) if self.units else (None, _no_file)
         self.rows = QueueRows(*reading, keep=options.keep_units)

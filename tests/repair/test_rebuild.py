@@ -95,6 +95,14 @@ def test_the_dledger_index_is_byte_for_byte_dledgers(tmp_path: Path) -> None:
     assert index.stat().st_blocks * 512 < 1 << 20
 
 
+def test_a_second_look_in_one_process_sees_what_was_rebuilt(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-dledger", tmp_path)
+    conf = write_broker_conf("5.4.0-dledger", store)
+    shutil.rmtree(store / "dledger-n0" / "index")
+    words = ("rebuild", str(store), "dledger-index", "-c", str(conf), "--jobs", "1", "--apply")
+    assert run_json(*words, exit_code=0)["remaining"] == {"counts": {}}
+
+
 def test_a_sound_store_has_nothing_to_rebuild(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     assert plan_of(store, "cq").empty
