@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmqstore.checks.report import Fact, Finding, Findings
+from rmqstore.checks.rights import check_rights
 from rmqstore.files.mapped_file_queue import (
     DirEntry,
     MappedFileQueue,
@@ -90,6 +91,7 @@ def check_directory(
         lambda: _strays(store, findings),
         lambda: _queue_kinds(store, findings, queue_types),
         lambda: _journals(store, findings, facts),
+        lambda: check_rights(store, findings, live=live),
         lambda: _not_read(store, facts, looked_into),
         lambda: _no_index(store, facts),
     )

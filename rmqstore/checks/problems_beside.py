@@ -83,6 +83,17 @@ DIRECTORY: Rows = (
         "The operating system refused to read a file or directory (permission, I/O error).",
     ),
     Problem(
+        "DIR-OWNER",
+        "files that the broker's user may not write",
+        _W,
+        None,
+        False,
+        "Some files or directories of the store belong to another user than most of what brokers make, and by owner, "
+        "group and mode that user may not read and write them: after a restore, or a start, as another user. The "
+        "broker stops at such a log, queue or checkpoint (`Permission denied`, exit 253), and cannot make new files "
+        "in such a directory. The finding has the command that cures it; if the broker runs as root it does no harm.",
+    ),
+    Problem(
         "DIR-QUEUE-KIND",
         "queue directory of the wrong kind",
         _E,

@@ -70,10 +70,10 @@ def store_words(store: str, config: str = "") -> str:
 
 
 def next_command(finding: Finding, store: str, kind: str = "", config: str = "") -> str | None:
-    """The command that cures a finding, ready to copy."""
+    """The command that cures a finding, ready to copy; `run` in its facts is one of the system's own."""
     remedy = remedy_of(finding.code, kind)
     if remedy is None:
-        return None
+        return str(finding.facts["run"]) if "run" in finding.facts else None
     if remedy == "undo":
         return f"rmqstore undo {shlex.quote(str(finding.facts.get('journal', 'JOURNAL')))}"
     where = store_words(store, config)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks import delays
 from rmqstore.checks.report import Fact, Finding, Report
+from rmqstore.checks.rights import rights_words
 from rmqstore.checks.unreached import NothingOwed, left_unreadable, never_dispatched, nothing_owed
 from rmqstore.files.store import Store, StoreKind
 
@@ -34,12 +35,14 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
     if forecast.messages_lost and size > THOROUGH_BELOW:  # now the topics matter more than the time
         forecast = start(thorough=True)
     report.broker = dict(forecast.to_json())
-    wrong_names = misplaced.verdict if misplaced is not None and forecast.starts else ""
+    but = ""
+    if forecast.starts:
+        but = (misplaced.verdict if misplaced is not None else "") + rights_words(report.findings)
     left = left_unreadable(forecast, verified.logs.queues, report.queues, verified.logs.misfiled.offsets)
     if forecast.starts and forecast.not_dispatched is not None and store.commitlog is not None:
         gone = never_dispatched(store.commitlog, forecast.not_dispatched, verified.logs.queues)
         left = replace(left, gone=gone)
-    report.verdict = _without_messages(report, forecast) or left.sentence(forecast) + wrong_names
+    report.verdict = _without_messages(report, forecast) or left.sentence(forecast) + but
     if left.gone.messages and "CQ-BEHIND" in report.findings.counts and not report.live:
         facts: dict[str, Fact] = {"messages": left.gone.messages, "queues": left.gone.queues}
         facts["broker"] = forecast.version

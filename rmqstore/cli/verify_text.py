@@ -195,6 +195,7 @@ def _facts(finding: Finding) -> str:
     return ", ".join(
         f"{name.replace('_', ' ')} {_fact(field if name == 'value' and field else name, value)}"
         for name, value in finding.facts.items()
+        if name != "run"  # stands below, as the cure
     )
 
 
@@ -261,7 +262,11 @@ def _next(report: Report, width: int) -> Iterator[Text]:
         return
     if not codes:
         worst = report.findings.worst
-        if worst is not None and worst >= Severity.WARNING:
+        own = [f.facts["run"] for f in report.findings.listed if "run" in f.facts]
+        if own and len(own) == sum(n for c, n in counts.items() if PROBLEMS[c].severity >= Severity.WARNING):
+            for command in own:
+                yield _command(str(command))
+        elif worst is not None and worst >= Severity.WARNING:
             yield _command(f"rmqstore recover {store}")
             yield from _wrapped(
                 "says why none of this can be repaired from what is here, and what to do instead; it writes nothing.",

@@ -33,6 +33,7 @@ _BY_HAND: Mapping[str, Reason] = {
         "the operating system refuses to read it",
         "give yourself the right to read it, then run this again",
     ),
+    "DIR-OWNER": ("owners and modes are for you to set", "run the command that `rmqstore verify` gives"),
     "DIR-STRAY-FILE": ("it is no plain file, or stands where only a person may move it", "move it away by hand"),
     "DIR-LINK": ("links are not changed", "look where it leads"),
     "CL-NO-MESSAGES": (

@@ -167,6 +167,8 @@ def _do(store: Path, step: Step) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         case "mkdir":
             path.mkdir(parents=True)
+        case "close":
+            damage.close_to_owner(store, path)
         case "link":
             path.symlink_to(str(words.pop("to")))
         case _:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from rmqstore.checks.report import Finding, next_command
 from tests.command import run, run_json
-from tests.damage import cut, flip
+from tests.damage import close_to_owner, cut, flip
 from tests.stores import copy_store, unpack
 
 
@@ -161,3 +162,15 @@ def test_a_verify_cut_short_says_how_to_go_on(tmp_path: Path, monkeypatch: pytes
     (following,) = commands(first.stdout, "Next: ")
     assert following == ["rmqstore", "verify", store, "--resume"]
     assert run(*following[1:]).exit_code == 4  # its two halves were never seen together
+
+
+def test_the_next_command_gives_the_broker_its_rights_again(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    close_to_owner(store, store / "checkpoint")
+    text = run("verify", str(store)).stdout
+    verdict = " ".join(text.partition("\n\n")[0].split())
+    assert " may not write 1 file of it. 1 problem found." in verdict
+    (following,) = commands(text, "Next: ")
+    assert [following] == commands(text, "cure: ")
+    subprocess.run(following, check=True)
+    assert run("verify", str(store)).exit_code == 0
