@@ -98,6 +98,12 @@ class LogResult:
         return end
 
     @property
+    def rolled(self) -> int:
+        """The same, or the end of the BLANK behind it: there stands a broker that has closed a file, and so it says."""
+        run = self.tiling.find(self.reaches) if self.stale_from is None else None
+        return run.stop if run is not None and run.kind is Kind.BLANK else self.reaches
+
+    @property
     def damaged_tail(self) -> int:
         """Framed but wrong records directly behind the last good one."""
         end = self.reaches

@@ -262,7 +262,7 @@ class Examination:
         from rmqstore.checks.checkpoint import LogEnd, check_checkpoint
 
         store, results = self.store, self.results
-        end = LogEnd(max(0, *(r.latest for r in results)), results[-1].reaches) if results else None
+        end = LogEnd(max(0, *(r.latest for r in results)), results[-1].rolled) if results else None
         check_checkpoint(store, end if self.partial is None else None, self.findings, live=self.report.live)
         self.verified.config = check_config(
             store,

@@ -294,7 +294,8 @@ DLEDGER: Rows = (
         "A data or index file is missing between others: loading throws `check data file order failed before recovery` "
         "and the broker does not start. On a single node `recover --accept-fillers` puts a file of fillers in its "
         "place, which keeps every index and queue offset; a group's member is cut there and gets the rest from its "
-        "leader. Or, in a mixed store, the first files behind the legacy commitlog are missing: they do not come back.",
+        "leader. Or, in a mixed store, the first files behind the legacy commitlog are missing: brokers start, and "
+        "consumers skip what stood there; fillers take their place in the same way.",
     ),
     Problem(
         "DL-MISPLACED-FILE",

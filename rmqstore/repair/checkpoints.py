@@ -21,17 +21,19 @@ def plan_checkpoint(
 ) -> None:
     """Steps for `checkpoint`; `last_time` (ms) and `end` (bytes) are those of the repaired log.
 
-    `force`: also where the verification finds nothing wrong, as after a cut.
+    `force`: also where the verification finds nothing wrong, as after a cut. A repair that takes the latest message
+    away asks for it as well.
     """
     store = draft.store
     found = [code for code in _CODES if code in verified.report.findings.counts and options.wants(code)]
-    if store.part is not None or not (found or (force and store.checkpoint is not None)):
-        return
-    path = store.root / "checkpoint"
-    why = "times and offsets that the log bears out"
-    entry = store.checkpoint
+    path, entry = store.root / "checkpoint", store.checkpoint
     raw = read_at(path, FILE_SIZE, 0) if entry is not None and not entry.directory and not entry.special else b""
-    wanted = true_checkpoint(parse_checkpoint(raw), last_time, end).build()
+    old = parse_checkpoint(raw)
+    late = not options.only and 0 < last_time < max(getattr(old, name) for name in _TIMES)
+    if store.part is not None or not (found or ((force or late) and entry is not None)):
+        return
+    why = "times and offsets that the log bears out"
+    wanted = true_checkpoint(old, last_time, end).build()
     draft.cures.update(found)
     if entry is None or entry.directory or entry.special or entry.length != FILE_SIZE:
         if entry is not None:

@@ -16,7 +16,7 @@ from rmqstore.repair.rebuild import QueueRebuild
 from rmqstore.repair.rebuild_index import IndexRebuild
 from rmqstore.repair.recover import data_roots, refuse_whole
 from rmqstore.repair.rocksdb_stores import refuse_or_tell
-from rmqstore.repair.salvage_spans import reach
+from rmqstore.repair.salvage_divided import reach
 from rmqstore.repair.settings import RecoverOptions
 from rmqstore.repair.staying import outside_of
 
@@ -44,7 +44,7 @@ def plan_rebuild(
         raise UsageError("--topic and --queue are for consume queues", "leave them out")
     draft = Draft(store)
     believed = Believed(store, verified)
-    views = [believed.view(r, reach(results, r), draft) for r in results]
+    views = [believed.view(r, reach(store, verified, r), draft) for r in results]
     if part == CQ:
         if store.kind is StoreKind.ROCKSDB:
             raise Refused("the consume queues are in RocksDB", "the broker rebuilds them from its log")

@@ -36,7 +36,7 @@ from rmqstore.repair.rebuild import QueueRebuild, cut_queues, known_topic, wante
 from rmqstore.repair.rebuild_index import IndexRebuild
 from rmqstore.repair.rocksdb_stores import refuse_or_tell
 from rmqstore.repair.salvage import SalvageResult, plan_salvage
-from rmqstore.repair.salvage_spans import reach
+from rmqstore.repair.salvage_divided import missing_front, reach
 from rmqstore.repair.settings import TRUNCATE, Choice, RecoverOptions, choose
 from rmqstore.repair.staying import what_stays
 from rmqstore.repair.tails import (
@@ -104,7 +104,7 @@ class Recovery:
         self.draft = Draft(store)
         self.results = [r for r in (verified.legacy, verified.dledger) if r is not None]
         # behind a legacy log DLedger goes on: what is repaired at its end is part of it
-        self.ends = {id(r): reach(self.results, r) for r in self.results}
+        self.ends = {id(r): reach(store, verified, r) for r in self.results}
         self.salvaged = SalvageResult()
         self.cut: int | None = None
         self.shortened: frozenset[Name] = frozenset()
@@ -134,7 +134,7 @@ class Recovery:
             self._checkpoint()
             plan_configs(draft, self.verified, options)
             cut = self._end() if self._shrank() else self.cut
-            plan_timer(draft, self.verified, options, cut=cut, last_time=self._last_time())
+            plan_timer(draft, self.verified, options, cut=cut, last_time=self._last_time)
             plan_offsets(draft, self.verified, options, cut=cut)
             self._abort()
         if self._touches_log() or options.strategy:
@@ -154,7 +154,9 @@ class Recovery:
         last = self.results[-1] if self.results else None
         damaged = [r for r in self.results if first_damage(r, listed, last=r is last) is not None]
         if self.choice.strategy != TRUNCATE:
-            damaged += [r for r in self.results if r.tiling.stop < self.ends[id(r)]]  # the last legacy files are gone
+            fronts = {id(r) for r in self.results if missing_front(self.store, self.verified, r)}
+            # the last legacy files, or DLedger's first ones, are gone
+            damaged += [r for r in self.results if r.tiling.stop < self.ends[id(r)] or id(r) in fronts]
         if damaged and self.choice.strategy == TRUNCATE:
             self._truncate(damaged[0], listed)
             return
@@ -324,15 +326,19 @@ class Recovery:
         steps = self.draft.steps if names_too else but_names(self.draft.steps)
         return any(step.path.rpartition("/")[0] in homes for step in steps)
 
+    @cached_property
     def _last_time(self) -> int:
-        if self.cut is None:
-            return max((r.max_time for r in self.results), default=0)
+        """The latest store time of the log as it will be (ms), asked of its last file where the plan changes it."""
+        latest = max((r.max_time for r in self.results), default=0)
+        if self.cut is None and not self._touches_log(names_too=False):
+            return latest
         for result in reversed(self.results):
-            view = LogView(result, self.ends[id(result)])
+            view = LogView.of(result, self.ends[id(result)], self.draft)
             for file in reversed(result.queue.files):
                 times = [int(c.store_timestamp.max()) for c in view.chunks([file])]
+                times += [m.store_timestamp for at, m in view.patched() if file.start <= at < file.stop]
                 if times:
-                    return max(times)
+                    return min(latest, max(times))
         return 0
 
     def _end(self) -> int:
@@ -343,7 +349,7 @@ class Recovery:
         return not self.options.only and (bool(self.shortened) or "CQ-BEYOND-LOG" in self.counts)
 
     def _checkpoint(self) -> None:
-        last, end = self._last_time(), self._end()
+        last, end = self._last_time, self._end()
         force = self.cut is not None or self.tail_cut or self._shrank()
         plan_checkpoint(self.draft, self.verified, self.options, last, end, force=force)
 

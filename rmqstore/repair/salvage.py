@@ -19,6 +19,7 @@ from rmqstore.repair.fillers import Entry, Filler, SalvageResult
 from rmqstore.repair.plan import Loss
 from rmqstore.repair.salvage_content import differences
 from rmqstore.repair.salvage_cover import Cover
+from rmqstore.repair.salvage_divided import entries_begin, missing_front, reach
 from rmqstore.repair.salvage_dledger import index_bounds, plan_entries
 from rmqstore.repair.salvage_ends import Untold, find_untold, open_ends, take_ends
 from rmqstore.repair.salvage_fields import mend, mend_record_crc
@@ -27,7 +28,7 @@ from rmqstore.repair.salvage_known import Known, Lost, Ranges, find_known, fits_
 from rmqstore.repair.salvage_layout import Cell, Layout, lay_out, place
 from rmqstore.repair.salvage_merge import seat_of, take_in_blanks, take_in_neighbours, taken_cells
 from rmqstore.repair.salvage_records import Around
-from rmqstore.repair.salvage_spans import Damage, Neighbours, find_damage, reach
+from rmqstore.repair.salvage_spans import Damage, Neighbours, find_damage
 from rmqstore.repair.steps import Span
 
 __all__ = ["Entry", "Filler", "SalvageResult", "plan_salvage"]
@@ -85,7 +86,7 @@ class _Salvage(Cover):
         for layout in layouts:
             self._prove(layout, known)
         self._place(layouts, known)
-        plans = plan_entries(self.store, self.logs.results, layouts)
+        plans = plan_entries(self.store, layouts, entries_begin(self.store, self.verified))
         for layout in layouts:
             if layout.refused:
                 self.refusals.append(layout.refused)
@@ -104,7 +105,8 @@ class _Salvage(Cover):
     def _damages(self) -> list[Damage]:
         out: list[Damage] = []
         for log in self.logs.results:
-            for damage in find_damage(log, end=reach(self.logs.results, log)):
+            front = missing_front(self.store, self.verified, log)
+            for damage in find_damage(log, end=reach(self.store, self.verified, log), front=front):
                 if damage.file is None and not self.accept_fillers:
                     self.missing = True
                     self.refusals.append(

@@ -61,7 +61,7 @@ def index_bounds(store: Store, damage: Damage, neighbours: Neighbours) -> list[t
     out: list[tuple[int, int]] = []
     index = behind[0] - 1
     while index >= 0 and len(out) < _MOST_ENTRIES:
-        unit = _unit(store, index)
+        unit = unit_of(store, index)
         if unit is None or unit.pos < damage.start:
             break
         if unit.pos < damage.stop:
@@ -77,8 +77,11 @@ def index_bounds(store: Store, damage: Damage, neighbours: Neighbours) -> list[t
     return out if out and tiles else []
 
 
-def plan_entries(store: Store, logs: Sequence[LogResult], layouts: Sequence[Layout]) -> EntryPlan:
-    """Number the cells of all spans; spans without good entries between them are numbered together."""
+def plan_entries(store: Store, layouts: Sequence[Layout], begin: int | None) -> EntryPlan:
+    """Number the cells of all spans; spans without good entries between them are numbered together.
+
+    `begin`: the global offset of entry 0, where that is known.
+    """
     plan = EntryPlan()
     groups: dict[tuple[int, int], list[Layout]] = {}
     around: dict[tuple[int, int], tuple[Run | None, Run | None]] = {}
@@ -90,17 +93,21 @@ def plan_entries(store: Store, logs: Sequence[LogResult], layouts: Sequence[Layo
         groups.setdefault(key, []).append(layout)
         around[key] = (before, after)
     for key, group in groups.items():
-        _number(store, plan, group, *around[key])
+        _number(store, plan, group, *around[key], begin)
     return plan
 
 
-def _number(store: Store, plan: EntryPlan, group: list[Layout], before: Run | None, after: Run | None) -> None:
+def _number(
+    store: Store, plan: EntryPlan, group: list[Layout], before: Run | None, after: Run | None, origin: int | None
+) -> None:
     log = group[0].damage.log
     first = _header(log, before.start) if before is not None else None
     behind = _header(log, after.start) if after is not None else None
     have = sum(not c.blank for layout in group for c in layout.cells)
     begin = first.index + (before.count if before is not None else 0) if first is not None else None
-    if begin is None and behind is not None:
+    if before is None and group[0].damage.start == origin:
+        begin = 0
+    elif begin is None and behind is not None:
         begin = behind.index - have
     if begin is None or begin < 0:
         for layout in group:
@@ -120,7 +127,7 @@ def _number(store: Store, plan: EntryPlan, group: list[Layout], before: Run | No
         for cell in layout.cells:
             if cell.blank:
                 continue
-            unit = _unit(store, index)
+            unit = unit_of(store, index)
             known = unit.term if unit is not None and unit.pos == cell.start else None
             own = _header(log, cell.start)
             if known is None and own is not None and own.index == index and own.pos == cell.start:
@@ -226,7 +233,7 @@ def _header(log: LogResult, at: int) -> Entry | None:
     return Entry(values["index"], values["term"], values["pos"], values["size"])
 
 
-def _unit(store: Store, index: int) -> Entry | None:
+def unit_of(store: Store, index: int) -> Entry | None:
     """The index unit of an entry, when it is one."""
     files = store.dledger
     if files is None or index < 0:

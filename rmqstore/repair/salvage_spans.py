@@ -9,7 +9,6 @@ from pathlib import Path
 
 from rmqstore.checks.commitlog import LogResult
 from rmqstore.files.mapped_file_queue import MappedFile, offset_to_file_name
-from rmqstore.formats import dledger
 from rmqstore.formats.message import (
     CRC32_PROPERTY,
     CRC32_RESERVED_LEN,
@@ -54,28 +53,16 @@ class Damage:
         """The file, or where the missing one would be."""
         if self.file is not None:
             return self.file.path
-        before = [f for f in self.log.queue.files if f.start < self.start]
+        files = self.log.queue.files
+        before = [f for f in files if f.start < self.start] or files[:1]
         return before[-1].path.parent / offset_to_file_name(self.start)
 
 
-def reach(logs: Sequence[LogResult], log: LogResult) -> int:
-    """Where a log ends: at its last record; in front of another log where that one begins.
+def find_damage(log: LogResult, *, end: int, front: tuple[int, int] | None = None) -> list[Damage]:
+    """Spans of a log up to `end` (global offset), also where no file is; a span never goes over a file's end.
 
-    A legacy commitlog reaches to the first DLedger entry (index 0), whether its last files are there or not. Where that
-    entry is gone it cannot be told whose files are missing, and the legacy log ends with the files that it has.
+    `front`: global offsets of files that are missing before the first one.
     """
-    i = next(i for i, one in enumerate(logs) if one is log)
-    if i + 1 == len(logs):
-        return log.wrote
-    stop, start, size = log.tiling.stop, logs[i + 1].queue.start, log.queue.file_size
-    raw = logs[i + 1].queue.pread(dledger.ENTRY.size, start)
-    first = dledger.ENTRY.parse(raw) if len(raw) == dledger.ENTRY.size else {}
-    joins = (first.get("index"), first.get("pos")) == (0, start) and stop % size == start % size == 0
-    return max(stop, start) if joins else stop
-
-
-def find_damage(log: LogResult, *, end: int) -> list[Damage]:
-    """Spans of a log up to `end` (global offset), also where no file is; a span never goes over a file's end."""
     out: list[Damage] = []
     held: list[Run] = []
 
@@ -84,6 +71,9 @@ def find_damage(log: LogResult, *, end: int) -> list[Damage]:
             out.append(_damage(log, tuple(held)))
             held.clear()
 
+    for piece in _per_file(log, Run(Kind.HOLE, *front)) if front is not None else ():
+        held.append(piece)
+        close()
     for run in log.tiling:
         if run.start >= end:
             break
@@ -161,11 +151,17 @@ class Neighbours:
         return self.message(self._runs[i][1], self._runs[i][0]) if i >= 0 else None
 
     def around(self, offset: int) -> Around:
-        """What a filler at an offset takes over: the next record's time, so that times never fall."""
-        found = self.behind(offset) or self.before(offset)
+        """What a filler at an offset takes over: the next record's time, so that times never fall.
+
+        At the log's end that of the last record.
+        """
+        behind = self.behind(offset)
+        found = behind or self.before(offset)
         if found is None:
             return Around(max(1, self.now_ms), bytes([127, 0, 0, 1, 0, 0, 0, 0]))
         time = found.store_timestamp if found.store_timestamp > 0 else max(1, self.now_ms)
+        if behind is None:
+            time = max(time, *(log.last_time for log in self.logs))
         host = found.store_host if len(found.store_host) == 8 else bytes([127, 0, 0, 1]) + found.store_host[-4:]
         return Around(time, sound_host(host), carries_crc(found), DUP_INFO in parse_properties(found.properties))
 

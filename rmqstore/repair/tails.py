@@ -8,25 +8,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from itertools import pairwise
 
 import numpy as np
 
 from rmqstore.checks.commitlog import LogResult
 from rmqstore.checks.record_findings import code_of
 from rmqstore.checks.verify import Verified
-from rmqstore.files.mapped_file_queue import MappedFile
+from rmqstore.files.mapped_file_queue import MappedFile, file_name_to_offset
 from rmqstore.files.store import Store
 from rmqstore.formats.message import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, Fault, Message, parse_message
 from rmqstore.repair.draft import Draft
 from rmqstore.repair.log_rows import Name, Sink
 from rmqstore.repair.salvage_audience import Audience
 from rmqstore.repair.salvage_behind import lost_behind
+from rmqstore.repair.salvage_divided import entries_begin, uncovered
 from rmqstore.repair.salvage_ends import open_ends, take_ends
 from rmqstore.repair.salvage_known import Ranges, find_known
 from rmqstore.repair.salvage_records import Seat
-from rmqstore.repair.salvage_spans import find_damage, reach
-from rmqstore.repair.steps import Span
+from rmqstore.repair.salvage_spans import find_damage
+from rmqstore.repair.steps import Create, Span
 from rmqstore.scan.kernels import I64
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import last_nonzero_in
@@ -114,10 +114,14 @@ def lose_tail(draft: Draft, verified: Verified, result: LogResult) -> frozenset[
 
 
 def _lose_between(draft: Draft, verified: Verified) -> frozenset[Name]:
-    """The same for DLedger's first files, behind a legacy commitlog's end: they do not come back."""
-    results = verified.logs.results
-    gone = [(a.tiling.stop, b.queue.start) for a, b in pairwise(results) if reach(results, a) < b.queue.start]
-    spans = [(start, stop) for start, stop in gone if start < stop]
+    """The same for DLedger's first files, behind a legacy commitlog's end, where no step makes them again.
+
+    Where fillers can take their place their units stay: they alone know of those messages.
+    """
+    homes = {draft.path(d) for result in verified.logs.results for d in result.queue.directories}
+    places = [step.path.rpartition("/") for step in draft.steps if isinstance(step, Create)]
+    made = [file_name_to_offset(name) for home, _, name in places if home in homes]
+    spans = uncovered(draft.store, verified, [at for at in made if at is not None])
     if not spans:
         return frozenset()
     known = find_known(draft.store, verified, spans)
@@ -130,7 +134,7 @@ def _lose_between(draft: Draft, verified: Verified) -> frozenset[Name]:
     draft.notes.append(
         f"no file of the log holds {spans[0][0]:,} to {spans[-1][1]:,}: what stood there does not come back"
     )
-    return frozenset(counts)
+    return frozenset() if entries_begin(draft.store, verified) is not None else frozenset(counts)
 
 
 def drop_behind_hole(draft: Draft, result: LogResult) -> None:

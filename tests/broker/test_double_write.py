@@ -104,6 +104,7 @@ def test_a_repaired_log_starts_and_the_broker_brings_its_rows_to_it(
     plan = plan_of(store, strategy=strategy)
     assert not any("RocksDB" in brake for brake in plan.brakes)
     apply(plan, force_digest=plan.digest)
+    assert dict(look(store).findings.counts) == {}
     answer = oracle("5.4.0").load(store, SETTINGS, start=True, shutdown=True, put=40)
     assert (answer.load, answer.readable) == (True, MESSAGES - lost + 40)
     assert rows(store)[1] == {name: q.max for name, q in answer.queues.items()}

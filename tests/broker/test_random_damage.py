@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,11 +36,12 @@ STORES = (
 QUICK = {
     "4.9.7-killed": (1,),
     "5.1.4-killed": (1, 16),
+    "4.9.7-dledger": (33,),
     "5.1.4-dledger": (47,),
     "5.4.0-formats": (24, 30),
     "5.4.0-clean": (34, 48),
     "5.4.0-dledger": (35,),
-    "5.4.0-dledger-mixed": (16, 35),
+    "5.4.0-dledger-mixed": (16, 32, 35),
 }
 """Swapped files (also the last one), flips (one in a host's port), zeroed pages, cut and removed files."""
 
@@ -84,8 +86,11 @@ def test_lost_is_what_was_hit_in_a_few_rounds(name: str, tmp_path: Path, sounds:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_end_of_a_legacy_log_is_filled(version: str, tmp_path: Path, sounds: Sounds) -> None:
-    """Between a plain commitlog and DLedger, whose entries go on behind it: its last file gone, or zeros only."""
+def test_what_is_lost_between_the_two_logs_is_filled(version: str, tmp_path: Path, sounds: Sounds) -> None:
+    """Between a plain commitlog and DLedger, whose entries go on behind it.
+
+    Its last file gone, or zeros only; DLedger's first file gone, without DLedger's index as well, or both files.
+    """
     name = f"{version}-dledger-mixed"
 
     def remove(store: Path) -> list[str]:
@@ -98,7 +103,19 @@ def test_the_end_of_a_legacy_log_is_filled(version: str, tmp_path: Path, sounds:
         damage.zero(path, 0, path.stat().st_size)
         return [f"zero {path.name}"]
 
-    for number, hurt in enumerate((remove, zero)):
+    def first(store: Path) -> list[str]:
+        path = min((store / "dledger-n0" / "data").iterdir())
+        path.unlink()
+        return [f"remove DLedger's {path.name}"]
+
+    def first_and_index(store: Path) -> list[str]:
+        shutil.rmtree(store / "dledger-n0" / "index")
+        return [*first(store), "and its index"]
+
+    def both(store: Path) -> list[str]:
+        return [*first(store), *remove(store)]
+
+    for number, hurt in enumerate((remove, zero, first, first_and_index, both)):
         seed = VERSIONS.index(version) + 3 * number  # the version's own classes, without and with `abort`
         one = _begin(name, seed, tmp_path / hurt.__name__, sounds, hurt)
         assert one.loss > 5
@@ -118,6 +135,7 @@ def _begin(
     report = run("verify", str(store), "-c", str(conf), "--json")
     assert report.exit_code in (0, 1), (said, report.output)
     assert '"severity":"error"' not in report.stdout, (said, report.stdout)
+    assert "CK-AHEAD" not in report.stdout, (said, report.stdout)
     loss = done["loss"]
     assert isinstance(loss, dict)
     other = sound(name).hit_in(store)

@@ -6,7 +6,9 @@ tests/broker/test_random_damage.py has the real store read what comes of it.
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,9 +67,40 @@ def test_a_legacy_tail_of_zeros_is_damage_and_is_filled(tmp_path: Path) -> None:
     assert done["loss"]["visible_fillers"] == 20  # type: ignore[index]
 
 
+def without_first_entries(tmp_path: Path) -> tuple[Path, Path]:
+    store = copy_store(NAME, tmp_path)
+    first = min((store / "dledger-n0" / "data").iterdir())
+    first.unlink()
+    return store, first
+
+
+def planned(store: Path, *words: str) -> dict[str, Any]:
+    return dict(json.loads(run("recover", str(store), "--role", "single", *words, "--json").stdout))
+
+
 def test_a_missing_first_entry_is_no_legacy_tail(tmp_path: Path) -> None:
     """DLedger's own first file is gone: the legacy log is whole, nothing is made behind it."""
-    store = copy_store(NAME, tmp_path)
-    min((store / "dledger-n0" / "data").iterdir()).unlink()
-    plan = json.loads(run("recover", str(store), "--role", "single", "--accept-fillers", "--json").stdout)
+    store, first = without_first_entries(tmp_path)
+    plan = planned(store, "--accept-fillers")
     assert not any(step["path"].startswith("commitlog/") for step in plan["steps"])
+    made = [step for step in plan["steps"] if step["path"].startswith("dledger-n0/")]
+    assert [(step["do"], step["path"]) for step in made] == [("create", f"dledger-n0/data/{first.name}")]
+    assert plan["loss"]["messages"] == plan["loss"]["visible_fillers"] == 67
+
+
+def test_without_accepted_fillers_the_units_of_dledgers_first_entries_stay(tmp_path: Path) -> None:
+    store, _ = without_first_entries(tmp_path)
+    plan = planned(store)
+    assert (plan["steps"], plan["brakes"], plan["loss"]["messages"]) == ([], [], 67)
+    assert "--accept-fillers" in plan["facts"]["stays"]["DL-MISSING-FILE"]["do"]
+
+
+def test_where_nothing_says_whose_file_is_missing_none_is_made(tmp_path: Path) -> None:
+    """Without DLedger's index and without consume queues the file may be the legacy log's as well."""
+    store, _ = without_first_entries(tmp_path)
+    for folder in (store / "dledger-n0" / "index", store / "consumequeue"):
+        shutil.rmtree(folder)
+    plan = planned(store, "--accept-fillers")
+    logs = ("commitlog/", "dledger-n0/data/")
+    assert not any(step["path"].startswith(logs) for step in plan["steps"])
+    assert "DL-MISSING-FILE" in plan["facts"]["stays"]
