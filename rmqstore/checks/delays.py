@@ -21,15 +21,17 @@ from rmqstore.formats import consumequeue, properties
 from rmqstore.formats.javatext import parse_int
 from rmqstore.formats.message import Message, parse_message
 from rmqstore.formats.properties import DEFAULT_DELAY_LEVELS, SCHEDULE_TOPIC, DelayLevels
+from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.units import last_nonzero
 
 UNIT = consumequeue.UNIT.size
 SAMPLE = 48  # units of a level that are looked at, over all of its queue; more where they differ
-LEAST = 3  # units in a row that show a setting; fewer are taken for damage, unless there are no others
+LEAST = 3  # units in a row that show a setting; fewer stay as they are, but say nothing of others
 LONGEST = 4 << 20  # bytes of a message that is looked at
 _LEVELS = 1000  # more queues of the schedule topic than any messageDelayLevel has
 _NEXT = 2  # numbers of units that follow each other are nearer
 _SECOND = 1000  # ms; the shortest unit of time that a messageDelayLevel can name
+_FAR = 10 * 366 * 86_400_000  # ms; no level is as long
 _CACHE: WeakKeyDictionary[Store, DelayLevels] = WeakKeyDictionary()
 
 
@@ -53,6 +55,18 @@ def delay_levels(store: Store) -> DelayLevels:
     if store not in _CACHE:
         _CACHE[store] = _levels_of(store)
     return _CACHE[store]
+
+
+def due_by_another_table(code: I64, expected: I64, delay: int) -> Bool:
+    """Whether deliver times (ms) differ from the expected ones as where messageDelayLevel was another one.
+
+    Then nothing proves them wrong, however few they are. A level's delay is a whole number of seconds, and a flipped
+    bit never gives another one: no power of 2 is a multiple of 1,000. `delay`: the longest of the level; what is due
+    before it was stored has none.
+    """
+    apart = code - expected
+    found: Bool = (apart % _SECOND == 0) & (apart > -delay) & (apart <= _FAR)
+    return found
 
 
 def note(store: Store) -> str:

@@ -251,7 +251,8 @@ class _SplitScan:
         self.store = _store(options.store, options.given, options.look)
         self.units = UnitReader(self.store) if options.crosscheck else None
         reading = (self.units.read, self.units.file_of) if self.units else (None, _no_file)
-        self.rows = QueueRows(*reading, keep=options.keep_units)
+        self.levels = delay_levels(self.store)
+        self.rows = QueueRows(*reading, keep=options.keep_units, levels=self.levels)
         self.table = QueueTable()
         self.keys: KeyReader | None = None
         if options.index is not None:  # a log alone has no index: its rooms need not be loaded
@@ -260,7 +261,6 @@ class _SplitScan:
             self.keys = KeyReader(self.table)
         self.entry_units = self._entry_units()
         self.queues = QueueNames(self.table, options.batch_topics, lambda topic, _: is_sound_topic(topic))
-        self.levels = delay_levels(self.store)
 
     def _entry_units(self) -> MappedFileQueue | None:
         files = self.store.dledger if self.split.lead else None

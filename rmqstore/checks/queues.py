@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from rmqstore.checks.delays import due_by_another_table
 from rmqstore.checks.report import Fact, Finding
 from rmqstore.formats import consumequeue
+from rmqstore.formats.properties import DEFAULT_DELAY_LEVELS, SCHEDULE_TOPIC, DelayLevels
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.unit_rows import Laid, Units, lay_out
 
@@ -218,11 +220,17 @@ class QueueRows:
     """
 
     def __init__(
-        self, read_units: ReadUnits | None, file_of: Callable[[str, int, int], str], *, keep: bool = False
+        self,
+        read_units: ReadUnits | None,
+        file_of: Callable[[str, int, int], str],
+        *,
+        keep: bool = False,
+        levels: DelayLevels = DEFAULT_DELAY_LEVELS,
     ) -> None:
         self.read_units = read_units
         self.file_of = file_of
         self.keep = keep
+        self.levels = levels
         self.kept: list[UnitRows] = []
         self.parts: dict[tuple[str, int], QueuePart] = {}
         self.findings: list[Finding] = []
@@ -296,6 +304,9 @@ class QueueRows:
             points &= (size > 0) & (size != consumequeue.PRE_BLANK_SIZE)  # zero and pre-blank point nowhere
             # an extension address stands in for the tags code; the extension's own check compares that
             same_tag = (code == tags) | ((code < 0) & (code <= consumequeue.EXT_MAX_ADDRESS))
+            if name[0] == SCHEDULE_TOPIC:
+                # a broker delivers by the time in the unit: one of another messageDelayLevel is right as it is
+                same_tag |= due_by_another_table(code, tags, self.levels.longest(name[1] + 1))
             fits = points & (size == units["size"]) & same_tag
             if fits.all() and high - low == len(index):
                 add_interval(part.accounted, low, high)

@@ -271,6 +271,10 @@ class DelayLevels:
         level = min(level, self.maximum)
         return store_timestamp + (self.delays[level - 1] if level >= 1 else 1000)
 
+    def longest(self, level: int) -> int:
+        """The longest delay that a level has, or had, in ms."""
+        return max([self.deliver_time(level, 0), *(delay for old, _, delay in self.earlier if old == level)])
+
     def stored_at(self, level: int, deliver_time: int) -> int:
         """When a message of this level can have been stored that is due at `deliver_time`, the earliest, in ms."""
         for old, before, delay in self.earlier:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 
+from rmqstore.checks.delays import delay_levels
 from rmqstore.checks.logs import Logs
 from rmqstore.checks.queues import QueuePart
 from rmqstore.checks.verify import Verified
@@ -188,7 +189,8 @@ class QueueRebuild:
     def _simple(self, files: ConsumeQueueFiles, units: QueueUnits) -> None:
         gone = {f.path for f in files.queue.files if self.draft.path(f.path) in self.draft.gone}
         extension = Extension.of(self.store, files.topic, files.queue_id)
-        image = QueueImage(files, units, self.min_offset, self.damaged, gone, extension)
+        delay = delay_levels(self.store).longest(files.queue_id + 1)
+        image = QueueImage(files, units, self.min_offset, self.damaged, gone, extension, delay)
         plan_queue(self.draft, image, WHY)
         extension.plan(self.draft, files)
         label = files.label

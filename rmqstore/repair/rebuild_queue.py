@@ -18,9 +18,11 @@ from pathlib import Path
 
 import numpy as np
 
+from rmqstore.checks.delays import due_by_another_table
 from rmqstore.files.mapped_file_queue import MappedFile, offset_to_file_name, read_at
 from rmqstore.files.store import ConsumeQueueFiles
 from rmqstore.formats import consumequeue
+from rmqstore.formats.properties import SCHEDULE_TOPIC
 from rmqstore.repair.content import Content, Literal, Reencoded, Zeros
 from rmqstore.repair.draft import Draft
 from rmqstore.repair.extension import Extension
@@ -43,8 +45,8 @@ class QueueImage:
 
     `units` are those of the log's messages; `min_offset` the log's first byte, before which units are expired;
     `damaged` tells whether one of its bytes is damaged, and stays so; `extension` which of its addresses hold something
-    (None: believed). `gaps` are offsets between the first and the last
-    message that nothing fills, `strays` offsets so far from all others that a header must be wrong.
+    (None: believed); `delay` (ms) the longest of the queue's delay level. `gaps` are offsets between the first and the
+    last message that nothing fills, `strays` offsets so far from all others that a header must be wrong.
     """
 
     def __init__(
@@ -55,8 +57,10 @@ class QueueImage:
         damaged: Callable[[int], bool],
         gone: Collection[Path] = (),
         extension: Extension | None = None,
+        delay: int = 0,
     ) -> None:
         self.extension = extension
+        self.delay = delay
         self.files = files
         self.queue = files.queue
         self.units = units
@@ -157,7 +161,7 @@ class QueueImage:
                     if a <= index[-1] and start < b:
                         self._set(out, (index >= a) & (index < b), self._unit_before(a))
             self.units.fill(out, start)
-            self._keep_extension(stored, out)
+            self._keep_codes(stored, out)
         elif start <= self.high - 1 < start + count and self.only_pre_blanks():
             at = (self.high - 1 - start) * UNIT
             out[at : at + UNIT] = _FAKE
@@ -172,7 +176,7 @@ class QueueImage:
         out = bytearray(self.stored(last * UNIT, UNIT))
         stored = bytes(out)
         self.units.fill(out, last)
-        self._keep_extension(stored, out)
+        self._keep_codes(stored, out)
         return bytes(out)
 
     def only_pre_blanks(self) -> bool:
@@ -185,13 +189,20 @@ class QueueImage:
         rows = np.frombuffer(out, dtype=np.uint8).reshape(-1, UNIT)
         rows[where] = np.frombuffer(unit, dtype=np.uint8)
 
-    def _keep_extension(self, stored: bytes, out: bytearray) -> None:
-        """A unit that is right but for an address of the extension in place of its tags code stays as it is."""
+    def _keep_codes(self, stored: bytes, out: bytearray) -> None:
+        """A unit that is right stays, with an address of the extension in place of its tags code.
+
+        So does one with the deliver time of another messageDelayLevel: it is what the broker delivers by.
+        """
         old, new = consumequeue.UNIT.array(stored), consumequeue.UNIT.array(out)
         same = (old["commitlog_offset"] == new["commitlog_offset"]) & (old["size"] == new["size"])
-        same &= (old["tags_code"] <= consumequeue.EXT_MAX_ADDRESS) & (old["tags_code"] != new["tags_code"])
-        if same.any() and self.extension is not None:
-            same &= self.extension.holds(old["tags_code"], new["tags_code"])
+        if self.files.topic == SCHEDULE_TOPIC:
+            was_due, due = (units["tags_code"].astype(np.int64) for units in (old, new))
+            same &= due_by_another_table(was_due, due, self.delay)
+        else:
+            same &= (old["tags_code"] <= consumequeue.EXT_MAX_ADDRESS) & (old["tags_code"] != new["tags_code"])
+            if same.any() and self.extension is not None:
+                same &= self.extension.holds(old["tags_code"], new["tags_code"])
         if same.any():
             rows, was = (np.frombuffer(b, dtype=np.uint8).reshape(-1, UNIT) for b in (out, stored))
             rows[same] = was[same]

@@ -22,6 +22,7 @@ import numpy as np
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from rmqstore.append.disk import create_file, make_directories, replace_file
+from rmqstore.checks.delays import delay_levels
 from rmqstore.checks.logs import Logs
 from rmqstore.checks.queues import QueuePart
 from rmqstore.checks.verify import Verified, VerifyOptions, examine
@@ -305,7 +306,8 @@ class _Queue:
             plan_batch_queue(draft, files, units.batches, facts.min_offset, WHY)
         else:
             extension = Extension.of(store, topic, queue_id)
-            image = QueueImage(files, units, facts.min_offset, facts.damaged, extension=extension)
+            delay = delay_levels(store).longest(queue_id + 1)
+            image = QueueImage(files, units, facts.min_offset, facts.damaged, extension=extension, delay=delay)
             plan_queue(draft, image, WHY)
             if image.gaps:
                 answer["notes"] = [f"{files.label}: {len(image.gaps)} gaps: no message has these queue offsets"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,16 +12,17 @@ import pytest
 from rmqstore.formats.configjson import build_config_json, parse_config_object
 from rmqstore.formats.consumequeue import UNIT
 from rmqstore.formats.properties import UNIQ_KEY, parse_properties
+from tests.broker.oracle import Oracle
 from tests.broker.whole_broker import WholeBroker
-from tests.damage import overwrite
+from tests.command import run_json
+from tests.damage import overwrite, zero
 from tests.repair.salvaging import rows
-from tests.stores import copy_store, meta
-
-pytestmark = [pytest.mark.slow]
+from tests.stores import VERSIONS, copy_store, meta, write_broker_conf
 
 DEADLINE_SECONDS = 600
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["5.4.0"])
 def test_the_time_in_the_unit_decides(version: str, tmp_path: Path, whole_broker: Callable[..., WholeBroker]) -> None:
     """Level 5 (a minute) is waited for; level 1 (a second) is not, where the unit says an hour: it comes at once."""
@@ -57,3 +59,35 @@ def test_the_time_in_the_unit_decides(version: str, tmp_path: Path, whole_broker
             time.sleep(0.5)
     assert all(new[key] < due[1] for key in keys[1])
     assert all(new[key] >= due[5] for key in keys[5])
+
+
+@pytest.mark.parametrize("version", VERSIONS[1:])  # without its broker 4.9.7's store knows no levels while it recovers
+def test_two_units_of_another_table_stay(version: str, tmp_path: Path, oracle: Callable[[str], Oracle]) -> None:
+    """The real store dispatches the messages once more with another messageDelayLevel: two of these units stay."""
+    name = f"{version}-clean"
+    store, other = copy_store(name, tmp_path / "store"), copy_store(name, tmp_path / "other")
+    shutil.rmtree(other / "consumequeue")
+    (other / "abort").touch()
+    (other / "checkpoint").write_bytes(bytes(4096))
+    settings = {**meta(name).oracle_args, "messageDelayLevel": "7s 8s 9s 10s"}
+    more = {"commitLogRecoverMaxNum": 1000} if version == "5.4.0" else {}
+    assert oracle(version).load(other, {**settings, **more}, start=True, shutdown=True).load
+    queue = Path("consumequeue", "SCHEDULE_TOPIC_XXXX", "0", f"{0:020d}")
+    size = UNIT.size
+    was, made = (store / queue).read_bytes(), (other / queue).read_bytes()
+    assert [a[:2] == b[:2] and b[2] - a[2] for a, b in zip(units(was), units(made), strict=True)][:4] == [6000] * 4
+    overwrite(store / queue, size, made[size : 3 * size])
+    before = (store / queue).read_bytes()
+    conf = write_broker_conf(name, store)
+    assert run_json("verify", str(store), "-c", str(conf), exit_code=0)["clean"]
+    zero(store / queue, 3 * size, size)
+    run_json("recover", str(store), "-c", str(conf), "--apply", exit_code=0)
+    assert (store / queue).read_bytes() == before
+    result = oracle(version).load(store, meta(name).oracle_args, start=True, shutdown=True)
+    assert {label: q.why for label, q in result.queues.items() if q.bad} == {}
+    assert (store / queue).read_bytes() == before
+
+
+def units(raw: bytes) -> list[tuple[int, int, int]]:
+    """Offset, size and tags code of what stands in a queue file."""
+    return [(offset, size, code) for offset, size, code in UNIT.array(raw).tolist() if size]
