@@ -94,75 +94,85 @@ def check_message_and_return_size(
         return _fail("negative size")
     if size > min(_MAX_ARRAY, settings.heap):
         return Checked(-1, False, "java.lang.OutOfMemoryError", fatal=True)
-    return _parts(read, raw, at, limit, size, magic == MAGIC_V2, rules, settings, body)
+    try:
+        return _parts(_Buffer(read, at, limit, size), raw, magic == MAGIC_V2, rules, settings, body)
+    except _JavaError as e:
+        return _fail(str(e))
 
 
-def _parts(
-    read: ReadAt,
-    raw: bytes,
-    at: int,
-    limit: int,
-    size: int,
-    v2: bool,
-    rules: BrokerRules,
-    settings: ParserSettings,
-    body: bool,
-) -> Checked:
+class _JavaError(Exception):
+    """What the method throws and catches: the bytes are no record."""
+
+
+class _Buffer:
+    """The ByteBuffer over the file's bytes, and the array of TOTALSIZE bytes that parts of a record are copied into."""
+
+    __slots__ = ("at", "limit", "read", "size")
+
+    def __init__(self, read: ReadAt, at: int, limit: int, size: int) -> None:
+        self.read = read
+        self.at = at
+        self.limit = limit
+        self.size = size
+
+    def skip(self, length: int) -> None:
+        """ByteBuffer#position."""
+        if self.at + length > self.limit:
+            raise _JavaError("BufferUnderflowException")
+        self.at += length
+
+    def number(self, width: int) -> int:
+        """A signed number of `width` bytes."""
+        start = self.at
+        self.skip(width)
+        return int.from_bytes(self.read(width, start), "big", signed=True)
+
+    def take(self, length: int) -> bytes:
+        """ByteBuffer#get into the array."""
+        start = self.at
+        if length < 0 or length > self.size:
+            raise _JavaError("BufferUnderflowException")
+        self.skip(length)
+        return self.read(length, start)
+
+
+def _parts(buffer: _Buffer, raw: bytes, v2: bool, rules: BrokerRules, settings: ParserSettings, body: bool) -> Checked:
+    start, size = buffer.at, buffer.size
     if len(raw) < HEAD.size:
-        return _fail("BufferUnderflowException")
+        raise _JavaError("BufferUnderflowException")
     flags = int.from_bytes(raw[SYS_FLAG_AT : SYS_FLAG_AT + 4], "big", signed=True)
     layout = HEADS_BY_FLAG[flags & 0x30 if rules.ipv6 else 0]
     if len(raw) < layout.size or size < 8 or (size < 20 and layout is not HEAD and flags & 0x30):
-        return _fail("BufferUnderflowException")  # the hosts are copied into an array of TOTALSIZE bytes
+        raise _JavaError("BufferUnderflowException")  # the hosts are copied into the array
     head = layout.parse(raw)
-    body_length = head["body_length"]
-    p = at + layout.size
-    crc_of_body = settings.check_crc and not (settings.force_property_crc and rules.property_crc != PropertyCrc.NONE)
-    if body_length > 0:
-        if p + body_length > limit or (body and body_length > size):
-            return _fail("BufferUnderflowException")
-        if body and crc_of_body and body_crc(read(body_length, p)) != head["body_crc"]:
-            return _fail("CRC check failed")
-        p += body_length
-    wide = 2 if v2 else 1
-    topic_length = int.from_bytes(read(wide, p), "big", signed=True)
-    p += wide
-    if p > limit or topic_length < 0 or topic_length > size or p + topic_length + 2 > limit:
-        return _fail("BufferUnderflowException")
-    topic = read(topic_length, p).decode("utf-8", "replace")
-    p += topic_length
-    length = int.from_bytes(read(2, p), "big", signed=True)
-    p += 2
+    buffer.skip(layout.size)
+    by_record_crc = settings.force_property_crc and rules.property_crc != PropertyCrc.NONE
+    if head["body_length"] > 0:
+        if not body:
+            buffer.skip(head["body_length"])
+        else:
+            content = buffer.take(head["body_length"])
+            if settings.check_crc and not by_record_crc and body_crc(content) != head["body_crc"]:
+                return _fail("CRC check failed")
+    topic = buffer.take(buffer.number(2 if v2 else 1)).decode("utf-8", "replace")
+    length = buffer.number(2)
     properties: dict[str, str] = {}
     if length > 0:
-        if length > size or p + length > limit:
-            return _fail("BufferUnderflowException")
-        properties = parse_properties(read(length, p).decode("utf-8", "replace"), rules)
-        p += length
+        properties = parse_properties(buffer.take(length).decode("utf-8", "replace"), rules)
         if body and settings.duplication and rules.duplicate_info:
             info = properties.get("DUP_INFO")
             if info is None or len(java_split(info, "_")) != 2:
                 return _fail("DupInfo in properties check failed")
         level = properties.get("DELAY")
         if topic == SCHEDULE_TOPIC and level is not None and _parse(level, 32) is None:
-            return _fail("NumberFormatException: DELAY")
-    if body and settings.check_crc and settings.force_property_crc and rules.property_crc != PropertyCrc.NONE:
-        reason = _wrong_property_crc(read, p, size, properties, rules)
+            raise _JavaError("NumberFormatException: DELAY")
+    if body and settings.check_crc and by_record_crc:
+        reason = _wrong_property_crc(buffer.read, buffer.at, size, properties, rules)
         if reason:
             return _fail(reason)
-    parts = layout.size + max(0, body_length) + wide + topic_length + 2 + max(0, length)
-    if parts != size:
+    if buffer.at - start != size:
         return _fail("[BUG]read total count not equals msg total size", size)
-    base, count = head["queue_offset"], 1
-    if rules.inner_batch and "INNER_NUM" in properties and "INNER_BASE" in properties:
-        parsed_base, parsed_count = _parse(properties["INNER_BASE"], 64), _parse(properties["INNER_NUM"], 16)
-        if parsed_base is None or parsed_count is None:
-            return _fail("NumberFormatException: INNER_BASE or INNER_NUM")
-        base, count = parsed_base, parsed_count
-    multi = None
-    queues, offsets = properties.get("INNER_MULTI_DISPATCH", ""), properties.get("INNER_MULTI_QUEUE_OFFSET", "")
-    if queues.strip() and offsets.strip():
-        multi = (queues, offsets)
+    base, count = _batch(head["queue_offset"], properties, rules)
     return Checked(
         size,
         True,
@@ -174,9 +184,25 @@ def _parts(
         store_timestamp=head["store_timestamp"],
         base_offset=base,
         batch_size=count,
-        multi_dispatch=multi,
+        multi_dispatch=_multi_dispatch(properties),
         v2=v2,
     )
+
+
+def _batch(queue_offset: int, properties: dict[str, str], rules: BrokerRules) -> tuple[int, int]:
+    """First queue offset and number of the messages that a record holds."""
+    if not (rules.inner_batch and "INNER_NUM" in properties and "INNER_BASE" in properties):
+        return queue_offset, 1
+    base, count = _parse(properties["INNER_BASE"], 64), _parse(properties["INNER_NUM"], 16)
+    if base is None or count is None:
+        raise _JavaError("NumberFormatException: INNER_BASE or INNER_NUM")
+    return base, count
+
+
+def _multi_dispatch(properties: dict[str, str]) -> tuple[str, str] | None:
+    """The light queues of a message and its offsets in them, as the properties have them."""
+    queues, offsets = properties.get("INNER_MULTI_DISPATCH", ""), properties.get("INNER_MULTI_QUEUE_OFFSET", "")
+    return (queues, offsets) if queues.strip() and offsets.strip() else None
 
 
 def _wrong_property_crc(read: ReadAt, end: int, size: int, properties: dict[str, str], rules: BrokerRules) -> str:

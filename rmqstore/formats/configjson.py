@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
@@ -58,6 +59,9 @@ _PLAIN = {0x22: re.compile(rb'[^"\\]*'), 0x27: re.compile(rb"[^'\\]*")}
 _CONTROL = re.compile(rb"[\x00-\x1f]")
 _ESCAPE = re.compile(rb'\\(u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|.)|"', re.DOTALL)
 _STRICT_ESCAPES = frozenset(b'"\\/bfnrt')
+
+# possessive, and a string that is not closed fits too: the work stays linear
+_STRING_OR_INTEGER_KEY = re.compile(rb'"(?:[^"\\]++|\\(?:.|\Z))*+(?:"|\Z)|([{,]\s*+)([0-9]++)(?=\s*+:)', re.DOTALL)
 
 _KEY, _COLON, _VALUE, _AFTER, _DONE = range(5)
 
@@ -121,83 +125,111 @@ def _comment_end(data: bytes, at: int) -> int:
     return at
 
 
-def _strict(data: bytes) -> bytes:
-    # one pass, a state machine over tokens; `out` collects the text as strict JSON
-    out = bytearray()
-    copied = 0  # data before this is in `out`, or dropped
-    comma = False  # a comma was seen and is owed
-    stack: list[int] = []
-    state = _VALUE
-    at, size = 0, len(data)
+def _quote_integer_keys(text: bytes) -> bytes:
+    # what the broker's own files differ in ({0:7}), without looking at every token; other text comes out as no JSON
+    return _STRING_OR_INTEGER_KEY.sub(lambda m: m[0] if m[2] is None else m[1] + b'"' + m[2] + b'"', text)
 
-    def fail(message: str) -> ConfigJsonError:
-        return ConfigJsonError(Condition.BROKEN, message, at)
 
-    while at < size:
-        byte = data[at]
-        if byte <= 0x20 or byte == 0x2F:
-            blank = _BLANK.match(data, at)
-            end = blank.end() if blank else _comment_end(data, at)
-            if not blank:
-                if end == at and byte not in b"\f\b\v":
-                    raise fail("NUL byte" if byte == 0 else "unexpected character")
-                out += data[copied:at]
-                copied = end = max(end, at + 1)
-            at = end
-            continue
-        if state == _DONE:
-            raise fail("more behind the end of the document")
-        if byte == 0x2C:  # comma
-            if not stack or state == _COLON or (state == _VALUE and stack[-1] == 0x7B):
-                raise fail("unexpected comma")
-            out += data[copied:at]
-            comma = comma or state == _AFTER
-            state = _KEY if stack[-1] == 0x7B else _VALUE
-            at += 1
-            copied = at
-            continue
-        if byte == 0x3A:  # colon
-            if state != _COLON:
-                raise fail("unexpected colon")
-            state = _VALUE
-            at += 1
-            continue
-        if byte in b"}]":
-            opened = 0x7B if byte == 0x7D else 0x5B
-            if not stack or stack[-1] != opened or state == _COLON or (state == _VALUE and opened == 0x7B):
-                raise fail("unexpected closing bracket")
-            stack.pop()
-            comma = False
-            state = _AFTER if stack else _DONE
-            at += 1
-            continue
-        if state not in (_KEY, _VALUE):
-            raise fail("comma or closing bracket expected" if state == _AFTER else "colon expected")
-        if comma:
-            out += data[copied:at]
-            out += b","
-            copied = at
-            comma = False
+class _Strict:
+    """One pass over the tokens of a text; `out` collects it as strict JSON."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.out = bytearray()
+        self.copied = 0  # data before this is in `out`, or dropped
+        self.at = 0
+        self.comma = False  # a comma was seen and is owed
+        self.stack: list[int] = []
+        self.state = _VALUE
+
+    def run(self) -> bytes:
+        """The whole text.
+
+        Errors: ConfigJsonError.
+        """
+        data = self.data
+        while self.at < len(data):
+            byte = data[self.at]
+            if byte <= 0x20 or byte == 0x2F:
+                self._blank(byte)
+            elif self.state == _DONE:
+                raise self._fail("more behind the end of the document")
+            elif byte == 0x2C:
+                self._comma()
+            elif byte == 0x3A:
+                if self.state != _COLON:
+                    raise self._fail("unexpected colon")
+                self.state = _VALUE
+                self.at += 1
+            elif byte in b"}]":
+                self._close(0x7B if byte == 0x7D else 0x5B)
+            else:
+                self._key_or_value(byte)
+        if self.state != _DONE:
+            condition = Condition.CUT if self.stack else Condition.EMPTY
+            raise ConfigJsonError(condition, "text ends too early", len(data))
+        return bytes(self.out + data[self.copied :])
+
+    def _fail(self, message: str) -> ConfigJsonError:
+        return ConfigJsonError(Condition.BROKEN, message, self.at)
+
+    def _replace(self, end: int, text: bytes = b"") -> None:
+        # `text` stands in `out` for the data from `at` to `end`
+        self.out += self.data[self.copied : self.at]
+        self.out += text
+        self.copied = end
+
+    def _blank(self, byte: int) -> None:
+        blank = _BLANK.match(self.data, self.at)
+        if blank:
+            self.at = blank.end()
+            return
+        end = _comment_end(self.data, self.at)
+        if end == self.at and byte not in b"\f\b\v":
+            raise self._fail("NUL byte" if byte == 0 else "unexpected character")
+        end = max(end, self.at + 1)
+        self._replace(end)
+        self.at = end
+
+    def _comma(self) -> None:
+        stack, state = self.stack, self.state
+        if not stack or state == _COLON or (state == _VALUE and stack[-1] == 0x7B):
+            raise self._fail("unexpected comma")
+        self._replace(self.at + 1)
+        self.comma = self.comma or state == _AFTER
+        self.state = _KEY if stack[-1] == 0x7B else _VALUE
+        self.at += 1
+
+    def _close(self, opened: int) -> None:
+        stack, state = self.stack, self.state
+        if not stack or stack[-1] != opened or state == _COLON or (state == _VALUE and opened == 0x7B):
+            raise self._fail("unexpected closing bracket")
+        stack.pop()
+        self.comma = False
+        self.state = _AFTER if stack else _DONE
+        self.at += 1
+
+    def _key_or_value(self, byte: int) -> None:
+        if self.state not in (_KEY, _VALUE):
+            raise self._fail("comma or closing bracket expected" if self.state == _AFTER else "colon expected")
+        if self.comma:
+            self._replace(self.at, b",")
+            self.comma = False
+        key = self.state == _KEY
         if byte in b"{[":
-            if state == _KEY:
-                raise fail("key expected")
-            if len(stack) == MAX_DEPTH:
-                raise fail(f"nested deeper than {MAX_DEPTH}")
-            stack.append(byte)
-            state = _KEY if byte == 0x7B else _VALUE
-            at += 1
-            continue
-        end, text = _scalar(data, at, state == _KEY)
+            if key:
+                raise self._fail("key expected")
+            if len(self.stack) == MAX_DEPTH:
+                raise self._fail(f"nested deeper than {MAX_DEPTH}")
+            self.stack.append(byte)
+            self.state = _KEY if byte == 0x7B else _VALUE
+            self.at += 1
+            return
+        end, text = _scalar(self.data, self.at, key)
         if text is not None:
-            out += data[copied:at]
-            out += text
-            copied = end
-        at = end
-        state = _COLON if state == _KEY else (_AFTER if stack else _DONE)
-    if state != _DONE:
-        raise ConfigJsonError(Condition.CUT if stack else Condition.EMPTY, "text ends too early", size)
-    out += data[copied:]
-    return bytes(out)
+            self._replace(end, text)
+        self.at = end
+        self.state = _COLON if key else (_AFTER if self.stack else _DONE)
 
 
 def _scalar(data: bytes, at: int, key: bool) -> tuple[int, bytes | None]:
@@ -241,8 +273,10 @@ def parse_config_json(data: bytes) -> JsonValue:
         text = java_text(text).encode()
     if text.startswith(b"\xef\xbb\xbf"):
         text = b"   " + text[3:]
+    with suppress(orjson.JSONDecodeError):
+        return orjson.loads(_quote_integer_keys(text))
     try:
-        return orjson.loads(_strict(text))
+        return orjson.loads(_Strict(text).run())
     except orjson.JSONDecodeError as e:
         raise ConfigJsonError(Condition.BROKEN, str(e), min(e.pos, len(text))) from e
 

@@ -36,6 +36,8 @@ def plan_rebuild(
 
     Errors: UsageError; Refused where there is no log to build from, or queues are in RocksDB.
     """
+    if part not in (CQ, INDEX, CHECKPOINT, DLEDGER_INDEX):
+        raise UsageError(f"there is no part {part!r}", f"it is one of {CQ}, {INDEX}, {CHECKPOINT}, {DLEDGER_INDEX}")
     refuse_whole(store, verified)
     results = [r for r in (verified.legacy, verified.dledger) if r is not None]
     if not any(r.messages for r in results):
@@ -48,10 +50,7 @@ def plan_rebuild(
     if part == CQ:
         if store.kind is StoreKind.ROCKSDB:
             raise Refused("the consume queues are in RocksDB", "the broker rebuilds them from its log")
-        narrowed = bool(topics or queue_ids or queues)
-        wanted = _chosen(store, verified, topics, queue_ids, queues) if narrowed else None
-        if wanted is not None and not wanted:
-            raise UsageError("no queue is called so", "see `rmqstore info` for the queues")
+        wanted = _chosen(store, verified, topics, queue_ids, queues)
         work = QueueRebuild(draft, verified, views, wanted, deleted_too=bool(topics or queues))
         work.read()
         work.plan()
@@ -63,12 +62,10 @@ def plan_rebuild(
             index.plan_new()
     elif part == CHECKPOINT:
         _checkpoint(draft, verified, max(v.end for v in views))
-    elif part == DLEDGER_INDEX:
+    else:
         if verified.dledger is None:
             raise Refused("this store has no DLedger entries", "rebuild cq, index or checkpoint")
         plan_dledger(draft, verified, views[-1], RecoverOptions(only=("DL-DATA-INDEX",)), changed=False, force=True)
-    else:
-        raise UsageError(f"there is no part {part!r}", f"it is one of {CQ}, {INDEX}, {CHECKPOINT}, {DLEDGER_INDEX}")
     if part in (CQ, INDEX):
         tell(draft, views, believed.offsets)
     if part == CQ:
@@ -88,17 +85,25 @@ def plan_rebuild(
 
 def _chosen(
     store: Store, verified: Verified, topics: frozenset[str], ids: frozenset[int], pairs: frozenset[Name]
-) -> frozenset[Name]:
-    """Queues of the log and on disk that fit."""
+) -> frozenset[Name] | None:
+    """Queues of the log and on disk that fit; None where all are meant.
+
+    Errors: UsageError when none fits.
+    """
+    if not (topics or ids or pairs):
+        return None
     known = set(verified.logs.queues)
     known.update((t, q) for kind in (QueueKind.SIMPLE, QueueKind.BATCH) for t, q, _ in store.queue_directories(kind))
     for result in verified.logs.results:
         known.update(result.batches)
-    return frozenset(
+    wanted = frozenset(
         name
         for name in known
         if name in pairs or ((topics or ids) and (not topics or name[0] in topics) and (not ids or name[1] in ids))
     )
+    if not wanted:
+        raise UsageError("no queue is called so", "see `rmqstore info` for the queues")
+    return wanted
 
 
 def _checkpoint(draft: Draft, verified: Verified, end: int) -> None:

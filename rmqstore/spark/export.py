@@ -31,6 +31,7 @@ STATE = "_rmqstore"
 SEGMENT = 16 << 30
 BATCH = 64 << 30
 SPLIT = 256 << 20
+_DAMAGE = ("damaged_messages", "damaged_spans")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +107,7 @@ def export(
     stores, segments = _plan(refs, segment_bytes, settings)
     done = _done(folder)
     todo = [s for s in segments if done.get(s.name, {}).get("signature") != s.signature]
-    for name in names:
-        if name.startswith(".spark-staging"):  # of a run that was killed
-            folder.delete(name)
-    old = [s.name for s in todo if s.name in done]
-    if old:  # what they held before may be more than what they hold now
-        _mark(folder, {name: {} for name in old})
-        for name in old:
-            folder.delete_matching(f"topic=*/day=*/segment={name}")
+    _clear(folder, names, [s.name for s in todo if s.name in done])
     for batch in _batches(todo, batch_bytes):
         labels = {s.label for s in batch}
         chosen = {ref.label: str(ref.path) for ref in refs if ref.label in labels}
@@ -122,12 +116,26 @@ def export(
     for segment in todo:
         stores[segment.label]["segments_written"] += 1
     _tell(stores, segments, done, _rows(spark, str(output), folder))
-    damaged, spans = (sum(s.get(k, 0) for s in stores.values()) for k in ("damaged_messages", "damaged_spans"))
-    more = {"output": str(output), "segments": len(segments), "written": len(todo)}
-    more |= {"damaged_messages": damaged, "damaged_spans": spans}
-    result = JobResult("export", list(stores.values()), more=more)
+    result = _result(stores, {"output": str(output), "segments": len(segments), "written": len(todo)})
     unread = any(s.get("unchecked") for s in stores.values())
-    return finish(result, started, [1] if damaged or spans else [4] if unread else [])
+    damaged = any(result.more[name] for name in _DAMAGE)
+    return finish(result, started, [1] if damaged else [4] if unread else [])
+
+
+def _result(stores: dict[str, dict[str, Any]], more: dict[str, Any]) -> JobResult:
+    sums = {name: sum(s.get(name, 0) for s in stores.values()) for name in _DAMAGE}
+    return JobResult("export", list(stores.values()), more=more | sums)
+
+
+def _clear(folder: Folder, names: list[str], old: list[str]) -> None:
+    """Take away what a killed run left, and segments that are written anew: they may have held more before."""
+    for name in names:
+        if name.startswith(".spark-staging"):
+            folder.delete(name)
+    if old:
+        _mark(folder, {name: {} for name in old})
+    for name in old:
+        folder.delete_matching(f"topic=*/day=*/segment={name}")
 
 
 def _tell(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 
@@ -107,6 +108,14 @@ def _export_split(selection: Selection, options: ExportOptions, split: Split) ->
     return out
 
 
+def _body(stored: bytes, sys_flag: int, decode: bool) -> tuple[bytes, int]:
+    """A body as it is exported, with the SYSFLAG that says how it is; one that cannot be decompressed stays."""
+    if decode and sys_flag & COMPRESSED:
+        with suppress(BodyError):
+            return decompress(sys_flag, stored), sys_flag & ~(COMPRESSED | COMPRESSION_TYPE_MASK)
+    return stored, sys_flag
+
+
 def _rows(columns: Columns, options: ExportOptions) -> Iterator[Row]:
     view = columns.buf.data
     flags = (columns.sys_flag & 0x30).tolist()
@@ -140,13 +149,7 @@ def _rows(columns: Columns, options: ExportOptions) -> Iterator[Row]:
         ) = _UNPACK[family].unpack_from(view, at)
         body: bytes | None = None
         if options.body:
-            body = bytes(view[body_at : body_at + max(0, body_length)])
-            if options.decode and sys_flag & COMPRESSED:
-                try:
-                    body = decompress(sys_flag, body)
-                    sys_flag &= ~(COMPRESSED | COMPRESSION_TYPE_MASK)
-                except BodyError:
-                    pass  # it stays as it is stored, and SYSFLAG goes on saying so
+            body, sys_flag = _body(bytes(view[body_at : body_at + max(0, body_length)]), sys_flag, options.decode)
         row = row_of(
             bytes(view[topic_at : topic_at + topic_length]),
             queue_id,
