@@ -16,8 +16,8 @@ from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
 from tests.broker.java import LIBRARY, BrokerUnavailable, java_classes
 from tests.brokers.answers import files_of
-from tests.brokers.cases import LOG_SIZE
 from tests.brokers.dledger_cases import LIBRARY_CASES, STORE, LibraryAnswer, load_library_answers, save_library_answers
+from tests.brokers.places import LOG_SIZE
 from tests.brokers.test_dledger_library import of_library_forecast
 from tests.conftest import need_classes
 from tests.stores import copy_store, meta

@@ -6,25 +6,49 @@ recorded in `answers.json` (by `tests/broker/test_simulation.py --record`), so t
 
 from __future__ import annotations
 
-import shutil
-import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from rmqstore.files.mapped_file_queue import MappedFile
-from rmqstore.formats import consumequeue, dledger
-from rmqstore.formats.message import BLANK, BLANK_MAGIC, HEAD
-from rmqstore.scan.records import scan_file
-from rmqstore.scan.tiling import Kind
-from tests.damage import cut, flip, overwrite, zero
+from tests.brokers.damages import (
+    abort,
+    batch_last_unit,
+    blank,
+    blank_at_end,
+    body,
+    checkpoint_directory,
+    checkpoint_gone,
+    checkpoint_is,
+    delay_no_number,
+    file_in_place,
+    header,
+    last_is_old,
+    more_log,
+    no_batch_queues,
+    no_checkpoint_times,
+    no_index,
+    no_log_file,
+    no_log_files,
+    no_queues,
+    no_topic,
+    no_topics_json,
+    put,
+    queue_empty_file,
+    queue_full_then_zero_file,
+    queue_last_unit,
+    queue_middle_unit,
+    queue_of_pre_blanks,
+    queue_stray,
+    queue_units,
+    queue_zero_file,
+    size_is,
+    zeros,
+)
+from tests.brokers.dledger_damages import DLEDGER_DAMAGES
+from tests.brokers.places import LOG_SIZE, Damage
 from tests.stores import VERSIONS
 
-Damage = Callable[[Path], None]
-LOG_SIZE = 65536
-UNIT = consumequeue.UNIT.size
-BODY_AT = HEAD.size
 DLEDGER = {"enableDLegerCommitLog": "true", "dLegerGroup": "g", "dLegerSelfId": "n0", "dLegerPeers": "n0-127.0.0.1:0"}
 
 
@@ -49,328 +73,6 @@ class Case:
     def __str__(self) -> str:
         return self.name
 
-
-# --- what is in a store -------------------------------------------------------------------------------------------
-
-
-def log_files(store: Path) -> list[Path]:
-    return sorted(p for p in (store / "commitlog").iterdir() if p.name.isdigit())
-
-
-def records(path: Path) -> list[int]:
-    """Positions of the good records of a commitlog file."""
-    runs = scan_file(MappedFile(path, int(path.name), LOG_SIZE, LOG_SIZE))
-    return [
-        at - int(path.name) for r in runs if r.kind is Kind.RECORDS and r.columns for at in r.columns.offset.tolist()
-    ]
-
-
-def entries(path: Path) -> list[int]:
-    """Positions of the entries of a DLedger data file."""
-    out, at, data = [], 0, path.read_bytes()
-    while at + dledger.ENTRY.size <= len(data):
-        entry = dledger.ENTRY.parse(data, at)
-        if entry["magic"] != dledger.MAGIC:
-            break
-        out.append(at)
-        at += entry["size"]
-    return out
-
-
-def topic(store: Path) -> Path:
-    return next(p for p in sorted((store / "consumequeue").iterdir()) if p.name.startswith("Order"))
-
-
-def queue_end(store: Path) -> tuple[Path, int]:
-    """File and position of the first free unit of queue 0 of the topic."""
-    for path in sorted((topic(store) / "0").iterdir()):
-        units = consumequeue.UNIT.array(path.read_bytes())
-        free = [i for i, size in enumerate(units["size"].tolist()) if size <= 0]
-        if free:
-            return path, free[0] * UNIT
-    raise AssertionError("the queue has no free unit")
-
-
-def group(store: Path) -> Path:
-    return next(store.glob("dledger-*"))
-
-
-def data_files(store: Path) -> list[Path]:
-    return sorted((group(store) / "data").iterdir())
-
-
-# --- damages ------------------------------------------------------------------------------------------------------
-
-
-def abort(store: Path) -> None:
-    (store / "abort").write_bytes(b"")
-
-
-def no_checkpoint_times(store: Path) -> None:
-    path = store / "checkpoint"
-    path.write_bytes(bytes(path.stat().st_size))
-
-
-def body(file: int, record: int = 10) -> Damage:
-    """Flips a byte of the first body from a record on."""
-
-    def damage(store: Path) -> None:
-        path = log_files(store)[file]
-        at = next(at for at in records(path)[record:] if HEAD.parse(path.read_bytes(), at)["body_length"] > 0)
-        flip(path, at + BODY_AT)
-
-    return damage
-
-
-def header(file: int, record: int, name: str, byte: int = -1, bit: int = 0) -> Damage:
-    """Flips a bit of a header field; `byte` counts from the field's end when negative."""
-
-    def damage(store: Path) -> None:
-        path = log_files(store)[file]
-        size = next(f.size for f in HEAD if f.name == name)
-        flip(path, records(path)[record] + HEAD.at(name) + byte % size, bit)
-
-    return damage
-
-
-def size_is(file: int, record: int, size: int) -> Damage:
-    def damage(store: Path) -> None:
-        path = log_files(store)[file]
-        overwrite(path, records(path)[record], struct.pack(">i", size))
-
-    return damage
-
-
-def zeros(file: int, record: int, length: int) -> Damage:
-    def damage(store: Path) -> None:
-        path = log_files(store)[file]
-        zero(path, records(path)[record], length)
-
-    return damage
-
-
-def blank(file: int, record: int, size: int) -> Damage:
-    """A BLANK that says `size` over the head of a record."""
-
-    def damage(store: Path) -> None:
-        path = log_files(store)[file]
-        overwrite(path, records(path)[record], BLANK.build(size=size, magic=BLANK_MAGIC))
-
-    return damage
-
-
-def blank_at_end(store: Path) -> None:
-    path = log_files(store)[-1]
-    last = records(path)[-1]
-    at = last + HEAD.parse(path.read_bytes(), last)["size"]
-    overwrite(path, at, BLANK.build(size=LOG_SIZE - at, magic=BLANK_MAGIC))
-
-
-def delay_no_number(store: Path) -> None:
-    for path in reversed(log_files(store)):
-        at = path.read_bytes().find(b"DELAY\x01")
-        if at >= 0:
-            overwrite(path, at + 6, b"x")
-            return
-    raise AssertionError("no delayed message")
-
-
-def no_log_file(file: int) -> Damage:
-    return lambda store: log_files(store)[file].unlink()
-
-
-def no_log_files(store: Path) -> None:
-    for path in log_files(store):
-        path.unlink()
-
-
-def more_log(content: int | None) -> Damage:
-    """One file more: zeros, or the bytes of file `content`, as a recycled file has them."""
-
-    def damage(store: Path) -> None:
-        files = log_files(store)
-        name = f"{int(files[-1].name) + LOG_SIZE:020d}"
-        files[-1].with_name(name).write_bytes(bytes(LOG_SIZE) if content is None else files[content].read_bytes())
-
-    return damage
-
-
-def last_is_old(store: Path) -> None:
-    files = log_files(store)
-    files[-1].write_bytes(files[0].read_bytes())
-
-
-def no_topic(store: Path) -> None:
-    shutil.rmtree(topic(store))
-
-
-def no_queues(store: Path) -> None:
-    shutil.rmtree(store / "consumequeue")
-
-
-def queue_empty_file(store: Path) -> None:
-    cut(sorted((topic(store) / "0").iterdir())[-1], 0)
-
-
-def queue_units(address: int) -> Damage:
-    """Five units that no message has, behind the end of a queue."""
-
-    def damage(store: Path) -> None:
-        path, at = queue_end(store)
-        for i in range(5):
-            overwrite(path, at + i * UNIT, consumequeue.UNIT.build(commitlog_offset=address + i * 200, size=150))
-
-    return damage
-
-
-def queue_last_unit(store: Path) -> None:
-    path, at = queue_end(store)
-    zero(path, at - UNIT, UNIT)
-
-
-def queue_middle_unit(store: Path) -> None:
-    path, at = queue_end(store)
-    zero(path, at // 2 // UNIT * UNIT, UNIT)
-
-
-def queue_zero_file(store: Path) -> None:
-    last = sorted((topic(store) / "0").iterdir())[-1]
-    last.with_name(f"{int(last.name) + 2000:020d}").write_bytes(bytes(2000))
-
-
-def queue_full_then_zero_file(store: Path) -> None:
-    path, at = queue_end(store)
-    unit = path.read_bytes()[at - UNIT : at]
-    overwrite(path, at, unit * ((2000 - at) // UNIT))
-    queue_zero_file(store)
-
-
-def queue_of_pre_blanks(store: Path) -> None:
-    queue = topic(store) / "0"
-    shutil.rmtree(queue)
-    queue.mkdir()
-    (queue / f"{0:020d}").write_bytes((consumequeue.PRE_BLANK * 10).ljust(2000, b"\0"))
-
-
-def queue_stray(store: Path) -> None:
-    (topic(store) / "0" / "x.txt").write_bytes(b"1")
-
-
-def put(path: str, content: bytes | None = b"") -> Damage:
-    """A file, or with None a directory, that does not belong."""
-
-    def damage(store: Path) -> None:
-        target = store / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if content is None:
-            target.mkdir()
-        else:
-            target.write_bytes(content)
-
-    return damage
-
-
-def checkpoint_is(times: bytes) -> Damage:
-    return lambda store: overwrite(store / "checkpoint", 0, times)
-
-
-def checkpoint_gone(store: Path) -> None:
-    (store / "checkpoint").unlink()
-
-
-def checkpoint_directory(store: Path) -> None:
-    (store / "checkpoint").unlink()
-    (store / "checkpoint").mkdir()
-
-
-def no_index(store: Path) -> None:
-    shutil.rmtree(store / "index")
-
-
-def entry(file: int, number: int, name: str, byte: int = -1, bit: int = 0) -> Damage:
-    """Flips a bit in the header of a DLedger entry."""
-
-    def damage(store: Path) -> None:
-        path = data_files(store)[file]
-        size = next(f.size for f in dledger.ENTRY if f.name == name)
-        flip(path, entries(path)[number] + dledger.ENTRY.at(name) + byte % size, bit)
-
-    return damage
-
-
-def entry_body(file: int, number: int, at: int = 100) -> Damage:
-    def damage(store: Path) -> None:
-        path = data_files(store)[file]
-        flip(path, entries(path)[number] + dledger.ENTRY.size + at)
-
-    return damage
-
-
-def entry_zeros(file: int, number: int, length: int) -> Damage:
-    def damage(store: Path) -> None:
-        path = data_files(store)[file]
-        zero(path, entries(path)[number], length)
-
-    return damage
-
-
-def no_data_file(file: int) -> Damage:
-    return lambda store: data_files(store)[file].unlink()
-
-
-def more_data(store: Path) -> None:
-    last = data_files(store)[-1]
-    last.with_name(f"{int(last.name) + LOG_SIZE:020d}").write_bytes(bytes(LOG_SIZE))
-
-
-def index_unit(number: int, name: str) -> Damage:
-    def damage(store: Path) -> None:
-        path = next((group(store) / "index").iterdir())
-        flip(path, number * dledger.INDEX_UNIT.size + dledger.INDEX_UNIT.at(name) + 3)
-
-    return damage
-
-
-def no_dledger_index(store: Path) -> None:
-    for path in (group(store) / "index").iterdir():
-        path.unlink()
-
-
-def dledger_checkpoint(text: str | None) -> Damage:
-    def damage(store: Path) -> None:
-        path = group(store) / "checkpoint"
-        if text is None:
-            path.unlink()
-        else:
-            path.write_text(text)
-
-    return damage
-
-
-def in_group(path: str, content: bytes = b"") -> Damage:
-    def damage(store: Path) -> None:
-        (group(store) / path).write_bytes(content)
-
-    return damage
-
-
-def no_batch_queues(store: Path) -> None:
-    shutil.rmtree(store / "batchconsumequeue")
-
-
-def batch_last_unit(store: Path) -> None:
-    path = next((store / "batchconsumequeue").glob("*/0/*"))
-    size = consumequeue.BATCH_UNIT.size
-    units = consumequeue.BATCH_UNIT.array(path.read_bytes())["size"].tolist()
-    zero(path, max(i for i, n in enumerate(units) if n > 0) * size, size)
-
-
-def no_topics_json(store: Path) -> None:
-    for path in (store / "config").glob("topics.json*"):
-        path.unlink()
-
-
-# --- cases --------------------------------------------------------------------------------------------------------
 
 _EXITS: tuple[tuple[str, tuple[Damage, ...]], ...] = (
     ("clean", ()),
@@ -479,39 +181,6 @@ _SAMPLE = {
     ("pre-blanks only", "abort"),
 }
 
-DLEDGER_DAMAGES: dict[str, Damage | None] = {
-    "undamaged": None,
-    **{f"pos in file {n}": entry(n, 5, "pos") for n in (-1, -2, -3, -4)},
-    **{f"{f} of an entry": entry(-1, 5, f) for f in ("magic", "size", "index", "term", "channel", "body_length")},
-    **{f"{f} in the file before": entry(-2, 5, f) for f in ("magic", "size", "index", "term", "body_length")},
-    "term rises": entry(-1, 5, "term", 4, 4),
-    "first entry of the last file": entry(-1, 0, "pos"),
-    "first entry of the third file": entry(-3, 0, "pos"),
-    "message body": entry_body(-1, 5),
-    "message magic": entry_body(-2, 5, HEAD.at("magic") + 3),
-    "zero page in the data": entry_zeros(-2, 10, 4096),
-    "zero entry header": entry_zeros(-1, 3, 48),
-    "no DLedger checkpoint": dledger_checkpoint(None),
-    "empty DLedger checkpoint": dledger_checkpoint(""),
-    "committed index too large": dledger_checkpoint("committedIndex=99999\n"),
-    "committed index small": dledger_checkpoint("endIndex=5\ncommittedIndex=5\n"),
-    "committed index -1": dledger_checkpoint("committedIndex=-1\n"),
-    "index unit": index_unit(100, "magic"),
-    "late index unit": index_unit(500, "size"),
-    "no DLedger index": no_dledger_index,
-    "first data file missing": no_data_file(0),
-    "middle data file missing": no_data_file(3),
-    "data file before the last missing": no_data_file(-2),
-    "last data file missing": no_data_file(-1),
-    "stray file in data": in_group("data/x.txt", b"1"),
-    "stray file in the DLedger index": in_group("index/zz"),
-    "right length, wrong name in data": in_group("data/a.bak", bytes(LOG_SIZE)),
-    "zero data file behind": more_data,
-    "all queues missing": no_queues,
-    "topic's queues missing": no_topic,
-    "last unit missing": queue_last_unit,
-    "bogus units beyond the log": queue_units(10_000_000),
-}
 _DLEDGER_SAMPLE = {
     ("pos in file -2", "clean"),
     ("pos in file -4", "clean"),
@@ -607,15 +276,6 @@ def _other_stores() -> Iterator[Case]:
     ):
         for exit_name, more in _EXITS:
             yield Case(f"{version} over {store}, {exit_name}", store, version, more)
-
-
-def file_in_place(place: str) -> Damage:
-    def damage(store: Path) -> None:
-        path = store / place.format(topic=topic(store).name)
-        shutil.rmtree(path)
-        path.write_text("not a directory", "utf-8")
-
-    return damage
 
 
 def _settings() -> Iterator[Case]:

@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rmqstore.formats import dledger
-from tests.brokers.cases import DLEDGER_DAMAGES, LOG_SIZE, Damage, data_files, entries, group
+from tests.brokers.dledger_damages import DLEDGER_DAMAGES
+from tests.brokers.places import LOG_SIZE, Damage, data_files, entries, group
 from tests.damage import overwrite, zero
 
 STORE = "5.4.0-dledger"

@@ -21,20 +21,9 @@ from rmqstore.formats.message import HEAD
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind, Run, Tiling
 from tests.brokers.answers import HEAP, load_answers, of_forecast
-from tests.brokers.cases import (
-    BY_NAME,
-    CASES,
-    Case,
-    abort,
-    body,
-    data_files,
-    entries,
-    log_files,
-    no_checkpoint_times,
-    no_topic,
-    put,
-    records,
-)
+from tests.brokers.cases import BY_NAME, CASES, Case
+from tests.brokers.damages import abort, body, no_checkpoint_times, no_topic, put
+from tests.brokers.places import data_files, entries, log_files, records
 from tests.damage import garble
 from tests.stores import BROKER_STORES, copy_store, meta, unpack
 
