@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqstore.cli.output import Output
-from rmqstore.errors import NotReadable, UsageError
+from rmqstore.errors import NotReadable, Refused, UsageError
 
 if TYPE_CHECKING:
     from rmqstore.checks.report import Report
@@ -34,8 +34,8 @@ class Change:
     wrote: Mapping[str, Any]
 
 
-def read_plan(path: Path, store: Store) -> Plan:
-    """A saved plan, for this store only.
+def read_plan(path: Path, store: Store, roots: Collection[Path] | None = None) -> Plan:
+    """A saved plan, for this store only; `roots` other directories that it may write to (default: those of its logs).
 
     Errors: NotReadable; UsageError for what is no plan, or one of another store.
     """
@@ -45,9 +45,9 @@ def read_plan(path: Path, store: Store) -> Plan:
         text = path.read_bytes()
     except OSError as error:
         raise NotReadable(f"{path}: {error.strerror or error}") from error
-    roots = [d for d in store.commitlog_directories if d.is_dir()]
-    if store.dledger is not None:
-        roots += store.dledger.data.directories
+    if roots is None:
+        logs = [d for d in store.commitlog_directories if d.is_dir()]
+        roots = [*logs, *(store.dledger.data.directories if store.dledger is not None else ())]
     return Plan.from_json(text, store=store.root, roots=roots)
 
 
@@ -214,7 +214,18 @@ def _time(value: int, text: Any) -> str:
     return str(text(value))
 
 
-def refusal_lines(store: str, refusals: Iterable[Refusal]) -> Iterator[str]:
+def tell_refusals(out: Output, store: str, document: dict[str, Any], refusals: Sequence[Refusal]) -> int:
+    """Why a store is not migrated; the exit code."""
+    if out.as_json:
+        first = refusals[0]
+        error = {"code": Refused.code, "message": first.reason, "advice": first.advice}
+        out.report(document | {"error": error})
+    else:
+        out.lines(_refusal_lines(store, refusals))
+    return Refused.exit_code
+
+
+def _refusal_lines(store: str, refusals: Iterable[Refusal]) -> Iterator[str]:
     """Why a store is not migrated, and what to do next."""
     yield f"Refused: {store} cannot be migrated as it is. Nothing was written."
     for refusal in refusals:

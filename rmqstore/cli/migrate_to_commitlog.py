@@ -5,15 +5,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqstore.cli.changes import refusal_lines
+from rmqstore.cli.changes import tell_refusals
 from rmqstore.cli.options import command
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import many
-from rmqstore.errors import NotReadable, OutputExists, Refused, UsageError
+from rmqstore.errors import NotReadable, OutputExists, UsageError
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
@@ -79,8 +79,6 @@ def migrate_to_commitlog(
     from rmqstore.repair.migrate_to_commitlog import plan_migration_to_commitlog
     from rmqstore.repair.migrate_to_commitlog_build import migrate_to_commitlog as run
 
-    if include_uncommitted and only_committed:
-        raise UsageError("--include-uncommitted and --only-committed exclude each other")
     if self_id is not None:
         config = Config({**config.given, "dLegerSelfId": self_id}, config.source)
     opened = open_store(store, config)
@@ -95,12 +93,7 @@ def migrate_to_commitlog(
     migration = plan_migration_to_commitlog(opened, verified, choice, target)
     document = migration.to_json() | {"output": str(target), "written": False}
     if not migration.ready:
-        first = migration.refusals[0]
-        if out.as_json:
-            out.report(document | {"error": {"code": "refused", "message": first.reason, "advice": first.advice}})
-        else:
-            out.lines(refusal_lines(migration.store, migration.refusals))
-        return Refused.exit_code
+        return tell_refusals(out, migration.store, document, migration.refusals)
     if dry_run:
         if out.as_json:
             out.report(document)
@@ -109,20 +102,21 @@ def migrate_to_commitlog(
         return 0
     with out.progress("migrate", total) as progress:
         built = run(opened, verified, migration, target, ids, progress.add)
-    document |= {
-        "written": True,
-        "id_map": str(ids),
+    if out.as_json:
+        out.report(document | {"written": True, "id_map": str(ids)} | _built(migration, built))
+    else:
+        out.lines(_done_lines(migration, built, target, ids))
+    return 0
+
+
+def _built(migration: CommitLogMigration, built: Built) -> dict[str, Any]:
+    return {
         "messages": built.messages + migration.legacy_messages,
         "wrote": built.wrote,
         "files": built.files,
         "unmapped": built.unmapped,
         "notes": built.notes,
     }
-    if out.as_json:
-        out.report(document)
-    else:
-        out.lines(_done_lines(migration, built, target, ids))
-    return 0
 
 
 def _free_places(store: Store, target: Path, ids: Path) -> None:
@@ -146,6 +140,8 @@ def _choice(
     from rmqstore.repair.migrate_to_commitlog import Choice, Replica
     from rmqstore.views.compare import compare
 
+    if include and only:
+        raise UsageError("--include-uncommitted and --only-committed exclude each other")
     text = peers if peers is not None else store.config.given.get("dLegerPeers", "")
     if text.strip().isdigit():
         nodes: int | None = int(text)

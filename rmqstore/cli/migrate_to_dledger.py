@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqstore.cli.changes import refusal_lines
-from rmqstore.cli.options import command
+from rmqstore.cli.changes import read_plan, save_plan, tell_refusals
+from rmqstore.cli.options import Applying, applying, command
 from rmqstore.cli.output import Output
-from rmqstore.errors import NotReadable, Refused, UsageError
+from rmqstore.errors import NotReadable, UsageError
 
 if TYPE_CHECKING:
     from rmqstore.checks.report import Report
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from rmqstore.files.store import Store
     from rmqstore.repair.migrate_to_dledger import DLedgerMigration
     from rmqstore.repair.migrate_to_dledger_preflight import ReplicaCheck, Target
-
-_FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @command(
@@ -47,13 +45,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     metavar="PATH",
     help="Another node's store, or its fingerprint file: must be equal (may be repeated).",
 )
-@click.option("--apply", "apply_", is_flag=True, help="Do it. Without it the plan is printed and nothing is written.")
-@click.option("--plan-out", type=_FILE, metavar="FILE", help="Save the plan.")
-@click.option("--plan", "plan_file", type=_FILE, metavar="FILE", help="Apply exactly this saved plan.")
-@click.option(
-    "--journal", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Keep the journal there."
-)
-@click.option("--force", metavar="DIGEST", help="Apply although the plan has a brake; names the plan's digest.")
+@applying(takes_plan=True)
 def migrate_to_dledger(
     out: Output,
     store: Path,
@@ -62,11 +54,7 @@ def migrate_to_dledger(
     group: str | None,
     peers: str | None,
     replicas: tuple[Path, ...],
-    apply_: bool,
-    plan_out: Path | None,
-    plan_file: Path | None,
-    journal: Path | None,
-    force: str | None,
+    applying: Applying,
     jobs: int | None,
     max_rate: int | None,
     broker: str | None,
@@ -88,8 +76,8 @@ def migrate_to_dledger(
     opened = open_store(store, config)
     refuse_locked(opened.root)
     target = _target(opened, self_id, group, peers, broker)
-    if plan_file is not None:
-        return _apply_saved(out, opened, plan_file, apply_, journal, force)
+    if applying.plan_file is not None:
+        return _apply_saved(out, opened, applying.plan_file, applying)
     checks = [_compare(opened, path, jobs) for path in replicas]
     with out.progress("verify", _bytes_of(opened)) as progress:
         options = VerifyOptions(jobs=jobs, max_rate=max_rate or 0, progress=progress.add)
@@ -97,21 +85,11 @@ def migrate_to_dledger(
     migration = plan_migration_to_dledger(opened, verified, target, replicas=checks)
     document = migration.to_json() | {"applied": False, "journal": None}
     if not migration.ready:
-        first = migration.refusals[0]
-        if out.as_json:
-            error = {"code": "refused", "message": first.reason, "advice": first.advice}
-            out.report(document | {"error": error})
-            return Refused.exit_code
-        out.lines(refusal_lines(migration.target.store, migration.refusals))
-        return Refused.exit_code
+        return tell_refusals(out, migration.target.store, document, migration.refusals)
     assert migration.plan is not None
-    if plan_out is not None:
-        target_file = Output(path=plan_out)
-        target_file.keep_out_of(store)
-        with target_file.stream() as file:
-            for text in migration.plan.iter_json():
-                file.write(text.encode("utf-8", "surrogatepass"))
-    if not apply_:
+    if applying.plan_out is not None:
+        save_plan(applying.plan_out, migration.plan, store)
+    if not applying.apply_it:
         if out.as_json:
             out.report(document)
         else:
@@ -119,7 +97,7 @@ def migrate_to_dledger(
         return 1
     from rmqstore.repair.journal import apply
 
-    applied = apply(migration.plan, journal_dir=journal, force_digest=force)
+    applied = apply(migration.plan, journal_dir=applying.journal, force_digest=applying.force)
     after = examine(open_store(store, config), VerifyOptions(jobs=jobs)).report
     left = _remaining(after)
     document |= {"applied": True, "journal": str(applied.journal), "remaining": {"counts": left}}
@@ -191,29 +169,24 @@ def _remaining(report: Report) -> dict[str, int]:
     return {code: n for code, n in counts if PROBLEMS[code].severity >= Severity.WARNING and code != HARMLESS}
 
 
-def _apply_saved(
-    out: Output, store: Store, plan_file: Path, apply_: bool, journal: Path | None, force: str | None
-) -> int:
+def _apply_saved(out: Output, store: Store, plan_file: Path, applying: Applying) -> int:
     """Apply a plan that was saved, if it is one of this command for this store."""
     from rmqstore.repair.journal import apply
     from rmqstore.repair.migrate_to_dledger import COMMAND, SCHEMA
-    from rmqstore.repair.plan import Plan
 
-    try:
-        text = plan_file.read_bytes()
-    except OSError as error:
-        raise NotReadable(f"{plan_file}: {error.strerror or error}") from error
     roots = [*store.config.paths("storePathCommitLog"), *store.config.paths("storePathDLedgerCommitLog")]
-    plan = Plan.from_json(text, store=store.root, roots=[*roots, *(p.parent for p in roots)])
+    plan = read_plan(plan_file, store, [*roots, *(p.parent for p in roots)])
     if plan.facts.get("command") != COMMAND:
         raise UsageError(f"{plan_file} is no plan of {COMMAND}", "apply it with the command that made it")
-    journal_at = apply(plan, journal_dir=journal, force_digest=force).journal if apply_ else None
+    journal_at: Path | None = None
+    if applying.apply_it:
+        journal_at = apply(plan, journal_dir=applying.journal, force_digest=applying.force).journal
     if out.as_json:
         out.report(
             {
                 "schema": SCHEMA,
                 "store": str(store.path),
-                "applied": apply_,
+                "applied": applying.apply_it,
                 "ready": True,
                 "refusals": [],
                 "divided_commitlog_offset": plan.facts.get("divided_commitlog_offset"),
@@ -223,7 +196,7 @@ def _apply_saved(
         )
     else:
         out.lines([*plan.describe(), *_journal_lines(journal_at)])
-    return 0 if apply_ else 1
+    return 0 if applying.apply_it else 1
 
 
 def _settings_lines(settings: Sequence[str]) -> Iterator[str]:

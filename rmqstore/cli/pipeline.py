@@ -80,11 +80,7 @@ def pipeline(
     this machine. Before the stores, sql takes the query, over the views messages, consumequeue, indexfile, dledger,
     consumer_offsets and findings; compare takes the store that the others are compared with.
     """
-    query = ""
-    if job == "sql":
-        query, stores = (stores[0], stores[1:]) if stores else ("", ())
-        if not query.strip():
-            raise UsageError("sql needs a query", 'rmqstore pipeline sql "select …" STORE')
+    query, stores = _query(job, stores)
     if not stores:
         raise UsageError(f"{job} needs at least one STORE")
     if job in _NEEDS_OUTPUT and target is None:
@@ -119,6 +115,15 @@ def pipeline(
     else:
         out.lines(_text(result))
     return result.exit_code
+
+
+def _query(job: str, words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """The query of sql, empty for other jobs, and the stores."""
+    if job != "sql":
+        return "", words
+    if not words or not words[0].strip():
+        raise UsageError("sql needs a query", 'rmqstore pipeline sql "select …" STORE')
+    return words[0], words[1:]
 
 
 def _pair(text: str) -> tuple[str, str]:
