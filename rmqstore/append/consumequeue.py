@@ -136,7 +136,7 @@ class BatchConsumeQueue:
     ) -> Put:
         """Append the unit of a batch.
 
-        Units: as ConsumeQueue#put, `store_timestamp` ms. Errors: NoSpace.
+        Units: as `ConsumeQueue.put`, `store_timestamp` ms. Errors: NoSpace.
         Source: BatchConsumeQueue#putBatchMessagePositionInfo
         """
         if offset <= self.max_physic_offset:

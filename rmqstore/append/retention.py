@@ -212,7 +212,7 @@ def decide_dledger(
 
     `rules.reserved` is the broker's fileReservedTime: DLedger keeps one hour more, and ten years beside legacy files.
     Its diskSpaceRatioToCheckExpired is the broker's diskMaxUsedSpaceRatio, as a float of 32 bits: 0.70 is more than
-    that. Source: DLedgerCommitLog constructor, #refreshConfig, #disableDeleteDledger
+    that. Source: DLedgerCommitLog#refreshConfig, #disableDeleteDledger and its constructor
     """
     rules = rules.bounded()
     check_expired = struct.unpack("f", struct.pack("f", rules.max_used))[0]

@@ -25,7 +25,7 @@ _OPTIONS = ScanOptions(check_offset=False)  # compaction moves records
 def check_compaction(store: Store, findings: Findings, *, live: bool = False) -> int:
     """Check every compacted queue; how many there are. Beside a live broker nothing is said: files are swapped.
 
-    Source: CompactionLog#sanityCheck, SparseConsumeQueue#recover, RocketMQ 5.4.0
+    Source: TopicPartitionLog#sanityCheck of CompactionLog, SparseConsumeQueue#recover, RocketMQ 5.4.0
     """
     if store.part is not None or "compaction" not in store.top:
         return 0

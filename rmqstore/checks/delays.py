@@ -2,9 +2,10 @@
 
 The due time in a unit of SCHEDULE_TOPIC_XXXX is the message's store time and its level's delay. A broker delivers by
 the time in the unit, whatever messageDelayLevel says meanwhile (at once, where it is further away than the level's
-delay now): ScheduleMessageService#correctDeliverTimestamp. So units that an earlier setting made are right as they are,
-and a store whose broker has levels of its own must not count as damaged, nor be "cured", because it is looked at
-without broker.conf.
+delay now). So units that an earlier setting made are right as they are, and a store whose broker has levels of its own
+must not count as damaged, nor be "cured", because it is looked at without broker.conf.
+
+Source: ScheduleMessageService.DeliverDelayedMessageTimerTask#correctDeliverTimestamp (RocketMQ 4.9.7, 5.1.4, 5.4.0)
 """
 
 from __future__ import annotations

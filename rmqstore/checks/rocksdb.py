@@ -1,7 +1,9 @@
 """Consume queues in a RocksDB against the log, with the words of queues in files.
 
 Rows behind the end that the column family `offset` names are leftovers that no reader sees: a broker corrects that
-end after a truncation and deletes the rows later. Source: RocksDBConsumeQueueTable, RocksDBConsumeQueueOffsetTable.
+end after a truncation and deletes the rows later.
+
+Source: RocksDBConsumeQueueTable, RocksDBConsumeQueueOffsetTable (RocketMQ 5.4.0)
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class BrokerIdentity:
 def parse_broker_identity(data: bytes) -> BrokerIdentity:
     """`cluster#brokerName#brokerId`, in the temporary file plus `#registerCheckCode`, whatever it holds.
 
-    Source: BrokerMetadata#readFromFile, TempBrokerMetadata#readFromFile
+    Source: MetadataFile#readFromFile, BrokerMetadata#decodeFromStr, TempBrokerMetadata#decodeFromStr (RocketMQ 5.4.0)
     """
     text = java_text(bytes(data))
     if not text.strip():

@@ -3,8 +3,8 @@
 The broker does this itself, but by its recovery, which truncates what it does not understand; this plan refuses
 instead. After it the store is byte for byte what the broker's own first start leaves of a sound store.
 
-Source: DLedgerCommitLog#dledgerRecoverNormally, #setRecoverPosition (RocketMQ 4.9.7, 5.1.4, 5.4.0); what a log without
-files does is DefaultMessageStore#destroyLogics.
+Source: DLedgerCommitLog#recover (RocketMQ 4.9.7, 5.1.4), #dledgerRecoverNormally, #setRecoverPosition (5.4.0); a log
+without files: DefaultMessageStore#destroyLogics (4.9.7, 5.1.4), ConsumeQueueStore#destroy (5.4.0).
 """
 
 from __future__ import annotations

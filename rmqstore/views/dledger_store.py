@@ -208,7 +208,7 @@ class DLedgerCommitLog:
     def divided_commitlog_offset(self) -> int:
         """Where DLedger begins, bytes; -1 without DLedger data.
 
-        Source: DLedgerCommitLog#setRecoverPosition
+        Source: DLedgerCommitLog#setRecoverPosition (RocketMQ 5.4.0; up to 5.1.4 in #recover)
         """
         return -1 if self.ledger is None else self.ledger.data.start
 

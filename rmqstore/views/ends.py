@@ -236,7 +236,7 @@ class QueueBounds:
 def queue_bounds(queue: MappedFileQueue, log_start: int, *, batch: bool) -> QueueBounds:
     """Bounds of a consume queue; units below the log's start are expired and do not count.
 
-    Source: ConsumeQueue#getMinOffsetInQueue, #getMaxOffsetInQueue, BatchConsumeQueue
+    Source: ConsumeQueue#getMinOffsetInQueue, #getMaxOffsetInQueue, BatchConsumeQueue (RocketMQ 4.9.7, 5.1.4, 5.4.0)
     """
     layout = consumequeue.BATCH_UNIT if batch else consumequeue.UNIT
 

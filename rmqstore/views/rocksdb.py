@@ -33,7 +33,7 @@ class RowBounds:
 def queue_bounds(store: Store, log_start: int) -> list[RowBounds]:
     """Every queue as its readers see it; rows below the log's start are expired and do not count.
 
-    Errors: CannotRead. Source: RocksDBConsumeQueueOffsetTable#getMinCqOffset, #getMaxCqOffset
+    Errors: CannotRead. Source: RocksDBConsumeQueueOffsetTable#getMinCqOffset, #getMaxCqOffset (RocketMQ 5.4.0)
     """
     queues = RocksDBQueues(store)
     ends = queues.bounds()
