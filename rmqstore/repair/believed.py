@@ -1,9 +1,9 @@
 """Units that are right where the log is not: what is made from the log is not made to fit its damage.
 
-A unit's tags code can prove that one bit of its message's TAGS is flipped, and units in their order that neighbouring
-messages say wrong queue offsets (repair/salvage_order.py). Salvage mends such messages. Where nothing
-in the log is changed (a replica, a rebuild of one part, `--only`), queues and index are made as from the message that
-was.
+A unit's tags code can prove that one bit of its message's TAGS is flipped; units in their order prove that neighbouring
+messages say wrong queue offsets (repair/salvage_order.py), and the other messages of a queue that a single one does.
+Salvage mends such messages. Where nothing in the log is changed (a replica, a rebuild of one part, `--only`), queues
+and index are made as from the message that was.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OFFSETS = "proved_offsets"
 CODES = ("CQ-WRONG-TAG", "IX-DANGLING-ENTRY")
 """What stays to be said of such a message: its unit, and the index entry of its TAGS, say another than it does."""
 
-_SHIFTED = ("CQ-SHIFTED", "CQ-DANGLING-UNIT", "CL-QUEUE-OFFSET-REPEAT")
+_SHIFTED = ("CQ-SHIFTED", "CQ-DANGLING-UNIT", "CL-QUEUE-OFFSET-REPEAT", "CL-QUEUE-OFFSET")
 
 _LISTED = 8
 
@@ -40,7 +40,7 @@ class Believed:
         logs = verified.logs
         offsets: dict[int, tuple[LogResult, bytes]] = {}
         if any(part.repeats or part.outliers or part.restarts for part in logs.queues.values()):
-            fixes = HeaderFixes(store, verified, Neighbours(logs.results, 0)).by_units
+            fixes = HeaderFixes(store, verified, Neighbours(logs.results, 0)).of_offsets
             offsets = {fix.start: (fix.log, fix.new) for fix in fixes if fix.new is not None}
         self._records = tags | offsets
         self.offsets = frozenset(offsets)
@@ -59,7 +59,7 @@ def tell(draft: Draft, views: Sequence[LogView], offsets: Collection[int] = ()) 
         return
     for fact, found, what, proof in (
         (FACT, [at for at in places if at not in offsets], "TAGS", "tags code of its unit proves"),
-        (OFFSETS, [at for at in places if at in offsets], "QUEUEOFFSETs", "order of the units around it proves"),
+        (OFFSETS, [at for at in places if at in offsets], "QUEUEOFFSETs", "order of its queue proves"),
     ):
         if found:
             draft.facts[fact] = list(found)

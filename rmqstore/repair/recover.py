@@ -28,9 +28,10 @@ from rmqstore.repair.directories import plan_directories
 from rmqstore.repair.dledger import plan_dledger
 from rmqstore.repair.draft import Draft
 from rmqstore.repair.followers import dispatch_limit, lag_needs_abort
+from rmqstore.repair.log_damage import MENDABLE, cut_with, is_log_damage
 from rmqstore.repair.log_rows import Dispatcher, Name
 from rmqstore.repair.log_view import LogView
-from rmqstore.repair.misplaced import MISPLACED, but_names, plan_misplaced, store_in_place
+from rmqstore.repair.misplaced import but_names, plan_misplaced, store_in_place
 from rmqstore.repair.plan import Plan
 from rmqstore.repair.rebuild import QueueRebuild, cut_queues, known_topic, wanted_queues
 from rmqstore.repair.rebuild_index import IndexRebuild
@@ -52,15 +53,6 @@ from rmqstore.repair.timers import plan_timer
 
 _LOG = ("CL-", "DL-")
 _QUEUES = ("CQ-", "BCQ-")
-_HEADS = ("CL-SYSFLAG", "CL-HOST")
-_MENDABLE = ("CL-BLANK-SIZE", *_HEADS, "CL-QUEUE-OFFSET-REPEAT", "CL-QUEUE-RESTARTED", "CQ-WRONG-TAG")
-_NO_DAMAGE = frozenset(
-    (
-        *("CL-QUEUE-RESTARTED", "CL-TIME-BACK", "CL-QUEUE-OFFSET-REPEAT", "CL-BLANK-SIZE", "CL-NO-MESSAGES"),
-        *_HEADS,
-        *("DL-DATA-INDEX", "DL-INDEX-GHOST", "DL-STRAY-FILE", "DL-COMMITTED", "DL-TERM", *MISPLACED),
-    )
-)
 _MOST_NOTES = 20
 _VERSIONS = ("4.9.7", "5.1.4", "5.4.0")
 
@@ -150,7 +142,7 @@ class Recovery:
     # --- the log --------------------------------------------------------------------------------------------------
 
     def _log(self) -> None:
-        listed = [f.offset for f in self.verified.report.findings.listed if self._is_log_damage(f.code)]
+        listed = [f.offset for f in self.verified.report.findings.listed if is_log_damage(f)]
         last = self.results[-1] if self.results else None
         damaged = [r for r in self.results if first_damage(r, listed, last=r is last) is not None]
         if self.choice.strategy != TRUNCATE:
@@ -160,17 +152,13 @@ class Recovery:
         if damaged and self.choice.strategy == TRUNCATE:
             self._truncate(damaged[0], listed)
             return
-        if damaged or (self.choice.strategy != TRUNCATE and any(code in self.counts for code in _MENDABLE)):
+        if damaged or (self.choice.strategy != TRUNCATE and any(code in self.counts for code in MENDABLE)):
             self._salvage()
         for result in self.results:
             if result is self.results[-1]:
                 drop_behind_hole(self.draft, result)
                 plan_tail(self.draft, result)
                 self.tail_cut = result.damaged_tail > 0
-
-    @staticmethod
-    def _is_log_damage(code: str) -> bool:
-        return code.startswith(_LOG) and code not in _NO_DAMAGE and "TAIL" not in code
 
     def _salvage(self) -> None:
         draft = self.draft
@@ -227,7 +215,7 @@ class Recovery:
                     "the loss is a lower bound: consume queues that would tell of more are gone too"
                 )
         self.draft.lose(counting.counts, counting.bytes)
-        self.draft.cures.update(c for c in self.counts if self._is_log_damage(c) or c.endswith("-TAIL"))
+        self.draft.cures.update(cut_with(self.verified.report.findings, cut))
         self.draft.notes.append(f"the log ends at {cut:,} then, as a broker would cut it")
 
     # --- what follows from the log --------------------------------------------------------------------------------

@@ -42,6 +42,7 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
 }
 _TEXT = {"CL-PROPERTIES", "CL-TOPIC", "CL-HEADER", "CL-QUEUE-OFFSET"}
 _GAP = "CL-QUEUE-OFFSET-GAP"
+_OFFSET = "CL-QUEUE-OFFSET"
 _FLAG = "CL-SYSFLAG"
 _HOST = "CL-HOST"
 _PLACE = {"CL-HEADER", "CL-QUEUE-OFFSET", "CL-TOPIC"}
@@ -96,7 +97,7 @@ class HeaderFixes:
         self._placed: set[int] = set()  # records whose place in a queue is proved
         self._misfiled = self._units_of_misfiled()
         self._by_units()
-        self.by_units = self.fixes  # only these are proved by units alone
+        self.of_offsets = self.fixes  # records of which only the queue offset is wrong
         for record in self._records(verified.report.findings.listed):
             if _GAP in record.codes:
                 self._fix_gap(record)
@@ -104,6 +105,8 @@ class HeaderFixes:
                 self._fix_flag(record)
             if record.codes - {_GAP, _FLAG, _HOST}:
                 self._fix(record)
+                if record.codes == {_OFFSET} and record.start in self._fixes:
+                    self.of_offsets.append(self._fixes[record.start])
             if _HOST in record.codes:
                 self._fix_host(record)
         for proved in proved_records(verified):

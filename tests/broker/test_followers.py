@@ -64,3 +64,44 @@ def test_consumer_offsets_behind_the_rebuilt_end_stay(tmp_path: Path) -> None:
     before = (store / "config" / "consumerOffset.json").read_bytes()
     recovered(store)
     assert (store / "config" / "consumerOffset.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["units", "no units"])
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [
+        pytest.param("5.4.0-slave", "4.9.7", marks=pytest.mark.slow),
+        pytest.param("5.4.0-slave", "5.1.4", marks=pytest.mark.slow),
+        ("5.4.0-slave", "5.4.0"),
+        pytest.param("5.4.0-dledger3-n1", "5.4.0", marks=pytest.mark.slow),
+    ],
+)
+def test_no_broker_stops_at_a_wrong_queue_offset_and_a_replica_is_not_cut_there(
+    name: str, version: str, gone: bool, tmp_path: Path, oracle: Callable[[str], Oracle]
+) -> None:
+    """Every broker keeps the log behind it, so a cut would lose what no master sends again where there is none."""
+    settings = {**meta(name).oracle_args, **({"commitLogRecoverMaxNum": 1000} if version == "5.4.0" else {})}
+    sound = oracle(version).load(copy_store(name, tmp_path / "sound"), settings, start=True)
+    store = copy_store(name, tmp_path)
+    queue = [row for row in rows(store) if row.message.topic_text == "Order_11" and row.message.queue_id == 0]
+    hit = queue[len(queue) // 3]
+    damage.flip(hit.path, hit.at + HEAD.at("queue_offset") + 7, 1)
+    logs = {path: path.read_bytes() for path in {row.path for row in queue}}
+    if gone:
+        shutil.rmtree(store / "consumequeue" / "Order_11")
+    else:  # as after a crash: the whole log is read
+        crashed = shutil.copytree(store, tmp_path / "crashed")
+        (crashed / "abort").touch()
+        (crashed / "checkpoint").write_bytes(bytes(4096))
+        result = oracle(version).load(crashed, settings, start=True)
+        assert (result.load, result.crash, result.max_phy) == (True, None, sound.max_phy)
+    conf = write_broker_conf(name, store)
+    done = run_json("recover", str(store), "-c", str(conf), "--apply", exit_code=1)
+    assert (done["strategy"], done["loss"]["messages"]) == ("truncate", 0)  # type: ignore[index]
+    assert {path: path.read_bytes() for path in logs} == logs
+    assert done["remaining"]["counts"].get("CL-QUEUE-OFFSET") == 1  # type: ignore[index]
+    result = oracle(version).load(store, settings, start=True)
+    assert result.max_phy == sound.max_phy
+    assert {label: q.max for label, q in result.queues.items()} == {label: q.max for label, q in sound.queues.items()}
+    bad = {label: reading.bad for label, reading in result.queues.items() if reading.bad}
+    assert bad == {"Order_11/0": 1}
