@@ -1,7 +1,7 @@
 """The command tree. A command's module is imported when it is called, never before, so that `--help` is instant.
 
-A new command is a module here with one `click.Command` in it, and a row in `COMMANDS`; rows without a module are not
-shown. All errors end here: one line on stderr, the exit code of CLI.md, and with --json the error object on stdout.
+A new command is a module here with one `click.Command` in it, and a row in `COMMANDS`. All errors end here: one line on
+stderr, the exit code that `rmqstore --help` lists, and with --json the error object on stdout.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ import errno
 import importlib
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
+from rmqstore import __version__
 from rmqstore.errors import RmqStoreError
 
-VERSION = "0.1.0"
 READING, CHANGING, FLEET = "Reading", "Changing (a plan first; nothing is written without --apply)", "Many stores"
 
 # command -> (module, section, short help); the order is that of `rmqstore --help`
@@ -26,12 +25,8 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "verify": ("verify", READING, "Everything that is wrong, and what the next broker start would do."),
     "dump": ("dump", READING, "Records as a table, NDJSON, CSV or annotated hex."),
     "du": ("du", READING, "Messages and bytes per topic, queue, tag, producer or day."),
-    "get": ("get", READING, "One message, fully decoded."),
-    "find": ("find", READING, "Messages by key, message id or a pattern."),
-    "trace": ("trace", READING, "Where a message is, and why a consumer does or does not get it."),
     "export": ("export", READING, "Messages to NDJSON, CSV or Parquet."),
     "compare": ("compare", READING, "First divergence of two replicas."),
-    "report": ("report", READING, "One HTML page about a store."),
     "recover": ("recover", CHANGING, "Makes a store start again, and loses nothing that can be kept."),
     "rebuild": ("rebuild", CHANGING, "Consume queues, index or checkpoint again from the log."),
     "expire": ("expire", CHANGING, "Which files the clean-up would remove, and when; or removes them."),
@@ -52,36 +47,30 @@ class CommandGroup(click.Group):
     """Knows its commands by name and loads one when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        here = Path(__file__).parent
-        return [name for name, (module, _, _) in COMMANDS.items() if (here / f"{module}.py").exists()]
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.list_commands(ctx):
+        if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"rmqstore.cli.{COMMANDS[cmd_name][0]}")
-        found = [v for v in vars(module).values() if isinstance(v, click.Command)]
-        return next((c for c in found if c.name == cmd_name), found[0] if found else None)
+        return next(c for c in vars(module).values() if isinstance(c, click.Command) and c.name == cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        names = self.list_commands(ctx)
-        if args and args[0] not in names and not args[0].startswith("-"):
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             import difflib
 
-            close = difflib.get_close_matches(args[0], names, 1, 0.5)
+            close = difflib.get_close_matches(args[0], COMMANDS, 1, 0.5)
             hint = f"did you mean `rmqstore {close[0]}`?" if close else "see `rmqstore --help` for all commands"
             raise click.UsageError(f"there is no command {args[0]!r} — {hint}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        names = self.list_commands(ctx)
-        width = max((len(n) for n in names), default=0)
+        width = max(map(len, COMMANDS))
         for section in (READING, CHANGING, FLEET):
-            rows = [(n.ljust(width), COMMANDS[n][2]) for n in names if COMMANDS[n][1] == section]
-            if rows:
-                with formatter.section(section):
-                    formatter.write_dl(rows)
+            with formatter.section(section):
+                formatter.write_dl([(n.ljust(width), text) for n, (_, own, text) in COMMANDS.items() if own == section])
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -183,7 +172,7 @@ Exit codes: 0 nothing wrong, 1 problems found, 2 usage, 3 no store, 4 not everyt
     invoke_without_command=True,  # without a command click would make one line of an error of the whole help
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.version_option(VERSION, prog_name="rmqstore")
+@click.version_option(__version__, prog_name="rmqstore")
 @click.pass_context
 def cli(ctx: click.Context) -> int | None:
     """Looks into the store directory of an Apache RocketMQ broker without the broker: shows what is in it, proves
