@@ -348,7 +348,8 @@ class Recovery:
             self.draft.discard(self.store.root / "abort", why)
 
     def _removes_abort(self) -> bool:
-        if not self.store.abort or self.options.only or self.draft.brakes:
+        # records that nobody here can read may be sound ones: what is complete then is not known
+        if not self.store.abort or self.options.only or "CL-UNKNOWN-MAGIC" in self.counts:
             return False
         if self.store.kind in (StoreKind.DLEDGER, StoreKind.MIXED):
             # 5.4.0 cuts good units in its abnormal recovery of DLedger (48 bytes an entry, DLedgerCommitLog

@@ -167,6 +167,31 @@ def test_abort_goes_when_all_is_complete(tmp_path: Path) -> None:
     assert counts_of(store) == {}
 
 
+def test_abort_goes_after_a_decision_too(tmp_path: Path) -> None:
+    """5.4.0 would cut good units in its abnormal recovery of DLedger, however much of the log was repaired."""
+    store = copy_store("5.4.0-dledger", tmp_path)
+    (store / "abort").touch()
+    for path in sorted((store / "dledger-n0" / "data").iterdir())[:2]:
+        damage.garble(path, 20_000, 30_000)
+    plan = plan_of(store, RecoverOptions(role="single"))
+    assert any("% of dledger is damaged" in brake for brake in plan.brakes)
+    assert "abort" in [s.path for s in plan.steps]
+    apply(plan, force_digest=plan.digest)
+    again = plan_of(store, RecoverOptions(role="single"))
+    assert again.steps == ()
+
+
+def test_a_file_cut_within_its_blank_needs_only_its_length(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    path = store / "commitlog" / "00000000000000065536"
+    damage.cut(path, 65536 - 20)
+    assert counts_of(store) == {"DIR-WRONG-LENGTH": 1}
+    plan = plan_of(store, RecoverOptions(role="single"))
+    assert [s.do for s in plan.steps if s.path.startswith("commitlog")] == ["extend"]
+    apply(plan)
+    assert counts_of(store) == {}
+
+
 def test_a_missing_data_path_stops_everything(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     flip_body(store, 225)
