@@ -105,9 +105,15 @@ class Store(StoreQueues):
         """Where commitlog files are: the configured paths (multi-path and read-only ones too), else root/commitlog."""
         configured = [] if not self._follow else self.config.paths("storePathCommitLog")
         if configured:
-            extra = [p for p in self.config.paths("readOnlyCommitLogStorePaths") if p not in configured]
+            extra = [p for p in self._read_only_paths() if p not in configured]
             return [self._located(p) for p in configured + extra]
         return [self.root / "commitlog"]
+
+    def _read_only_paths(self) -> list[Path]:
+        """Beside several paths only: with one, a broker does not look at them (CommitLog#<init>)."""
+        if "," not in self.config.text("storePathCommitLog"):
+            return []
+        return self.config.paths("readOnlyCommitLogStorePaths")
 
     def _located(self, path: Path) -> Path:
         return path if path.is_absolute() else self.root / path
@@ -115,10 +121,11 @@ class Store(StoreQueues):
     @cached_property
     def missing_paths(self) -> list[Path]:
         """Configured commitlog or DLedger paths that are not there."""
-        keys = ("storePathCommitLog", "readOnlyCommitLogStorePaths", "storePathDLedgerCommitLog")
         if not self._follow:
             return []
-        return [p for k in keys for p in map(self._located, self.config.paths(k)) if not p.is_dir()]
+        paths = self.config.paths("storePathCommitLog") + self._read_only_paths()
+        paths += self.config.paths("storePathDLedgerCommitLog")
+        return [p for p in map(self._located, paths) if not p.is_dir()]
 
     @cached_property
     def commitlog(self) -> MappedFileQueue | None:

@@ -132,6 +132,20 @@ def test_the_same_name_in_two_paths_is_a_duplicate(store_copy: Copy) -> None:
     assert said(findings) == [("DIR-DUPLICATE-FILE", "commitlog", name, 65_536)]
 
 
+def test_read_only_paths_count_only_beside_several_paths(store_copy: Copy) -> None:
+    """Seen on 5.4.0: a broker with one path for its log does not look at readOnlyCommitLogStorePaths."""
+    store = store_copy("5.4.0-clean")
+    second, third = store.parent / "second", store.parent / "third"
+    for folder in (second, third):
+        folder.mkdir()
+    name = "00000000000000065536"
+    (second / name).write_bytes((store / "commitlog" / name).read_bytes())
+    conf = {"storePathCommitLog": str(store / "commitlog"), "readOnlyCommitLogStorePaths": f"{second},{third}x"}
+    assert said(check(store, conf)[0]) == []
+    conf |= {"storePathCommitLog": f"{store / 'commitlog'},{third}", "readOnlyCommitLogStorePaths": str(second)}
+    assert said(check(store, conf)[0]) == [("DIR-DUPLICATE-FILE", "commitlog", name, 65_536)]
+
+
 def test_a_configured_path_that_is_gone_is_named(store_copy: Copy) -> None:
     store = store_copy("5.4.0-clean")
     gone = store.parent / "gone"
