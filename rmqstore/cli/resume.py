@@ -16,8 +16,8 @@ from rmqstore.cli.quantities import many
     store=False,
     report=True,
     examples=(
-        "rmqstore resume /data/rocketmq/store/.rmqstore/20260301-101500",
-        "rmqstore resume /backup/journals/20260301-101500 --json",
+        "rmqstore resume /data/rocketmq/store/.rmqstore/20260301T101500.405722Z",
+        "rmqstore resume /backup/journals/20260301T101500.405722Z --json",
         "rmqstore info /data/rocketmq/store   # names an unfinished repair",
     ),
 )

@@ -16,8 +16,8 @@ from rmqstore.cli.quantities import many
     store=False,
     report=True,
     examples=(
-        "rmqstore undo /data/rocketmq/store/.rmqstore/20260301-101500",
-        "rmqstore undo /backup/journals/20260301-101500 --json",
+        "rmqstore undo /data/rocketmq/store/.rmqstore/20260301T101500.405722Z",
+        "rmqstore undo /backup/journals/20260301T101500.405722Z --json",
         "ls /data/rocketmq/store/.rmqstore",
     ),
 )

@@ -1,0 +1,90 @@
+"""README and docs/ are true: what they show is what the tool prints, what they name is there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from tests.command import command_names, run
+from tests.damage import flip
+from tests.stores import ROOT, copy_store
+
+PAGES = ("README.md", "CHANGELOG.md", "docs/architecture.md", "docs/pipeline.md", "fixtures/README.md")
+
+
+def fenced(page: str) -> list[str]:
+    """The texts between ``` lines."""
+    return re.findall(r"^```\w*\n(.*?)^```$", (ROOT / page).read_text("utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def command_lines(text: str) -> Iterator[list[str]]:
+    """The words of every call of rmqstore in a text, as far as what the shell makes of them."""
+    for line in text.replace("\\\n", " ").splitlines():
+        for part in re.split(r" && | \| | > ", line.strip().removeprefix("$ ")):
+            if part.startswith("rmqstore "):
+                yield shlex.split(part, comments=True)[1:]
+
+
+def help_examples(name: str) -> str:
+    from rmqstore.cli.main import cli
+
+    command = cli.get_command(click.Context(cli), name)
+    return "\n".join(getattr(command, "examples", ()))
+
+
+def parsed(words: list[str]) -> None:
+    """Errors: click.UsageError for words that the command does not take. Nothing is run."""
+    from rmqstore.cli.main import cli
+
+    context = click.Context(cli)
+    command = cli.get_command(context, words[0])
+    assert command is not None, f"there is no command {words[0]}"
+    command.make_context(words[0], words[1:], parent=context)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The store of `make demo`, which README shows: a flipped bit in a body, after a crash."""
+    root = copy_store("5.4.0-clean", tmp_path_factory.mktemp("data"), rename="store")
+    flip(root / "commitlog" / f"{196608:020d}", 47521)
+    (root / "abort").touch()
+    (root / "checkpoint").write_bytes(bytes(4096))
+    return root
+
+
+@pytest.mark.parametrize("command", ["verify", "recover"])
+def test_readme_shows_what_the_command_prints(command: str, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    [shown] = [text for text in fenced("README.md") if text.startswith(f"$ rmqstore {command} store\n")]
+    monkeypatch.chdir(store.parent)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    printed = run(command, "store").stdout.replace(str(store.parent), "/data")
+    assert printed.strip() == shown.partition("\n")[2].strip()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_command_lines_of_a_page_are_ones_that_the_commands_take(page: str) -> None:
+    for text in fenced(page):
+        for words in command_lines(text):
+            parsed(words)
+
+
+@pytest.mark.parametrize("name", sorted(command_names()))
+def test_command_lines_of_a_help_are_ones_that_the_commands_take(name: str) -> None:
+    lines = list(command_lines(help_examples(name)))
+    assert lines
+    for words in lines:
+        parsed(words)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_and_make_targets_of_a_page_are_there(page: str) -> None:
+    text = (ROOT / page).read_text("utf-8")
+    links = [to for to in re.findall(r"\]\(([^)#]+)", text) if "://" not in to]
+    assert [to for to in links if not ((ROOT / page).parent / to).exists()] == []
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    assert set(re.findall(r"(?:`|^)make ([a-z-]+)", text, re.MULTILINE)) - targets == set()
