@@ -63,7 +63,7 @@ test: $(STAMP) ## the tests, without the slow ones; skipped ones are counted wit
 test-all: $(STAMP) ## all tests
 	$(BIN)/pytest -q -n $(JOBS) --dist loadgroup -rs
 
-lint: $(STAMP) ## ruff and mypy --strict
+lint: $(STAMP) ## ruff and mypy --strict, tests too
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/mypy

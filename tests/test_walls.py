@@ -56,7 +56,6 @@ def imported_rooms(path: Path, tree: ast.AST) -> Iterator[tuple[int, str]]:
     package = ("rmqstore", *path.relative_to(HOUSE).with_suffix("").parts)
     package = package[:-1]
     for node in ast.walk(tree):
-        names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -64,6 +63,8 @@ def imported_rooms(path: Path, tree: ast.AST) -> Iterator[tuple[int, str]]:
             module = ".".join(part for part in (base, node.module or "") if part)
             # `from rmqstore import errors` names a room, `from rmqstore import apply` the front door.
             names = [f"{module}.{alias.name}" if module == "rmqstore" else module for alias in node.names]
+        else:
+            continue
         for name in names:
             head, _, rest = name.partition(".")
             if head == "rmqstore":

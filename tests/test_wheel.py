@@ -1,4 +1,4 @@
-"""The wheel as users install it: built, unpacked, and run on a real store, with the loops in C and without."""
+"""The sdist and the wheel as users install them: built, unpacked, run on a real store, with the C loops and without."""
 
 from __future__ import annotations
 
@@ -7,46 +7,64 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.stores import unpack
+from tests.stores import ROOT, unpack
 
 pytest.importorskip("hatchling")
-_ROOT = Path(__file__).parent.parent
-_ASK = "from rmqstore.scan import native; print(native.load() is not None)"
+ASK = "from rmqstore.scan import native; print(native.load() is not None)"
+
+
+def python(*words: str, cwd: Path, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run([sys.executable, *words], cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The unpacked source distribution."""
+    folder = tmp_path_factory.mktemp("sdist")
+    python("-m", "hatchling", "build", "-t", "sdist", "-d", str(folder), cwd=ROOT, env=os.environ)
+    [archive] = folder.iterdir()
+    with tarfile.open(archive) as tar:
+        tar.extractall(folder, filter="data")
+    return folder / archive.name.removesuffix(".tar.gz")
+
+
+def test_sdist_holds_the_sources_of_the_wheel_and_its_papers_and_nothing_else(sdist: Path) -> None:
+    files = {path.relative_to(sdist).as_posix() for path in sdist.rglob("*") if path.is_file()}
+    papers = {"README.md", "CHANGELOG.md", "LICENSE", "PKG-INFO", ".gitignore", "pyproject.toml", "hatch_build.py"}
+    rest = {name for name in files - papers if not name.startswith(("rmqstore/", "man/", "docs/", "pyspark_rmqstore"))}
+    assert papers <= files
+    assert rest == set()
+    assert [name for name in files if name.endswith((".so", ".pyc"))] == []
 
 
 @pytest.mark.parametrize("compiler", ["", "none"])
-def test_wheel(compiler: str, tmp_path: Path) -> None:
-    tree = tmp_path / "tree"
-    shutil.copytree(_ROOT / "rmqstore", tree / "rmqstore", ignore=shutil.ignore_patterns("__pycache__", "_native.so*"))
-    for file in [*_ROOT.glob("pyspark_*.py"), *(_ROOT / name for name in ("pyproject.toml", "hatch_build.py"))]:
-        shutil.copy(file, tree)
-    for name in ("README.md", "LICENSE"):
-        shutil.copy(_ROOT / name, tree)
+def test_wheel_made_of_the_sdist_verifies_a_store(compiler: str, sdist: Path, tmp_path: Path) -> None:
+    tree, home = tmp_path / "tree", tmp_path / "home"
+    shutil.copytree(sdist, tree)
     has_compiler = not compiler and any(shutil.which(name) for name in ("cc", "gcc", "clang"))
     environment = {k: v for k, v in os.environ.items() if k not in ("CC", "CFLAGS", "PYTHONPATH")}
     if compiler:
         environment["CC"] = str(tmp_path / "no-such-compiler")
 
-    words = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist")]
-    built = subprocess.run(words, cwd=tree, env=environment, capture_output=True, text=True, check=False)
-    assert built.returncode == 0, built.stderr
+    words = ("-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist"))
+    built = python(*words, cwd=tree, env=environment)
     [wheel] = (tmp_path / "dist").iterdir()
     assert wheel.name.endswith("-py3-none-any.whl") is not has_compiler
     assert ("without its C loops" in built.stdout + built.stderr) is not has_compiler
-    home = tmp_path / "home"
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(home)
     assert (home / "rmqstore" / "scan" / "_native.so").exists() is has_compiler
 
     environment["PYTHONPATH"] = str(home)
-    here = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True, "check": False}
-    assert subprocess.run([sys.executable, "-c", _ASK], **here).stdout.strip() == str(has_compiler)
-    store = unpack("5.4.0-clean")
-    ran = subprocess.run([sys.executable, "-m", "rmqstore", "verify", str(store), "--json"], **here)
-    assert ran.returncode == 0, ran.stderr
+    assert python("-c", ASK, cwd=tmp_path, env=environment).stdout.strip() == str(has_compiler)
+    ran = python("-m", "rmqstore", "verify", str(unpack("5.4.0-clean")), "--json", cwd=tmp_path, env=environment)
     assert json.loads(ran.stdout)["commitlog"]["messages"] > 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from rmqstore.append.dispatch import DispatchOptions
 from rmqstore.append.encoder import Limits, NewMessage
@@ -62,7 +63,7 @@ def options_like(
     topics = store / "config" / "topics.json"
     batch: set[str] = set()
     if topics.exists():
-        table = parse_config_object(topics.read_bytes()).get("topicConfigTable", {})
+        table: Any = parse_config_object(topics.read_bytes()).get("topicConfigTable", {})
         batch = {
             name
             for name, row in table.items()

@@ -38,7 +38,8 @@ def ask(store: Path, *more: str) -> LibraryAnswer:
     gone = tuple(sorted(before - files_of(store)))
     if done.returncode:
         return LibraryAnswer(done.returncode, gone=gone)
-    return LibraryAnswer(0, *map(int, done.stdout.split()), gone=gone)
+    begin, end, term, data_end, index_end = map(int, done.stdout.split())
+    return LibraryAnswer(0, begin, end, term, data_end, index_end, gone)
 
 
 def damaged(name: str, folder: Path) -> Path:

@@ -18,7 +18,7 @@ from tests.stores import copy_store, meta, write_broker_conf
 NAME = "5.4.0-dledger3-n2"
 
 
-def recovered(store: Path) -> dict[str, object]:
+def recovered(store: Path) -> dict[str, str | int | bool]:
     conf = write_broker_conf(NAME, store)
     return dict(run_json("recover", str(store), "-c", str(conf), "--apply", exit_code=0))
 

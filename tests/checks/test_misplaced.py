@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,8 @@ from rmqstore.repair.plan import Create, Discard, Plan, Rename
 from rmqstore.repair.rebuild_parts import plan_rebuild
 from rmqstore.repair.recover import plan_recovery
 from rmqstore.repair.settings import RecoverOptions
+from rmqstore.scan.records import scan_file
+from rmqstore.scan.tiling import Run
 from tests import damage
 from tests.checks.looks import counts
 from tests.stores import STORES, unpack
@@ -66,13 +69,12 @@ def test_a_real_store_has_none_and_only_the_heads_of_its_files_are_read(
     store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[Path] = []
-    whole = misplaced.scan_file
 
-    def scan_file(file: MappedFile, **words: object) -> object:
+    def noted(file: MappedFile, **words: Any) -> Iterator[Run]:
         read.append(file.path)
-        return whole(file, **words)  # type: ignore[arg-type]
+        return scan_file(file, **words)
 
-    monkeypatch.setattr(misplaced, "scan_file", scan_file)
+    monkeypatch.setattr(misplaced, "scan_file", noted)
     found = look(unpack(store))
     assert found.files == () and found.store.moved == {} and read == []
 

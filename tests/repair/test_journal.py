@@ -286,8 +286,8 @@ def test_memory_stays_bounded_however_large_a_step_is(store: Path) -> None:
     finally:
         tracemalloc.stop()
     assert peak < 12 << 20
-    with (store / "commitlog/00000000000000016384").open("rb") as file:
-        assert file.read(4096) == block
+    with (store / "commitlog/00000000000000016384").open("rb") as undone:
+        assert undone.read(4096) == block
 
 
 def test_journal_of_a_copied_store_undoes_the_copy(store: Path, tmp_path: Path) -> None:

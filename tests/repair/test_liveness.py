@@ -7,7 +7,7 @@ import fcntl
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -123,7 +123,7 @@ def test_nothing_else_opens_the_lock_file_while_it_is_held(store: Path, monkeypa
 
     def lock(*arguments: int) -> None:
         nonlocal held
-        real_lock(*arguments)  # type: ignore[arg-type]
+        real_lock(*arguments)
         held = True
 
     monkeypatch.setattr(os, "open", watch)
@@ -171,7 +171,7 @@ def test_store_that_moves_during_preflight_is_live(store: Path, what: str) -> No
             if path.name == "quarantine":
                 change[what]()
 
-    change = {
+    change: dict[str, Callable[[], object]] = {
         "grows": lambda: (store / "checkpoint").write_bytes(b"x" * 5000),
         "is touched": lambda: os.utime(store / "checkpoint"),
         "appears": lambda: (store / "commitlog/new").write_bytes(b""),

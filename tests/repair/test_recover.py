@@ -27,7 +27,7 @@ JOURNAL = ".rmqstore"
 SINGLE = {"brokerRole": "ASYNC_MASTER"}
 
 
-def plan_of(store: Path, options: RecoverOptions | None = None, **settings: str) -> Plan:
+def plan_of(store: Path, options: RecoverOptions | None = None, /, **settings: str) -> Plan:
     opened = open_store(store, BrokerConfig(settings))
     return plan_recovery(opened, examine(opened, VerifyOptions(jobs=1)), options)
 

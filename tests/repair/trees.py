@@ -240,11 +240,11 @@ def killed_at(index: int, work: Callable[[Disk], object], *, tear: bool = False)
             if tear:
                 whole = Disk.write_at
 
-                def torn(descriptor: int, data: bytes, place: int) -> None:
+                def torn(descriptor: int, data: bytes, at: int) -> None:
                     try:
-                        CountingDisk.write_at(disk, descriptor, data, place)
+                        CountingDisk.write_at(disk, descriptor, data, at)
                     except OSError:
-                        whole(disk, descriptor, data[: len(data) * 2 // 3], place)
+                        whole(disk, descriptor, data[: len(data) * 2 // 3], at)
                         os.kill(os.getpid(), signal.SIGKILL)
 
                 disk.write_at = torn  # type: ignore[method-assign]

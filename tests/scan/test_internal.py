@@ -36,8 +36,13 @@ def written(root: Path, count: int = 61, noops: tuple[int, ...] = NOOPS, unit_ma
         if number not in noops:
             magic = dledger.NORMAL
             text = f"UNIQ_KEY\x01{number:032X}\x02".encode()
-            message = {"topic": "Order", "body": b"x" * (number % 50), "properties": text}
-            body = build_message(**message, queue_offset=offset, physical_offset=pos + ENTRY)
+            body = build_message(
+                topic="Order",
+                body=b"x" * (number % 50),
+                properties=text,
+                queue_offset=offset,
+                physical_offset=pos + ENTRY,
+            )
             offset += 1
         fields = {"index": number, "term": term, "pos": pos, "size": ENTRY + len(body)}
         data += dledger.ENTRY.build(**fields, magic=magic, body_length=len(body)) + body

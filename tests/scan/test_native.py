@@ -89,6 +89,7 @@ def test_c_and_numpy_say_the_same_of_damaged_logs(name: str, tmp_path: Path, com
         path = copy_store(name, tmp_path / str(turn))
         store = open_store(path)
         log, lead = (store.dledger.data, 48) if store.dledger is not None else (store.commitlog, 0)
+        assert log is not None
         file = log.files[0]
         wrote = len(file.path.read_bytes().rstrip(b"\0"))
         if turn:

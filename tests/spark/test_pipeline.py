@@ -149,7 +149,7 @@ def test_a_rebuild_says_which_file_size_it_assumes(tmp_path: Path) -> None:
 def test_export_has_every_message_once_and_can_be_run_again(spark: Any, tmp_path: Path) -> None:
     store = copy_store("5.4.0-killed", tmp_path)
     out = tmp_path / "lake"
-    how = {"body": "raw", "segment_bytes": 1 << 19, "batch_bytes": 1 << 19, "split_bytes": 1 << 17}
+    how: dict[str, Any] = {"body": "raw", "segment_bytes": 1 << 19, "batch_bytes": 1 << 19, "split_bytes": 1 << 17}
     first = export(spark, [store], out, **how)
     expected = local_rows(store)
     wanted = sorted((r["offset"], r["topic"], r["keys"], r["body_length"]) for r in expected)
@@ -187,7 +187,7 @@ def test_an_export_tells_what_it_passed_over(spark: Any, tmp_path: Path) -> None
     wrong = sum(not row["crc_ok"] for row in local_rows(store))
     assert damage.count
     assert wrong
-    how = {"segment_bytes": 1 << 19, "split_bytes": 1 << 16}
+    how: dict[str, Any] = {"segment_bytes": 1 << 19, "split_bytes": 1 << 16}
     for written in (3, 0):  # the second run writes nothing, and says the same
         found = export(spark, [store], out, **how)
         assert (found.exit_code, found.more["written"]) == (1, written)

@@ -101,7 +101,7 @@ def _columns(texts: list[bytes]) -> Columns:
     for i, text in enumerate(texts):
         at.append(len(data))
         data += build_message(topic=f"T{i % 3}", body=b"x", properties=text, physical_offset=len(data), queue_offset=i)
-    return Columns(np.frombuffer(data + bytes(64), dtype=np.uint8), 0, np.array(at, dtype=np.int64))
+    return Columns(bytearray(data + bytes(64)), 0, np.array(at, dtype=np.int64))
 
 
 _PIECES = st.sampled_from(
@@ -165,7 +165,12 @@ def test_sound_texts_take_the_fast_way(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_damaged_text_leaves_the_fast_way_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     slow: list[int] = []
     real = PropertySpans._set
-    monkeypatch.setattr(PropertySpans, "_set", lambda self, i, raw: (slow.append(i), real(self, i, raw)))
+
+    def noted(self: PropertySpans, i: int, raw: bytes) -> None:
+        slow.append(i)
+        real(self, i, raw)
+
+    monkeypatch.setattr(PropertySpans, "_set", noted)
     columns = _columns([b"TAGS\1a", b"TAGS\1\xff", b"TAGS\1b", b"TAGS\1\0", b'TAGS\1"', b"TAGS\1c\1", b"K\1d"])
     assert text_of(MessageLines(), columns) == "".join(dumps(r) + "\n" for r in rows_of(MessageLines(), columns))
     assert sorted(slow) == [1, 3, 4, 5]
@@ -180,7 +185,7 @@ def test_hosts_of_both_kinds_in_one_chunk() -> None:
         data += build_message(
             topic="T", body=b"x", physical_offset=len(data), born_host=host_bytes(born), store_host=host_bytes(stored)
         )
-    columns = Columns(np.frombuffer(data + bytes(64), dtype=np.uint8), 0, np.array(at, dtype=np.int64))
+    columns = Columns(bytearray(data + bytes(64)), 0, np.array(at, dtype=np.int64))
     lines = MessageLines()
     found = [json.loads(line) for line in text_of(lines, columns).splitlines()]
     assert [(r["born_host"], r["store_host"]) for r in found] == [(hosts[i % 4], hosts[i // 4]) for i in range(16)]
