@@ -166,10 +166,22 @@ class PlainStart:
                     return Obstacle(entry.path, f"{{}}: topics.json says that the topic is a {right}", text)
                 loaded = load_directories([entry.path] if entry.directory else [], size, self.rules)
                 self.deleted.extend(loaded.deleted)
-                if loaded.obstacle is not None:
-                    return loaded.obstacle
+                obstacle = loaded.obstacle or (None if batch else self._load_extension(entry.path))
+                if obstacle is not None:
+                    return obstacle
                 self.queues.add(name, queue_id, batch, loaded.files)
         return None
+
+    def _load_extension(self, queue: Path) -> Obstacle | None:
+        """The files of a queue's extension, which are loaded with it where the feature is on (ConsumeQueue#load)."""
+        if not self.config.bool("enableConsumeQueueExt"):
+            return None
+        folder = self.store.root / "consumequeue_ext" / queue.parent.name / queue.name
+        size = self.store.queue_file_size(QueueKind.EXT) or self.config.int("mappedFileSizeConsumeQueueExt")
+        loaded = load_directories([folder] if folder.is_dir() else [], size, self.rules)
+        if self.clean_exit:  # else the dispatch makes a file of this name again, also for units that stay as they are
+            self.deleted.extend(loaded.deleted)
+        return loaded.obstacle
 
     # --- recover --------------------------------------------------------------------------------------------------
 

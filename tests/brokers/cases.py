@@ -21,6 +21,7 @@ from tests.brokers.damages import (
     checkpoint_gone,
     checkpoint_is,
     delay_no_number,
+    extension,
     file_in_place,
     header,
     last_is_old,
@@ -296,6 +297,10 @@ def _settings() -> Iterator[Case]:
             yield from each("queues, recheck", store, no_queues, recheck)
             yield from each("last unit, recheck", store, queue_last_unit, recheck)
             yield from each("topic, recheck", store, no_topic, recheck)
+        extended = {"enableConsumeQueueExt": "true", "mappedFileSizeConsumeQueueExt": "2000"}
+        yield from each("extension of the wrong length", store, extension(2001), extended)
+        yield from each("empty extension", store, extension(0), extended)
+        yield from each("extension of the wrong length, switched off", store, extension(2001), {})
     newest = "5.4.0-clean"
     yield from each("forceVerifyPropCRC without the property", newest, None, {"forceVerifyPropCRC": "true"})
     for most in ("0", "1", "3"):

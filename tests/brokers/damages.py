@@ -18,6 +18,17 @@ def abort(store: Path) -> None:
     (store / "abort").write_bytes(b"")
 
 
+def extension(length: int) -> Damage:
+    """A file of zeros where the extension units of queue 0 belong."""
+
+    def damage(store: Path) -> None:
+        folder = store / "consumequeue_ext" / topic(store).name / "0"
+        folder.mkdir(parents=True)
+        (folder / "00000000000000000000").write_bytes(bytes(length))
+
+    return damage
+
+
 def no_checkpoint_times(store: Path) -> None:
     path = store / "checkpoint"
     path.write_bytes(bytes(path.stat().st_size))
