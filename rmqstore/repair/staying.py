@@ -131,6 +131,8 @@ def _reason(code: str, draft: Draft, options: RecoverOptions, choice: Choice, st
         )
     if code == "CQ-LEFT-BEHIND" and draft.store.kind is StoreKind.ROCKSDB:
         return _left_in_rocksdb(draft.store)
+    if code.startswith("CQ-") and draft.store.kind is StoreKind.ROCKSDB:
+        return _wrong_in_rocksdb(draft.store)
     if draft.steps:
         return None
     if draft.brakes:
@@ -143,14 +145,27 @@ def _reason(code: str, draft: Draft, options: RecoverOptions, choice: Choice, st
 
 def _left_in_rocksdb(store: Store) -> Reason:
     """Only the broker writes rows, and it does when its start begins early enough, as after a crash."""
-    files = len(store.commitlog) if store.commitlog is not None else 0
-    abort = "" if store.abort else "make an empty file abort in the store, "
     return (
         "the rows that are missing are only the broker's to write",
-        f"set commitLogRecoverMaxNum={files} in broker.conf (the log has {files} files), {abort}start the broker once: "
+        f"{_whole_log(store)}, start the broker once: "
         "that start dispatches all messages of the log (a start without it gives only the last files their rows, and "
         "then no later start goes back)",
     )
+
+
+def _wrong_in_rocksdb(store: Store) -> Reason:
+    """No start looks at what lies before the last row; without any rows it begins with the log's first file."""
+    return (
+        "rows are only the broker's to write, and no start goes back to those before the last",
+        f"with the broker stopped, move all files (not the directories) of consumequeue/ out of the store, "
+        f"{_whole_log(store)}, start the broker once: that start writes the rows of all messages of the log",
+    )
+
+
+def _whole_log(store: Store) -> str:
+    files = len(store.commitlog) if store.commitlog is not None else 0
+    abort = "" if store.abort else ", make an empty file abort in the store"
+    return f"set commitLogRecoverMaxNum={files} in broker.conf (the log has {files} files){abort}"
 
 
 def _missing_file(options: RecoverOptions) -> Reason:
