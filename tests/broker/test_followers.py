@@ -18,7 +18,7 @@ from tests.stores import copy_store, meta, write_broker_conf
 NAME = "5.4.0-dledger3-n2"
 
 
-def recovered(store: Path) -> dict[str, str | int | bool]:
+def recovered(store: Path) -> dict[str, object]:
     conf = write_broker_conf(NAME, store)
     return dict(run_json("recover", str(store), "-c", str(conf), "--apply", exit_code=0))
 
@@ -80,7 +80,10 @@ def test_no_broker_stops_at_a_wrong_queue_offset_and_a_replica_is_not_cut_there(
     name: str, version: str, gone: bool, tmp_path: Path, oracle: Callable[[str], Oracle]
 ) -> None:
     """Every broker keeps the log behind it, so a cut would lose what no master sends again where there is none."""
-    settings = {**meta(name).oracle_args, **({"commitLogRecoverMaxNum": 1000} if version == "5.4.0" else {})}
+    settings: dict[str, str | int] = {
+        **meta(name).oracle_args,
+        **({"commitLogRecoverMaxNum": 1000} if version == "5.4.0" else {}),
+    }
     sound = oracle(version).load(copy_store(name, tmp_path / "sound"), settings, start=True)
     store = copy_store(name, tmp_path)
     queue = [row for row in rows(store) if row.message.topic_text == "Order_11" and row.message.queue_id == 0]
