@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from rmqstore.checks.foreign import say_loose_units
 from rmqstore.checks.logs import Logs, Name
 from rmqstore.checks.queue_check import QueueCheck
 from rmqstore.checks.queues import UNIT, Missing, QueuePart
@@ -48,6 +49,7 @@ def check_consume_queues(
         if name not in seen and part.missing:
             held.append((name, part, MappedFileQueue(name[0], [], UNIT, [])))
             states[f"{name[0]}/{name[1]}"] = QueueState(0, 0, part.next)
+    say_loose_units(store, logs, findings)
     _missing(held, dispatched, logs, findings)
     return states
 

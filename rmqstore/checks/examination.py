@@ -16,7 +16,7 @@ from rmqstore.checks.config import ConfigFacts, check_config
 from rmqstore.checks.directory import check_directory
 from rmqstore.checks.entry_tally import EntryTally
 from rmqstore.checks.index_tally import IndexTally
-from rmqstore.checks.log_findings import check_log, check_queue_offsets
+from rmqstore.checks.log_findings import check_log, check_missing_files, check_queue_offsets
 from rmqstore.checks.log_pass import PassOptions, batch_topics
 from rmqstore.checks.logs import Logs
 from rmqstore.checks.misplaced import find_misplaced
@@ -225,7 +225,8 @@ class Examination:
             check_queue_extensions(store, findings)
         report.queues = self.states
         for result in results:
-            check_queue_offsets(result, findings, self.verified.logs.misfiled)
+            check_missing_files(result, findings, self.verified.logs.pointing)
+            check_queue_offsets(result, findings, self.verified.logs)
 
     def _queues_against_log(self) -> None:
         from rmqstore.checks.batchqueue import check_batch_queues

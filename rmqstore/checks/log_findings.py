@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from rmqstore.checks.commitlog import LogResult, Misfiled
+from rmqstore.checks.commitlog import LogResult
+from rmqstore.checks.logs import Logs
+from rmqstore.checks.loose_units import Pointing
 from rmqstore.checks.queues import Gap
 from rmqstore.checks.record_findings import code_of
 from rmqstore.checks.report import Fact, Finding, Findings
@@ -31,13 +33,7 @@ def check_log(result: LogResult, findings: Findings, *, last_part: bool = True, 
         if run.start == folded:
             continue  # said together with the bytes before it
         if run.kind is Kind.HOLE:
-            if run.stop <= result.expired_to:
-                continue
-            file = queue.find(run.start)
-            if file is None and not lead:  # of DLedger data the check of its files says it
-                facts = {"from": run.start, "to": run.stop}
-                findings.add(Finding(f"{prefix}-MISSING-FILE", name, "", run.start, run.stop - run.start, facts))
-            continue
+            continue  # see check_missing_files
         if result.stale_from is not None and run.start >= wrote:
             continue
         if run.kind is Kind.DIRTY and run.cause is Fault.PHYSICAL_OFFSET:
@@ -79,6 +75,21 @@ def _left(queue: MappedFileQueue, run: Run) -> int:
     return (file.stop if file is not None else run.stop) - run.start
 
 
+def check_missing_files(result: LogResult, findings: Findings, pointing: Pointing) -> None:
+    """Files that are not there, with the messages that consume queues say were in them (of DLedger data the check of
+    its files says it).
+    """
+    for run in result.tiling:
+        if run.kind is not Kind.HOLE or result.lead or run.stop <= result.expired_to or result.queue.find(run.start):
+            continue
+        facts: dict[str, Fact] = {"from": run.start, "to": run.stop}
+        lost = pointing.lost.get(run.start)
+        if lost:
+            most = [f"{topic} {count:,}" for topic, count in lost.most_common(_TOPICS)]
+            facts |= {"messages": lost.total(), "topics": ", ".join(most) + (", …" if len(lost) > _TOPICS else "")}
+        findings.add(Finding("CL-MISSING-FILE", "commitlog", "", run.start, run.stop - run.start, facts))
+
+
 def _older(result: LogResult, findings: Findings) -> None:
     """Records that are older than what stands before them: of a truncated log, or of a clock that went back."""
     name, prefix = ("dledger", "DL") if result.lead else ("commitlog", "CL")
@@ -95,6 +106,7 @@ def _older(result: LogResult, findings: Findings) -> None:
         findings.add(Finding("CL-TIME-BACK", name, result.file_of(at), at, wrote - at, facts))
 
 
+_TOPICS = 5  # that are named
 _STRANGE_LEAST = 4  # records in a row that make an unknown format of what could be noise
 
 
@@ -113,9 +125,11 @@ def unknown_records(queue: MappedFileQueue, run: Run) -> tuple[int, int] | None:
     return (magic, count) if count >= _STRANGE_LEAST else None
 
 
-def check_queue_offsets(result: LogResult, findings: Findings, misfiled: Misfiled) -> None:
+def check_queue_offsets(result: LogResult, findings: Findings, logs: Logs) -> None:
     """Gaps, repeats, outliers and restarts of queue offsets that neither damage nor a misfiled record explains."""
-    stale = result.stale_from
+    misfiled = logs.misfiled
+    # what is said of another broker's file explains these, too
+    stale = min((at for at in (result.stale_from, logs.foreign_from) if at is not None), default=None)
     name = "dledger" if result.lead else "commitlog"
 
     head = ENTRY_SIZE if result.lead else 0
@@ -143,4 +157,5 @@ def check_queue_offsets(result: LogResult, findings: Findings, misfiled: Misfile
                 facts = {"topic": topic, "queue_id": queue_id, "queue_offset": index}
                 findings.add(Finding("CL-QUEUE-OFFSET-REPEAT", name, result.file_of(at), at - head, 0, facts))
             kept += 1
-        findings.count("CL-QUEUE-OFFSET-REPEAT", part.repeat_count - kept)
+        if logs.foreign_from is None:
+            findings.count("CL-QUEUE-OFFSET-REPEAT", part.repeat_count - kept)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from rmqstore.checks.commitlog import LogResult, Misfiled
+from rmqstore.checks.loose_units import Pointing
 from rmqstore.checks.queues import QueuePart
 from rmqstore.formats.message import Message, parse_message
 from rmqstore.scan.tiling import Kind
@@ -19,7 +20,8 @@ class Logs:
 
     `topics` are the names in topics.json (None: it could not be read); `lag_is_normal`: the broker was killed, or is
     running, so that the last messages may not have been dispatched yet. `committed`: what stands at or behind it is not
-    dispatched before a leader has committed it (DLedger). `queues` joins the logs' queues.
+    dispatched before a leader has committed it (DLedger). `queues` joins the logs' queues. `foreign_from`: start of the
+    first file that is another broker's, from which on queue offsets say nothing.
     """
 
     results: list[LogResult]
@@ -29,6 +31,8 @@ class Logs:
     grows: bool = False
     queues: dict[Name, QueuePart] = field(default_factory=dict)
     misfiled: Misfiled = field(default_factory=Misfiled)
+    pointing: Pointing = field(default_factory=Pointing)
+    foreign_from: int | None = None
 
     @property
     def min_offset(self) -> int:
@@ -48,6 +52,18 @@ class Logs:
             message, _ = parse_message(raw)
             return message if message is not None and message.physical_offset == offset else None
         return None
+
+    def file_start(self, offset: int) -> int:
+        """Start of the log file that holds a global offset; -1 where there is none."""
+        found = (result.queue.find(offset) for result in self.results)
+        return next((file.start for file in found if file is not None), -1)
+
+    def lose(self, offset: int, topic: str) -> None:
+        """Note a unit of a topic that points into damage."""
+        runs = (result.tiling.find(offset) for result in self.results)
+        start = next((run.start for run in runs if run is not None), None)
+        if start is not None:
+            self.pointing.damaged(start, topic)
 
     def damaged(self, offset: int) -> bool:
         """Whether the byte at an offset lies in damage, zeros or a hole of a log."""

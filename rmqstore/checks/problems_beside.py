@@ -124,7 +124,8 @@ DIRECTORY: Rows = (
         _N,
         None,
         False,
-        "A link at the top of the store was followed; links elsewhere are not.",
+        "A link at the top of the store was followed. Files that are links are read as a broker reads them, but "
+        "nothing is ever written through one.",
     ),
 )
 

@@ -87,6 +87,17 @@ COMMITLOG: Rows = (
         "topic or QUEUEID is damaged. A rebuild would put the message into the wrong queue.",
     ),
     Problem(
+        "CL-FOREIGN-FILE",
+        "file of another log",
+        _E,
+        None,
+        False,
+        "The messages of this file have no units, and the units that lead into it meet no message: a file of another "
+        "broker, or of another time, stands in place of the right one. Brokers notice nothing, and consumers get other "
+        "messages, errors or nothing. Put the right file there, from a replica or a backup; without one, move this one "
+        "out of the store: then it is a missing file. Queue offsets behind it are not judged.",
+    ),
+    Problem(
         "CL-PROPERTIES",
         "damaged properties",
         _E,

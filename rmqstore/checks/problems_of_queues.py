@@ -59,7 +59,8 @@ CONSUME_QUEUE: Rows = (
         _E,
         "recover",
         True,
-        "No good record starts at the unit's commitlog offset. Consumers get errors there, or skip it.",
+        "No good record starts at the unit's commitlog offset, or at those of several units in a row. Consumers get "
+        "errors there, or skip them.",
     ),
     Problem(
         "CQ-WRONG-SIZE",
@@ -86,6 +87,26 @@ CONSUME_QUEUE: Rows = (
         "recover",
         True,
         "The record at the unit's offset belongs to another topic or queue.",
+    ),
+    Problem(
+        "CQ-OTHER-QUEUE",
+        "units of another queue",
+        _E,
+        "recover",
+        True,
+        "Units in a row lead to messages of one other queue (`right_queue`): a directory of consumequeue/ was renamed "
+        "or copied, or files were put back into the wrong one. The messages are right, and are not changed: `recover` "
+        "writes the units of both queues from the log. Where the directory was only renamed, naming it back is enough.",
+    ),
+    Problem(
+        "CQ-FOREIGN",
+        "consume queues and log are not of one store",
+        _E,
+        "recover",
+        True,
+        "Hardly any unit of any queue leads to where a message starts: consumequeue/, or commitlog/, is another "
+        "broker's, or was restored from another store. Where the log is the right one, `recover --force` writes all "
+        "units from it; consumers' offsets in config/ count units of the queues that were there.",
     ),
     Problem(
         "CQ-SHIFTED",

@@ -11,12 +11,13 @@ import numpy as np
 
 from rmqstore.checks.log_pass import is_sound_topic
 from rmqstore.checks.logs import Logs
+from rmqstore.checks.loose_units import ANOTHER_RECORD, NO_RECORD, Loose, Pointed, are_of_another_queue, row_facts, rows
 from rmqstore.checks.queues import KEPT, UNIT, Gap, Missing, QueuePart
 from rmqstore.checks.report import Fact, Finding, Findings, QueueState
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import ConsumeQueueFiles, Store
 from rmqstore.formats import consumequeue
-from rmqstore.formats.message import TRANSACTION_COMMIT, Message
+from rmqstore.formats.message import TRANSACTION_COMMIT
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.units import last_nonzero_in, recovery_end, unit_chunks
 
@@ -51,6 +52,7 @@ class QueueCheck:
         self.expired_to = 0
         self.outlier_units = {g.expected: g for g in part.outliers}
         self.outlier_rows = {g.got for g in part.outliers}
+        self.loose: list[Loose] = []
 
     def units(self) -> None:
         """Judge every unit that is not accounted for."""
@@ -58,6 +60,7 @@ class QueueCheck:
         for a, b in complement(self.part.accounted, *self._span()):
             for number, units in self._units(a, b):
                 self._judge(number, units)
+        self._say_loose()
         self._blanks()
 
     def _span(self) -> tuple[int, int]:
@@ -170,9 +173,11 @@ class QueueCheck:
                 self._add("CQ-GHOST-UNITS", a, b - a, {"queue_offset": a, "units": b - a, "end": end})
 
     def _add(self, code: str, index: int, units: int, facts: Mapping[str, Fact]) -> None:
+        self.findings.add(self._finding(code, index, units, facts))
+
+    def _finding(self, code: str, index: int, units: int, facts: Mapping[str, Fact]) -> Finding:
         file = self.queue.find(index * UNIT)
-        name = file.name if file else ""
-        self.findings.add(Finding(code, self.label, name, index * UNIT, units * UNIT, facts))
+        return Finding(code, self.label, file.name if file else "", index * UNIT, units * UNIT, facts)
 
     def _one(self, index: int, offset: int, size: int, tags: int, valid: bool) -> None:
         """One unit that no message of this queue accounts for."""
@@ -184,44 +189,81 @@ class QueueCheck:
         if known is not None and known.at == offset:
             return  # the unit is right, the record's QUEUEOFFSET is not: said already
         message = self.logs.record(offset, size)
-        if self.logs.damaged(offset):
-            return  # the unit is right: its record is damaged, which is said where the damage is
-        if message is None:
-            self._add("CQ-DANGLING-UNIT", index, 1, facts | {"reason": "no record starts there"})
+        if self.logs.damaged(offset):  # the unit is right: its record is damaged, which is said where the damage is
+            self.logs.lose(offset, self.files.topic)
             return
-        topic = message.topic_text
-        facts |= {"topic": topic, "queue_id": message.queue_id, "message_queue_offset": message.queue_offset}
-        if (topic, message.queue_id) == (self.files.topic, self.files.queue_id):
+        file = self.logs.file_start(offset)
+        if message is None:
+            self.loose.append(Loose(index, offset, size, tags, file, NO_RECORD))
+            return
+        topic, queue_id = message.topic_text, message.queue_id
+        if (topic, queue_id) == (self.files.topic, self.files.queue_id):
+            facts |= {"topic": topic, "queue_id": queue_id, "message_queue_offset": message.queue_offset}
             code = "CQ-SHIFTED" if message.transaction_type in (0, TRANSACTION_COMMIT) else "CQ-DANGLING-UNIT"
             self._add(code, index, 1, facts)
-        elif self._owned(topic, message.queue_id, message.queue_offset, offset):
-            self._add("CQ-WRONG-QUEUE", index, 1, facts)
-        elif size != message.size:  # no witness of this record: a log of another broker has some at the same offsets
-            self._add("CQ-DANGLING-UNIT", index, 1, facts | {"reason": "another record starts there"})
-        else:
-            self._misfiled(index, offset, message)
+            return
+        owned = self._owned(topic, queue_id, message.queue_offset, offset)
+        if not owned and size != message.size:  # a log of another broker has some records at the same offsets
+            self.loose.append(Loose(index, offset, size, tags, file, ANOTHER_RECORD))
+            return
+        place = (topic, queue_id, message.queue_offset, message.size, owned, is_sound_topic(message.topic))
+        self.loose.append(Loose(index, offset, size, tags, file, "", *place))
 
-    def _misfiled(self, index: int, offset: int, message: Message) -> None:
+    def _say_loose(self) -> None:
+        """What the units are that contradict the log: of another queue, of another log, or right where a record is not.
+
+        What may belong together beyond this queue is held back: see `Pointing`.
+        """
+        pointing = self.logs.pointing
+        fit = sum(b - a for a, b in self.part.accounted)
+        pointing.fit += fit
+        pointing.loose += len(self.loose)
+        most_fit = len(self.loose) < 2 or len(self.loose) <= fit
+        topics = self.logs.topics
+        for row in rows(self.loose):
+            one, count = row[0], len(row)
+            known = topics is None or self.files.topic in topics or one.topic not in topics
+            if one.reason:
+                pointing.nowhere[one.file] += count
+                self._hold("CQ-DANGLING-UNIT", row, {"reason": one.reason})
+            elif are_of_another_queue(row, fit, known):
+                about: dict[str, Fact] = {"right_queue": f"{one.topic}/{one.queue_id}", "has_its_own": one.owned}
+                self._hold("CQ-OTHER-QUEUE", row, about)
+            else:
+                for unit in row:
+                    if unit.owned or not most_fit:
+                        about = {"topic": unit.topic, "queue_id": unit.queue_id}
+                        self._hold("CQ-WRONG-QUEUE", [unit], about | {"message_queue_offset": unit.queue_offset})
+                    else:
+                        self._misfiled(unit)
+        self.loose = []
+
+    def _hold(self, code: str, row: list[Loose], about: dict[str, Fact]) -> None:
+        index, count = row[0].number, len(row)
+        finding = self._finding(code, index, count, row_facts(row) | about)
+        self.logs.pointing.held.append(Pointed(finding, row[0].file if row[0].reason else -1, count))
+
+    def _misfiled(self, unit: Loose) -> None:
         """The unit is right and the record's topic or queue id is not: no other unit points to it."""
         logs = self.logs
-        logs.misfiled.offsets.add(offset)
-        logs.misfiled.units.add((self.files.topic, self.files.queue_id, index))
-        if not is_sound_topic(message.topic):
+        logs.misfiled.offsets.add(unit.offset)
+        logs.misfiled.units.add((self.files.topic, self.files.queue_id, unit.number))
+        if not unit.sound:
             return  # said while its bytes were at hand
         facts: dict[str, Fact] = {
-            "topic": message.topic_text,
-            "queue_id": message.queue_id,
-            "queue_offset": message.queue_offset,
+            "topic": unit.topic,
+            "queue_id": unit.queue_id,
+            "queue_offset": unit.queue_offset,
             "unit_topic": self.files.topic,
             "unit_queue_id": self.files.queue_id,
-            "unit_queue_offset": index,
+            "unit_queue_offset": unit.number,
         }
         for result in logs.results:
-            file = result.queue.find(offset)
+            file = result.queue.find(unit.offset)
             if file is not None:
                 name = "dledger" if result.lead else "commitlog"
-                finding = Finding("CL-HEADER", name, file.name, offset - result.lead, message.size + result.lead, facts)
-                self.findings.add(finding)
+                start, length = unit.offset - result.lead, unit.length + result.lead
+                self.findings.add(Finding("CL-HEADER", name, file.name, start, length, facts))
                 return
 
     def _owned(self, topic: str, queue_id: int, queue_offset: int, offset: int) -> bool:

@@ -37,7 +37,7 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
     report.broker = dict(forecast.to_json())
     but = ""
     if forecast.starts:
-        but = (misplaced.verdict if misplaced is not None else "") + rights_words(report.findings)
+        but = (misplaced.verdict if misplaced is not None else "") + _not_here(report) + rights_words(report.findings)
     left = left_unreadable(forecast, verified.logs.queues, report.queues, verified.logs.misfiled.offsets)
     if forecast.starts and forecast.not_dispatched is not None and store.commitlog is not None:
         gone = never_dispatched(store.commitlog, forecast.not_dispatched, verified.logs.queues)
@@ -60,6 +60,18 @@ def _without_messages(report: Report, forecast: StartForecast) -> str:
     who = f"{forecast.program} {forecast.version}"
     gone = "the message that a consume queue names is" if units == 1 else f"the {units:,} that consume queues name are"
     return f"{who} would start without any message: {gone} not here"
+
+
+def _not_here(report: Report) -> str:
+    """What a start neither loses nor brings back: goes behind the sentence of the forecast."""
+    foreign = report.findings.counts["CL-FOREIGN-FILE"]
+    gone = sum(int(f.facts.get("messages") or 0) for f in report.findings.listed if f.code == "CL-MISSING-FILE")
+    words = ""
+    if foreign:
+        words = f", but {foreign:,} file{' is' if foreign == 1 else 's are'} of another log"
+    if gone:
+        words += f", but {gone:,} message{' is' if gone == 1 else 's are'} gone with a missing file of the log"
+    return words
 
 
 def _known_units(store: Store, verified: Verified) -> KnownUnits | None:

@@ -23,6 +23,8 @@ def sizes_brakes(store: Store, findings: Iterable[Finding]) -> Iterator[str]:
             yield f"{finding.queue}: the files are of another size than broker.conf says: set {key}={actual}"
         elif finding.code == "DIR-DUPLICATE-FILE":
             yield f"{finding.file} stands in two commitlog paths: keep one of them"
+        elif finding.code == "CL-FOREIGN-FILE":
+            yield f"{finding.queue}/{finding.file} is of another log: put the right file there, or move this one away"
         elif finding.code == "DIR-OPEN-JOURNAL":
             yield f"the repair {finding.facts.get('journal')} was not finished: undo or resume it first"
     if store.commitlog is not None and store.commitlog.files and store.commitlog.size_from == "default":
@@ -33,6 +35,8 @@ def damage_brakes(results: Iterable[LogResult], counts: Mapping[str, int], optio
     """Logs that are damaged beyond what a repair usually meets: is this the right store, disk, format?"""
     if counts.get("CL-UNKNOWN-MAGIC"):
         yield "the log has records of an unknown magic: a newer or encrypted format?"
+    if counts.get("CQ-FOREIGN"):
+        yield "hardly a unit of the consume queues leads to a message: is this log the right one for them?"
     # a missing file was decided on with --accept-fillers
     kinds = (Kind.DIRTY, Kind.ZERO) if options.accept_fillers else (Kind.DIRTY, Kind.ZERO, Kind.HOLE)
     for result in results:

@@ -37,7 +37,7 @@ def wanted_queues(store: Store, verified: Verified, also: Iterable[Name] = ()) -
     notes = ("CQ-DELETED-TOPIC", "CQ-BEHIND")
     listed = [f for f in findings.listed if f.code.startswith(codes) and f.code not in notes]
     counted = sum(n for code, n in findings.counts.items() if code.startswith(codes) and code not in notes)
-    if counted > len(listed):
+    if counted > len(listed) or "CQ-FOREIGN" in findings.counts:
         return None
     names = {name for f in listed if (name := parse_label(f.queue)) is not None}
     directories = ("DIR-EMPTY-FILE", "DIR-WRONG-LENGTH", "DIR-STRAY-FILE", "DIR-SUB-DIRECTORY")

@@ -22,6 +22,10 @@ _DECIDE: Mapping[str, Reason] = {
     "DIR-FILE-SIZE": ("the configuration differs from the files", "set the key that is named above"),
     "DIR-DUPLICATE-FILE": ("which of the two files is the right one, nothing tells", "move one of them away"),
     "DIR-MISSING-PATH": ("a part of the store may be elsewhere", "mount the disk, or correct broker.conf"),
+    "CL-FOREIGN-FILE": (
+        "whose messages are the right ones here, nothing in the store tells",
+        "put the right file there, from a replica or a backup; or move this one away, and run this again",
+    ),
     "DIR-OPEN-JOURNAL": (
         "a repair was not finished",
         "rmqstore undo, or rmqstore resume, with the journal named above",

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests import damage
-from tests.stores import copy_store, write_broker_conf
+from tests.stores import copy_store, unpack, write_broker_conf
 
 CASES = Path(__file__).parent
 
@@ -167,6 +167,10 @@ def _do(store: Path, step: Step) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         case "mkdir":
             path.mkdir(parents=True)
+        case "take":  # what another store has there
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            theirs = unpack(str(words.pop("from"))) / path.relative_to(store)
+            shutil.copytree(theirs, path) if theirs.is_dir() else shutil.copyfile(theirs, path)
         case "close":
             damage.close_to_owner(store, path)
         case "link":
