@@ -142,6 +142,7 @@ class LogResult:
                 "wrote": self.wrote,
                 "committed_index": None,
                 "entries": self.messages + self.entries.internal,
+                "damaged": self.damaged,
                 "files": len(self.queue.files),
                 **times,
             }
@@ -151,10 +152,16 @@ class LogResult:
             "next_append": self.next_append,
             "files": len(self.queue.files),
             "messages": self.messages,
+            "damaged": self.damaged,
             "bytes": self.bytes,
             "file_size": self.queue.file_size,
             **times,
         }
+
+    @property
+    def damaged(self) -> int:
+        """Records that are framed but wrong: their place in the log is known, and what is wrong with them was said."""
+        return sum(run.count for run in self.tiling if run.kind is Kind.DIRTY)
 
     def bad_between(self, low: int, high: int) -> bool:
         """Whether damage, zeros or a hole lie within [low, high)."""

@@ -169,7 +169,7 @@ def _one_sided(label: str, side: OneSided) -> Iterator[str]:
     rows = sorted(side.queues.items())
     yield from (f"  {name}: {many(n, 'message')}, from queue offset {low} on" for name, (low, n) in rows[:_QUEUES])
     if len(rows) > _QUEUES:
-        yield f"  … and {len(rows) - _QUEUES} more queues; --json has all"
+        yield f"  … and {many(len(rows) - _QUEUES, 'more queue')}; --json has all"
 
 
 def _against_lines(found: Against) -> Iterator[str]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 DIMENSIONS = ("topic", "queue", "tag", "host", "day")
 _TOP = 10
-_TITLES = {"topic": "topics", "queue": "queues", "tag": "tags", "host": "producer hosts", "day": "days (UTC)"}
+_TITLES = {"topic": "topic", "queue": "queue", "tag": "tag", "host": "producer host", "day": "day"}
 
 
 @command(
@@ -50,8 +50,9 @@ def du(
 ) -> int:
     """Messages and bytes per topic, queue, tag, producer host and day.
 
-    Counts every good message that is in the log, also those that consumers no longer see. Bytes are whole records.
-    Damaged spans are passed over, said on stderr, and make the exit code 1.
+    Counts every message in the log whose record is in order, also those that consumers no longer see. Bytes are whole
+    records. Bodies are not read: a message with a damaged body counts, and only `rmqstore verify` tells. Damaged spans
+    and missing files are passed over, said on stderr, and make the exit code 1.
     """
     from rmqstore.cli.dump import tell_damage
     from rmqstore.files.store import open_store
@@ -108,7 +109,8 @@ def _text(found: Usage, store: str, dimensions: tuple[str, ...], top: int, width
             line = f"{fitted(label, name)} {row['messages']:>12,} {bytes_text(row['bytes']):>11} {share:>6.1%}"
             yield f"{line}  {_bar(row['bytes'] / biggest, bar)}".rstrip()
         if len(shown) < len(rows):
-            yield f"… and {len(rows) - len(shown):,} more {_TITLES[dimension]} (--top {len(rows)} shows all)"
+            rest = many(len(rows) - len(shown), f"more {_TITLES[dimension]}")
+            yield f"… and {rest} (--top {len(rows)} shows all)"
 
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"

@@ -12,7 +12,7 @@ import click
 from rmqstore.cli.filters import Filters, note_unknown_topics, refuse_filters, refuse_with_positions
 from rmqstore.cli.options import command
 from rmqstore.cli.output import Output
-from rmqstore.cli.quantities import many
+from rmqstore.cli.quantities import in_words, many
 from rmqstore.cli.rows import write_rows
 from rmqstore.errors import NotAStore, UsageError
 
@@ -219,7 +219,7 @@ def tell_damage(out: Output, damage: Damage) -> int:
     if damage.count:
         out.note(f"warning: {many(damage.count, 'damaged span')} ({damage.bytes:,} bytes) passed over:")
         for queue, start, stop, why in damage.spans[: 100 if out.verbose else 5]:
-            out.note(f"  {queue} {start} to {stop}: {why}")
+            out.note(f"  {queue} {start:,} to {stop:,}: {in_words(why)}")
         if damage.count > 5 and not out.verbose:
             out.note(f"  … and {damage.count - 5:,} more (-v)")
     if damage.shown:

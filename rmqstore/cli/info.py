@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqstore.cli.options import command
 from rmqstore.cli.output import Output
-from rmqstore.cli.quantities import bytes_text, columns, fitted, many, time_text
+from rmqstore.cli.quantities import bytes_text, columns, fitted, in_words, many, time_text
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
@@ -44,11 +46,11 @@ def info(out: Output, store: Path, config: BrokerConfig) -> int:
     if out.as_json:
         out.report(seen.to_json())
     else:
-        out.lines(_text(seen, out.verbose, out.width))
+        out.lines(_text(seen, out.verbose, out.width, config.source))
     return 4 if seen.unchecked else 0
 
 
-def _text(seen: Info, verbose: int, width: int) -> Iterator[str]:
+def _text(seen: Info, verbose: int, width: int, config: str) -> Iterator[str]:
     kinds = {
         "plain": "plain store",
         "dledger": "DLedger store",
@@ -77,7 +79,7 @@ def _text(seen: Info, verbose: int, width: int) -> Iterator[str]:
     queues = sum(len(t.queues) for t in seen.topics)
     if seen.topics:
         count = sum(t.messages for t in seen.topics)
-        what = f"{many(len(seen.topics), 'topic')}, {many(queues, 'queue')}, {many(count, 'readable message')}"
+        what = f"{many(len(seen.topics), 'topic')}, {many(queues, 'queue')}, {many(count, 'message')}"
         yield _row("Consume queues", what)
     if seen.index is not None:
         yield _row(
@@ -94,20 +96,31 @@ def _text(seen: Info, verbose: int, width: int) -> Iterator[str]:
     bad = [f"{name} ({row['condition']})" for name, row in seen.config.items() if row["condition"] != "sound"]
     if seen.config:
         counts = [f"{row['entries']:,} {row['what']}" for row in seen.config.values() if row.get("entries")]
-        yield _row("Config", f"{many(len(seen.config), 'file')}" + (f": {', '.join(counts)}" if counts else ""))
+        what = f"{many(len(seen.config), 'file')}" + (f": {', '.join(counts)}" if counts else "")
+        yield from _wrapped("Config", what, width)
     if bad:
         yield _row("", f"not sound: {', '.join(bad)}")
     for journal in seen.journals:
         yield _row("Open repair", f"{journal['journal']} ({journal['state']}): rmqstore undo or resume it")
     for line in seen.unchecked:
-        yield _row("Not read", line)
+        yield from _wrapped("Not read", line, width)
     for line in seen.notes:
-        yield _row("Note", line)
+        yield from _wrapped("Note", line, width)
+    logs = [log for log in (seen.commitlog, seen.dledger.data if seen.dledger else None) if log is not None]
+    if bad or seen.unchecked or any(log.odd or log.holes or log.torn for log in logs):
+        given = f" -c {shlex.quote(config)}" if config else ""
+        yield _row("Look closer", f"rmqstore verify {shlex.quote(seen.store)}{given}")
     if seen.part is not None and not (seen.commitlog or seen.dledger or seen.topics or seen.index or seen.timerlog):
         yield "`rmqstore dump` shows what stands in it."
     if seen.topics:
         yield ""
         yield from _topics(seen.topics, verbose, width)
+
+
+def _wrapped(label: str, text: str, width: int) -> Iterator[str]:
+    lines = textwrap.wrap(text, max(20, width - _LABEL), break_long_words=False, break_on_hyphens=False)
+    for i, line in enumerate(lines):
+        yield _row("" if i else label, line)
 
 
 def _row(label: str, text: str) -> str:
@@ -118,11 +131,14 @@ def _log(name: str, log: LogInfo) -> Iterator[str]:
     how = {"files": "by the files", "names": "by their names", "config": "by broker.conf", "default": "assumed"}
     size = f"{bytes_text(log.file_size)} each, {how.get(log.file_size_from, log.file_size_from)}"
     yield _row(name, f"{many(log.files, 'file')}, {bytes_text(log.bytes)} ({size})")
-    yield _row("", f"offsets {log.min_offset:,} to {log.wrote:,}, where the last record met ends")
+    yield _row("", f"offsets {log.min_offset:,} to {log.wrote:,}, where the last whole record ends")
+    if log.torn:
+        yield _row("", f"torn: {log.torn:,} bytes behind it have a record's head only")
     for start, stop in log.holes:
         yield _row("", f"missing: {start:,} to {stop:,} ({bytes_text(stop - start)})")
     for odd in log.odd:
-        yield _row("", f"odd: {odd}")
+        path, _, kind = odd.rpartition(": ")
+        yield _row("", f"odd: {path}: {in_words(kind)}")
 
 
 def _dledger(group: DLedgerInfo) -> Iterator[str]:
@@ -149,7 +165,7 @@ def _topics(topics: list[TopicInfo], verbose: int, width: int) -> Iterator[str]:
         else:
             yield head + _fit(ranges, max(12, width - len(head)))
     if len(shown) < len(topics):
-        yield f"… and {len(topics) - len(shown):,} more topics: -v lists all"
+        yield f"… and {many(len(topics) - len(shown), 'more topic')}: -v lists all"
 
 
 def _fit(parts: list[str], width: int) -> str:

@@ -125,7 +125,10 @@ class CommandGroup(click.Group):
         what = f"{e.filename}: {e.strerror}" if e.filename else str(e.strerror or e)
         if isinstance(e, BrokenPipeError):
             raise _PipeClosed from e
-        if e.errno in (errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP):
+        if e.errno == errno.ELOOP:
+            what = f"{e.filename} is a symbolic link: it leads to itself, or would have to be written through"
+            return _tell(3, "not-readable", what, "put the file itself in its place", as_json)
+        if e.errno in (errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EISDIR):
             return _tell(3, "not-readable", what, "check the path, and run as the user that runs the broker", as_json)
         if e.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
             return _tell(5, "no-space", what, "free space, or write the output elsewhere", as_json)

@@ -146,3 +146,27 @@ def fitted(text: str, width: int) -> str:
 def many(count: int, word: str, plural: str = "") -> str:
     """`1 message`, `225 messages`, `7 queues`."""
     return f"{count:,} {word if count == 1 else plural or word + 's'}"
+
+
+_WORDS = {
+    "not-an-offset": "its name is no offset",
+    "wrong-length": "of the wrong length",
+    "empty": "of 0 bytes",
+    "duplicate": "the same name in two paths",
+    "misaligned": "its offset is no multiple of the file size",
+    "special": "no plain file, or a link that leads nowhere",
+    "unreadable": "cannot be read",
+    "no-directory": "a file where a directory belongs",
+    "hole": "the file is missing",
+    "zero": "zeros",
+    "short": "too few bytes for a record",
+    "magic": "no record begins there",
+    "size": "a record's size that cannot be",
+    "lengths": "a record whose parts do not add up",
+    "physical offset": "a record of another place",
+}
+
+
+def in_words(name: str) -> str:
+    """What JSON has one word for: why an entry is odd, or why bytes are no record."""
+    return _WORDS.get(name.replace("_", " "), name)

@@ -11,9 +11,11 @@ from rich.text import Text
 
 from rmqstore.checks.problems import PROBLEMS, Problem, Severity
 from rmqstore.checks.report import Fact, Finding, Report, next_command, remedy_of, store_words
-from rmqstore.cli.quantities import bytes_text, many, time_text
+from rmqstore.cli.quantities import bytes_text, in_words, many, time_text
 
 EXAMPLES = 3
+_EXPLAINS = ("DIR-FILE-SIZE", "DIR-MISSING-PATH", "CL-FOREIGN-FILE", "CL-MISSING-FILE", "CL-NO-MESSAGES", "CQ-FOREIGN")
+"""Codes that explain others: they stand in front of them."""
 _STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "cyan"}
 _KINDS = {
     "plain": "plain store",
@@ -101,7 +103,9 @@ def _what(report: Report, width: int) -> Iterator[Text]:
 
 def _log_words(log: dict[str, Any], counted: str, start: str) -> str:
     word = {"messages": "message", "entries": "entry"}[counted]
-    text = f"{many(int(log[counted]), word, counted)}"
+    damaged = int(log.get("damaged") or 0)
+    text = many(int(log[counted]), f"good {word}" if damaged else word, f"good {counted}" if damaged else counted)
+    text += f" and {damaged:,} damaged" if damaged else ""
     if log.get("files"):
         text += f" in {many(int(log['files']), 'file')}"
     text += f", offsets {int(log[start]):,} to {int(log['wrote']):,}"
@@ -148,7 +152,7 @@ def _groups(report: Report) -> list[tuple[str, list[Finding]]]:
     groups: dict[str, list[Finding]] = {code: [] for code in report.findings.counts}
     for finding in report.ordered():
         groups.setdefault(finding.code, []).append(finding)
-    order = sorted(groups, key=lambda c: (-PROBLEMS[c].severity, -report.findings.counts[c], c))
+    order = sorted(groups, key=lambda c: (-PROBLEMS[c].severity, c not in _EXPLAINS, -report.findings.counts[c], c))
     return [(code, groups[code]) for code in order]
 
 
@@ -187,16 +191,22 @@ def _place(finding: Finding) -> str:
     return text
 
 
-_TIMES = ("timestamp", "_time")
+_TIMES = ("timestamp", "_time", "youngest", "before", "end_of_log")
 
 
 def _facts(finding: Finding) -> str:
-    field = str(finding.facts.get("field", ""))  # what `value` is a value of
     return ", ".join(
-        f"{name.replace('_', ' ')} {_fact(field if name == 'value' and field else name, value)}"
+        f"{name.replace('_', ' ')} {_fact(_meaning(finding, name), value)}"
         for name, value in finding.facts.items()
         if name != "run"  # stands below, as the cure
     )
+
+
+def _meaning(finding: Finding, name: str) -> str:
+    """What a fact is a value of, where its name does not tell."""
+    if name == "value":
+        return str(finding.facts.get("field") or name)
+    return "tags_code" if name == "expected" and "tags_code" in finding.facts else name
 
 
 def _fact(name: str, value: Fact) -> str:
@@ -208,6 +218,8 @@ def _fact(name: str, value: Fact) -> str:
         if name.endswith(("magic", "crc", "stored", "computed", "code")):
             return str(value)
         return f"{value:,}"
+    if name in ("cause", "reason"):
+        return in_words(value)
     return value if len(value) <= 200 else value[:200] + "…"
 
 

@@ -7,6 +7,7 @@ a scan is needed here, so that `info` starts at once.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +23,14 @@ from rmqstore.formats.message import (
     MIN_SIZE,
     PHYSICAL_OFFSET_AT,
     SYS_FLAG_AT,
+    Fault,
+    check_message,
+    parse_message,
 )
 
 _BLOCK = 1 << 20
+_LAST = 64  # records that a power loss may have torn together
+_LONGEST_READ = 64 << 20  # bytes of a record that are read to see whether it is whole
 _LONGEST_HEAD = dledger.ENTRY.size + HEADS_BY_FLAG[0x30].size
 _MAGIC_AT = HEAD.at("magic")
 _ENTRY_SIZE_AT = dledger.ENTRY.at("size")
@@ -33,11 +39,15 @@ _ENTRY_POS_AT = dledger.ENTRY.at("pos")
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """The end of a log: `wrote` is behind the last record met (bytes); its store time in ms, None: no record."""
+    """The end of a log: `wrote` is behind the last whole record met (bytes); its store time in ms, None: no record.
+
+    `torn`: bytes behind it of records that are there by their heads alone.
+    """
 
     wrote: int
     last_timestamp: int | None
     found_by: str
+    torn: int = 0
 
 
 class OpenFile:
@@ -111,28 +121,31 @@ def first_timestamp(queue: MappedFileQueue, lead: int) -> int | None:
 def find_end(queue: MappedFileQueue, lead: int, hint: int) -> LogEnd:
     """Walks from the record at `hint` (global, of the record or entry; -1: none known) to where records stop.
 
-    Without a usable hint the walk begins at the start of the last file that begins with a record.
+    Without a usable hint, or where that record is torn, the walk begins at the start of the last file that begins with
+    a record.
     """
     for file in reversed(queue.files):
         with OpenFile(file.path) as f:
             if file.start <= hint < file.stop:
                 at = hint - file.start
                 if record_at(f.pread(_LONGEST_HEAD, at), hint, lead) is not None:
-                    end, time = _walk(f, file, at, lead)
-                    return LogEnd(end, time, "consume queues" if not lead else "DLedger index")
+                    end = _walk(f, file, at, lead, "consume queues" if not lead else "DLedger index")
+                    if end.wrote > hint or record_at(f.pread(_LONGEST_HEAD, 0), file.start, lead) is None:
+                        return end
+                    # it is torn, and those before it may be
             if record_at(f.pread(_LONGEST_HEAD, 0), file.start, lead) is None:
                 continue
             if file.start < hint < queue.stop and hint >= file.stop:
                 continue
-            end, time = _walk(f, file, 0, lead)
-            return LogEnd(end, time, "last file")
+            return _walk(f, file, 0, lead, "last file")
     return LogEnd(queue.start, None, "")
 
 
-def _walk(f: OpenFile, file: MappedFile, at: int, lead: int) -> tuple[int, int | None]:
+def _walk(f: OpenFile, file: MappedFile, at: int, lead: int, found_by: str) -> LogEnd:
+    """Records one behind the other by their heads; the last ones, which a crash may have torn, are read whole."""
     limit = min(file.length, file.file_size)
     block, base = b"", at
-    last: int | None = None
+    last: deque[tuple[int, int, int]] = deque(maxlen=_LAST)
     while at < limit:
         lo = at - base
         if lo + _LONGEST_HEAD > len(block):
@@ -141,9 +154,21 @@ def _walk(f: OpenFile, file: MappedFile, at: int, lead: int) -> tuple[int, int |
         size = record_at(head, file.start + at, lead)
         if size is None or at + size > limit:
             break
-        last = store_timestamp(head[lead:])
+        last.append((at, size, store_timestamp(head[lead:])))
         at += size
-    return file.start + at, last
+    end, time = at, last[-1][2] if last else None
+    while last and not _is_whole(f, *last[-1][:2], lead):
+        at, _, _ = last.pop()
+        time = last[-1][2] if last else time
+    return LogEnd(file.start + at, time, found_by, end - at)
+
+
+def _is_whole(f: OpenFile, at: int, size: int, lead: int) -> bool:
+    """Whether a record that has a head has the rest, too."""
+    if size > _LONGEST_READ:
+        return True
+    message, _ = parse_message(f.pread(size, at), lead)
+    return message is not None and check_message(message, None) is not Fault.BODY_CRC
 
 
 def first_true(lo: int, hi: int, test: Callable[[int], bool]) -> int:

@@ -19,7 +19,10 @@ SCHEMA = "rmqstore.info/1"
 
 @dataclass(frozen=True, slots=True)
 class LogInfo:
-    """A log: bytes, global offsets, times in ms. `wrote` is where records stop in the last file in use."""
+    """A log: bytes, global offsets, times in ms. `wrote` is where whole records stop in the last file in use.
+
+    `torn`: bytes behind it of records that have no more than their heads.
+    """
 
     files: int
     file_size: int
@@ -32,6 +35,7 @@ class LogInfo:
     last_timestamp: int | None
     odd: tuple[str, ...] = ()
     holes: tuple[tuple[int, int], ...] = ()
+    torn: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +241,7 @@ def _log_of(store: Store, queue: MappedFileQueue, end: LogEnd, first: int | None
         last_timestamp=end.last_timestamp,
         odd=tuple(f"{store.relative(o.path)}: {o.kind.value}" for o in queue.odd),
         holes=tuple(queue.holes()),
+        torn=end.torn,
     )
 
 

@@ -211,7 +211,11 @@ def usage(
     damage = damage if damage is not None else Damage()
     work = partial(count_split, dimensions, selection or Selection(), options)
     for log in logs_of(store):
+        before = None
         for split, part in joined(work, plan_splits(log.queue, lead=log.lead, size=split_size), jobs, mapper):
+            if before is not None and split.file.start > before:
+                damage.feed(log.name, Run(Kind.HOLE, before, split.file.start))
+            before = split.file.stop
             out.add(part.usage)
             for run in part.runs:
                 damage.feed(log.name, run)
