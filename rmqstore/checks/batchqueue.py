@@ -75,6 +75,8 @@ def _queue(files: ConsumeQueueFiles, rows: list[BatchRow], logs: Logs, findings:
             names = ("size", "tags_code", "store_timestamp", "base_offset", "count")
             wrong = [n for n, x, y in zip(names, found, wanted, strict=True) if x != y]
             add("BCQ-WRONG-UNIT", at, facts | {"wrong": " ".join(wrong)})
+        elif row.queue_offset not in (-1, base):
+            _header(files, row, logs, findings)
         elif base < before:
             add("BCQ-ORDER", at, facts | {"before": before})
         before = base + count
@@ -86,6 +88,15 @@ def _queue(files: ConsumeQueueFiles, rows: list[BatchRow], logs: Logs, findings:
         findings.add(Finding("BCQ-MISSING-UNIT", label, "", 0, len(missing) * UNIT, facts))
     expected = max((r.base + r.count for r in rows), default=high)
     return QueueState(max(low, 0), high, expected)
+
+
+def _header(files: ConsumeQueueFiles, row: BatchRow, logs: Logs, findings: Findings) -> None:
+    """QUEUEOFFSET differs from INNER_BASE and from the unit: clients number the messages of a batch from it on."""
+    log = next(r for r in logs.results if r.queue.find(row.offset) is not None)
+    name, at = ("dledger", row.offset - log.lead) if log.lead else ("commitlog", row.offset)
+    facts: dict[str, Fact] = {"topic": files.topic, "queue_id": files.queue_id}
+    facts |= {"expected": row.base, "got": row.queue_offset}
+    findings.add(Finding("CL-QUEUE-OFFSET", name, log.file_of(at), at, 0, facts))
 
 
 def _units(files: ConsumeQueueFiles) -> Iterator[tuple[int, np.void]]:

@@ -81,6 +81,7 @@ class BatchRow:
     store_timestamp: int
     base: int
     count: int
+    queue_offset: int = -1  # what the header says, -1: not asked
 
 
 @dataclass(slots=True)
@@ -371,17 +372,10 @@ class _SplitScan:
             self.rows.add(self.queues.names, *(np.array([v], dtype=np.int64) for v in row))
 
     def _batch_row(self, columns: Columns, i: int, name: tuple[str, int], tags: int) -> None:
-        base, count = batch_extent(record_properties(columns, i), int(columns.queue_offset[i]))
-        self.part.batches.setdefault(name, []).append(
-            BatchRow(
-                int(columns.offset[i]),
-                int(columns.size[i]),
-                tags,
-                int(columns.store_timestamp[i]),
-                base,
-                count,
-            )
-        )
+        values = (columns.offset, columns.size, columns.store_timestamp, columns.queue_offset)
+        offset, size, time, said = (int(column[i]) for column in values)
+        base, count = batch_extent(record_properties(columns, i), said)
+        self.part.batches.setdefault(name, []).append(BatchRow(offset, size, tags, time, base, count, said))
 
 
 def is_sound_topic(topic: bytes) -> bool:

@@ -8,7 +8,7 @@ and index are made as from the message that was.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from rmqstore.checks.commitlog import LogResult
 from rmqstore.checks.verify import Verified
@@ -16,6 +16,8 @@ from rmqstore.files.store import Store
 from rmqstore.repair.content import Literal
 from rmqstore.repair.draft import Draft
 from rmqstore.repair.log_view import LogView, Patch
+from rmqstore.repair.salvage_batches import CODES as BATCH_CODES
+from rmqstore.repair.salvage_batches import proved_batches
 from rmqstore.repair.salvage_headers import HeaderFixes
 from rmqstore.repair.salvage_spans import Neighbours
 from rmqstore.repair.salvage_tags import proved_records
@@ -24,10 +26,13 @@ FACT = "proved_tags"
 """In a plan's facts: messages (global offsets) whose TAGS stay damaged though their units prove what they were."""
 OFFSETS = "proved_offsets"
 """The same of messages whose QUEUEOFFSET stays damaged."""
+BATCHES = "proved_batches"
+"""The same of messages of BatchCQ topics whose unit proves one of their fields."""
 CODES = ("CQ-WRONG-TAG", "IX-DANGLING-ENTRY")
 """What stays to be said of such a message: its unit, and the index entry of its TAGS, say another than it does."""
 
 _SHIFTED = ("CQ-SHIFTED", "CQ-DANGLING-UNIT", "CL-QUEUE-OFFSET-REPEAT", "CL-QUEUE-OFFSET")
+_BATCHES = (*BATCH_CODES, "BCQ-MISSING-UNIT")
 
 _LISTED = 8
 
@@ -42,7 +47,9 @@ class Believed:
         if any(part.repeats or part.outliers or part.restarts for part in logs.queues.values()):
             fixes = HeaderFixes(store, verified, Neighbours(logs.results, 0)).of_offsets
             offsets = {fix.start: (fix.log, fix.new) for fix in fixes if fix.new is not None}
-        self._records = tags | offsets
+        batches = {b.start: (b.log, b.new) for b in proved_batches(store, verified)}
+        self._records = tags | offsets | batches
+        self.batches = frozenset(batches)
         self.offsets = frozenset(offsets)
 
     def view(self, log: LogResult, end: int, draft: Draft) -> LogView:
@@ -52,14 +59,16 @@ class Believed:
         return LogView.of(log, end, draft, patches)
 
 
-def tell(draft: Draft, views: Sequence[LogView], offsets: Collection[int] = ()) -> None:
-    """Say which messages of the views stay as they are, once; `offsets`: those of a wrong QUEUEOFFSET."""
+def tell(draft: Draft, views: Sequence[LogView], believed: Believed) -> None:
+    """Say which messages of the views stay as they are, once."""
     places = sorted(patch.start for view in views for patch in view.believed)
-    if not places or FACT in draft.facts or OFFSETS in draft.facts:
+    if not places or {FACT, OFFSETS, BATCHES} & draft.facts.keys():
         return
+    others = believed.offsets | believed.batches
     for fact, found, what, proof in (
-        (FACT, [at for at in places if at not in offsets], "TAGS", "tags code of its unit proves"),
-        (OFFSETS, [at for at in places if at in offsets], "QUEUEOFFSETs", "order of its queue proves"),
+        (FACT, [at for at in places if at not in others], "TAGS", "tags code of its unit proves"),
+        (OFFSETS, [at for at in places if at in believed.offsets], "QUEUEOFFSETs", "order of its queue proves"),
+        (BATCHES, [at for at in places if at in believed.batches], "headers or properties", "unit of its batch proves"),
     ):
         if found:
             draft.facts[fact] = list(found)
@@ -77,4 +86,5 @@ def cured(draft: Draft, codes: Iterable[str]) -> set[str]:
 
 def open_codes(draft: Draft) -> frozenset[str]:
     """What verify goes on to say of such messages."""
-    return frozenset((*(CODES if FACT in draft.facts else ()), *(_SHIFTED if OFFSETS in draft.facts else ())))
+    codes = ((FACT, CODES), (OFFSETS, _SHIFTED), (BATCHES, _BATCHES))
+    return frozenset(code for fact, some in codes if fact in draft.facts for code in some)

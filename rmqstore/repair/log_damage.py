@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from rmqstore.checks.report import Finding, Findings
 from rmqstore.repair.misplaced import MISPLACED
+from rmqstore.repair.salvage_batches import CODES as BATCH_CODES
 
 _HEADS = ("CL-SYSFLAG", "CL-HOST")
 _OFFSETS = ("CL-QUEUE-OFFSET", "CL-QUEUE-OFFSET-GAP", "CL-QUEUE-OFFSET-REPEAT")
 """The record is whole, and only its queue offset is odd: no broker stops there, and cutting there would cost a replica
 all that stands behind. Its master may have the same record; where it has another one, units say what was."""
-MENDABLE = ("CL-BLANK-SIZE", *_HEADS, *_OFFSETS, "CL-QUEUE-RESTARTED", "CQ-WRONG-TAG")
+MENDABLE = ("CL-BLANK-SIZE", *_HEADS, *_OFFSETS, "CL-QUEUE-RESTARTED", "CQ-WRONG-TAG", *BATCH_CODES)
 _NO_DAMAGE = frozenset(
     (
         *("CL-QUEUE-RESTARTED", "CL-TIME-BACK", "CL-BLANK-SIZE", "CL-NO-MESSAGES"),

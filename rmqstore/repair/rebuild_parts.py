@@ -67,7 +67,7 @@ def plan_rebuild(
             raise Refused("this store has no DLedger entries", "rebuild cq, index or checkpoint")
         plan_dledger(draft, verified, views[-1], RecoverOptions(only=("DL-DATA-INDEX",)), changed=False, force=True)
     if part in (CQ, INDEX):
-        tell(draft, views, believed.offsets)
+        tell(draft, views, believed)
     if part == CQ:
         refuse_or_tell(draft, touches_log=False)
     draft.facts["part"] = part

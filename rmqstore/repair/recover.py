@@ -225,7 +225,7 @@ class Recovery:
         if limit is not None:
             ends = [min(end, max(limit, r.queue.start)) for end, r in zip(ends, self.results, strict=True)]
         views = [self.believed.view(r, end, self.draft) for end, r in zip(ends, self.results, strict=True)]
-        tell(self.draft, views, self.believed.offsets)
+        tell(self.draft, views, self.believed)
         return views
 
     @cached_property

@@ -17,6 +17,7 @@ from rmqstore.formats import properties
 from rmqstore.formats.message import Fault, Message, check_message, parse_message
 from rmqstore.repair.fillers import Entry, Filler, SalvageResult
 from rmqstore.repair.plan import Loss
+from rmqstore.repair.salvage_batches import CODES as BATCH_CODES
 from rmqstore.repair.salvage_content import differences
 from rmqstore.repair.salvage_cover import Cover
 from rmqstore.repair.salvage_divided import entries_begin, missing_front, reach
@@ -321,8 +322,8 @@ class _Salvage(Cover):
         out: set[str] = set()
         for finding in self.verified.report.findings.listed:
             low, high = finding.offset, finding.offset + max(1, finding.length)
-            if finding.code == "CQ-WRONG-TAG":  # the unit is right, its record was mended
-                low = int(finding.facts["commitlog_offset"] or 0)
+            if finding.code in ("CQ-WRONG-TAG", *BATCH_CODES):  # the unit is right, its record was mended
+                low = int(finding.facts.get("commitlog_offset") or 0)
                 high = low + 1
             elif not finding.code.startswith(("CL-", "DL-")) or (finding.offset, finding.code) in self.left:
                 continue

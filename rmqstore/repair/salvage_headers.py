@@ -27,6 +27,7 @@ from rmqstore.formats.message import (
     parse_message,
     set_record_crc,
 )
+from rmqstore.repair.salvage_batches import proved_batches
 from rmqstore.repair.salvage_fields import set_fields, sound_ports
 from rmqstore.repair.salvage_known import fits_queue
 from rmqstore.repair.salvage_order import proved_by_units
@@ -111,10 +112,12 @@ class HeaderFixes:
                 self._fix_host(record)
         for proved in proved_records(verified):
             self._fix_tags(proved)
-        counts = verified.report.findings.counts
-        codes = _TEXT | {_FLAG, _HOST}
-        listed = sum(f.code in codes for f in verified.report.findings.listed)
-        unlisted = sum(counts.get(code, 0) for code in codes) - listed
+        for batch in proved_batches(store, verified):
+            if batch.start not in self._fixes:
+                why = f"{_MENDED}its unit proves its {batch.what}"
+                self._add(HeaderFix(batch.log, batch.start, batch.old, batch.new, None, why, batch.queues))
+        found, codes = verified.report.findings, _TEXT | {_FLAG, _HOST}
+        unlisted = sum(found.counts.get(c, 0) for c in codes) - sum(f.code in codes for f in found.listed)
         if unlisted > 0:
             self.refusals.append(f"{unlisted:,} more records with a damaged header or text: recover again behind this")
 
