@@ -151,9 +151,9 @@ COMMITLOG: Rows = (
         "recover",
         True,
         "The records before and behind it in its queue leave only one queue offset, and this record says another: its "
-        "header is damaged. A rebuild of the queue would shift or drop units. Of a batch in a BatchCQ topic INNER_BASE and "
-        "the unit say another one: clients number its messages from QUEUEOFFSET on. No broker stops there, so a replica is "
-        "not cut there either.",
+        "header is damaged. A rebuild of the queue would shift or drop units. Of a batch in a BatchCQ topic INNER_BASE "
+        "and the unit say another one: clients number its messages from QUEUEOFFSET on. No broker stops there, so a "
+        "replica is not cut there either.",
     ),
     Problem(
         "CL-QUEUE-RESTARTED",
