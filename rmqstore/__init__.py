@@ -24,9 +24,13 @@ __version__ = "0.1.0"
 _DOOR = {
     "PROBLEMS": ("rmqstore.checks.problems", "PROBLEMS"),
     "BrokerConfig": ("rmqstore.files.broker_config", "BrokerConfig"),
+    "CommitLogChoice": ("rmqstore.repair.migrate_to_commitlog", "Choice"),
     "Comparison": ("rmqstore.views.compare", "Comparison"),
     "DLedgerCommitLog": ("rmqstore.views.dledger_store", "DLedgerCommitLog"),
     "DLedgerMmapFileStore": ("rmqstore.views.dledger_store", "DLedgerMmapFileStore"),
+    "DLedgerTarget": ("rmqstore.repair.migrate_to_dledger_preflight", "Target"),
+    "ExpireOptions": ("rmqstore.repair.expire", "ExpireOptions"),
+    "ExportOptions": ("rmqstore.views.export", "ExportOptions"),
     "Finding": ("rmqstore.checks.report", "Finding"),
     "MessageStore": ("rmqstore.append.store", "MessageStore"),
     "NewMessage": ("rmqstore.append.encoder", "NewMessage"),
@@ -37,12 +41,15 @@ _DOOR = {
     "Selection": ("rmqstore.views.selection", "Selection"),
     "Store": ("rmqstore.files.store", "Store"),
     "StoreOptions": ("rmqstore.append.store", "StoreOptions"),
+    "Verified": ("rmqstore.checks.verify", "Verified"),
     "VerifyOptions": ("rmqstore.checks.verify", "VerifyOptions"),
     "apply": ("rmqstore.repair.journal", "apply"),
     "compare": ("rmqstore.views.compare", "compare"),
     "dump_messages": ("rmqstore.views.messages", "dump_messages"),
     "examine": ("rmqstore.checks.verify", "examine"),
+    "export_messages": ("rmqstore.views.export", "export_messages"),
     "info": ("rmqstore.views.info", "info"),
+    "migrate_to_commitlog": ("rmqstore.repair.migrate_to_commitlog_build", "migrate_to_commitlog"),
     "open": ("rmqstore.files.store", "open_store"),
     "open_store": ("rmqstore.files.store", "open_store"),
     "plan_expire": ("rmqstore.repair.expire", "plan_expire"),
@@ -63,21 +70,25 @@ if TYPE_CHECKING:
     from rmqstore.brokers.simulate import simulate_start
     from rmqstore.checks.problems import PROBLEMS
     from rmqstore.checks.report import Finding, Report
-    from rmqstore.checks.verify import VerifyOptions, examine, verify
+    from rmqstore.checks.verify import Verified, VerifyOptions, examine, verify
     from rmqstore.errors import RmqStoreError
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store, open_store
     from rmqstore.files.store import open_store as open  # noqa: A004 - the door's word, as gzip.open
-    from rmqstore.repair.expire import plan_expire
+    from rmqstore.repair.expire import ExpireOptions, plan_expire
     from rmqstore.repair.journal import apply, resume, undo
+    from rmqstore.repair.migrate_to_commitlog import Choice as CommitLogChoice
     from rmqstore.repair.migrate_to_commitlog import plan_migration_to_commitlog
+    from rmqstore.repair.migrate_to_commitlog_build import migrate_to_commitlog
     from rmqstore.repair.migrate_to_dledger import plan_migration_to_dledger
+    from rmqstore.repair.migrate_to_dledger_preflight import Target as DLedgerTarget
     from rmqstore.repair.plan import Plan
     from rmqstore.repair.rebuild_parts import plan_rebuild
     from rmqstore.repair.recover import plan_recovery
     from rmqstore.repair.settings import RecoverOptions
     from rmqstore.views.compare import Comparison, compare
     from rmqstore.views.dledger_store import DLedgerCommitLog, DLedgerMmapFileStore
+    from rmqstore.views.export import ExportOptions, export_messages
     from rmqstore.views.info import info
     from rmqstore.views.messages import dump_messages
     from rmqstore.views.selection import Selection
@@ -86,9 +97,13 @@ if TYPE_CHECKING:
 __all__ = [
     "PROBLEMS",
     "BrokerConfig",
+    "CommitLogChoice",
     "Comparison",
     "DLedgerCommitLog",
     "DLedgerMmapFileStore",
+    "DLedgerTarget",
+    "ExpireOptions",
+    "ExportOptions",
     "Finding",
     "MessageStore",
     "NewMessage",
@@ -99,12 +114,15 @@ __all__ = [
     "Selection",
     "Store",
     "StoreOptions",
+    "Verified",
     "VerifyOptions",
     "apply",
     "compare",
     "dump_messages",
     "examine",
+    "export_messages",
     "info",
+    "migrate_to_commitlog",
     "open",
     "open_store",
     "plan_expire",
