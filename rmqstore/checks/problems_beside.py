@@ -54,7 +54,8 @@ DIRECTORY: Rows = (
         None,
         False,
         "All files of a queue have another length than broker.conf says. The broker does not start (`length not "
-        "matched`): set the key named in the finding to the size of the files.",
+        "matched`): set the key named in the finding to the size of the files. What else is found may only follow from "
+        "it.",
     ),
     Problem(
         "DIR-DUPLICATE-FILE",

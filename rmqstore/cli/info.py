@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _LABEL = 16
 _LISTED = 40
+_ODD = 5
 
 
 @command(
@@ -136,9 +137,11 @@ def _log(name: str, log: LogInfo) -> Iterator[str]:
         yield _row("", f"torn: {log.torn:,} bytes behind it have a record's head only")
     for start, stop in log.holes:
         yield _row("", f"missing: {start:,} to {stop:,} ({bytes_text(stop - start)})")
-    for odd in log.odd:
+    for odd in log.odd[:_ODD]:
         path, _, kind = odd.rpartition(": ")
         yield _row("", f"odd: {path}: {in_words(kind)}")
+    if len(log.odd) > _ODD:
+        yield _row("", f"… and {many(len(log.odd) - _ODD, 'more odd entry', 'more odd entries')}")
 
 
 def _dledger(group: DLedgerInfo) -> Iterator[str]:

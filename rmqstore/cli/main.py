@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import errno
 import importlib
+import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
 from rmqstore import __version__
-from rmqstore.errors import RmqStoreError
+from rmqstore.errors import NotReadable, RmqStoreError
 
 READING, CHANGING, FLEET = "Reading", "Changing (a plan first; nothing is written without --apply)", "Many stores"
 
@@ -128,6 +130,9 @@ class CommandGroup(click.Group):
         if e.errno == errno.ELOOP:
             what = f"{e.filename} is a symbolic link: it leads to itself, or would have to be written through"
             return _tell(3, "not-readable", what, "put the file itself in its place", as_json)
+        if e.errno in (errno.EACCES, errno.EPERM) and isinstance(e.filename, str | bytes | os.PathLike):
+            owner, advice = _who_may(Path(os.fsdecode(e.filename)))
+            return _tell(3, "not-readable", what + owner, advice, as_json)
         if e.errno in (errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EISDIR):
             return _tell(3, "not-readable", what, "check the path, and run as the user that runs the broker", as_json)
         if e.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
@@ -135,6 +140,25 @@ class CommandGroup(click.Group):
         if e.errno is None:
             return _bug(e, as_json)
         return _tell(4, "could-not-check", what, "the disk or the system gave an error; see dmesg", as_json)
+
+
+def _who_may(path: Path) -> tuple[str, str]:
+    """Whose a path is that was refused, as words behind the error, and what to do about it."""
+    import pwd
+    import shlex
+
+    try:
+        status = path.stat()
+    except OSError:  # the directory that it is in refuses
+        return "", NotReadable.advice
+    if status.st_uid == os.geteuid():
+        return f" (yours, mode {status.st_mode & 0o7777:04o})", f"chmod u+rwX {shlex.quote(str(path))}"
+    try:
+        owner = pwd.getpwuid(status.st_uid).pw_name
+    except KeyError:
+        owner = f"user {status.st_uid}"
+    advice = "run as root" if not status.st_uid else f"run as {owner} or as root"
+    return f" (it is {owner}'s, mode {status.st_mode & 0o7777:04o})", advice
 
 
 def _tell(code: int, word: str, message: str, advice: str, as_json: bool) -> int:

@@ -14,8 +14,8 @@ from rmqstore.checks.report import Fact, Finding, Report, next_command, remedy_o
 from rmqstore.cli.quantities import bytes_text, in_words, many, time_text
 
 EXAMPLES = 3
-_EXPLAINS = ("DIR-FILE-SIZE", "DIR-MISSING-PATH", "CL-FOREIGN-FILE", "CL-MISSING-FILE", "CL-NO-MESSAGES", "CQ-FOREIGN")
-"""Codes that explain others: they stand in front of them."""
+_EXPLAINS = ("DIR-MISSING-PATH", "DIR-FILE-SIZE", "CL-FOREIGN-FILE", "CL-NO-MESSAGES", "CQ-FOREIGN", "CL-MISSING-FILE")
+"""Codes that explain others: they stand in front of them, in this order."""
 _STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "cyan"}
 _KINDS = {
     "plain": "plain store",
@@ -152,7 +152,9 @@ def _groups(report: Report) -> list[tuple[str, list[Finding]]]:
     groups: dict[str, list[Finding]] = {code: [] for code in report.findings.counts}
     for finding in report.ordered():
         groups.setdefault(finding.code, []).append(finding)
-    order = sorted(groups, key=lambda c: (-PROBLEMS[c].severity, c not in _EXPLAINS, -report.findings.counts[c], c))
+    order = sorted(
+        groups, key=lambda c: (-PROBLEMS[c].severity, *(c != one for one in _EXPLAINS), -report.findings.counts[c], c)
+    )
     return [(code, groups[code]) for code in order]
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 import pytest
 
+from rmqstore.cli.main import _who_may
 from tests.command import command_names, run
 from tests.damage import cut
 from tests.stores import copy_store, unpack
@@ -253,6 +254,17 @@ def test_an_unreadable_store_is_exit_3(tmp_path: Path) -> None:
         assert run("info", str(store)).exit_code == 3
     finally:
         store.chmod(0o700)
+
+
+def test_who_may_read_what_was_refused_is_said(tmp_path: Path) -> None:
+    own = tmp_path / "the file"
+    own.touch()
+    own.chmod(0o200)
+    assert _who_may(own) == (" (yours, mode 0200)", f"chmod u+rwX '{own}'")
+    if os.geteuid() == 0:
+        os.chown(own, 12345, 12345)
+        assert _who_may(own) == (" (it is user 12345's, mode 0200)", "run as user 12345 or as root")
+    assert _who_may(tmp_path / "gone")[0] == ""
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
