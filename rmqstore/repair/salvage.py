@@ -162,7 +162,8 @@ class _Salvage(Cover):
         if message is not None and lead and _sound(message, raw, at) and self._seated(message, at, cell.lost):
             cell.kept = raw  # only the header around it is wrong
             return
-        if message is not None and message.transaction_type in _NO_UNIT:
+        dispatched = cell.lost is not None and cell.lost.offset == at  # its unit says so, whatever SYSFLAG says
+        if message is not None and message.transaction_type in _NO_UNIT and not dispatched:
             if check_message(replace(message, physical_offset=at), at) is Fault.NONE and cell.lost is None:
                 mended = mend(raw, at, None, around)
                 if mended is not None:

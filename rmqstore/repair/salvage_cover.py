@@ -89,6 +89,12 @@ class Cover:
             return
         path, at = self.draft.path(damage.file.path), damage.start - damage.file.start
         on_disk = damage.length - damage.short
+        for cell in layout.cells:
+            if cell.unproved:
+                place = cell.start + layout.lead
+                self.draft.notes.append(f"the message at {place:,} stays: {cell.unproved}")
+                length = cell.length - layout.lead
+                self.draft.spans.append(Span(path, place - damage.file.start, length, f"{place}.bin", why))
         if lossy and on_disk:
             self.lost_spans.append((damage.start, damage.length))
             self.lost_bytes += sum(c.length for c in layout.cells if c.kept is None and not c.blank)

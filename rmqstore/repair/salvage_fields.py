@@ -27,6 +27,7 @@ from rmqstore.formats.message import (
     set_record_crc,
     sound_host,
 )
+from rmqstore.repair.salvage_flags import UNPROVED, borne_out, dispatched_flag, is_garbage
 from rmqstore.repair.salvage_known import Lost
 from rmqstore.repair.salvage_records import Around, Seat
 from rmqstore.repair.salvage_spans import carries_crc
@@ -133,9 +134,12 @@ def mend(raw: bytes, at: int, lost: Lost | None, around: Around) -> Mended | Non
         elif not message.body and (lost is None or len(_changed(raw, candidate)) > 1):
             continue  # zeros, too, have a body of no bytes and its CRC: that proves nothing
         _times(out, message, around)
+        told = not is_garbage(message.sys_flag)
+        if not told or lost is not None:
+            put(out, "sys_flag", dispatched_flag(message) if told else borne_out(message))
         sealed = _sealed(sound_ports(bytes(out)), message)
         if sealed is not None:
-            return Mended(sealed, _changed(raw, sealed))
+            return Mended(sealed, _changed(raw, sealed), "" if told else UNPROVED)
     return None
 
 

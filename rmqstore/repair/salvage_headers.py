@@ -19,16 +19,13 @@ from rmqstore.files.store import Store
 from rmqstore.formats import consumequeue, properties
 from rmqstore.formats.bodies import compression_words, proved_sys_flag
 from rmqstore.formats.message import (
-    TRANSACTION_COMMIT,
-    TRANSACTION_MASK,
-    TRANSACTION_PREPARED,
-    TRANSACTION_ROLLBACK,
     Message,
     parse_message,
     set_record_crc,
 )
 from rmqstore.repair.salvage_batches import proved_batches
 from rmqstore.repair.salvage_fields import set_fields, sound_ports
+from rmqstore.repair.salvage_flags import dispatched_flag
 from rmqstore.repair.salvage_known import fits_queue
 from rmqstore.repair.salvage_order import proved_by_units
 from rmqstore.repair.salvage_records import Seat
@@ -304,11 +301,7 @@ class HeaderFixes:
             return False
         if (message.topic_text, message.queue_id) != (seat.topic, seat.queue_id):
             return False
-        values = {}
-        if message.transaction_type in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
-            kind = TRANSACTION_COMMIT if message.prepared_transaction_offset else 0
-            values["sys_flag"] = message.sys_flag & ~TRANSACTION_MASK | kind
-        new = set_fields(raw, seat, **values)
+        new = set_fields(raw, seat, sys_flag=dispatched_flag(message))
         new = with_tags(new, seat.tags_code) if new is not None else None
         if new is None or new == raw or offset in self._placed:
             return new is not None
