@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -18,6 +19,8 @@ from rmqstore.repair.salvage_records import Seat
 from rmqstore.scan.units import unit_chunks
 
 Name = tuple[str, int]
+_Gap = tuple[str, int, int, int]  # topic, queue id, and the good records around what the queue misses
+_BESIDE = 4  # units of a light message queue that are looked at on both sides
 _ROOMY = 256  # bytes that a visible filler finds enough in
 
 
@@ -88,7 +91,7 @@ def find_known(store: Store, verified: Verified, spans: Sequence[tuple[int, int]
     for offset, found in sorted(units.items()):
         _one_offset(known, offset, found)
     _gaps(known, logs, ranges)
-    _seat_light(known, ranges)
+    _seat_light(known, ranges, store, logs)
     return known
 
 
@@ -167,17 +170,33 @@ def _one_offset(known: Known, offset: int, found: list[tuple[Seat, int, int]]) -
     known.by_offset[offset] = Lost(seat, offset, size, time if time > 0 else None)
 
 
-def _seat_light(known: Known, ranges: Ranges) -> None:
-    """Messages that only light message queues point to belong to the queue that misses messages there, if it is one.
+def _seat_light(known: Known, ranges: Ranges, store: Store, logs: Logs) -> None:
+    """Messages that only light message queues point to belong to a queue that misses messages there.
 
-    They get its last missing queue offsets, and the others stand before them, where there is room for those.
+    They get its last missing queue offsets, and the others stand before them, where there is room for those. Where
+    several queues do, every choice is as good for readers: all that these queues miss becomes fillers in the same
+    damage. The queue of a topic that the light queue's other messages have is taken, then the one whose gap ends first.
     """
-    gaps: dict[tuple[str, int, int, int], list[int]] = {}
+    spare = Counter((s.topic, s.queue_id, before, at) for before, at, s in known.floating)
+    gaps: dict[_Gap, list[int]] = {}
+    several: list[tuple[int, list[_Gap]]] = []
     for offset in sorted(known.light):
-        found = {(s.topic, s.queue_id, before, at) for before, at, s in known.floating if before < offset < at}
+        found = [gap for gap in spare if gap[2] < offset < gap[3]]
         if len(found) == 1:
-            gaps.setdefault(found.pop(), []).append(offset)
+            gaps.setdefault(found[0], []).append(offset)
+        elif found:
+            several.append((offset, found))
+    spare.subtract({gap: len(offsets) for gap, offsets in gaps.items()})
+    for offset, found in several:
+        fits = [gap for gap in found if spare[gap] > 0]
+        if fits:
+            topics = _topics_of(known.light[offset], store, logs)
+            best = min(fits, key=lambda gap: (gap[0] not in topics, gap[3], -spare[gap], gap))
+            spare[best] -= 1
+            gaps.setdefault(best, []).append(offset)
+    chosen = {offset for offset, _ in several}
     for (topic, queue_id, before, at), offsets in gaps.items():
+        offsets.sort()
         own = (topic, queue_id, before, at)
         rows = [row for row in known.floating if (row[2].topic, row[2].queue_id, row[0], row[1]) == own]
         missing = sorted(row[2].queue_offset for row in rows)
@@ -191,10 +210,29 @@ def _seat_light(known: Known, ranges: Ranges) -> None:
             seat = Seat(topic, queue_id, index, light.seat.tags_code, 1, light.seat.fan_out)
             known.by_offset[offset] = Lost(seat, offset, light.size)
             known.lent.add(offset)
+            if offset in chosen:
+                known.notes.append(
+                    f"only light message queues point to {offset:,}, and several queues miss a message there: its "
+                    f"filler keeps {topic}/{queue_id} {index}"
+                )
     for offset in sorted(known.light):
         known.notes.append(
             f"only light message queues point to {offset:,}: the queue of that message is not known, it gets no filler"
         )
+
+
+def _topics_of(light: Lost, store: Store, logs: Logs) -> frozenset[str]:
+    """Topics of the good messages beside this one in its light message queues."""
+    found: set[str] = set()
+    for name, index in light.seat.fan_out:
+        queue = store.consume_queue(name, 0).queue
+        for number in range(max(0, index - _BESIDE), index + _BESIDE + 1):
+            raw = queue.pread(UNIT, number * UNIT)
+            unit = consumequeue.UNIT.parse(raw) if len(raw) == UNIT else {"size": 0}
+            message = logs.record(unit["commitlog_offset"], unit["size"]) if unit["size"] > 0 else None
+            if message is not None:
+                found.add(message.topic_text)
+    return frozenset(found)
 
 
 def _free(known: Known, ranges: Ranges, before: int, at: int) -> int:

@@ -24,6 +24,7 @@ from tests.broker.oracle_server import Cell
 from tests.broker.reading import Place, Sounds, messages, not_the_same, sound, told, unreadable
 from tests.broker.wounds import wound
 from tests.command import run, run_json
+from tests.repair.salvaging import rows
 from tests.stores import VERSIONS, copy_store, meta, write_broker_conf
 from tests.untouched import Entry, content_only, snapshot
 
@@ -121,6 +122,24 @@ def test_what_is_lost_between_the_two_logs_is_filled(version: str, tmp_path: Pat
         assert one.loss > 5
         assert not one.decided
         _end(name, one, sounds)
+
+
+@pytest.mark.parametrize("version", VERSIONS[1:])
+def test_light_queues_are_read_where_several_queues_miss_their_messages(
+    version: str, tmp_path: Path, sounds: Sounds
+) -> None:
+    """A file of the log is gone, and the files of all queues of the messages that were fanned out from it."""
+
+    def hurt(store: Path) -> list[str]:
+        shutil.rmtree(store / "consumequeue" / "Order_11")
+        fanned = [row for row in rows(store) if b"INNER_MULTI_DISPATCH" in row.message.properties]
+        fanned[0].path.unlink()
+        return [f"remove Order_11 and {fanned[0].path.name}"]
+
+    name = f"{version}-formats"
+    one = _begin(name, VERSIONS.index(version) - 1, tmp_path, sounds, hurt)
+    assert not one.decided
+    _end(name, one, sounds)
 
 
 def _begin(

@@ -9,6 +9,7 @@ import pytest
 
 from rmqstore.formats.consumequeue import UNIT
 from rmqstore.formats.message import HEAD
+from rmqstore.formats.properties import INNER_MULTI_DISPATCH, lmq_queues, parse_properties
 from tests import damage
 from tests.command import run_json
 from tests.repair.salvaging import Row, apply, log_faults, pick, rows, salvage
@@ -114,3 +115,30 @@ def test_messages_that_only_light_queues_point_to_get_the_queue_that_misses_them
     assert not any("light message queues" in note for note in result.notes)
     apply(store, result)
     assert log_faults(store).get("CL-HEADER") is None
+
+
+def test_where_several_queues_miss_them_each_gets_one_of_their_places(tmp_path: Path) -> None:
+    """Their own queues' files are gone as well: what is missing is known, not which of them stood where."""
+    store = copy_store("5.4.0-formats", tmp_path)
+    for number in range(4):
+        shutil.rmtree(store / "consumequeue" / "Order_11" / str(number))
+    log = store / "commitlog" / "00000000000000131072"
+    was = [row for row in rows(store) if row.path == log]
+    texts_of = {row.offset: parse_properties(row.message.properties) for row in was}
+    light = {offset: found for offset, found in texts_of.items() if INNER_MULTI_DISPATCH in found}
+    assert len({row.seat[1] for row in was if row.offset in light}) == 4
+    log.unlink()
+    result = salvage(store, accept_fillers=True)
+    placed = {f.offset: f for f in result.fillers if f.topic == "Order_11"}
+    assert light.keys() <= placed.keys()
+    assert sorted((f.queue_id, f.queue_offset) for f in placed.values()) == sorted(
+        row.seat[1:] for row in was if row.seat[0] == "Order_11"
+    )
+    for number in range(4):
+        in_order = [placed[offset].queue_offset for offset in sorted(placed) if placed[offset].queue_id == number]
+        assert in_order == sorted(in_order)
+    apply(store, result)
+    now = {row.offset: parse_properties(row.message.properties) for row in rows(store) if row.path == log}
+    assert {offset: sorted(lmq_queues(now[offset])) for offset in light} == {
+        offset: sorted(lmq_queues(found)) for offset, found in light.items()
+    }
