@@ -176,14 +176,22 @@ ODD_PLACES = (
 
 @pytest.mark.parametrize("kind", ["fifo", "socket", "dangling", "loop", "empty", "device"])
 @pytest.mark.parametrize("name", ["00000000000000999424", "notes", "20260101000000000"])
-def test_entries_that_are_no_files_stop_nothing(tmp_path: Path, kind: str, name: str) -> None:
+def test_entries_that_are_no_files_are_named_and_every_message_is_still_read(
+    tmp_path: Path, kind: str, name: str
+) -> None:
     store = copy_store("498_many", tmp_path)
     for place in ODD_PLACES:
         _odd(store / place / name, kind)
-    examined(store)
+    report = examined(store)
+    told = {f.queue for f in report.findings.listed if f.file == name}
+    assert told >= {"commitlog", "consumequeue", "T", "T/0", "index"}
+    assert (report.commitlog or {})["messages"] == MESSAGES
 
 
-NAMES = ("checkpoint", "abort", "timerwheel", "commitlog/00000000000000065536", "consumequeue/T/0/00000000000000002000")
+MESSAGES, BEHIND = 450, 76  # of 498_many, and those in its second file of the log
+LOG = "commitlog/00000000000000065536"
+NAMES = ("checkpoint", "abort", "timerwheel", LOG, "consumequeue/T/0/00000000000000002000")
+CODES = {"checkpoint": "CK-LENGTH", LOG: "CQ-BEYOND-LOG", "consumequeue/T/0/00000000000000002000": "CQ-MISSING-FILE"}
 READ_AT_ONCE = ("lock", "config/topics.json", "config/consumerOffset.json", "config/timercheck")
 
 
@@ -194,13 +202,15 @@ READ_AT_ONCE = ("lock", "config/topics.json", "config/consumerOffset.json", "con
         *((path, kind) for path in READ_AT_ONCE for kind in ("fifo", "socket", "dangling", "loop", "empty")),
     ],
 )
-def test_a_known_name_that_is_no_file_stops_nothing(tmp_path: Path, path: str, kind: str) -> None:
+def test_a_known_name_that_is_no_file_is_taken_for_a_file_that_is_gone(tmp_path: Path, path: str, kind: str) -> None:
     store = copy_store("498_many", tmp_path)
     target = store / path
     target.parent.mkdir(exist_ok=True)
     target.unlink(missing_ok=True)
     _odd(target, kind)
-    examined(store)
+    report = examined(store)
+    assert (report.commitlog or {})["messages"] == MESSAGES - (BEHIND if path == LOG else 0)
+    assert CODES.get(path) in {None, *report.findings.counts}
 
 
 @pytest.mark.parametrize(
@@ -210,13 +220,14 @@ def test_a_known_name_that_is_no_file_stops_nothing(tmp_path: Path, path: str, k
         *((f"{part}/{49152:020d}", kind) for part in ("data", "index") for kind in ("fifo", "dangling")),
     ],
 )
-def test_a_dledger_name_that_is_no_file_stops_nothing(tmp_path: Path, name: str, kind: str) -> None:
+def test_a_dledger_name_that_is_no_file_is_named(tmp_path: Path, name: str, kind: str) -> None:
     store = copy_store("head_dledger_150", tmp_path)
     (group,) = store.glob("dledger-*")
     target = group / name
     target.unlink(missing_ok=True)
     _odd(target, kind)
-    examined(store)
+    code = {"checkpoint": "DL-COMMITTED", "currterm": "DL-TERM"}.get(name, "DL-STRAY-FILE")
+    assert dict(examined(store).findings.counts) == {code: 1}
 
 
 def _odd(path: Path, kind: str) -> None:

@@ -129,7 +129,9 @@ def test_record_crc_is_computed_anew(tmp_path: Path) -> None:
     store = _made_store(tmp_path, [build_message(topic="T", body=b"%d" % i, append_crc=True) for i in range(3)])
     output = tmp_path / "plain"
     migrate(store, output)
-    for record in plain_records(output):
+    records = list(plain_records(output))
+    assert len(records) == 3
+    for record in records:
         stored, computed = record_crc(record.data, 0, len(record.data))
         assert stored == computed
         assert record.data.endswith(b"\x02")

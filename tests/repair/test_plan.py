@@ -273,11 +273,18 @@ def test_steps_that_get_in_each_others_way_are_refused(steps: tuple[Step, ...]) 
         Plan("/store", steps)
 
 
-def test_steps_that_only_look_like_a_clash_are_fine() -> None:
-    Plan("/store", (Overwrite("a", 0, Zeros(9), HASH), Truncate("a", 20, 9, HASH)))
-    Plan("/store", (Discard("a", HASH), MakeDirectory("a"), Create("a/b", 1, Zeros(1))))
-    Plan("/store", (Discard("a/b", HASH), RemoveEmptyDirectory("a"), Create("a", 1, Zeros(1))))
-    Plan("/store", (Create("a", 1, Zeros(1)), Discard("a", HASH)))
+@pytest.mark.parametrize(
+    ("steps", "order"),
+    [
+        ((Overwrite("a", 0, Zeros(9), HASH), Truncate("a", 20, 9, HASH)), [0, 1]),
+        ((Discard("a", HASH), MakeDirectory("a"), Create("a/b", 1, Zeros(1))), [0, 1, 2]),
+        ((Discard("a/b", HASH), RemoveEmptyDirectory("a"), Create("a", 1, Zeros(1))), [0, 1, 2]),
+        ((Create("a", 1, Zeros(1)), Discard("a", HASH)), [1, 0]),
+    ],
+    ids=["shortened behind what is written", "a directory for a file", "a file for a directory", "another file"],
+)
+def test_steps_that_only_look_like_a_clash_make_room_for_each_other(steps: tuple[Step, ...], order: list[int]) -> None:
+    assert Plan("/store", steps).ordered() == order
 
 
 def test_order_makes_room_first_and_goes_into_directories_last() -> None:
