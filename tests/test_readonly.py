@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import run
+from tests.command import command_names, run
 from tests.damage import cut, flip
 from tests.stores import copy_store
 from tests.untouched import assert_untouched
 
-READING = {
+STORES = ("4.9.7-killed", "5.4.0-clean", "5.1.4-dledger-mixed")
+READING: dict[str, list[list[str]]] = {
     "info": [[], ["--json"]],
     "verify": [[], ["--json"], ["--quick"]],
     "dump": [
@@ -20,18 +21,48 @@ READING = {
         ["--positions"],
         *(["--what", what] for what in ("commitlog", "consumequeue", "index", "dledger", "checkpoint", "config")),
     ],
-    "recover": [[], ["--json"]],  # without --apply it only says what it would do
+    "du": [[]],
+    "export": [[]],
+    "compare": [["OTHER"]],
+    # those that change a store only say what they would do, without --apply
+    "recover": [[], ["--json"], ["--plan-out", "PLAN"]],
+    "rebuild": [["cq"], ["index"], ["checkpoint"]],
+    "expire": [["--any-hour", "--reserved", "0"]],
+    "migrate-to-dledger": [["--self-id", "n0"]],
+    "migrate-to-commitlog": [["--output", "NEW", "--dry-run"]],
 }
+WITHOUT_STORE = {"import", "undo", "resume", "pipeline"}
 
 
-@pytest.mark.parametrize("name", ["4.9.7-killed", "5.4.0-clean", "5.1.4-dledger-mixed"])
-@pytest.mark.parametrize(("command", "options"), [(c, o) for c, many in READING.items() for o in many])
-def test_reading_changes_nothing(name: str, command: str, options: list[str], tmp_path: Path) -> None:
-    store = copy_store(name, tmp_path)
-    flip(next(iter(sorted((store / "commitlog").iterdir()))), 200)
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Damaged stores, for all tests: none may change them."""
+    made = {name: copy_store(name, tmp_path_factory.mktemp("stores")) for name in STORES}
+    for store in made.values():
+        flip(min((store / "commitlog").iterdir()), 200)
+    return made
+
+
+def test_every_command_that_takes_a_store_is_asked() -> None:
+    assert READING.keys() | WITHOUT_STORE == command_names()
+
+
+@pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [pytest.param(c, o, id=" ".join((c, *o))) for c, many in READING.items() for o in many],
+)
+def test_nothing_is_changed_without_apply(
+    name: str, command: str, options: list[str], stores: dict[str, Path], tmp_path: Path
+) -> None:
+    store = stores[name]
+    places = {"OTHER": str(stores["5.4.0-clean"]), "PLAN": str(tmp_path / "plan.json"), "NEW": str(tmp_path / "new")}
     with assert_untouched(store):
-        result = run(command, str(store), *options)
-    assert result.exit_code in (0, 1, 4), result.stderr
+        result = run(command, str(store), *(places.get(word, word) for word in options))
+    assert result.exit_code in (0, 1, 4, 5), result.stderr
+    assert result.exit_code != 5 or command.startswith("migrate"), result.stderr  # the stores are damaged
+    assert (tmp_path / "plan.json").exists() == ("PLAN" in options)
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize(
