@@ -38,7 +38,8 @@ def plan_directories(draft: Draft, verified: Verified, options: RecoverOptions) 
     if not store.rocksdb_consume_queue:
         kinds.append(QueueKind.SIMPLE)
     for files in store.consume_queues(*kinds):
-        _queue(draft, options, files.queue)
+        # the bit maps of an extension come from nowhere else
+        _queue(draft, options, files.queue, log=files.kind is QueueKind.EXT)
     if options.wants("DIR-STRAY-FILE"):
         for path, entry in in_place_of_trees(store):
             if entry.special or path.is_symlink():
@@ -64,6 +65,7 @@ def _queue_kinds(draft: Draft, verified: Verified) -> None:
 
 
 def _queue(draft: Draft, options: RecoverOptions, queue: MappedFileQueue, *, log: bool = False, code: str = "") -> None:
+    """`log`: what its files hold cannot be made again."""
     for odd in queue.odd:
         if odd.kind not in _CODE or draft.is_gone(odd.path):
             continue
