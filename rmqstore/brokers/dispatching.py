@@ -72,6 +72,9 @@ class Condition:
         return bool(self.mask(np.array([physical]), np.array([size]))[0])
 
 
+EVERY = Condition()
+
+
 class Queues:
     """All consume queues of a simulated broker, and what was dispatched to them."""
 
@@ -230,13 +233,16 @@ class Queues:
         if self._foreign:
             stop = self._known_stop(units, start, stop, condition)
         for name, address, size, offset in units.known_units():
-            chosen = (address >= start) & (address + size <= stop) & condition.mask(address, size)
-            if not chosen.any():
-                continue
+            within = len(address) and address[0] >= start and address[-1] + size[-1] <= stop
+            if not (within and condition == EVERY):
+                chosen = (address >= start) & (address + size <= stop) & condition.mask(address, size)
+                if not chosen.any():
+                    continue
+                address, size, offset = address[chosen], size[chosen], offset[chosen]
             queue = self.find(*name)
             before = queue.dispatched
             if isinstance(queue, SimpleQueue):
-                queue.put_many(address[chosen], size[chosen], offset[chosen])
+                queue.put_many(address, size, offset)
             self.dispatched[name[0]] += queue.dispatched - before
 
     def _known_stop(self, units: KnownUnits, start: int, stop: int, condition: Condition) -> int:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rmqstore.brokers.dledger_library import PROGRAM, VERSION
 from rmqstore.brokers.dledger_recovery import DLedgerRecovery, Entry, parse_entry
 from rmqstore.brokers.file_bytes import FileBytes
 from rmqstore.brokers.forecast import LOAD_FALSE, PROCESS_EXIT, StartForecast
@@ -29,9 +30,7 @@ from rmqstore.files.store import Store
 from rmqstore.formats import dledger
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import Bool
-from rmqstore.scan.tiling import Kind, Tiling
-
-PROGRAM, VERSION = "DLedger", "0.4.0"
+from rmqstore.scan.tiling import Tiling
 
 
 class NewerRecovery(DLedgerRecovery):
@@ -110,30 +109,6 @@ def _blank(raw: bytes) -> int | None:
         return None
     head = dledger.BLANK.parse(raw)
     return head["size"] if head["magic"] == dledger.BLANK_MAGIC else None
-
-
-def is_newer(version: str | None) -> bool:
-    """Whether a version asked for is of DLedger alone.
-
-    Errors: UsageError for one of those that RocketMQ brings along, and for one that is not known.
-    """
-    if version is None or not version.lower().startswith("dledger"):
-        return False
-    number = version.lower().removeprefix("dledger").lstrip("- ")
-    if number and not f"{VERSION}.".startswith(f"{number}."):
-        raise UsageError(
-            f"no rules for DLedger {number} alone; there are some for {VERSION}",
-            "older ones come with RocketMQ: name its version (man rmqstore-verify)",
-        )
-    return True
-
-
-def written_by_newer(store: Store, tiling: Tiling | None = None) -> bool:
-    """Whether only DLedger 0.4 can have written a store: it has snapshots, or (in its tiling) entries of its types."""
-    group = store.dledger
-    if group is None:
-        return False
-    return group.newer or (tiling is not None and tiling.start == group.data.start and tiling.has(Kind.INTERNAL))
 
 
 def simulate_newer(store: Store, tiling: Tiling | None = None, *, thorough: bool = True) -> StartForecast:

@@ -21,8 +21,6 @@ from rmqstore.brokers.simple_queue import SimpleQueue, StartFails
 from rmqstore.brokers.start_file import start_file
 from rmqstore.files.broker_config import BATCH_FILE_SIZE, CONSUME_QUEUE_FILE_SIZE, BrokerConfig
 from rmqstore.files.mapped_file_queue import list_directory, read_at
-from rmqstore.files.rocksdb import CannotRead, is_readable
-from rmqstore.files.rocksdb_queues import RocksDBQueues
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats.checkpoint import FILE_SIZE, StoreCheckpoint, parse_checkpoint
 from rmqstore.scan.tiling import Tiling
@@ -209,7 +207,12 @@ class PlainStart:
 
         Rows that cannot be read are taken to be complete.
         """
-        if not (self.store.rocksdb_consume_queue or self.store.rocksdb_beside) or not is_readable():
+        if not (self.store.rocksdb_consume_queue or self.store.rocksdb_beside):
+            return COMPLETE
+        from rmqstore.files.rocksdb import CannotRead, is_readable
+        from rmqstore.files.rocksdb_queues import RocksDBQueues
+
+        if not is_readable():
             return COMPLETE
         try:
             noted = RocksDBQueues(self.store).dispatched()

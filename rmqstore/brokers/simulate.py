@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rmqstore.brokers.dledger_newer import is_newer, simulate_newer, written_by_newer
-from rmqstore.brokers.dledger_start import DLedgerStart
+from rmqstore.brokers.dledger_library import is_newer, written_by_newer
 from rmqstore.brokers.forecast import StartForecast
 from rmqstore.brokers.plain_start import PlainStart
 from rmqstore.brokers.record import DEFAULT_HEAP
@@ -45,11 +44,15 @@ def simulate_start(
     if store.part is not None:
         raise UsageError(f"{store.path} is a part of a store: a broker starts on the whole", "give the store's root")
     if newer:
+        from rmqstore.brokers.dledger_newer import simulate_newer
+
         return simulate_newer(store, tiling, thorough=thorough)
     config = BrokerConfig({**store.config.given, **(settings or {})}, store.config.source)
     if in_dledger_mode(store, config):
         if rules.dledger is None:
             raise UsageError(f"RocketMQ {rules.version} has no DLedger mode")
+        from rmqstore.brokers.dledger_start import DLedgerStart
+
         return DLedgerStart(store, tiling, rules, config, thorough, heap, dispatch).knowing(units).run()
     return PlainStart(store, tiling, rules, config, thorough, heap, dispatch).knowing(units).run()
 

@@ -16,7 +16,7 @@ from rmqstore.checks.report import Fact, Finding
 from rmqstore.formats import consumequeue
 from rmqstore.formats.properties import DEFAULT_DELAY_LEVELS, SCHEDULE_TOPIC, DelayLevels
 from rmqstore.scan.kernels import I64, Bool
-from rmqstore.scan.unit_rows import Laid, Units, lay_out
+from rmqstore.scan.unit_rows import Laid, Rows, Units, lay_out
 
 WINDOW = 1 << 18
 KEPT = 10_000
@@ -97,13 +97,6 @@ class QueuePart:
     repeat_count: int = 0
     missing: list[Missing] = field(default_factory=list)
     shifted: list[Shifted] = field(default_factory=list)
-
-    def add_rows(self, index: I64, offset: I64) -> None:
-        """Records in their order, kept as stretches of consecutive queue offsets."""
-        edges = (np.flatnonzero(np.diff(index) != 1) + 1).tolist()
-        for a, b in zip([0, *edges], [*edges, len(index)], strict=True):
-            few = offset[a : min(b, a + EDGE)].tolist()
-            self.add_stretch(Stretch(int(index[a]), int(index[b - 1]) + 1, few, int(offset[b - 1])))
 
     def add_stretch(self, new: Stretch) -> None:
         """Records behind those already here; joined to them where they follow on."""
@@ -201,14 +194,14 @@ class UnitRows:
     """
 
     units: np.ndarray[tuple[int], np.dtype[np.void]]
-    stretches: list[tuple[tuple[str, int], int, int, int]]
+    stretches: list[Rows]
 
     @staticmethod
-    def of(names: list[tuple[str, int]], laid: Laid) -> UnitRows:
-        """Of rows brought together by queue, with their units; numbers of queues index `names`."""
+    def of(laid: Laid, stretches: list[Rows]) -> UnitRows:
+        """Of rows brought together by queue, with their units; `stretches` are theirs."""
         if laid.units is None:
             raise ValueError("rows without units")
-        return UnitRows(laid.units, laid.stretches(names))
+        return UnitRows(laid.units, stretches)
 
 
 class QueueRows:
@@ -258,23 +251,20 @@ class QueueRows:
         self._rows.clear()
         self._count = 0
         laid = lay_out(number, len(self._names), *columns)
+        stretches = laid.stretches(self._names)
         if self.keep:
-            self.kept.append(UnitRows.of(self._names, laid))
-        for name, a, b in zip(self._names, laid.starts, laid.starts[1:], strict=False):
-            if a < b:
-                self._queue(
-                    name, laid.index[a:b], laid.offset[a:b], laid.units[a:b] if laid.units is not None else None
-                )
-
-    def _queue(self, name: tuple[str, int], index: I64, offset: I64, units: Units | None) -> None:
-        part = self.parts.get(name)
-        if part is None:
-            part = QueuePart(int(index[0]), -1, int(offset[0]), int(offset[0]))
-            self.parts[name] = part
-        part.messages += len(index)
-        part.add_rows(index, offset)
-        if self.read_units is not None and units is not None:
-            self._compare(name, part, index, offset, units)
+            self.kept.append(UnitRows.of(laid, stretches))
+        for name, first, a, b in stretches:
+            at = laid.offset[a : min(b, a + EDGE)].tolist()
+            part = self.parts.get(name)
+            if part is None:
+                part = self.parts[name] = QueuePart(first, -1, at[0], at[0])
+            part.messages += b - a
+            part.add_stretch(Stretch(first, first + b - a, at, int(laid.offset[b - 1])))
+        if self.read_units is not None and laid.units is not None:
+            for name, a, b in zip(self._names, laid.starts, laid.starts[1:], strict=False):
+                if a < b:
+                    self._compare(name, self.parts[name], laid.index[a:b], laid.offset[a:b], laid.units[a:b])
 
     def _compare(self, name: tuple[str, int], part: QueuePart, index: I64, offset: I64, units: Units) -> None:
         """`units`: what the queue should have."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rmqstore.checks.report import QueueState
-from rmqstore.files.rocksdb import MISSING_EXTRA, CannotRead, is_readable
-from rmqstore.files.rocksdb_queues import RocksDBQueues
 from rmqstore.files.store import Store
 
 NAMED = "consumequeue/: a RocksDB of the same queues stands beside the files (rocksdbCQDoubleWriteEnable)"
@@ -24,6 +22,9 @@ BEFORE_READING = (
 
 def look_beside(store: Store, states: Mapping[str, QueueState], *, live: bool) -> tuple[str, str]:
     """(a note, what was not checked) of the RocksDB beside queues in files; each may be empty."""
+    from rmqstore.files.rocksdb import MISSING_EXTRA, CannotRead, is_readable
+    from rmqstore.files.rocksdb_queues import RocksDBQueues
+
     if not is_readable():
         return f"{NAMED}; consumers get what the files say", f"{NAMED}: whether a broker can open it {MISSING_EXTRA}"
     try:

@@ -49,7 +49,7 @@ def expire(
     from rmqstore.cli.changes import Change, finish
     from rmqstore.files.store import open_store
     from rmqstore.repair.expire import ExpireOptions, plan_expire
-    from rmqstore.repair.recover import wrote_positions
+    from rmqstore.repair.whole_store import wrote_positions
 
     opened = open_store(store, config)
     with out.progress("verify", None) as progress:

@@ -51,8 +51,8 @@ def rebuild(
     from rmqstore.cli.changes import Change, finish
     from rmqstore.files.store import open_store
     from rmqstore.repair.rebuild_parts import plan_rebuild
-    from rmqstore.repair.recover import wrote_positions
     from rmqstore.repair.unit_spill import KeptUnits
+    from rmqstore.repair.whole_store import wrote_positions
 
     opened = open_store(store, config)
     units = KeptUnits() if part == "cq" else None

@@ -62,9 +62,10 @@ def recover(
     from rmqstore.checks.verify import VerifyOptions, examine
     from rmqstore.cli.changes import Change, finish, read_plan
     from rmqstore.files.store import QueueKind, StoreKind, open_store
-    from rmqstore.repair.recover import plan_recovery, wrote_positions
+    from rmqstore.repair.recover import plan_recovery
     from rmqstore.repair.settings import RecoverOptions
     from rmqstore.repair.unit_spill import KeptUnits
+    from rmqstore.repair.whole_store import wrote_positions
 
     refuse_unknown_codes(only)
     opened = open_store(store, config)

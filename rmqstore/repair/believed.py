@@ -16,11 +16,6 @@ from rmqstore.files.store import Store
 from rmqstore.repair.content import Literal
 from rmqstore.repair.draft import Draft
 from rmqstore.repair.log_view import LogView, Patch
-from rmqstore.repair.salvage_batches import CODES as BATCH_CODES
-from rmqstore.repair.salvage_batches import proved_batches
-from rmqstore.repair.salvage_headers import HeaderFixes
-from rmqstore.repair.salvage_spans import Neighbours
-from rmqstore.repair.salvage_tags import proved_records
 
 FACT = "proved_tags"
 """In a plan's facts: messages (global offsets) whose TAGS stay damaged though their units prove what they were."""
@@ -32,7 +27,7 @@ CODES = ("CQ-WRONG-TAG", "IX-DANGLING-ENTRY")
 """What stays to be said of such a message: its unit, and the index entry of its TAGS, say another than it does."""
 
 _SHIFTED = ("CQ-SHIFTED", "CQ-DANGLING-UNIT", "CL-QUEUE-OFFSET-REPEAT", "CL-QUEUE-OFFSET")
-_BATCHES = (*BATCH_CODES, "BCQ-MISSING-UNIT")
+_BATCHES = ("BCQ-WRONG-UNIT", "BCQ-DANGLING-UNIT", "BCQ-MISSING-UNIT")
 
 _LISTED = 8
 
@@ -41,13 +36,25 @@ class Believed:
     """The records of a store that units prove, for the views of its logs."""
 
     def __init__(self, store: Store, verified: Verified) -> None:
-        tags = {r.start: (r.log, r.new) for r in proved_records(verified)}
+        tags: dict[int, tuple[LogResult, bytes]] = {}
+        counts = verified.report.findings.counts
+        if CODES[0] in counts:
+            from rmqstore.repair.salvage_tags import proved_records
+
+            tags = {r.start: (r.log, r.new) for r in proved_records(verified)}
         logs = verified.logs
         offsets: dict[int, tuple[LogResult, bytes]] = {}
         if any(part.repeats or part.outliers or part.restarts for part in logs.queues.values()):
+            from rmqstore.repair.salvage_headers import HeaderFixes
+            from rmqstore.repair.salvage_spans import Neighbours
+
             fixes = HeaderFixes(store, verified, Neighbours(logs.results, 0)).of_offsets
             offsets = {fix.start: (fix.log, fix.new) for fix in fixes if fix.new is not None}
-        batches = {b.start: (b.log, b.new) for b in proved_batches(store, verified)}
+        batches: dict[int, tuple[LogResult, bytes]] = {}
+        if counts.keys() & set(_BATCHES):
+            from rmqstore.repair.salvage_batches import proved_batches
+
+            batches = {b.start: (b.log, b.new) for b in proved_batches(store, verified)}
         self._records = tags | offsets | batches
         self.batches = frozenset(batches)
         self.offsets = frozenset(offsets)

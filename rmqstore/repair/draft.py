@@ -33,7 +33,7 @@ class Draft:
     """What the planners have decided so far. Reads the store, writes nothing.
 
     `ends`: what becomes the maximum of queues that the plan changes, by `TOPIC/ID`. `gone` are paths (as in the plan)
-    that steps move away, `made` those that they make.
+    that steps move away, `made` those that they make. `root` is the store's, absolute; links are kept as they are.
     """
 
     store: Store
@@ -50,12 +50,11 @@ class Draft:
     ends: dict[str, int] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
     made: set[str] = field(default_factory=set)
+    root: Path = field(init=False)
     _left: set[str] = field(default_factory=set)  # names that discarded files have now
 
-    @property
-    def root(self) -> Path:
-        """The store's root, absolute; links are kept as they are."""
-        return absolute_path(self.store.root)
+    def __post_init__(self) -> None:
+        self.root = absolute_path(self.store.root)
 
     def path(self, path: Path) -> str:
         """A file's path as a plan names it: below the root, or absolute in another data path.
@@ -78,7 +77,7 @@ class Draft:
 
     def is_gone(self, path: Path) -> bool:
         """Whether a step moves this away, or a directory above it."""
-        return any(self.path(p) in self.gone for p in (path, *path.parents))
+        return bool(self.gone) and any(self.path(p) in self.gone for p in (path, *path.parents))
 
     def add(self, step: Step) -> None:
         """Take a step of another planner. Errors: Refused where a pipe or a device stands in a new file's place."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rmqstore.brokers.dledger_newer import written_by_newer
+from rmqstore.brokers.dledger_library import written_by_newer
 from rmqstore.checks.commitlog import LogResult
 from rmqstore.checks.problems import PROBLEMS, Severity
 from rmqstore.checks.verify import Verified

@@ -6,19 +6,14 @@ from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused, UsageError
 from rmqstore.files.store import QueueKind, Store, StoreKind
 from rmqstore.repair.believed import Believed, tell
-from rmqstore.repair.checkpoints import plan_checkpoint
 from rmqstore.repair.content import Literal
-from rmqstore.repair.dledger import plan_dledger
 from rmqstore.repair.draft import Draft
 from rmqstore.repair.log_rows import Name
 from rmqstore.repair.plan import Plan
-from rmqstore.repair.rebuild import QueueRebuild
-from rmqstore.repair.rebuild_index import IndexRebuild
-from rmqstore.repair.recover import data_roots, refuse_whole
 from rmqstore.repair.rocksdb_stores import refuse_or_tell
 from rmqstore.repair.salvage_divided import reach
-from rmqstore.repair.settings import RecoverOptions
 from rmqstore.repair.staying import outside_of
+from rmqstore.repair.whole_store import data_roots, refuse_whole
 
 CQ, INDEX, CHECKPOINT, DLEDGER_INDEX = "cq", "index", "checkpoint", "dledger-index"
 
@@ -50,11 +45,15 @@ def plan_rebuild(
     if part == CQ:
         if store.kind is StoreKind.ROCKSDB:
             raise Refused("the consume queues are in RocksDB", "the broker rebuilds them from its log")
+        from rmqstore.repair.rebuild import QueueRebuild
+
         wanted = _chosen(store, verified, topics, queue_ids, queues)
         work = QueueRebuild(draft, verified, views, wanted, deleted_too=bool(topics or queues))
         work.read()
         work.plan()
     elif part == INDEX:
+        from rmqstore.repair.rebuild_index import IndexRebuild
+
         index = IndexRebuild(draft, verified, views, everything=True)
         if index.needed:
             index.plan()
@@ -65,6 +64,9 @@ def plan_rebuild(
     else:
         if verified.dledger is None:
             raise Refused("this store has no DLedger entries", "rebuild cq, index or checkpoint")
+        from rmqstore.repair.dledger import plan_dledger
+        from rmqstore.repair.settings import RecoverOptions
+
         plan_dledger(draft, verified, views[-1], RecoverOptions(only=("DL-DATA-INDEX",)), changed=False, force=True)
     if part in (CQ, INDEX):
         tell(draft, views, believed)
@@ -110,6 +112,9 @@ def _checkpoint(draft: Draft, verified: Verified, end: int) -> None:
     last = max((r.max_time for r in verified.logs.results), default=0)
     entry = draft.store.checkpoint
     if entry is not None:
+        from rmqstore.repair.checkpoints import plan_checkpoint
+        from rmqstore.repair.settings import RecoverOptions
+
         plan_checkpoint(draft, verified, RecoverOptions(), last, end, force=True)
         return
     from rmqstore.formats.checkpoint import FILE_SIZE, StoreCheckpoint

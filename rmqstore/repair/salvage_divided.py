@@ -12,8 +12,6 @@ from rmqstore.checks.commitlog import LogResult
 from rmqstore.checks.verify import Verified
 from rmqstore.files.store import Store
 from rmqstore.formats import dledger
-from rmqstore.repair.salvage_dledger import unit_of
-from rmqstore.repair.salvage_known import find_known
 
 
 def entries_begin(store: Store, verified: Verified) -> int | None:
@@ -35,6 +33,9 @@ def entries_begin(store: Store, verified: Verified) -> int | None:
     end = legacy.queue.stop
     if end >= start or end % size or legacy.queue.file_size != size:
         return start if end == start else None
+    from rmqstore.repair.salvage_dledger import unit_of
+    from rmqstore.repair.salvage_known import find_known
+
     unit = unit_of(store, 0)
     if unit is not None and end <= unit.pos <= start and unit.pos % size == 0:
         return unit.pos

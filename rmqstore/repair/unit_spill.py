@@ -18,12 +18,29 @@ from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.unit_rows import lay_out
 
 WINDOW = 1 << 19
+_JOINED = 1 << 16
 UNIT = consumequeue.UNIT.size
 
 
 def _triples(table: array[int]) -> Iterator[tuple[int, int, int]]:
     """First queue offset, number and position in the spill, of every segment."""
     return zip(table[0::3], table[1::3], table[2::3], strict=True)
+
+
+def _following(segments: Iterable[tuple[int, int, int]]) -> Iterator[list[tuple[int, int, int]]]:
+    """Segments whose queue offsets go on where the last ones end, together; little more than _JOINED units at once."""
+    together: list[tuple[int, int, int]] = []
+    stop = room = 0
+    for one in segments:
+        if together and (one[0] != stop or room <= 0):
+            yield together
+            together = []
+        if not together:
+            room = _JOINED
+        together.append(one)
+        stop, room = one[0] + one[1], room - one[1]
+    if together:
+        yield together
 
 
 def _put_away(spill: Scratch, rows: UnitRows) -> Iterator[tuple[Name, int, int, int]]:
@@ -108,10 +125,11 @@ class KeptUnits:
 
     def known_units(self) -> Iterator[tuple[Name, I64, I64, I64]]:
         """(queue, commitlog offsets, sizes, queue offsets) piece by piece, each queue's in log order."""
-        for name, first, count, at in self.segments():
-            units = _read(self.spill, count, at)
-            size, offset = units["size"].astype(np.int64), units["commitlog_offset"].astype(np.int64)
-            yield name, offset, size, np.arange(first, first + count)
+        for name, table in self._segments.items():
+            for pieces in _following(_triples(table)):
+                units = np.concatenate([_read(self.spill, count, at) for _, count, at in pieces])
+                size, offset = units["size"].astype(np.int64), units["commitlog_offset"].astype(np.int64)
+                yield name, offset, size, np.arange(pieces[0][0], pieces[0][0] + len(units))
 
 
 class UnitSpill:
@@ -186,7 +204,7 @@ class UnitSpill:
         self._rows.clear()
         self._count = 0
         laid = lay_out(number, len(self._names), index, offset, size, tags)
-        for segment in _put_away(self.spill, UnitRows.of(self._names, laid)):
+        for segment in _put_away(self.spill, UnitRows.of(laid, laid.stretches(self._names))):
             self._segment(*segment)
 
     def take(self, kept: KeptUnits) -> None:

@@ -32,6 +32,7 @@ from rmqstore.scan.window import SLACK, ScanOptions, Window
 
 _UNLIMITED = 1 << 40
 _USUAL_SIZE = 256  # bytes of a record: the compiled loops give as many as a chunk of them, more where that is too few
+_LEAST_ROOM = 64
 _LOOK_BACK = 8 << 20  # more than the longest entry: at least one whole entry lies in it
 _ENTRY_BLANK_MAGIC = 0xFFFFFFFF
 _DIGITS_AT = np.arange(len(CRC32_PROPERTY), CRC32_RESERVED_LEN - 1)  # in the property, least significant first
@@ -178,13 +179,9 @@ class _Scan:
         """Runs from a known boundary to the first one that starts at or behind `stop`."""
         window = self.window
         while at < min(stop, window.end):
-            runs = self._good(at, stop)
-            if not runs:
-                if at > window.base and self._is_cut_off(at):
-                    window.fill(at)
-                    continue
-                runs = self._odd(at)
-            for run in runs:
+            if window.base < at < window.base + window.have and self._is_cut_off(at):
+                window.fill(at)
+            for run in self._good(at, stop) or self._odd(at):
                 at = run.stop - self.base
                 yield run
         if at >= window.end and stop >= window.end and window.end < window.file.file_size:
@@ -230,7 +227,7 @@ class _Scan:
                 room=self.room,
             )
             n = len(found.columns["at"])
-            self.room *= 2 if n == self.room else 1
+            self.room = 2 * n if n == self.room else max(n + n // 4, _LEAST_ROOM)
             return Columns.of(window.buf, base, lead, found), found.odd
         borders = kernels.walk(window.view, lo, window.have, self.size_at, self.least, self.limit)
         starts, stops = borders[:-1], borders[1:]

@@ -11,6 +11,8 @@ from rmqstore.scan import native
 from rmqstore.scan.kernels import I64
 
 Units = np.ndarray[tuple[int], np.dtype[np.void]]
+Rows = tuple[tuple[str, int], int, int, int]
+"""(queue, first queue offset, rows [start, stop)) with queue offsets one behind the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +27,14 @@ class Laid:
     offset: I64
     units: Units | None
 
-    def stretches(self, names: list[tuple[str, int]]) -> list[tuple[tuple[str, int], int, int, int]]:
-        """(queue, first queue offset, rows [start, stop)) with queue offsets one behind the other."""
-        edges = np.flatnonzero(np.diff(self.index) != 1) + 1
-        begins = np.union1d(edges, [start for start in self.starts[:-1] if start < len(self.index)])
-        queues = np.searchsorted(self.starts, begins, side="right") - 1
-        first = self.index[begins].tolist()
-        begins = begins.tolist()
+    def stretches(self, names: list[tuple[str, int]]) -> list[Rows]:
+        """All rows; the numbers of queues index `names`."""
+        is_first = np.ones(len(self.index), dtype=np.bool_)
+        np.not_equal(np.diff(self.index), 1, out=is_first[1:])
+        is_first[[start for start in self.starts[:-1] if start < len(self.index)]] = True
+        begin = np.flatnonzero(is_first)
+        queues = np.searchsorted(self.starts, begin, side="right") - 1
+        first, begins = self.index[begin].tolist(), begin.tolist()
         return [
             (names[q], i, a, b)
             for q, i, a, b in zip(queues.tolist(), first, begins, [*begins[1:], len(self.index)], strict=True)
