@@ -47,25 +47,26 @@ def _foreign_files(store: Store, logs: Logs) -> Iterator[Finding]:
     for result in logs.results:
         for file in result.queue.files:
             units = logs.pointing.nowhere[file.start]
-            if result.lead or units < _LEAST:
+            if units < _LEAST:
                 continue
-            messages, fit, host = _asked(store, file)
+            messages, fit, host = _asked(store, file, result.lead)
             if messages < _LEAST or fit * 10 > messages:
                 continue
             facts: dict[str, Fact] = {"units": units, "messages_looked_at": messages, "messages_with_units": fit}
             facts["store_host"] = host
-            others = {_asked(store, f, most=1)[2] for f in result.queue.files if f is not file} - {""}
+            others = {_asked(store, f, result.lead, most=1)[2] for f in result.queue.files if f is not file} - {""}
             if others and host not in others:
                 facts["store_host_of_other_files"] = sorted(others)[0]
-            yield Finding("CL-FOREIGN-FILE", "commitlog", file.name, file.start, file.length, facts)
+            name = "dledger" if result.lead else "commitlog"
+            yield Finding("CL-FOREIGN-FILE", name, file.name, file.start, file.length, facts)
 
 
-def _asked(store: Store, file: MappedFile, most: int = _ASKED) -> tuple[int, int, str]:
+def _asked(store: Store, file: MappedFile, lead: int, most: int = _ASKED) -> tuple[int, int, str]:
     """Of the first messages of a file that have a unit as a rule: how many, how many have it, and who stored them."""
     queues: dict[tuple[str, int], MappedFileQueue] = {}
     seen = fit = 0
     host = ""
-    for message in _messages(file):
+    for message in _messages(file, lead):
         name = (message.topic_text, message.queue_id)
         host = host or host_text(message.store_host)
         if message.transaction_type not in (0, TRANSACTION_COMMIT) or not _is_directory_name(message.topic):
@@ -84,9 +85,9 @@ def _is_directory_name(topic: bytes) -> bool:
     return is_sound_topic(topic) and b"/" not in topic and topic not in (b".", b"..") and len(topic) <= 255
 
 
-def _messages(file: MappedFile) -> Iterator[Message]:
+def _messages(file: MappedFile, lead: int) -> Iterator[Message]:
     """The messages of a log file in their order."""
-    for run in scan_file(file, options=ScanOptions(crc=False)):
+    for run in scan_file(file, lead=lead, options=ScanOptions(crc=False)):
         if run.kind is not Kind.RECORDS or run.columns is None:
             continue
         for offset, size in zip(run.columns.offset.tolist(), run.columns.size.tolist(), strict=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import importlib
 import os
+import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -158,6 +159,8 @@ def _who_may(path: Path) -> tuple[str, str]:
     except KeyError:
         owner = f"user {status.st_uid}"
     advice = "run as root" if not status.st_uid else f"run as {owner} or as root"
+    if not status.st_mode & stat.S_IRUSR:
+        advice = f"as {owner}: chmod u+rwX {shlex.quote(str(path))}"
     return f" (it is {owner}'s, mode {status.st_mode & 0o7777:04o})", advice
 
 

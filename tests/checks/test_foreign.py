@@ -94,3 +94,30 @@ def test_a_file_of_another_log_stops_every_repair(tmp_path: Path) -> None:
     (gone,) = [f for f in verified.report.findings.listed if f.code == "CL-MISSING-FILE"]
     assert gone.facts["messages"] == 71
     assert verified.report.verdict.endswith(", but 71 messages are gone with a missing file of the log")
+
+
+@pytest.mark.parametrize("queues", [True, False])
+def test_the_own_last_file_behind_one_of_another_log_is_no_stale_tail(tmp_path: Path, queues: bool) -> None:
+    """It is older, and repeats queue offsets; but a truncated log keeps no whole file behind its end."""
+    store = copy_store("5.4.0-clean", tmp_path)
+    name = "00000000000000393216"
+    shutil.copyfile(copy_store("5.4.0-killed", tmp_path / "other") / "commitlog" / name, store / "commitlog" / name)
+    if not queues:
+        shutil.rmtree(store / "consumequeue")
+    verified, plan = planned(store)
+    assert verified.legacy is not None
+    assert verified.legacy.wrote == 479958
+    assert verified.report.findings.counts["CL-STALE-TAIL"] == 0
+    assert verified.report.findings.counts["CL-FOREIGN-FILE"] == queues
+    assert of_the_log(plan) == []
+
+
+def test_a_file_of_another_group_in_a_dledger_log_stops_every_repair(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-dledger-mixed", tmp_path)
+    name = "dledger-n0/data/00000000000000589824"
+    shutil.copyfile(copy_store("5.1.4-dledger-mixed", tmp_path / "other") / name, store / name)
+    verified, plan = planned(store)
+    (found,) = [f for f in verified.report.findings.listed if f.code == "CL-FOREIGN-FILE"]
+    assert (found.queue, found.file, found.offset) == ("dledger", "00000000000000589824", 589824)
+    assert verified.report.findings.counts["DL-STALE-TAIL"] == 0
+    assert plan.steps == ()

@@ -263,7 +263,9 @@ def test_who_may_read_what_was_refused_is_said(tmp_path: Path) -> None:
     assert _who_may(own) == (" (yours, mode 0200)", f"chmod u+rwX '{own}'")
     if os.geteuid() == 0:
         os.chown(own, 12345, 12345)
-        assert _who_may(own) == (" (it is user 12345's, mode 0200)", "run as user 12345 or as root")
+        assert _who_may(own) == (" (it is user 12345's, mode 0200)", f"as user 12345: chmod u+rwX '{own}'")
+        own.chmod(0o640)
+        assert _who_may(own) == (" (it is user 12345's, mode 0640)", "run as user 12345 or as root")
     assert _who_may(tmp_path / "gone")[0] == ""
 
 
