@@ -57,6 +57,10 @@ class CommitLog:
         self._file: MappedFile | None = None
 
     def reserve(self, *sizes: int) -> int:
+        """Where records of these sizes will stand, all in one file; a file without room for them gets its BLANK.
+
+        Units: bytes. Errors: MessageRefused, NoSpace.
+        """
         file = self._file
         if file is None or file.full:
             file = self._file = self.queue.last_file(self._start)

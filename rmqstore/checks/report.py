@@ -94,6 +94,10 @@ class Findings:
         self.listed: list[Finding] = []
 
     def add(self, finding: Finding) -> None:
+        """Count it, list it as far as `keep` goes, and hand it to the sink.
+
+        Errors: ValueError for a code that is not in `PROBLEMS`.
+        """
         if finding.code not in PROBLEMS:
             raise ValueError(f"{finding.code} is not in the table of problems")
         self.counts[finding.code] += 1

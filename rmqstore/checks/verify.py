@@ -33,8 +33,9 @@ class VerifyOptions:
     forecast follows; `max_rate` bytes per second; `sink` gets every finding as it is made; `progress` gets bytes done.
     `topics`, `queues` keep findings about these; `since`, `until` (ms of store time) read only the files that can hold
     such messages; `max_duration` (s) ends the reading early, `start_at` (log name -> offset, as `Report.resume_at`
-    says) goes on from there. `units` gets the units that the messages should have. Whatever is left
-    out is never taken for clean.
+    says) goes on from there. `units` gets the units that the messages should have. `keep` findings are listed, all are
+    counted; `split_size` bytes of the log are one process's share; `settings` stand above broker.conf's in the forecast.
+    Whatever is left out is never taken for clean.
     """
 
     jobs: int | None = None

@@ -1,0 +1,1 @@
+"""Where bytes are, read-only: a store's directories, its files as one address space, broker.conf."""

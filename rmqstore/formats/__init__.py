@@ -1,0 +1,1 @@
+"""What bytes mean: layouts, parsers and builders. No I/O, no clock."""

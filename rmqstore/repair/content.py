@@ -148,6 +148,7 @@ class Fingerprint(Protocol):
 
 
 def is_fingerprint(text: str) -> bool:
+    """Whether a text has the form of a fingerprint: the name of the hash, and its hex digits."""
     return _FINGERPRINT.fullmatch(text) is not None
 
 

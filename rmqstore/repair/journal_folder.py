@@ -37,6 +37,8 @@ STATE, PLAN, UNDO_LOG, POINTER = "state", "plan.json", "undo.log", "journal"
 
 
 class State(StrEnum):
+    """How far a journal came."""
+
     PREPARING = "preparing"
     """Nothing of the store is changed yet."""
     APPLYING = "applying"
@@ -382,6 +384,7 @@ def _read_record(folder: Path) -> Record | None:
 
 
 def free_bytes(folder: Path) -> int:
+    """Bytes that a file system has left for this user."""
     return shutil.disk_usage(folder).free
 
 

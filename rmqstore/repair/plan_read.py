@@ -69,6 +69,10 @@ def plan_from_json(
     roots: Collection[Path],
     read_content: Callable[[object], Content],
 ) -> Plan:
+    """As `Plan.from_json`.
+
+    Errors: UsageError for what is no plan, or is one for another place.
+    """
     document: object = text
     if isinstance(text, str | bytes):
         try:

@@ -174,10 +174,12 @@ def solid_bytes(content: Content) -> int:
 
 
 def no_space(error: OSError) -> bool:
+    """Whether a write failed for want of space, or of quota."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def discarded(plan: Plan) -> Mapping[str, MoveOut]:
+    """Paths that a plan takes out of the store."""
     return {step.path: step for step in plan.steps if isinstance(step, MoveOut)}
 
 

@@ -42,6 +42,7 @@ class Moves:
 
     @staticmethod
     def of(plan: Plan, batches: Sequence[Sequence[int]]) -> Moves:
+        """The renames of a plan whose steps are carried out in these batches."""
         steps = plan.steps
         expects = {step.path: step.expect for step in steps if isinstance(step, SetAside)}
         if not expects:

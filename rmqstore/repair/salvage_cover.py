@@ -124,6 +124,7 @@ class Cover:
         self.draft.overwrite(damage.file.path, at, content, why)
 
     def filler(self, cell: Cell, lead: int, around: Around) -> bytes:
+        """The bytes of the record that stands in a cell from now on."""
         at, length = cell.start + lead, cell.length - lead
         lost, old = cell.lost, cell.message
         if lost is not None:

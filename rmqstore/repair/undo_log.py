@@ -25,6 +25,8 @@ _OVERHEAD = _HEADER.size + _CRC.size
 
 
 class FrameKind(IntEnum):
+    """What a frame of the undo log holds."""
+
     META = 1
     """JSON of a Meta."""
     BYTES = 2

@@ -1,0 +1,1 @@
+"""Bytes to runs and columns: the hot path over a log. No opinion on what is right."""
