@@ -31,7 +31,7 @@ from rmqstore.scan.units import unit_chunks
 _UNITS_GONE = ("CQ-MISSING-UNIT", "CQ-MISSING-QUEUE", "CQ-MISSING-FILE", "CQ-PARTLY-REBUILT")
 _CHUNK = 1 << 16  # bytes of units
 _MAX_RECORD = 64 << 20
-_FAR = 1 << 40  # bytes
+_FAR = 1 << 40  # bytes; what is farther behind the end was never a place of this log
 _FILES = 2  # as far behind the end as consumers are believed, in files
 
 
@@ -199,7 +199,7 @@ def _attached(
             units, offset, size, begun = units[first:], offset[first:], size[first:], True
         left = result.queue.file_size - offset % result.queue.file_size
         good = (size >= MIN_SIZE) & (size <= _MAX_RECORD) & (size + BLANK_SIZE <= left)
-        good &= offset >= np.concatenate(([before], (offset + size)[:-1]))
+        good &= (offset >= np.concatenate(([before], (offset + size)[:-1]))) & (offset < result.wrote + _FAR)
         n = len(good) if good.all() else int(np.argmin(good))
         if n:
             yield units[:n]

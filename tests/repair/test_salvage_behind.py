@@ -121,6 +121,15 @@ def test_units_left_behind_a_gap_or_out_of_order_are_ghosts_and_no_loss(tmp_path
     assert loss["queues"] == {"Order_11/1": 1}
 
 
+def test_a_unit_that_points_where_no_log_ever_was_is_no_loss(tmp_path: Path) -> None:
+    """As after a misdirected write: bytes of something else stand where a queue's first unit belongs."""
+    store = copy_store("5.4.0-clean", tmp_path)
+    path = store / "consumequeue" / "SCHEDULE_TOPIC_XXXX" / "17" / f"{0:020}"
+    count = len(path.read_bytes().rstrip(b"\0")) // UNIT.size + 1
+    damage.overwrite(path, 0, UNIT.build(commitlog_offset=373 << 40, size=17_664) * count)
+    assert recover("5.4.0-clean", store)["messages"] == 0
+
+
 def test_units_of_two_lives_are_not_both_counted(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     found = rows(store)
