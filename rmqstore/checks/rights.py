@@ -31,8 +31,9 @@ _READ_WRITE = 6
 _ALL = 7
 
 
-class _Entry(NamedTuple):
-    path: Path
+class _Kind(NamedTuple):
+    """Owner, group, mode and kind, which most entries of a store share."""
+
     uid: int
     gid: int
     mode: int
@@ -47,14 +48,22 @@ class _Entry(NamedTuple):
 
 @dataclass(slots=True)
 class _Rights:
-    entries: list[_Entry] = field(default_factory=list)
-    owners: Counter[int] = field(default_factory=Counter)  # of files that only a broker makes
+    """How many entries there are of each kind, and the first of them by name; `owners` of what only a broker makes."""
 
-    def add(self, path: Path, status: os.stat_result, *, counts: bool) -> None:
-        directory = stat.S_ISDIR(status.st_mode)
-        if directory or stat.S_ISREG(status.st_mode):
-            self.entries.append(_Entry(path, status.st_uid, status.st_gid, status.st_mode & 0o777, directory))
-            self.owners[status.st_uid] += counts and not directory
+    count: Counter[_Kind] = field(default_factory=Counter)
+    first: dict[_Kind, str] = field(default_factory=dict)
+    owners: Counter[int] = field(default_factory=Counter)
+
+    def add(self, path: str, status: os.stat_result, *, counts: bool) -> None:
+        mode = status.st_mode
+        directory = stat.S_ISDIR(mode)
+        if directory or stat.S_ISREG(mode):
+            kind = _Kind(status.st_uid, status.st_gid, mode & 0o777, directory)
+            self.count[kind] += 1
+            if self.count[kind] == 1 or path < self.first[kind]:
+                self.first[kind] = path
+            if counts and not directory:
+                self.owners[status.st_uid] += 1
 
     @property
     def user(self) -> int | None:
@@ -63,14 +72,16 @@ class _Rights:
 
     def groups(self, uid: int) -> set[int]:
         """Groups of a user, as far as this machine and its own files tell them."""
-        own = {e.gid for e in self.entries if e.uid == uid and not e.directory}
+        own = {kind.gid for kind in self.count if kind.uid == uid and not kind.directory}
         name, gid = _account(uid)
         return own | set(os.getgrouplist(name, gid)) if name else own
 
     def group(self, uid: int) -> int:
         """The group that a user's files have."""
-        own = Counter(e.gid for e in self.entries if e.uid == uid and not e.directory).most_common(1)
-        return own[0][0] if own else max(0, _account(uid)[1])
+        for kind, _ in self.count.most_common():
+            if kind.uid == uid and not kind.directory:
+                return kind.gid
+        return max(0, _account(uid)[1])
 
 
 def check_rights(store: Store, findings: Findings, *, live: bool = False) -> None:
@@ -83,16 +94,17 @@ def check_rights(store: Store, findings: Findings, *, live: bool = False) -> Non
     if not uid:
         return
     groups = rights.groups(uid)
-    closed = [e for e in rights.entries if not e.open_to(uid, groups)]
+    closed = [kind for kind in rights.count if not kind.open_to(uid, groups)]
     if not closed:
         return
-    first = next((e for e in closed if not e.directory), closed[0])
-    directories = sum(e.directory for e in closed)
-    facts: dict[str, Fact] = {"files": len(closed) - directories, "directories": directories}
-    facts |= {"broker_user": _name(uid), "path": store.relative(first.path)}
+    files, directories = (sum(rights.count[k] for k in closed if k.directory is d) for d in (False, True))
+    facts: dict[str, Fact] = {"files": files, "directories": directories}
+    first = min(closed, key=lambda kind: (kind.directory, rights.first[kind]))
+    path = Path(rights.first[first])
+    facts |= {"broker_user": _name(uid), "path": store.relative(path)}
     facts |= {"owner": _name(first.uid), "mode": f"{first.mode:04o}"}
     facts["run"] = _command(store, closed, uid, rights.group(uid))
-    findings.add(Finding(CODE, "store", first.path.name, facts=facts))
+    findings.add(Finding(CODE, "store", path.name, facts=facts))
 
 
 def _who_runs(store: Store) -> int | None:
@@ -130,7 +142,7 @@ def _account(uid: int) -> tuple[str, int]:
     return account.pw_name, account.pw_gid
 
 
-def _command(store: Store, closed: list[_Entry], uid: int, gid: int) -> str:
+def _command(store: Store, closed: list[_Kind], uid: int, gid: int) -> str:
     """What gives the user its rights again, ready to copy; links at the top are not followed by `chown -R`."""
     where = " ".join(shlex.quote(str(p.absolute())) for p in _places(store))
     steps = [f"chown -R {uid}:{gid} {where}"] if any(e.uid != uid for e in closed) else []
@@ -154,7 +166,8 @@ def _places(store: Store) -> list[Path]:
 def _look(store: Store) -> _Rights:
     rights = _Rights()
     tops = {name: e.path for name, e in store.top.items() if name in _TREES or name.startswith("dledger-")}
-    places = [*tops.values(), *(p for p in _places(store)[1:] if p not in tops.values())]
+    seen = {path.resolve() for path in tops.values()}  # what a link at the top leads to is one of the places, too
+    places = [*tops.values(), *(p for p in _places(store)[1:] if p.resolve() not in seen)]
     for path in (store.root, *(store.root / name for name in _FILES)):
         _add(rights, path, counts=True)
     for path in places:
@@ -167,13 +180,13 @@ def _look(store: Store) -> _Rights:
 
 def _add(rights: _Rights, path: Path, *, counts: bool) -> None:
     try:
-        rights.add(path, path.stat(), counts=counts)
+        rights.add(str(path), path.stat(), counts=counts)
     except OSError:
         return  # not there, or it cannot be asked, which others say
 
 
-def _walk(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    todo = [directory]
+def _walk(directory: Path) -> Iterator[tuple[str, os.stat_result]]:
+    todo = [str(directory)]
     while todo:
         try:
             entries = list(os.scandir(todo.pop()))
@@ -182,9 +195,8 @@ def _walk(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
         for entry in entries:
             try:
                 status = entry.stat()
-                inside = entry.is_dir(follow_symlinks=False)
+                if entry.is_dir(follow_symlinks=False):
+                    todo.append(entry.path)
             except OSError:
                 continue
-            yield Path(entry.path), status
-            if inside:
-                todo.append(Path(entry.path))
+            yield entry.path, status
