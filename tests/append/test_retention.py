@@ -147,7 +147,9 @@ def test_dledger_keeps_an_hour_more_and_everything_beside_legacy_files() -> None
         (60, 61, 1, False),
     ],
 )
-def test_dledger_ratios(most: int, used: int, gone: int, forbidden: bool) -> None:
+def test_dledger_compares_the_disk_s_fill_as_a_float_of_32_bits(
+    most: int, used: int, gone: int, forbidden: bool
+) -> None:
     rules, disk = RetentionRules(max_used=most / 100), Disk(used, 100)
     decision = decide_dledger(files(100, *[1] * 30), rules, now=NOW, hour=5, base_disk=EMPTY, data_disk=disk)
     assert (len(decision.delete), decision.write_forbidden) == (gone, forbidden)

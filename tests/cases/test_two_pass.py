@@ -29,7 +29,7 @@ def test_case_shows_its_own_problem(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", case_names())
-def test_two_passes(name: str, tmp_path: Path) -> None:
+def test_damage_is_found_cured_and_taken_back(name: str, tmp_path: Path) -> None:
     case = read_case(name)
     store = make(case, tmp_path)
     verify = ("verify", str(store), *options(case, store), *case.verify.options)

@@ -270,7 +270,7 @@ def test_who_may_read_what_was_refused_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_shell_completion(shell: str) -> None:
+def test_each_shell_gets_a_completion_script(shell: str) -> None:
     with process(env={"_RMQSTORE_COMPLETE": f"{shell}_source"}) as child:
         assert child.stdout is not None
         assert b"_RMQSTORE_COMPLETE" in child.stdout.read()
@@ -294,7 +294,9 @@ def test_completion_knows_the_commands() -> None:
         ({"CLICOLOR_FORCE": "1"}, "never", False),
     ],
 )
-def test_colors(env: dict[str, str], option: str, colored: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_option_then_the_environment_say_whether_to_colour(
+    env: dict[str, str], option: str, colored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("NO_COLOR", "CLICOLOR_FORCE"):
         monkeypatch.delenv(name, raising=False)
     for name, value in env.items():

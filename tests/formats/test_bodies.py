@@ -67,7 +67,7 @@ def test_plain_body_is_given_back() -> None:
 
 @pytest.mark.parametrize("kind", Compression)
 @pytest.mark.parametrize("size", [0, 1, 100_000, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3 << 20])
-def test_round_trip(kind: Compression, size: int) -> None:
+def test_a_compressed_body_comes_back(kind: Compression, size: int) -> None:
     body = random.Random(size).randbytes(size // 2).ljust(size, b"z")
     packed = compress(kind, body)
     assert decompress(kind.sys_flag, packed, size) == body

@@ -33,7 +33,7 @@ SPARSE_5_4_0 = bytes.fromhex(
         (49152 + 48, 178, 0, "000000000000C030000000B20000000000000000"),
     ],
 )
-def test_unit_bytes(offset: int, size: int, tags_code: int, raw: str) -> None:
+def test_a_unit_has_the_bytes_that_java_writes(offset: int, size: int, tags_code: int, raw: str) -> None:
     assert cq.UNIT.build(commitlog_offset=offset, size=size, tags_code=tags_code) == bytes.fromhex(raw)
 
 
@@ -115,7 +115,7 @@ def test_pre_blank_is_told_from_units() -> None:
     assert not cq.is_pre_blank(1, cq.PRE_BLANK_SIZE, 0)
 
 
-def test_file_arithmetic() -> None:
+def test_files_hold_whole_units_and_begin_with_pre_blanks_where_a_queue_starts_later() -> None:
     assert [cq.round_file_size(size) for size in (1, 20, 21, 6_000_000)] == [20, 20, 40, 6_000_000]
     assert cq.first_file(149, 2000) == 2000
     assert cq.pre_blanks(149, 2000) == 49

@@ -74,7 +74,7 @@ def test_header_size_leaves_the_body_length_out() -> None:
         (b"endIndex=-1\ncommittedIndex=-1\n", -1, -1),
     ],
 )
-def test_checkpoint_text(data: bytes, committed: int, end: int) -> None:
+def test_checkpoint_is_read_as_the_library_reads_it(data: bytes, committed: int, end: int) -> None:
     assert dledger.parse_dledger_checkpoint(data) == DLedgerCheckpoint(committed, end)
 
 
@@ -107,7 +107,7 @@ def test_broken_checkpoint_is_not_set_and_says_why(data: bytes, faults: tuple[st
         (b"", CurrTerm(0, None, ("empty", "currTerm is missing"))),
     ],
 )
-def test_currterm_text(data: bytes, term: CurrTerm) -> None:
+def test_currterm_is_read_as_the_library_reads_it(data: bytes, term: CurrTerm) -> None:
     assert dledger.parse_currterm(data) == term
 
 

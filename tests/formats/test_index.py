@@ -61,7 +61,7 @@ def test_header_and_unit_of_the_vectors() -> None:
     assert [int(x["newest"]) for x in index.SLOT.array(bytes.fromhex("000000000000000100000003"))] == [0, 1, 3]
 
 
-def test_file_sizes() -> None:
+def test_a_file_is_its_header_slots_and_units() -> None:
     assert index.file_size() == 420_000_040
     assert index.file_size(20, 60) == 1320
     assert index.file_size(100, 400) == 8440

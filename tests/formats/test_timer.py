@@ -69,5 +69,5 @@ def test_wheel_size_is_the_default_files() -> None:
 
 
 @pytest.mark.parametrize(("magic", "good"), [(0, True), (1, True), (7, True), (15, True), (16, False), (-1, False)])
-def test_magic_bits(magic: int, good: bool) -> None:
+def test_magic_of_a_timer_unit_has_the_four_known_bits_only(magic: int, good: bool) -> None:
     assert timer.is_log_magic(magic) is good

@@ -162,7 +162,9 @@ def test_bytes_that_must_not_change_are_read_as_well(compiled: native.Native) ->
     assert plain.tolist() == [True, True]
 
 
-def test_done_without(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_numpy_does_the_work_where_the_library_is_off_missing_broken_or_of_another_version(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     load = native.load.__wrapped__
     monkeypatch.setenv("RMQSTORE_FAST", "0")
     assert load() is None
