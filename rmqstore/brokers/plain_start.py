@@ -273,7 +273,9 @@ class PlainStart:
             return Condition()
         if not self.rules.batch_queues:  # before 5.0.0 the confirm offset is not stored: it is -1 here
             return Condition(start_below=-1) if self.parser.duplication else Condition()
-        self.notes.append("duplication or controller mode: dispatched up to the checkpoint's confirm offset only")
+        self.notes.append(
+            "duplication or controller mode: recovery dispatches up to the confirm offset only"
+        )
         return Condition(end_within=self.checkpoint.confirm_phy_offset)
 
     # --- start ----------------------------------------------------------------------------------------------------
@@ -282,6 +284,8 @@ class PlainStart:
         by_queues = self.rules.reput is Reput.CQ_MAX or (
             self.rules.batch_queues and self.config.bool("recheckReputOffsetFromCq")
         )
+        if self.rules.batch_queues and not self.rocksdb and self._gets_a_role():
+            self._dispatch_unconfirmed()
         if not by_queues or self.rocksdb:
             return
         if self.parser.duplication:
@@ -292,6 +296,20 @@ class PlainStart:
         if begin < end:
             self.reader.reput(begin, end, self.queues)
         self.queues.correct_min_offsets(self._min_offset())
+
+    def _gets_a_role(self) -> bool:
+        """Controller mode as it is documented: every broker begins as a slave, until the controller says what it is."""
+        return self.config.bool("enableControllerMode") and self.config.text("brokerRole").strip() == "SLAVE"
+
+    def _dispatch_unconfirmed(self) -> None:
+        """Re-dispatch begins at the confirm offset and goes on when a role is given (CommitLog#getConfirmOffset)."""
+        end = self.log.max_offset()
+        begin = min(max(self.checkpoint.confirm_phy_offset, self.log.min_offset()), end)
+        if begin < end:
+            self.notes.append(
+                f"from {begin} on messages are dispatched when the controller has given the broker a role"
+            )
+            self.reader.reput(begin, end, self.queues)
 
     def _more_files(self) -> tuple[SimulatedFiles, ...]:
         """Further lists of files that the start may delete from."""

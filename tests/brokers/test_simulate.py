@@ -17,6 +17,7 @@ from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import Store, open_store
 from rmqstore.formats import dledger
+from rmqstore.formats.checkpoint import StoreCheckpoint
 from rmqstore.formats.message import HEAD
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind, Run, Tiling
@@ -165,6 +166,24 @@ def test_redispatched_units_are_counted_by_topic(tmp_path: Path) -> None:
     forecast = simulate_start(open_store(path, config))
     assert forecast.redispatched == {"Order_11": 168}
     assert not forecast.shifted_units
+
+
+@pytest.mark.parametrize("version", ["5.1.4", "5.4.0"])
+def test_in_controller_mode_a_slave_dispatches_behind_the_confirm_offset_when_it_gets_a_role(
+    version: str, tmp_path: Path
+) -> None:
+    """Seen on 5.1.4: a killed replica was elected, and all that stood behind the confirm offset got its units."""
+    path, config = clean(version, tmp_path)
+    for damage in (no_topic, abort, no_checkpoint_times):
+        damage(path)
+    confirmed = records(log_files(path)[0])[20]
+    (path / "checkpoint").write_bytes(StoreCheckpoint(confirm_phy_offset=confirmed).build())
+    given = {"enableControllerMode": "true"}
+    slave = simulate_start(open_store(path, config), version=version, settings={**given, "brokerRole": "SLAVE"})
+    assert slave.redispatched == {"Order_11": 168}
+    assert any(f"from {confirmed} on" in note for note in slave.notes)
+    other = simulate_start(open_store(path, config), version=version, settings=given)
+    assert sum(other.redispatched.values()) < 20
 
 
 def test_dledger_mode_needs_a_version_that_has_it(tmp_path: Path) -> None:
