@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cases import Case, append_cases, not_there, remove, rival_cases, start_cases, store_cases
-from benchmarks.generate import Options, generate, parse_size
+from benchmarks.generate import generate, parse_size
 from benchmarks.measure import last_line, run
+from benchmarks.parts import Options
 
 HERE = Path(__file__).resolve().parent
 

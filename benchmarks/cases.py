@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import rivals
-from benchmarks.generate import EPOCH, Made
 from benchmarks.measure import Series, run
+from benchmarks.parts import EPOCH, Made
 from rmqstore.formats import message
 
 START_ROUNDS = 15  # start-up takes so little that more runs cost nothing

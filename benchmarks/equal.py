@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.answers import JOBS, Stores, differences, linked, local_answers, spark_answers
-from benchmarks.generate import Options, generate, parse_size
+from benchmarks.generate import generate, parse_size
+from benchmarks.parts import Options
 from rmqstore.formats.consumequeue import UNIT
 
 QUEUE_FILE = 600_000

@@ -26,8 +26,9 @@ from typing import Any
 
 from benchmarks.bench import machine
 from benchmarks.cases import remove, rival_cases
-from benchmarks.generate import Made, Options, generate, parse_size
+from benchmarks.generate import generate, parse_size
 from benchmarks.measure import run
+from benchmarks.parts import Made, Options
 
 HERE = Path(__file__).resolve().parent
 JOBS = ("scan", "cross-check", "du", "export")

@@ -10,6 +10,8 @@ from pathlib import Path
 import click
 import pytest
 
+from tests.brokers.cases import CASES
+from tests.brokers.dledger_cases import LIBRARY_CASES
 from tests.command import command_names, run
 from tests.damage import flip
 from tests.stores import ROOT, copy_store
@@ -88,3 +90,12 @@ def test_links_and_make_targets_of_a_page_are_there(page: str) -> None:
     assert [to for to in links if not ((ROOT / page).parent / to).exists()] == []
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
     assert set(re.findall(r"(?:`|^)make ([a-z-]+)", text, re.MULTILINE)) - targets == set()
+
+
+def test_the_starts_that_the_pages_speak_of_are_those_that_were_recorded() -> None:
+    starts, groups = len(CASES), len(LIBRARY_CASES)
+    for page in ("README.md", "CHANGELOG.md"):
+        [hundreds] = re.findall(r"more than (\d+)00 recorded\s+starts", (ROOT / page).read_text("utf-8"))
+        assert int(hundreds) == starts // 100, page
+    assert f"against {groups} recorded ones" in (ROOT / "CHANGELOG.md").read_text("utf-8")
+    assert f"on {groups} damaged groups" in (ROOT / "docs/architecture.md").read_text("utf-8")

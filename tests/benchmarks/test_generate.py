@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.generate import Made, Options, body_lengths, generate, parse_size
+from benchmarks.generate import generate, parse_size
+from benchmarks.parts import Made, Options, body_lengths
 from rmqstore.formats import checkpoint, consumequeue, dledger, index, message
 from rmqstore.formats.message import Fault, Message, check_message, parse_message
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.generate import Options, generate
+from benchmarks.generate import generate
+from benchmarks.parts import Options
 from tests.broker.oracle import Oracle, Setting
 
 pytestmark = pytest.mark.broker

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.generate import Options, generate
+from benchmarks.generate import generate
+from benchmarks.parts import Options
 from rmqstore.cli import dump
 from rmqstore.scan.workers import Split
 from rmqstore.views import dump_workers, messages
