@@ -181,11 +181,15 @@ def _queue(
 
 
 def _other_size(queue: MappedFileQueue, lengths: Counter[int]) -> int | None:
-    """The size that all files have, when it is not the configured one."""
+    """The size that all files have, when it is not the configured one.
+
+    A single file that is shorter says nothing: it may have been cut, and with its configured length it is sound.
+    """
     if queue.size_from != "config" or len(lengths) != 1:
         return None
     (length,) = lengths
-    return None if length == queue.file_size else length
+    alone = lengths.total() == 1 and length < queue.file_size
+    return None if length == queue.file_size or alone else length
 
 
 def _file_size(findings: Findings, name: str, key: str, configured: int, actual: int) -> None:

@@ -63,14 +63,15 @@ def check_log(result: LogResult, findings: Findings, *, last_part: bool = True, 
             at_end = file is not None and run.stop == file.stop
             code = f"{prefix}-NO-BLANK" if at_end else ("DL-HEADER" if lead else "CL-ZERO-HOLE")
             findings.add(Finding(code, name, result.file_of(run.start), run.start, run.stop - run.start))
-        elif run.kind is Kind.BLANK and not lead and run.claimed != (left := _left(queue, run)):
+        elif run.kind is Kind.BLANK and not lead and run.claimed not in (run.stop - run.start, _left(queue, run)):
+            left = _left(queue, run)
             facts = {"claimed": run.claimed, "left": left}
             findings.add(Finding("CL-BLANK-SIZE", name, result.file_of(run.start), run.start, left, facts))
     _older(result, findings)
 
 
 def _left(queue: MappedFileQueue, run: Run) -> int:
-    """What a BLANK should say: up to where its file should end, also where the file itself was cut within it."""
+    """What a BLANK should say up to where its file should end: the file itself may have been cut within it."""
     file = queue.find(run.start)
     return (file.stop if file is not None else run.stop) - run.start
 

@@ -192,6 +192,23 @@ def test_a_file_cut_within_its_blank_needs_only_its_length(tmp_path: Path) -> No
     assert counts_of(store) == {}
 
 
+def test_the_only_file_of_a_log_gets_its_length(tmp_path: Path) -> None:
+    """Files of another length in all of a log are a wrong setting; a single one that is too short was cut."""
+    store = copy_store("5.4.0-clean", tmp_path)
+    first, *others = sorted((store / "commitlog").iterdir())
+    for path in others:
+        path.unlink()
+    shutil.rmtree(store / "consumequeue")
+    damage.cut(first, 61440)
+    settings = {**SINGLE, "mappedFileSizeCommitLog": "65536"}
+    assert counts_of(store, **settings)["DIR-WRONG-LENGTH"] == 1
+    plan = plan_of(store, **settings)
+    assert plan.brakes == ()
+    apply(plan)
+    assert first.stat().st_size == 65536
+    assert "DIR-WRONG-LENGTH" not in counts_of(store, **settings)
+
+
 def test_a_missing_data_path_stops_everything(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     flip_body(store, 225)
