@@ -1,4 +1,4 @@
-"""The walls of the house, read from the source: who imports whom, who writes, who prints, who exits."""
+"""The walls of the house, read from the source: who imports whom, who writes, who prints, who exits, how long it is."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 
 HOUSE = Path(__file__).parent.parent / "rmqstore"
 SOURCES = sorted(HOUSE.rglob("*.py"))
+ALL_SOURCES = sorted((*SOURCES, *(HOUSE.parent / "tests").rglob("*.py"), *(HOUSE.parent / "benchmarks").rglob("*.py")))
+MOST_LINES, MOST_LINES_OF_A_FUNCTION = 400, 60
 
 FLOORS = {
     "errors": 0,
@@ -329,3 +331,17 @@ def test_reading_is_not_taken_for_writing(source: str) -> None:
 def test_imports_are_seen_wherever_they_stand(source: str, expected: list[str]) -> None:
     found = imported_rooms(HOUSE / "repair" / "plan.py", ast.parse(source))
     assert [name for _, name in found] == expected
+
+
+def test_no_file_and_no_function_is_too_long_to_be_read_at_once() -> None:
+    long: list[str] = []
+    for path in ALL_SOURCES:
+        text = path.read_text("utf-8")
+        if text.count("\n") > MOST_LINES:
+            long.append(f"{path}: {text.count(chr(10))} lines")
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1  # without decorators: options of a command
+                if lines > MOST_LINES_OF_A_FUNCTION:
+                    long.append(f"{path}:{node.lineno} {node.name}: {lines} lines")
+    assert long == []
