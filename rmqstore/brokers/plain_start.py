@@ -243,8 +243,6 @@ class PlainStart:
             beside=self.beside,
         )
         self.started_at = self.log.files[index].path.name
-        if self.rocksdb and max_cq < self.log.files[index].start:
-            self.not_dispatched = (max_cq, self.log.files[index].start)
         dispatch = (not self.clean_exit or self.rules.dispatches_after_clean_exit) and not self.rocksdb
         self.walk = self.reader.walk(
             index,
@@ -255,6 +253,10 @@ class PlainStart:
         stop = self.walk.stop
         if self.walk.fatal:
             return
+        if self.rocksdb and max_cq < stop:
+            behind = max_cq + 1 if self.clean_exit and self.rules.dispatches_after_clean_exit else 0
+            begin = max(self.log.files[index].start, behind)  # after a clean exit only what stands behind max_cq
+            self.not_dispatched = (max_cq, begin) if max_cq < begin else None
         keep = self.log.files[self.walk.file].start
         self.lost = self.reader.losses(stop, keep)
         if self.walk.half_accepted:

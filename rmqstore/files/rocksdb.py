@@ -145,6 +145,28 @@ class Database:
             _asked(cursor.status)
 
 
+class NoDatabase(Database):
+    """What stands for a database that is gone: no row in any of its column families, as the broker makes it anew."""
+
+    def __init__(self, directory: Path, families: tuple[str, ...]) -> None:
+        self.directory = directory
+        self.families = families
+
+    def chunks(
+        self, family: str, start: bytes = b"", stop: bytes | None = None, count: int = CHUNK
+    ) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        """Nothing."""
+        return iter(())
+
+    def first_key(self, family: str, start: bytes) -> bytes | None:
+        """None."""
+        return None
+
+    def keys_before(self, family: str, key: bytes) -> Iterator[bytes]:
+        """Nothing."""
+        return iter(())
+
+
 _State = tuple[int, str, tuple[tuple[str, int, int], ...]]
 _open: OrderedDict[_State, Database] = OrderedDict()
 _inherited: list[Database] = []

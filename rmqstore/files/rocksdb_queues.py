@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
-from rmqstore.files.rocksdb import CannotRead, Database, open_database
+from rmqstore.files.queue_home import has_database
+from rmqstore.files.rocksdb import CannotRead, Database, NoDatabase, open_database
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats import consumequeue, rocksdbkeys
 from rmqstore.formats.javatext import java_text
@@ -182,7 +183,9 @@ class RocksDBQueues:
     """
 
     def __init__(self, store: Store) -> None:
-        self.database = open_database(store.root / "consumequeue")
+        directory = store.root / "consumequeue"
+        gone = not has_database(directory)
+        self.database = NoDatabase(directory, (UNITS, OFFSETS)) if gone else open_database(directory)
         for family in (UNITS, OFFSETS):
             if family not in self.database.families:
                 raise CannotRead(f"it has no column family {family}")

@@ -96,11 +96,16 @@ class StoreQueues:
 
     @cached_property
     def queue_home(self) -> QueueHome:
-        """Where the consume queues are that a broker reads; UNKNOWN where files and a RocksDB say so both."""
-        directory = self.root / "consumequeue"
-        if self.part is not None or not has_database(directory):
+        """Where the consume queues are that a broker reads; UNKNOWN where files and a RocksDB say so both.
+
+        A RocksDB that is gone is made anew by the next start, with no row in it: files do not take its place.
+        """
+        if self.part is not None:
             return QueueHome.FILES
         no_files = not any(list_directory(path) for _, _, path in self.queue_directories(QueueKind.SIMPLE))
+        if not has_database(self.root / "consumequeue"):
+            said = queue_home(self.root, self.config) if no_files else says_where(self.config)
+            return QueueHome.ROCKSDB if said is QueueHome.ROCKSDB else QueueHome.FILES
         if no_files and says_where(self.config) is not QueueHome.FILES:
             return QueueHome.ROCKSDB
         return queue_home(self.root, self.config)

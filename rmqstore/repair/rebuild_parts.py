@@ -44,7 +44,7 @@ def plan_rebuild(
     views = [believed.view(r, reach(store, verified, r), draft) for r in results]
     if part == CQ:
         if store.kind is StoreKind.ROCKSDB:
-            raise Refused("the consume queues are in RocksDB", "the broker rebuilds them from its log")
+            raise Refused("the consume queues are in RocksDB", "only a broker writes them; `rmqstore recover` says how")
         from rmqstore.repair.rebuild import QueueRebuild
 
         wanted = _chosen(store, verified, topics, queue_ids, queues)

@@ -21,18 +21,19 @@ MESSAGES = 292
 CAP = "commitLogRecoverMaxNum"
 
 
-@pytest.mark.parametrize(("files", "left"), [("2", 192), ("100", 0)])
+@pytest.mark.parametrize(("rows", "files", "left"), [("none", "2", 192), ("none", "100", 0), ("no database", "2", 192)])
 def test_what_no_start_dispatches_is_counted(
-    files: str, left: int, tmp_path: Path, oracle: Callable[[str], Oracle]
+    rows: str, files: str, left: int, tmp_path: Path, oracle: Callable[[str], Oracle]
 ) -> None:
     need_rocksdict()
     store = copy_store(NAME, tmp_path)
     settings = {**meta(NAME).oracle_args, CAP: files}
-    other = tmp_path / "empty"
-    other.mkdir()
-    assert oracle("5.4.0").load(other, settings).load
-    shutil.rmtree(store / "consumequeue")  # all rows were in memory only
-    (other / "consumequeue").rename(store / "consumequeue")
+    shutil.rmtree(store / "consumequeue")
+    if rows == "none":  # all of them were in memory only
+        other = tmp_path / "empty"
+        other.mkdir()
+        assert oracle("5.4.0").load(other, settings).load
+        (other / "consumequeue").rename(store / "consumequeue")
     (store / "abort").touch()
     opened = open_store(store, BrokerConfig(settings))
     verified = examine(opened, VerifyOptions(jobs=1))
@@ -75,3 +76,15 @@ def test_rows_that_are_missing_in_the_middle_come_back_as_advised(
     answer = oracle("5.4.0").load(store, {**settings, CAP: str(files)}, start=True, shutdown=True)
     assert (answer.load, answer.readable, answer.offsets) == (True, MESSAGES, MESSAGES)
     assert examine(open_store(store, BrokerConfig(settings)), VerifyOptions(jobs=1)).report.exit_code == 0
+
+
+def test_after_a_clean_exit_the_message_at_the_rows_end_gets_no_row(
+    tmp_path: Path, oracle: Callable[[str], Oracle]
+) -> None:
+    need_rocksdict()
+    store = copy_store(NAME, tmp_path)
+    shutil.rmtree(store / "consumequeue")  # rows of a database that is made anew end at 0, where the log begins
+    settings = {**meta(NAME).oracle_args, CAP: "100"}
+    report = examine(open_store(store, BrokerConfig(settings)), VerifyOptions(jobs=1)).report
+    assert "would start and never deliver 1 message" in report.verdict
+    assert oracle("5.4.0").load(store, settings, start=True).readable == MESSAGES - 1

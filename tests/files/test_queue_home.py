@@ -72,6 +72,15 @@ def test_queue_files_that_are_all_gone_are_missed_only_where_the_broker_has_file
     assert home(store, **DOUBLE) is QueueHome.FILES
 
 
+@pytest.mark.parametrize("given", [{}, ROWS])
+def test_a_database_that_is_gone_is_still_where_the_queues_are(given: dict[str, str], store_copy: Copy) -> None:
+    store = store_copy("5.4.0-rocksdb")
+    shutil.rmtree(store / "consumequeue")
+    assert home(store, **given) is QueueHome.ROCKSDB
+    assert home(store, storeType="default") is QueueHome.FILES
+    assert home(store_copy("5.4.0-clean"), **given) is (QueueHome.ROCKSDB if given else QueueHome.FILES)
+
+
 def test_only_the_database_s_own_files_belong_there(store_copy: Copy) -> None:
     def strays(of: Store) -> list[str]:
         return [s.path.name for s in of.strays]
