@@ -6,7 +6,6 @@ bound. In a group of one every whole entry is committed; in a larger group the o
 
 from __future__ import annotations
 
-import shlex
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -24,7 +23,7 @@ from rmqstore.formats.properties import (
     is_lmq,
 )
 from rmqstore.repair.content import Json
-from rmqstore.repair.migrate_to_dledger_preflight import Refusal, in_use
+from rmqstore.repair.migrate_to_dledger_preflight import Refusal, in_use, words_for
 
 SCHEMA = "rmqstore.migrate-to-commitlog/1"
 # made anew from the log, or never looked at; other CQ-* may say that the log itself lacks something
@@ -146,14 +145,14 @@ def plan_migration_to_commitlog(store: Store, verified: Verified, choice: Choice
             Refusal(
                 f"the legacy commitlog ends at {legacy.queue.stop}, DLedger begins at {store.dledger.data.start}:"
                 " files are missing, or the migration was left half-way",
-                f"bring the files back; see `rmqstore verify {shlex.quote(str(store.path))}`",
+                f"bring the files back; see `rmqstore verify {words_for(store)}`",
             )
         )
     if log is None:
         raise NotAStore(f"{store.path} has no DLedger data")
     first, last = log.entries.first_index, log.entries.last_index
     committed = min(committed_index(store), last)
-    chosen, by, problem = _choose(committed, last, choice, str(store.path))
+    chosen, by, problem = _choose(committed, last, choice, words_for(store))
     if problem is not None:
         refusals.append(problem)
     refusals += _space(log, legacy, output)
@@ -208,7 +207,7 @@ def _unsound(store: Store, verified: Verified) -> list[Refusal]:
         out.append(
             Refusal(
                 f"the store is not sound: {total} problems ({listed})",
-                f"run `rmqstore recover {shlex.quote(str(store.path))} --apply`, then this command again",
+                f"run `rmqstore recover {words_for(store)} --apply`, then this command again",
             )
         )
     others = tuple(store.other_dledger)
@@ -225,7 +224,7 @@ def _choose(committed: int, last: int, choice: Choice, store: str) -> tuple[int,
         return committed, "", ahead
     if choice.only_committed:
         if committed < 0 <= last:
-            advice = f"run `rmqstore recover {shlex.quote(store)} --apply`, or use --include-uncommitted"
+            advice = f"run `rmqstore recover {store} --apply`, or use --include-uncommitted"
             return committed, "", Refusal("no committedIndex is on disk: nothing would come along", advice)
         return committed, "--only-committed", None
     if choice.include:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 from rmqstore.brokers.rules import RUN_VERSIONS, rules_for
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.problems import PROBLEMS, Severity
+from rmqstore.checks.report import store_words
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import UsageError
 from rmqstore.files.mapped_file_queue import list_directory
@@ -125,7 +125,12 @@ def preflight(
 
 
 def _recover(store: Store) -> str:
-    return f"run `rmqstore recover {shlex.quote(str(store.path))} --apply`, then this command again"
+    return f"run `rmqstore recover {words_for(store)} --apply`, then this command again"
+
+
+def words_for(store: Store) -> str:
+    """A store, and its broker.conf, as another command takes them."""
+    return store_words(str(store.path), store.config.source)
 
 
 def _wrong_kind(store: Store, target: Target) -> Refusal | None:
@@ -163,14 +168,14 @@ def _already(store: Store) -> Refusal:
     if legacy.stop == first:
         return Refusal(
             f"this store was migrated already: DLedger goes on at {first}",
-            f"nothing is to be done; check it with `rmqstore verify {shlex.quote(str(store.path))}`",
+            f"nothing is to be done; check it with `rmqstore verify {words_for(store)}`",
         )
     where = (
         "files of the legacy commitlog are missing" if legacy.stop < first else "legacy commitlog and DLedger overlap"
     )
     return Refusal(
         f"{where}: the legacy part ends at {legacy.stop}, DLedger begins at {first}",
-        f"see `rmqstore verify {shlex.quote(str(store.path))}`; bring the missing files back, or undo the migration",
+        f"see `rmqstore verify {words_for(store)}`; bring the missing files back, or undo the migration",
     )
 
 
@@ -250,7 +255,7 @@ def _unsound(store: Store, verified: Verified) -> list[Refusal]:
             Refusal(
                 f"{len(late)} consume queues are behind the log ({late[0]} first): in DLedger mode brokers from 5.0.0"
                 " on do not dispatch legacy messages",
-                _recover(store),
+                f"run `rmqstore rebuild {words_for(store)} cq --apply`, then this command again",
             )
         )
     return out
@@ -277,17 +282,24 @@ def _end_of_log(store: Store, verified: Verified, target: Target) -> list[Refusa
             continue
         forecast = simulate_start(store, legacy.tiling, version=version, thorough=False)
         if not forecast.starts:
-            return [Refusal(f"RocketMQ {version} would not start: {forecast.reason}", _recover(store))]
+            return [Refusal(f"RocketMQ {version} would not start: {forecast.reason}", _settings_advice(store, version))]
         if forecast.messages_lost:
-            return [Refusal(forecast.sentence(), _recover(store))]
+            return [Refusal(forecast.sentence(), _settings_advice(store, version))]
         if forecast.commitlog_stop is not None and forecast.commitlog_stop != at:
             return [
                 Refusal(
                     f"the log ends at {at}, but RocketMQ {version} would go on at {forecast.commitlog_stop}",
-                    _recover(store),
+                    _settings_advice(store, version),
                 )
             ]
     return []
+
+
+def _settings_advice(store: Store, version: str) -> str:
+    return (
+        f"the store itself is sound: what broker.conf says, or what this version does, is in the way; see `rmqstore"
+        f" verify {words_for(store)} --broker {version}`"
+    )
 
 
 def _space(store: Store, verified: Verified) -> list[Refusal]:

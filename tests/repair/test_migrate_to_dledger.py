@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -193,8 +195,12 @@ def test_unsound_store_is_sent_to_recover(damage: Callable[[Path], None], code: 
 
 
 def test_queues_behind_the_log_are_refused_since_nothing_would_dispatch_them(tmp_path: Path) -> None:
-    said = _refused(copy_store("5.4.0-killed", tmp_path))
+    store = copy_store("5.4.0-killed", tmp_path)
+    said = _refused(store)
     assert "2 consume queues are behind the log" in said
+    named = re.findall(r"`rmqstore ([^`]*)`", said)
+    assert [run(*shlex.split(words)).exit_code for words in named] == [0]
+    assert run_json("migrate-to-dledger", str(store), "--self-id", "n0", exit_code=1)["ready"] is True
 
 
 def test_killed_but_sound_store_is_migrated_and_its_file_ahead_goes(tmp_path: Path) -> None:
