@@ -11,6 +11,7 @@ import hashlib
 import io
 import itertools
 import json
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -165,13 +166,13 @@ def import_messages(
 ) -> Imported:
     """Build the store; `mark` is the import's `fingerprint`.
 
-    Errors: OutputExists; BadRow, MessageRefused with file and line (what was built stays for another try); Refused
-    when something else is being built there; NoSpace, StoreIsLive.
+    Errors: OutputExists; BadRow, MessageRefused with file and line (nothing stays: the rows, or the options, have to
+    change, and that is another import); Refused when something else is being built there; NoSpace, StoreIsLive.
     """
     if output.exists() or output.is_symlink():
         raise OutputExists(f"{output} is there already")
     first = list(itertools.islice(rows, 1))
-    for where, row in first:  # what cannot be read at all leaves nothing that would be in the way of another try
+    for where, row in first:  # of what cannot be read at all nothing is begun
         message_of(row, where)
     rows = itertools.chain(first, rows)
     make_directories(output.absolute().parent)
@@ -187,6 +188,11 @@ def import_messages(
         done = 0
     try:
         total = _append(store, rows, options, done, progress)
+    except (BadRow, MessageRefused):
+        _stop(store)
+        shutil.rmtree(building, ignore_errors=True)
+        state.unlink(missing_ok=True)
+        raise
     except BaseException:
         _stop(store)
         raise
@@ -258,26 +264,22 @@ def _append(
         if progress is not None:
             progress(total)
 
-    try:
-        for where, row in rows:
-            total += 1
-            if total <= done:
-                continue
-            message = message_of(row, where)
-            renamed = options.topic_map.get(message.topic)
-            if renamed is not None:
-                message.topic, message.version = renamed, None
-            if options.renumber:
-                message.queue_offset = None
-            if not options.keep_timestamps:
-                message.store_timestamp = 0
-            batch.append(message)
-            places.append(where)
-            if len(batch) >= BATCH:
-                put()
-    except BadRow:
-        put()  # what stands before the bad line need not be appended again
-        raise
+    for where, row in rows:
+        total += 1
+        if total <= done:
+            continue
+        message = message_of(row, where)
+        renamed = options.topic_map.get(message.topic)
+        if renamed is not None:
+            message.topic, message.version = renamed, None
+        if options.renumber:
+            message.queue_offset = None
+        if not options.keep_timestamps:
+            message.store_timestamp = 0
+        batch.append(message)
+        places.append(where)
+        if len(batch) >= BATCH:
+            put()
     put()
     return total
 

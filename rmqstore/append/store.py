@@ -271,7 +271,7 @@ class MessageStore:
             raise MessageRefused(
                 f"queue offset {wanted} does not continue {state.topic}/{state.queue_id}, whose next is "
                 f"{state.next_offset}",
-                "let the store number the queue anew",
+                "leave queue_offset out, and the store numbers the queue (import: --renumber)",
             )
         return wanted
 

@@ -11,12 +11,13 @@ import click
 from rmqstore.cli.options import command
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import many
-from rmqstore.errors import OutputExists, UsageError
+from rmqstore.errors import NotAStore, OutputExists, UsageError
 
 if TYPE_CHECKING:
     from rmqstore.append.exchange import Row
     from rmqstore.append.store import StoreOptions
     from rmqstore.files.broker_config import BrokerConfig
+    from rmqstore.views.messages import Damage
 
 
 @command(
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     examples=(
         "rmqstore import all.ndjson --output /data/rocketmq/new",
         "rmqstore import order.parquet --output new -c broker.conf --topic-map Order=Order_copy --renumber",
-        "rmqstore import /data/rocketmq/damaged --output new --flush sync",
+        "rmqstore import /data/rocketmq/damaged --output new --renumber --flush sync",
     ),
 )
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, readable=False), metavar="FILE…")
@@ -71,12 +72,15 @@ def import_(
     """A new store from exported messages (.ndjson, .csv, .parquet), or from the good messages of another store.
 
     It is built beside its place and renamed at the end; interrupted, the same command goes on where it was. Queue
-    offsets are kept, which asks for whole queues: for a selection with gaps give --renumber. A bad row is an error
-    with its line, and nothing of the new store is visible then.
+    offsets are kept, which asks for whole queues: for a selection with gaps, or a damaged store, give --renumber. A
+    bad row is an error with its line, and nothing of the new store stays then. Damaged spans of a store are passed
+    over, said on stderr, and make the exit code 1.
     """
     from rmqstore.append.exchange import message_of
     from rmqstore.append.importing import ImportOptions, fingerprint, import_messages
+    from rmqstore.cli.dump import tell_damage
     from rmqstore.files.broker_config import BrokerConfig
+    from rmqstore.views.messages import Damage
 
     config = BrokerConfig.read(broker_conf) if broker_conf else BrokerConfig()
     options = ImportOptions(
@@ -88,18 +92,21 @@ def import_(
     for source in files:
         if source.is_dir():
             Output(path=target).keep_out_of(source)
-    rows = _rows(files)
+    damage = Damage()
+    rows = _rows(files, damage)
     if dry_run:
         if target.exists():
             raise OutputExists(f"{target} is there already")
         count = len([message_of(row, where).queue_id for where, row in rows])
-        return _say(out, target, count, 0, {}, applied=False)
+        _say(out, target, count, 0, {}, applied=False)
+        return tell_damage(out, damage)
     with out.progress("import", unit=" messages") as progress:
         done = import_messages(rows, target, options, fingerprint(files, options), progress=progress)
-    return _say(out, target, done.messages, done.resumed, dict(done.queues), applied=True)
+    _say(out, target, done.messages, done.resumed, dict(done.queues), applied=True)
+    return tell_damage(out, damage)
 
 
-def _say(out: Output, target: Path, messages: int, resumed: int, queues: dict[str, int], *, applied: bool) -> int:
+def _say(out: Output, target: Path, messages: int, resumed: int, queues: dict[str, int], *, applied: bool) -> None:
     if out.as_json:
         report: dict[str, Any] = {
             "schema": "rmqstore.import/1",
@@ -115,25 +122,28 @@ def _say(out: Output, target: Path, messages: int, resumed: int, queues: dict[st
     else:
         before = f" ({resumed:,} of them by a run before)" if resumed else ""
         out.lines([f"{many(messages, 'message')}{before} in {many(len(queues), 'queue')}: {target}"])
-    return 0
 
 
-def _rows(files: tuple[Path, ...]) -> Iterator[tuple[str, Row]]:
+def _rows(files: tuple[Path, ...], damage: Damage) -> Iterator[tuple[str, Row]]:
     from rmqstore.append.importing import rows_of
 
     for path in files:
         if path.is_dir():
-            yield from _rows_of_store(path)
+            yield from _rows_of_store(path, damage)
         else:
             yield from rows_of(path)
 
 
-def _rows_of_store(path: Path) -> Iterator[tuple[str, Row]]:
+def _rows_of_store(path: Path, damage: Damage) -> Iterator[tuple[str, Row]]:
     from rmqstore.files.store import open_store
     from rmqstore.views.export import export_messages
+    from rmqstore.views.messages import logs_of
 
+    store = open_store(path)
+    if not logs_of(store):
+        raise NotAStore(f"{path} has no log", "`rmqstore export STORE -c broker.conf` reads a log that is elsewhere")
     number = 0
-    for rows in export_messages(open_store(path)):
+    for rows in export_messages(store, damage=damage):
         for row in rows:
             number += 1
             yield f"{path}: message {number}", row

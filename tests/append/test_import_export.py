@@ -195,9 +195,8 @@ def test_a_damaged_export_is_told_with_its_line_and_nothing_is_visible(
     answer = run("import", str(tmp_path / f"bad.{kind}"), *options, exit_code=3)
     assert words in answer.stderr
     assert not made.exists()
-    # another file is another import: what is left of the first one is not mixed with it
-    answer = run("import", str(tmp_path / f"good.{kind}"), *options, exit_code=5)
-    assert "unfinished import of other files" in answer.stderr
+    # a corrected file is another import: nothing of the first one is in its way
+    assert run_json("import", str(tmp_path / f"good.{kind}"), *options)["messages"] == len(good) - (kind == "csv")
 
 
 def test_a_parquet_file_that_is_cut_is_told(tmp_path: Path) -> None:
@@ -295,8 +294,10 @@ def test_the_good_messages_of_a_damaged_store_make_a_new_one(tmp_path: Path, sto
     data[100] ^= 0xFF
     path.write_bytes(data)
     settings = str(conf("5.4.0-clean", tmp_path))
-    done = run_json("import", str(damaged), "--output", str(tmp_path / "made"), "-c", settings, "--renumber")
-    assert done["messages"] == 552
+    words = ("import", str(damaged), "--output", str(tmp_path / "made"), "-c", settings, "--renumber")
+    answer = run(*words, exit_code=1)
+    assert "552 messages" in answer.stdout
+    assert "damaged span" in answer.stderr
     assert run_json("verify", str(tmp_path / "made"))["clean"] is True
 
 
@@ -334,3 +335,11 @@ def test_a_source_that_cannot_be_read_is_not_in_the_way_of_the_next_import(
         source.write_bytes(content)
     run("import", str(source), "--output", str(target), exit_code=3)
     assert [path.name for path in tmp_path.iterdir()] == ([source.name] if content is not None else [])
+
+
+def test_a_store_whose_log_is_elsewhere_is_no_empty_one(tmp_path: Path, store_copy: object) -> None:
+    store = store_copy("5.4.0-clean")  # type: ignore[operator]
+    (store / "commitlog").rename(tmp_path / "on another disk")
+    answer = run("import", str(store), "--output", str(tmp_path / "made"), exit_code=3)
+    assert "has no log" in answer.stderr
+    assert not (tmp_path / "made").exists()
