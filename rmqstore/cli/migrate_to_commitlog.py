@@ -197,4 +197,4 @@ def _done_lines(migration: CommitLogMigration, built: Built, target: Path, ids: 
     yield from (f"  note: {note}" for note in built.notes)
     yield ""
     yield f"Check it with: rmqstore verify {shlex.quote(str(target))}"
-    yield "Then set enableDLegerCommitLog=false and storePathRootDir to it."
+    yield "Then set enableDLegerCommitLog=false, storePathRootDir to it, and storePathCommitLog to its commitlog/."

@@ -293,7 +293,8 @@ def _start(store: Store, legacy: LogResult | None, log: LogResult) -> int:
 
 def _notes(store: Store) -> list[str]:
     out = []
-    known = _LEFT_BEHIND | set(COPIED_TREES) | set(COPIED_FILES)
+    logs = [*store.commitlog_directories, *(store.dledger.data.directories if store.dledger is not None else [])]
+    known = _LEFT_BEHIND | set(COPIED_TREES) | set(COPIED_FILES) | {path.name for path in logs}
     strange = [n for n in sorted(store.top) if n not in known and not n.startswith(("dledger-", "timerwheel."))]
     if strange:
         out.append(f"not copied: {', '.join(strange[:5])}" + (" …" if len(strange) > 5 else ""))

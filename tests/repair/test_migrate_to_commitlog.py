@@ -317,3 +317,17 @@ def _queue_bytes(folder: Path) -> dict[str, bytes]:
         if data:
             out[f"{directory.relative_to(folder)}:{min(path.name for path in directory.iterdir())}"] = data
     return out
+
+
+def test_a_log_on_several_paths_comes_along_into_one(tmp_path: Path) -> None:
+    store, output = copy_store("5.4.0-dledger", tmp_path), tmp_path / "plain"
+    data, other = store / "dledger-n0" / "data", store / "d2"
+    other.mkdir()
+    for path in sorted(data.iterdir())[1::2]:
+        path.rename(other / path.name)
+    conf = write_broker_conf("5.4.0-dledger", store, storePathDLedgerCommitLog=f"{data},{other}")
+    words = ("migrate-to-commitlog", str(store), "-c", str(conf), "--output", str(output), "--jobs", "1")
+    document = run_json(*words, exit_code=0)
+    assert document["entries"] == document["messages"] > 100
+    assert document["notes"] == []
+    assert run_json("verify", str(output), "--jobs", "1", exit_code=0)["clean"] is True
