@@ -12,6 +12,8 @@ The front door for Python. Names are loaded when they are used, so that importin
     plan = rmqstore.plan_recovery(store, rmqstore.examine(store))  # pure: read plan.loss and plan.brakes first
     applied = rmqstore.apply(plan)
     rmqstore.undo(applied.journal)
+
+A Store reads its directories once: after a change open it anew.
 """
 
 from __future__ import annotations

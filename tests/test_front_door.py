@@ -73,5 +73,18 @@ def test_open_verify_plan_apply_and_undo_are_words_of_the_library(tmp_path: Path
     applied = rmqstore.apply(plan)
     assert rmqstore.verify(rmqstore.open(root)).clean
     assert applied.journal is not None
-    rmqstore.undo(applied.journal)
+    rmqstore.undo(str(applied.journal))
     assert content(root) == before
+
+
+def test_a_store_goes_to_dledger_and_back_with_words_of_the_library(tmp_path: Path) -> None:
+    root, back = copy_store("5.4.0-before-dledger", tmp_path), tmp_path / "back"
+    store = rmqstore.open(root)
+    there = rmqstore.plan_migration_to_dledger(store, rmqstore.examine(store), rmqstore.DLedgerTarget(str(root), "n0"))
+    assert there.plan is not None
+    rmqstore.apply(there.plan, journal_dir=str(tmp_path))
+    store = rmqstore.open(root)
+    verified = rmqstore.examine(store)
+    migration = rmqstore.plan_migration_to_commitlog(store, verified, rmqstore.CommitLogChoice(nodes=1), back)
+    rmqstore.migrate_to_commitlog(store, verified, migration, back)
+    assert rmqstore.compare(rmqstore.open(back), store).relation == "equal"

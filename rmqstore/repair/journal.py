@@ -59,7 +59,7 @@ def find_unfinished(store: Path) -> list[JournalInfo]:
 def apply(
     plan: Plan,
     *,
-    journal_dir: Path | None = None,
+    journal_dir: Path | str | None = None,
     force_digest: str | None = None,
     disk: Disk | None = None,
     progress: Progress | None = None,
@@ -84,7 +84,7 @@ def apply(
     places = ground.places(step.path for step in plan.steps)
     seen = liveness.snapshot(places)
     liveness.refuse_live(ground.store, places, seen)
-    folder, outside = new_folder(ground, plan, journal_dir, disk)
+    folder, outside = new_folder(ground, plan, None if journal_dir is None else Path(journal_dir), disk)
     try:
         check_space(plan, ground, folder)
         folder.make(outside)
@@ -111,13 +111,13 @@ def apply(
     return Applied(folder.path, len(plan.steps))
 
 
-def resume(journal: Path, *, disk: Disk | None = None, progress: Progress | None = None) -> Applied:
+def resume(journal: Path | str, *, disk: Disk | None = None, progress: Progress | None = None) -> Applied:
     """Go on with an apply that stopped in the middle.
 
     Errors: ChangedSince when something else changed what is touched; Refused when an undo was begun, or when
     nothing had been changed yet (the journal is removed then); StoreIsLive; HalfApplied.
     """
-    folder = open_folder(journal, disk or Disk())
+    folder = open_folder(Path(journal), disk or Disk())
     state = folder.record.state
     if state is State.DONE:
         return Applied(folder.path, 0)
@@ -142,14 +142,14 @@ def resume(journal: Path, *, disk: Disk | None = None, progress: Progress | None
     return Applied(folder.path, left)
 
 
-def undo(journal: Path, *, disk: Disk | None = None) -> Undone:
+def undo(journal: Path | str, *, disk: Disk | None = None) -> Undone:
     """Take back an apply, whole or half done: bytes, names, owners, modes and times are as before.
 
     A journal that is undone already is left alone. Errors: ChangedSince when anything touched has changed since;
     Refused when a later journal must be undone first; StoreIsLive; HalfApplied when it stops in the middle (it can be
     run again).
     """
-    folder = open_folder(journal, disk or Disk())
+    folder = open_folder(Path(journal), disk or Disk())
     if folder.record.state is State.UNDONE:
         with contextlib.suppress(OSError):
             folder.drop_staged()
