@@ -94,8 +94,8 @@ class QueueState:
 class DispatchOptions:
     """How a broker dispatches; file sizes in bytes.
 
-    `batch_topics` have queue.type=BatchCQ; `lmq` is enableLmq with enableMultiDispatch; `tag_key` the entry for TAGS
-    of 5.4.0; `index` messageIndexEnable.
+    `batch_topics` have queue.type=BatchCQ; `lmq` is enableLmq with enableMultiDispatch, without `numbers_lmq` only for
+    messages that bring their offsets in light queues; `tag_key` the entry for TAGS of 5.4.0; `index` messageIndexEnable.
     """
 
     consume_queue_file_size: int = 6_000_000
@@ -103,6 +103,7 @@ class DispatchOptions:
     index: bool = True
     tag_key: bool = True
     lmq: bool = False
+    numbers_lmq: bool = True
     batch_topics: frozenset[str] = frozenset()
     delay_levels: DelayLevels = DEFAULT_DELAY_LEVELS
 
@@ -168,7 +169,8 @@ class Dispatcher:
         more = b""
         if batched and sys_flag & INNER_BATCH and not property_value(text, b"INNER_BASE"):
             more += b"INNER_BASE\x01%d\x02" % queue_offset
-        names = property_value(text, b"INNER_MULTI_DISPATCH") if self.options.lmq else b""
+        numbers = self.options.lmq and self.options.numbers_lmq
+        names = property_value(text, b"INNER_MULTI_DISPATCH") if numbers else b""
         queues = [TopicName.of(name).text for name in names.decode("utf-8", "replace").split(",")] if names else []
         if queues and props.dispatches_to_lmq(topic) and not property_value(text, b"INNER_MULTI_QUEUE_OFFSET"):
             states = [self.queue(name, 0 if props.is_lmq(name) else queue_id) for name in queues]

@@ -24,6 +24,7 @@ from rmqstore.append.flush import FlushPolicy
 from rmqstore.append.store import MessageStore, StoreOptions
 from rmqstore.errors import BadRow, MessageRefused, NotReadable, OutputExists, Refused, UsageError
 from rmqstore.files.mapped_file_queue import MappedFile as FileToRead
+from rmqstore.formats.message import INNER_BATCH
 from rmqstore.formats.properties import is_lmq
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
@@ -272,6 +273,9 @@ def _append(
         renamed = options.topic_map.get(message.topic)
         if renamed is not None:
             message.topic, message.version = renamed, None
+        if message.sys_flag & INNER_BATCH and message.topic not in options.store.dispatch.batch_topics:
+            reason = f"{where}: a batch of messages in one record, and {message.topic} is not known for such"
+            raise MessageRefused(reason, f"add --batch-topic {message.topic} (its queue.type is BatchCQ)")
         if options.renumber:
             message.queue_offset = None
         if not options.keep_timestamps:

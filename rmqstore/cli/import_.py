@@ -78,13 +78,15 @@ def import_(
     """
     from rmqstore.append.exchange import message_of
     from rmqstore.append.importing import ImportOptions, fingerprint, import_messages
+    from rmqstore.brokers.config_load import batch_topics as topics_of_batches
     from rmqstore.cli.dump import tell_damage
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.views.messages import Damage
 
     config = BrokerConfig.read(broker_conf) if broker_conf else BrokerConfig()
+    batches = frozenset(batch_topics).union(*(topics_of_batches(path) for path in files if path.is_dir()))
     options = ImportOptions(
-        store=_store_options(config, flush, dledger, batch_topics, not no_tag_index),
+        store=_store_options(config, flush, dledger, batches, not no_tag_index),
         renumber=renumber,
         keep_timestamps=not now,
         topic_map=_topics(topic_map),
@@ -160,7 +162,7 @@ def _topics(texts: tuple[str, ...]) -> dict[str, str]:
 
 
 def _store_options(
-    config: BrokerConfig, flush: str, dledger: str | None, batch_topics: tuple[str, ...], tag_key: bool
+    config: BrokerConfig, flush: str, dledger: str | None, batch_topics: frozenset[str], tag_key: bool
 ) -> StoreOptions:
     """The settings of the new store: broker.conf's, where there is one."""
     from rmqstore.append.dispatch import DispatchOptions
@@ -172,6 +174,7 @@ def _store_options(
 
     if dledger is None and config.bool("enableDLegerCommitLog"):
         dledger = config.text("dLegerSelfId") or "n0"
+    numbers_lmq = config.bool("enableLmq") and config.bool("enableMultiDispatch")
     try:
         levels = parse_delay_levels(config.text("messageDelayLevel"))
     except ValueError as error:
@@ -186,8 +189,9 @@ def _store_options(
             batch_file_size=config.int("mapperFileSizeBatchConsumeQueue"),
             index=config.bool("messageIndexEnable"),
             tag_key=tag_key,
-            lmq=config.bool("enableLmq") and config.bool("enableMultiDispatch"),
-            batch_topics=frozenset(batch_topics),
+            lmq=numbers_lmq or "enableMultiDispatch" not in config.given,  # what was in light queues stays in them
+            numbers_lmq=numbers_lmq,
+            batch_topics=batch_topics,
             delay_levels=levels,
         ),
         flush=FlushPolicy(flush),

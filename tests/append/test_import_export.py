@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from rmqstore.append.dispatch import DispatchOptions
 from rmqstore.append.encoder import NewMessage
 from rmqstore.append.store import MessageStore, StoreOptions
 from rmqstore.files.store import open_store
@@ -343,3 +344,18 @@ def test_a_store_whose_log_is_elsewhere_is_no_empty_one(tmp_path: Path, store_co
     answer = run("import", str(store), "--output", str(tmp_path / "made"), exit_code=3)
     assert "has no log" in answer.stderr
     assert not (tmp_path / "made").exists()
+
+
+def test_light_queues_and_batches_are_not_lost_without_a_word_about_them(tmp_path: Path) -> None:
+    source, made, again = tmp_path / "source", tmp_path / "made", tmp_path / "again"
+    lmq = StoreOptions(commitlog_file_size=1 << 16, dispatch=DispatchOptions(lmq=True))
+    with MessageStore.create(source, lmq) as store:
+        for number in range(3):
+            store.put(NewMessage("T", b"%d" % number, properties=b"INNER_MULTI_DISPATCH\x01%LMQ%a,%LMQ%b\x02"))
+    assert run_json("import", str(source), "--output", str(made))["queues"]["%LMQ%b/0"] == 3
+    assert run_json("verify", str(made), "--jobs", "1")["clean"] is True
+    export(unpack("5.4.0-formats"), tmp_path / "all.ndjson")
+    answer = run("import", str(tmp_path / "all.ndjson"), "--output", str(again), exit_code=2)
+    assert "add --batch-topic BatchCq_11" in answer.stderr
+    assert run_json("import", str(unpack("5.4.0-formats")), "--output", str(again))["messages"] == 644
+    assert run_json("verify", str(again), "--jobs", "1")["clean"] is True
