@@ -94,8 +94,9 @@ class QueueState:
 class DispatchOptions:
     """How a broker dispatches; file sizes in bytes.
 
-    `batch_topics` have queue.type=BatchCQ; `lmq` is enableLmq with enableMultiDispatch, without `numbers_lmq` only for
-    messages that bring their offsets in light queues; `tag_key` the entry for TAGS of 5.4.0; `index` messageIndexEnable.
+    `batch_topics` have queue.type=BatchCQ; `lmq` is enableLmq with enableMultiDispatch, but without `numbers_lmq` only
+    for messages that bring their offsets in light queues; `tag_key` the entry for TAGS of 5.4.0; `index`
+    messageIndexEnable.
     """
 
     consume_queue_file_size: int = 6_000_000

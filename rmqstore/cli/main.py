@@ -136,7 +136,7 @@ class CommandGroup(click.Group):
             return _tell(3, "not-readable", what + owner, advice, as_json)
         if e.errno in (errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EISDIR):
             return _tell(3, "not-readable", what, "check the path, and run as the user that runs the broker", as_json)
-        if e.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+        if e.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS):
             return _tell(5, "no-space", what, "free space, or write the output elsewhere", as_json)
         if e.errno is None:
             return _bug(e, as_json)
