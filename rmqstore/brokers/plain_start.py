@@ -97,6 +97,10 @@ class PlainStart:
         obstacle = self._load()
         if obstacle is not None:
             return self._refused(obstacle.reason_text(self.store.root), obstacle.log_line)
+        if self._writes_both() and not self._opens_rocksdb():
+            return self._refused(
+                "the RocksDB beside the queue files in consumequeue/ cannot be opened", "postLoad Failed"
+            )
         index = load_index(self.store, self.clean_exit, self.checkpoint.index_msg_timestamp)
         self.deleted.extend(index.deleted)
         try:
@@ -201,6 +205,19 @@ class PlainStart:
             return False
         key = "rocksdbCQDoubleWriteEnable"  # where nothing is said: it made the RocksDB that is there
         return self.config.bool(key) if "storeType" in self.config.given or key in self.config.given else True
+
+    def _opens_rocksdb(self) -> bool:
+        """Whether the RocksDB beside the files can be opened, as the broker must; believed where nothing can tell."""
+        from rmqstore.files.rocksdb import CannotRead, is_readable
+        from rmqstore.files.rocksdb_queues import RocksDBQueues
+
+        if not is_readable():
+            return True
+        try:
+            RocksDBQueues(self.store)
+        except CannotRead:
+            return False
+        return True
 
     def _noted_in_rocksdb(self) -> int:
         """How far the rows go, as the broker noted it in the same write; 0 without a note, as it takes it.

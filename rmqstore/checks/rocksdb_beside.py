@@ -30,7 +30,10 @@ def look_beside(store: Store, states: Mapping[str, QueueState], *, live: bool) -
     try:
         bounds = RocksDBQueues(store).bounds()
     except CannotRead as e:
-        return "", f"{NAMED}, and cannot be read: {e}; a broker that writes both does not start on one that is damaged"
+        return "", (
+            f"{NAMED}, and cannot be read: {e}; a broker that writes both does not start with it: move its files "
+            "(CURRENT, MANIFEST-*, *.sst …) out of consumequeue/, and the next start makes a new one"
+        )
     ends = {f"{t}/{q}": b["max"].queue_offset + 1 for (t, q), b in bounds.items() if "max" in b}
     other = [name for name in {*states, *ends} if ends.get(name, 0) != _end(states, name)]
     words = "; consumers get what the files say, and its rows are not compared with the log"

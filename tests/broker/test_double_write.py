@@ -28,6 +28,7 @@ CAP, EXTRA = "commitLogRecoverMaxNum", "combineCQMaxExtraSearchCommitLogFiles"
 SETTINGS = {**meta(NAME).oracle_args, "rocksdbCQDoubleWriteEnable": "true"}
 FILLING = {**SETTINGS, CAP: "1000", EXTRA: "1000"}
 Real = Callable[[str], Oracle]
+NOT_OPENED = "the RocksDB beside the queue files in consumequeue/ cannot be opened"
 PART = "consumequeue/Order_11/0/00000000000000000000"
 
 
@@ -108,6 +109,33 @@ def test_a_repaired_log_starts_and_the_broker_brings_its_rows_to_it(
     answer = oracle("5.4.0").load(store, SETTINGS, start=True, shutdown=True, put=40)
     assert (answer.load, answer.readable) == (True, MESSAGES - lost + 40)
     assert rows(store)[1] == {name: q.max for name, q in answer.queues.items()}
+
+
+@pytest.mark.parametrize(
+    ("broken", "starts"),
+    [
+        ("CURRENT", False),
+        pytest.param("MANIFEST-*", False, marks=pytest.mark.slow),
+        pytest.param("*.sst", False, marks=pytest.mark.slow),
+        ("*", True),
+    ],
+)
+def test_a_rocksdb_beside_the_files_that_cannot_be_opened_stops_the_start(
+    broken: str, starts: bool, tmp_path: Path, oracle: Real
+) -> None:
+    """Without any of its files the broker makes a new one: that is the way out."""
+    store = written_twice(tmp_path, oracle)
+    for path in sorted((store / "consumequeue").glob(broken)):
+        if path.is_file():
+            path.unlink()
+    report = look(store)
+    assert report.broker is not None
+    assert (report.broker["starts"], report.exit_code) == (starts, 0 if starts else 4)
+    if not starts:
+        assert report.verdict.endswith("would not start (exit 253): " + NOT_OPENED)
+        assert "move its files (CURRENT, MANIFEST-*, *.sst …) out of consumequeue/" in report.unchecked[0]
+    answer = oracle("5.4.0").load(store, SETTINGS, start=True)
+    assert (answer.load, answer.readable) == (starts, MESSAGES if starts else 0)
 
 
 @pytest.mark.parametrize("more", ["0", "2", "3", "4", "1000"])
