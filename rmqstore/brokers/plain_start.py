@@ -292,9 +292,7 @@ class PlainStart:
             return Condition()
         if not self.rules.batch_queues:  # before 5.0.0 the confirm offset is not stored: it is -1 here
             return Condition(start_below=-1) if self.parser.duplication else Condition()
-        self.notes.append(
-            "duplication or controller mode: recovery dispatches up to the confirm offset only"
-        )
+        self.notes.append("duplication or controller mode: recovery dispatches up to the confirm offset only")
         return Condition(end_within=self.checkpoint.confirm_phy_offset)
 
     # --- start ----------------------------------------------------------------------------------------------------

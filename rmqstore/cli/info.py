@@ -51,7 +51,7 @@ def info(out: Output, store: Path, config: BrokerConfig) -> int:
     return 4 if seen.unchecked else 0
 
 
-def _text(seen: Info, verbose: int, width: int, config: str) -> Iterator[str]:
+def _head(seen: Info) -> Iterator[str]:
     kinds = {
         "plain": "plain store",
         "dledger": "DLedger store",
@@ -69,6 +69,10 @@ def _text(seen: Info, verbose: int, width: int, config: str) -> Iterator[str]:
         else:
             yield "The broker stopped cleanly (no abort file); none is running on it now."
     yield ""
+
+
+def _text(seen: Info, verbose: int, width: int, config: str) -> Iterator[str]:
+    yield from _head(seen)
     if seen.commitlog is not None and (seen.commitlog.files or seen.dledger is None):
         yield from _log("Commitlog", seen.commitlog)
     if seen.dledger is not None:

@@ -9,6 +9,7 @@ from rmqstore.repair.believed import Believed, tell
 from rmqstore.repair.content import Literal
 from rmqstore.repair.draft import Draft
 from rmqstore.repair.log_rows import Name
+from rmqstore.repair.log_view import LogView
 from rmqstore.repair.plan import Plan
 from rmqstore.repair.rocksdb_stores import refuse_or_tell
 from rmqstore.repair.salvage_divided import reach
@@ -52,22 +53,11 @@ def plan_rebuild(
         work.read()
         work.plan()
     elif part == INDEX:
-        from rmqstore.repair.rebuild_index import IndexRebuild
-
-        index = IndexRebuild(draft, verified, views, everything=True)
-        if index.needed:
-            index.plan()
-        else:
-            index.plan_new()
+        _index(draft, verified, views)
     elif part == CHECKPOINT:
         _checkpoint(draft, verified, max(v.end for v in views))
     else:
-        if verified.dledger is None:
-            raise Refused("this store has no DLedger entries", "rebuild cq, index or checkpoint")
-        from rmqstore.repair.dledger import plan_dledger
-        from rmqstore.repair.settings import RecoverOptions
-
-        plan_dledger(draft, verified, views[-1], RecoverOptions(only=("DL-DATA-INDEX",)), changed=False, force=True)
+        _dledger_index(draft, verified, views)
     if part in (CQ, INDEX):
         tell(draft, views, believed)
     if part == CQ:
@@ -106,6 +96,25 @@ def _chosen(
     if not wanted:
         raise UsageError("no queue is called so", "see `rmqstore info` for the queues")
     return wanted
+
+
+def _index(draft: Draft, verified: Verified, views: list[LogView]) -> None:
+    from rmqstore.repair.rebuild_index import IndexRebuild
+
+    index = IndexRebuild(draft, verified, views, everything=True)
+    if index.needed:
+        index.plan()
+    else:
+        index.plan_new()
+
+
+def _dledger_index(draft: Draft, verified: Verified, views: list[LogView]) -> None:
+    if verified.dledger is None:
+        raise Refused("this store has no DLedger entries", "rebuild cq, index or checkpoint")
+    from rmqstore.repair.dledger import plan_dledger
+    from rmqstore.repair.settings import RecoverOptions
+
+    plan_dledger(draft, verified, views[-1], RecoverOptions(only=("DL-DATA-INDEX",)), changed=False, force=True)
 
 
 def _checkpoint(draft: Draft, verified: Verified, end: int) -> None:
