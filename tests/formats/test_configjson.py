@@ -258,3 +258,11 @@ def test_integer_keys_turn_only_if_all_are_integers() -> None:
     assert cj.integer_keys({"0": 1, "-1": 2}) == {0: 1, -1: 2}
     assert cj.integer_keys({"0": 1, "x": 2}) == {"0": 1, "x": 2}
     assert cj.integer_keys({}) == {}
+
+
+def test_integer_keys_are_quoted_and_texts_that_look_like_them_stay() -> None:
+    text = b'{"{0:7}":{0:7, 12 :8,\n3:{4:"5,6:7\\"{8:9"}},"t":[{1:2},{3:4}]}'
+    assert cj.parse_config_json(text) == {
+        "{0:7}": {"0": 7, "12": 8, "3": {"4": '5,6:7"{8:9'}},
+        "t": [{"1": 2}, {"3": 4}],
+    }
