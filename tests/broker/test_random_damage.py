@@ -22,7 +22,7 @@ from tests import damage
 from tests.broker.oracle import OracleResult
 from tests.broker.oracle_server import Cell
 from tests.broker.reading import Place, Sounds, messages, not_the_same, sound, told, unreadable
-from tests.broker.wounds import wound
+from tests.broker.wounds import wound, wound_more
 from tests.command import run, run_json
 from tests.repair.salvaging import rows
 from tests.stores import VERSIONS, copy_store, meta, write_broker_conf
@@ -30,6 +30,7 @@ from tests.untouched import Entry, content_only, snapshot
 
 JOURNAL = ".rmqstore"
 SEEDS = range(12)
+MORE_SEEDS = range(4)
 STORES = (
     *(f"{version}-{kind}" for version in VERSIONS for kind in ("clean", "killed", "dledger", "dledger-killed")),
     *("5.1.4-formats", "5.4.0-formats", "4.9.7-ipv6", "5.4.0-dledger-mixed"),
@@ -78,6 +79,16 @@ def test_lost_is_what_was_hit(name: str, tmp_path: Path, sounds: Sounds) -> None
     for one in rounds:
         _end(name, one, sounds)
     assert sum(one.decided for one in rounds) * 2 <= len(rounds), "most plans needed a decision"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STORES)
+def test_lost_is_what_was_hit_by_power_cuts_disks_and_backups(name: str, tmp_path: Path, sounds: Sounds) -> None:
+    def hurt_by(seed: int) -> Callable[[Path], Sequence[str]]:
+        return lambda store: wound_more(store, seed)
+
+    for one in [_begin(name, seed, tmp_path, sounds, hurt_by(seed)) for seed in MORE_SEEDS]:
+        _end(name, one, sounds)
 
 
 @pytest.mark.parametrize("name", QUICK)

@@ -1,4 +1,8 @@
-"""Random damage of a store, the same for a seed: flips, zeroed pages, cut files, swapped files, removed files."""
+"""Random damage of a store, the same for a seed: flips, zeroed pages, cut files, swapped files, removed files.
+
+`wound_more` does what a power cut, a bad disk or a half-restored backup does: pages of several files at once, pages in
+the place of others, header fields, queues of an earlier time, times that are none.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,10 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
+from rmqstore.formats import consumequeue, dledger, index, message
+from rmqstore.formats.checkpoint import STORE_CHECKPOINT
+from rmqstore.formats.layout import Layout
+from rmqstore.formats.message import MAGIC_V1, MAGIC_V2
 from tests import damage
 
 KINDS = ("flip", "zero page", "cut", "swap", "remove")
@@ -73,3 +81,158 @@ def _one(store: Path, files: list[Path], dice: random.Random) -> str | None:
                 return None  # as the broker itself does when the first file of a log has expired
             path.unlink()
             return f"remove {name}"
+
+
+# --- what power cuts, disks and backups do ----------------------------------------------------------------------------
+
+
+def wound_more(store: Path, seed: int | str) -> list[str]:
+    """One or two wounds of other kinds than those of `wound`; what was done, in words."""
+    dice = random.Random(f"{store.name} more {seed}")
+    kinds = (_power_cut, _page_over_page, _header, _queues_of_earlier, _checkpoint, _abort, _half, _longer)
+    done: list[str] = []
+    while len(done) < 1 or (len(done) < 2 and dice.random() < 0.5):
+        done += dice.choice(kinds)(store, dice)
+    return done
+
+
+def _any(store: Path, dice: random.Random) -> Path:
+    patterns = _LOGS if dice.random() < 0.6 else _OTHERS
+    return dice.choice([path for path in _files(store, patterns) if path.stat().st_size])
+
+
+def _zero_pages(store: Path, path: Path, first: int, count: int) -> list[str]:
+    start, stop = first * PAGE, min((first + count) * PAGE, path.stat().st_size)
+    with path.open("rb") as file:
+        file.seek(start)
+        if not any(file.read(stop - start)):
+            return []
+    damage.zero(path, start, stop - start)
+    return [f"zero {path.relative_to(store).as_posix()} {start} to {stop}"]
+
+
+def _power_cut(store: Path, dice: random.Random) -> list[str]:
+    """The last pages that were written did not reach the disk, in several files."""
+    done: list[str] = []
+    for _ in range(dice.randint(2, 4)):
+        path = _any(store, dice)
+        pages = -(-_used(path) // PAGE)
+        count = dice.randint(1, min(3, pages))
+        first = pages - count if dice.random() < 0.6 else dice.randrange(pages - count + 1)
+        done += _zero_pages(store, path, first, count)
+    return done
+
+
+def _page_over_page(store: Path, dice: random.Random) -> list[str]:
+    """A page is written in the place of another one, of the same file or of another, or both change places."""
+    one = _any(store, dice)
+    two = one if dice.random() < 0.6 else _any(store, dice)
+    unit = PAGE if _used(one) > PAGE else 512
+    i, k = (dice.randrange(-(-_used(path) // unit)) * unit for path in (one, two))
+    pages = [path.read_bytes()[at : at + unit] for path, at in ((one, i), (two, k))]
+    length = min(map(len, pages))
+    if pages[0][:length] == pages[1][:length] or (one == two and i == k):
+        return []
+    damage.overwrite(two, k, pages[0][:length])
+    swap = one == two and dice.random() < 0.5
+    if swap:
+        damage.overwrite(one, i, pages[1][:length])
+    names = [path.relative_to(store).as_posix() for path in (one, two)]
+    return [f"{unit} bytes of {names[0]} {i} {'and' if swap else 'over'} {names[1]} {k}"]
+
+
+def _header(store: Path, dice: random.Random) -> list[str]:
+    """One bit of a header field: of a record, an entry, a unit, an index file."""
+    path = _any(store, dice)
+    places = list(_headers(path))
+    if not places:
+        return []
+    layout, at = dice.choice(places)
+    field = dice.choice(list(layout))
+    byte, bit = at + layout.at(field.name) + dice.randrange(field.size), dice.randrange(8)
+    if byte >= path.stat().st_size:
+        return []
+    damage.flip(path, byte, bit)
+    return [f"flip {path.relative_to(store).as_posix()} {field.name} {byte}.{bit}"]
+
+
+def _headers(path: Path) -> Iterator[tuple[Layout, int]]:
+    """What has a header in a file, as its own sizes say."""
+    data, at = path.read_bytes() if path.stat().st_size < 1 << 22 else b"", 0
+    match path.parts[-2], path.parts[-4]:
+        case ("commitlog", _):
+            while at + message.HEAD.size <= len(data):
+                head = message.HEAD.parse(data, at)
+                if head["magic"] not in (MAGIC_V1, MAGIC_V2) or head["size"] <= 0:
+                    return
+                yield message.HEAD, at
+                at += head["size"]
+        case ("data", _):
+            while at + dledger.ENTRY.size + message.HEAD.size <= len(data):
+                entry = dledger.ENTRY.parse(data, at)
+                if entry["magic"] != dledger.MAGIC or entry["size"] <= 0:
+                    return
+                yield from ((dledger.ENTRY, at), (message.HEAD, at + dledger.ENTRY.size))
+                at += entry["size"]
+        case ("index", folder) if not folder.startswith("dledger-") and len(path.name) == 17:
+            yield index.HEADER, 0
+        case (_, "consumequeue" | "batchconsumequeue" as tree):
+            layout = consumequeue.UNIT if tree == "consumequeue" else consumequeue.BATCH_UNIT
+            yield from ((layout, unit) for unit in range(0, _used(path), layout.size))
+
+
+def _queues_of_earlier(store: Path, dice: random.Random) -> list[str]:
+    """Some queues come from a backup that is older than the log: their last units are not there yet."""
+    queues = [path for path in sorted(store.glob("consumequeue/*/*")) if path.is_dir()]
+    done: list[str] = []
+    for queue in dice.sample(queues, min(len(queues), dice.randint(1, 4))):
+        files = [path for path in sorted(queue.iterdir()) if _used(path)]
+        if not files:
+            continue
+        path = dice.choice(files)
+        count = -(-_used(path) // consumequeue.UNIT.size)
+        keep = dice.randrange(count) * consumequeue.UNIT.size
+        damage.zero(path, keep, path.stat().st_size - keep)
+        for later in files[files.index(path) + 1 :]:
+            later.unlink()
+        done.append(f"older {path.relative_to(store).as_posix()} from {keep}")
+    return done
+
+
+def _checkpoint(store: Path, dice: random.Random) -> list[str]:
+    path = store / "checkpoint"
+    if not path.is_file() or path.stat().st_size < STORE_CHECKPOINT.size:
+        return []
+    field = dice.choice(list(STORE_CHECKPOINT))
+    old = STORE_CHECKPOINT.parse(path.read_bytes())[field.name]
+    value = dice.choice((0, -1, 1, (1 << 63) - 1, -(1 << 63), old + 10**10, max(0, old - 3_600_000)))
+    if value == old:
+        return []
+    damage.overwrite(path, STORE_CHECKPOINT.at(field.name), value.to_bytes(8, "big", signed=True))
+    return [f"checkpoint {field.name} {value}"]
+
+
+def _abort(store: Path, _dice: random.Random) -> list[str]:
+    path = store / "abort"
+    if path.exists():
+        path.unlink()
+        return ["no abort"]
+    path.touch()
+    return ["abort"]
+
+
+def _half(store: Path, dice: random.Random) -> list[str]:
+    path = _any(store, dice)
+    size = path.stat().st_size
+    damage.cut(path, size // 2)
+    return [f"half {path.relative_to(store).as_posix()}"]
+
+
+def _longer(store: Path, dice: random.Random) -> list[str]:
+    """Bytes behind a file's end: garbage, zeros, or another file's."""
+    path = _any(store, dice)
+    length = dice.choice((1, 20, 512, PAGE))
+    more = dice.choice((dice.randbytes(length), bytes(length), _any(store, dice).read_bytes()[:length]))
+    with path.open("ab") as file:
+        file.write(more)
+    return [f"{len(more)} bytes behind {path.relative_to(store).as_posix()}"]
