@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from rmqstore.brokers.config_load import batch_topics, unreadable_config
+from rmqstore.brokers.controller_start import HIDDEN, exit_without_store, refusal_before_load
 from rmqstore.brokers.dispatching import Condition, DispatchSettings, Queues
 from rmqstore.brokers.forecast import LOAD_FALSE, PROCESS_EXIT, StartForecast
 from rmqstore.brokers.index_load import load_index
@@ -94,6 +95,9 @@ class PlainStart:
 
     def run(self) -> StartForecast:
         """Load, recover and start; the forecast at the first thing that stops it."""
+        refusal = refusal_before_load(self.store, self.rules, self.config)
+        if refusal is not None:
+            return self._forecast(False, refusal.reason, refusal.log_line, refusal.exit_code)
         obstacle = self._load()
         if obstacle is not None:
             return self._refused(obstacle.reason_text(self.store.root), obstacle.log_line)
@@ -335,6 +339,10 @@ class PlainStart:
     # --- forecast -------------------------------------------------------------------------------------------------
 
     def _refused(self, reason: str, log_line: str, exit_code: int = LOAD_FALSE) -> StartForecast:
+        if exit_code == LOAD_FALSE:
+            exit_code = exit_without_store(self.rules, self.config)
+            if exit_code != LOAD_FALSE:
+                self.notes.append(HIDDEN)
         return self._forecast(False, reason, log_line, exit_code)
 
     def _forecast(

@@ -114,6 +114,14 @@ class BrokerRules:
     """rocksdbCQDoubleWriteEnable: the start goes back to what the RocksDB beside the files lacks (5.3.4)."""
     index_failure_is_fatal: bool
     """An index file that cannot be opened makes load return false (5.1.0)."""
+    timer_wheel: bool
+    """The timer wheel is opened before the store is loaded (5.0.0)."""
+    any_wheel_failure_is_caught: bool
+    """A wheel of the wrong length makes initialize() false (5.3.1); before, the exception ends the process."""
+    wheel_snapshots: bool
+    """timerWheelSnapshotFlush keeps the wheel in numbered files (5.3.4)."""
+    shutdown_throws: bool
+    """A broker whose store was not loaded fails in its own shutdown, so that it exits with 255 (5.1.2 to 5.3.3)."""
     delay_offset_is_fatal: bool
     """delayOffset.json and its .bak both unreadable make load return false (up to 4.9.8)."""
     dledger: str | None
@@ -196,6 +204,10 @@ def _rules(version: str) -> BrokerRules:
         rocksdb_queues=since("5.2.0"),
         combined_queues=since("5.3.4"),
         index_failure_is_fatal=since("5.1.0"),
+        timer_wheel=since("5.0.0"),
+        any_wheel_failure_is_caught=since("5.3.1"),
+        wheel_snapshots=since("5.3.4"),
+        shutdown_throws=since("5.1.2") and not since("5.3.4"),
         delay_offset_is_fatal=not since("5.0.0"),
         dledger=dledger,
         dledger_abnormal=since("5.2.0"),

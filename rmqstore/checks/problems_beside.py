@@ -235,8 +235,8 @@ TIMER: Rows = (
         "timerwheel of the wrong length",
         _E,
         "recover",
-        False,
-        "The length is not 2 x slots x 32: the broker does not start.",
+        True,
+        "The length is not 2 x slots x 32: brokers from 5.0.0 on do not start. It is made anew from the timer log.",
     ),
     Problem(
         "TM-WHEEL-SLOT",

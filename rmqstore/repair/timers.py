@@ -54,7 +54,7 @@ def plan_timer(draft: Draft, verified: Verified, options: RecoverOptions, *, cut
             _wheel_cut(draft, queue, keep)
             draft.cures.update(c for c in ("TM-LOG", "TM-DANGLING") if c in counts)
         end = keep
-    if wanted("TM-WHEEL-LENGTH"):
+    if "TM-WHEEL-LENGTH" in counts and options.wants("TM-WHEEL-LENGTH"):  # brokers do not start with it
         _wheel(draft, queue, end)
         draft.cures.add("TM-WHEEL-LENGTH")
     if queue is not None and not shortened and (wanted("TM-WHEEL-SLOT") or wanted("TM-CHAIN")):

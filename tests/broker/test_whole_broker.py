@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.brokers.simulate import simulate_start
+from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.store import open_store
 from tests.broker.whole_broker import BrokerDidNotStart, ClientMessage, WholeBroker
-from tests.stores import copy_store, meta
+from tests.stores import copy_store, meta, write_broker_conf
 
 NewBroker = Callable[..., WholeBroker]
 
@@ -39,9 +42,47 @@ def test_broker_serves_a_fixture_and_takes_more(name: str, tmp_path: Path, whole
     assert not (store / "abort").exists()
 
 
-def test_broker_that_does_not_start_says_why(tmp_path: Path, whole_broker: NewBroker) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def a_stray_file(store: Path) -> None:
     (store / "commitlog" / "notes.txt").write_text("left by a person")
-    with pytest.raises(BrokerDidNotStart) as caught, whole_broker("5.4.0", store, meta("5.4.0-clean").broker_conf):
+
+
+def a_directory_for(name: str) -> Callable[[Path], None]:
+    def damage(store: Path) -> None:
+        (store / name).unlink(missing_ok=True)
+        (store / name).mkdir()
+
+    return damage
+
+
+def a_short_wheel(store: Path) -> None:
+    (store / "timerwheel").write_bytes(bytes(1000))
+
+
+OBSTACLES = {
+    "stray": a_stray_file,
+    "lock": a_directory_for("lock"),
+    "wheel": a_directory_for("timerwheel"),
+    "short-wheel": a_short_wheel,
+}
+QUICK = ("5.1.4-stray", "5.1.4-short-wheel", "5.4.0-lock")
+STARTS = [
+    pytest.param(version, what, marks=() if f"{version}-{what}" in QUICK else pytest.mark.slow)
+    for version in ("4.9.7", "5.1.4", "5.4.0")
+    for what in OBSTACLES
+    if version != "4.9.7" or "wheel" not in what
+]
+
+
+@pytest.mark.parametrize(("version", "what"), STARTS)
+def test_a_broker_that_does_not_start_ends_as_forecast(
+    version: str, what: str, tmp_path: Path, whole_broker: NewBroker
+) -> None:
+    name = f"{version}-clean"
+    store = copy_store(name, tmp_path)
+    OBSTACLES[what](store)
+    config = BrokerConfig.read(write_broker_conf(name, store))
+    forecast = simulate_start(open_store(store, config), version=version)
+    assert not forecast.starts
+    with pytest.raises(BrokerDidNotStart) as caught, whole_broker(version, store, meta(name).broker_conf):
         pass
-    assert caught.value.exit_code == 253
+    assert caught.value.exit_code == forecast.exit_code

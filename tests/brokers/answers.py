@@ -6,7 +6,8 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rmqstore.brokers.forecast import StartForecast
+from rmqstore.brokers.controller_start import HIDDEN
+from rmqstore.brokers.forecast import PROCESS_EXIT, StartForecast
 from tests.broker.oracle import OracleResult
 from tests.brokers.cases import Case
 
@@ -52,7 +53,7 @@ def of_forecast(forecast: StartForecast, case: Case, store: Path) -> Answer:
     gone |= {path for name in forecast.files_deleted if (path := _below(store, name)) is not None}
     return Answer(
         forecast.starts,
-        forecast.exit_code == 255,
+        forecast.exit_code == PROCESS_EXIT and HIDDEN not in forecast.notes,  # the store's classes gave false there
         forecast.min_offset,
         forecast.max_offset,
         dict(sorted(ends.items())),

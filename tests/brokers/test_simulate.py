@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.brokers.controller_start import HIDDEN
 from rmqstore.brokers.forecast import StartForecast
 from rmqstore.brokers.rules import VERSIONS, rules_for
 from rmqstore.brokers.simulate import simulate_start
@@ -206,6 +207,40 @@ def test_queues_in_rocksdb_are_said_not_to_be_simulated() -> None:
     forecast = simulate_start(open_store(unpack(name), BrokerConfig(meta(name).oracle_args)))
     assert (forecast.consume_queues_simulated, forecast.max_offset) == (False, meta(name).oracle_load.max_phy)
     assert any("RocksDB" in note for note in forecast.notes)
+
+
+@pytest.mark.parametrize(("version", "code"), [("5.0.0", 255), ("5.1.4", 255), ("5.3.1", 253), ("5.4.0", 253)])
+def test_a_timer_wheel_of_the_wrong_length_stops_brokers_that_open_it(version: str, code: int, tmp_path: Path) -> None:
+    path, config = clean("5.4.0", tmp_path)
+    (path / "timerwheel").write_bytes(bytes(1000))
+    store = open_store(path, config)
+    stopped = simulate_start(store, version=version)
+    assert (stopped.starts, stopped.exit_code) == (False, code)
+    assert stopped.log_line == "Timer wheel length:1000 != expected:38707200"
+    assert simulate_start(store, version=version, settings={"timerWheelEnable": "false"}).starts
+    assert simulate_start(store, version="4.9.7").starts
+
+
+def test_the_newest_snapshot_of_the_timer_wheel_is_the_one_that_is_opened(tmp_path: Path) -> None:
+    path, config = clean("5.4.0", tmp_path)
+    (path / "timerwheel").write_bytes(bytes(1000))
+    (path / "timerwheel.9").write_bytes(bytes(1000))
+    (path / "timerwheel.10").write_bytes(b"")
+    store = open_store(path, config)
+    assert simulate_start(store, settings={"timerWheelSnapshotFlush": "true"}).starts
+    assert not simulate_start(store).starts
+
+
+def test_versions_that_fail_in_their_own_shutdown_are_told_with_that_exit_code(tmp_path: Path) -> None:
+    path, config = clean("5.4.0", tmp_path)
+    put("commitlog/notes.txt", b"hello")(path)
+    store = open_store(path, config)
+    codes = {
+        version: simulate_start(store, version=version).exit_code for version in ("4.9.7", "5.1.1", "5.1.2", "5.4.0")
+    }
+    assert codes == {"4.9.7": 253, "5.1.1": 253, "5.1.2": 255, "5.4.0": 253}
+    assert HIDDEN in simulate_start(store, version="5.1.2").notes
+    assert simulate_start(store, version="5.1.2", settings={"timerWheelEnable": "false"}).exit_code == 253
 
 
 def test_broken_configuration_stops_the_broker(tmp_path: Path) -> None:
