@@ -108,6 +108,7 @@ def _older(result: LogResult, findings: Findings) -> None:
 
 
 _TOPICS = 5  # that are named
+_RESTARTS = 8  # of a queue that are told one by one
 _STRANGE_LEAST = 4  # records in a row that make an unknown format of what could be noise
 
 
@@ -148,10 +149,13 @@ def check_queue_offsets(result: LogResult, findings: Findings, logs: Logs) -> No
             )
             if (stale is None or gap.at < stale) and not explained:
                 findings.add(Finding("CL-QUEUE-OFFSET-GAP", name, result.file_of(gap.at), gap.at - head, 0, fact(gap)))
-        for at in part.restarts:
-            if stale is None or at < stale:
-                facts: dict[str, Fact] = {"topic": topic, "queue_id": queue_id}
-                findings.add(Finding("CL-QUEUE-RESTARTED", name, result.file_of(at), at - head, 0, facts))
+        facts: dict[str, Fact]
+        restarts = [at for at in part.restarts if stale is None or at < stale]
+        for at in restarts if len(restarts) <= _RESTARTS else restarts[-1:]:
+            facts = {"topic": topic, "queue_id": queue_id}
+            if len(restarts) > _RESTARTS:
+                facts["times"] = len(restarts)
+            findings.add(Finding("CL-QUEUE-RESTARTED", name, result.file_of(at), at - head, 0, facts))
         kept = 0
         for at, index in part.repeats:
             if stale is None or at < stale:

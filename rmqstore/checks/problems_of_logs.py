@@ -162,7 +162,9 @@ COMMITLOG: Rows = (
         None,
         True,
         "From this record on the queue offsets of a queue begin again: the topic was deleted and created anew. "
-        "Messages before it belong to the deleted topic.",
+        "Messages before it belong to the deleted topic. Where nearly all messages of a queue say 0 (`times`), a 5.x "
+        "broker with duplicationEnable=true wrote them: it gives no queue offsets, and consumers get one message of "
+        "such a queue. `rmqstore export` gives all of them.",
     ),
     Problem(
         "CL-TIME-BACK",

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from rmqstore.checks.commitlog import LogResult
+from rmqstore.checks.queues import KEPT
 from rmqstore.checks.report import Finding
 from rmqstore.files.store import Store
 from rmqstore.repair.settings import RecoverOptions
 from rmqstore.scan.tiling import Kind
 
 _MOST_DAMAGE = 10  # percent of the log
+_FEW = 4  # messages of a queue
 
 
 def sizes_brakes(store: Store, findings: Iterable[Finding]) -> Iterator[str]:
@@ -46,3 +48,21 @@ def damage_brakes(results: Iterable[LogResult], counts: Mapping[str, int], optio
             yield f"{bad * 100 // whole} % of {result.queue.name} is damaged ({bad:,} of {whole:,} bytes)"
         if not result.messages and any(r.kind is Kind.DIRTY for r in result.tiling):
             yield f"there is no good record in {result.queue.name}"
+
+
+def offset_brakes(results: Iterable[LogResult]) -> Iterator[str]:
+    """Logs that do not say where their messages stand in their queues.
+
+    Source: CommitLog#asyncPutMessage assigns no queue offset with duplicationEnable, 5.1.4
+    """
+    for result in results:
+        parts = [part for part in result.queues.values() if part.messages >= _FEW]
+        alike = [part for part in parts if len(part.restarts) >= min(KEPT, part.messages // 2 + 1)]
+        if alike:
+            messages = sum(part.messages for part in alike)
+            queues = "1 queue" if len(alike) == 1 else f"{len(alike):,} queues"
+            yield (
+                f"the {messages:,} messages of {queues} say queue offset 0 again and again, as a broker with "
+                "duplicationEnable=true writes them: consumers get one message of such a queue, also after this; "
+                "`rmqstore export` gives all of them"
+            )

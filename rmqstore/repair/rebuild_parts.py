@@ -46,8 +46,10 @@ def plan_rebuild(
     if part == CQ:
         if store.kind is StoreKind.ROCKSDB:
             raise Refused("the consume queues are in RocksDB", "only a broker writes them; `rmqstore recover` says how")
+        from rmqstore.repair.decisions import offset_brakes
         from rmqstore.repair.rebuild import QueueRebuild
 
+        draft.brakes.extend(offset_brakes(results))
         wanted = _chosen(store, verified, topics, queue_ids, queues)
         work = QueueRebuild(draft, verified, views, wanted, deleted_too=bool(topics or queues))
         work.read()

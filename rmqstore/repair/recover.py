@@ -17,7 +17,7 @@ from rmqstore.files.store import Store, StoreKind
 from rmqstore.repair.believed import Believed, cured, tell
 from rmqstore.repair.checkpoints import plan_checkpoint
 from rmqstore.repair.configs import plan_configs, plan_offsets
-from rmqstore.repair.decisions import damage_brakes, sizes_brakes
+from rmqstore.repair.decisions import damage_brakes, offset_brakes, sizes_brakes
 from rmqstore.repair.directories import plan_directories
 from rmqstore.repair.dledger import plan_dledger
 from rmqstore.repair.draft import Draft
@@ -93,6 +93,7 @@ class Recovery:
         draft.brakes.extend(sizes_brakes(self.store, self.verified.report.findings.listed))
         if not draft.brakes:
             draft.brakes.extend(damage_brakes(self.results, self.counts, options))
+            draft.brakes.extend(offset_brakes(self.results))
             plan_misplaced(draft, self.verified)
             plan_directories(draft, self.verified, options)
             if options.wants_prefix(*_LOG):

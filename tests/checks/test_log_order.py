@@ -47,6 +47,17 @@ def test_a_recreated_topic_is_a_note(store: Path, number: int) -> None:
     assert report.clean
 
 
+def test_a_log_without_queue_offsets_is_one_note_for_each_queue(store: Path) -> None:
+    log = records(store)
+    for record in log[1:]:
+        record.put("queue_offset", 0)
+    shutil.rmtree(store / "consumequeue")
+    report = look(store, parallel=True)
+    [finding] = [f for f in report.findings.listed if f.code == "CL-QUEUE-RESTARTED"]
+    assert finding.facts["times"] == len(log) - 1
+    assert finding.offset == log[-1].offset
+
+
 def test_queue_offsets_that_skip_some_are_a_gap(store: Path) -> None:
     later = records(store)[225:]
     queue = Units(store / "consumequeue" / "T" / "0")

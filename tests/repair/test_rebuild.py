@@ -16,9 +16,11 @@ from rmqstore.formats.checkpoint import parse_checkpoint
 from rmqstore.repair.journal import apply
 from rmqstore.repair.plan import Plan
 from rmqstore.repair.rebuild_parts import plan_rebuild
+from rmqstore.repair.recover import plan_recovery
 from rmqstore.repair.unit_spill import QueueUnits
 from tests import damage
 from tests.cases.case import locate_record
+from tests.checks.looks import records
 from tests.command import run_json
 from tests.stores import copy_store, write_broker_conf
 
@@ -186,6 +188,18 @@ def test_a_queue_without_one_of_its_messages_needs_a_decision(tmp_path: Path) ->
     assert plan.brakes == (text,)
     with pytest.raises(Refused):
         apply(plan)
+
+
+def test_a_log_without_queue_offsets_needs_a_decision(tmp_path: Path) -> None:
+    store = copy_store("498_many", tmp_path)
+    log = records(store)
+    for record in log[1:]:
+        record.put("queue_offset", 0)
+    shutil.rmtree(store / "consumequeue")
+    opened = open_store(store)
+    for plan in (plan_of(store, "cq"), plan_recovery(opened, examine(opened, VerifyOptions(jobs=1)))):
+        text = f"the {len(log)} messages of 1 queue say queue offset 0 again and again"
+        assert [brake for brake in plan.brakes if brake.startswith(text)]
 
 
 def test_a_checkpoint_that_is_gone_gets_the_logs_last_time(tmp_path: Path) -> None:
