@@ -6,6 +6,6 @@ hence the four siblings of this file.
 
 from __future__ import annotations
 
-from rmqstore.spark.sources import CommitLogSource as DefaultSource
+from rmqstore.spark.sources.sources import CommitLogSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -174,7 +174,7 @@ def _formats_page() -> str:
 
 
 def _problems_page() -> str:
-    from rmqstore.checks.problems import PROBLEMS
+    from rmqstore.checks.problems.table import PROBLEMS
 
     lines = list(_head("rmqstore-problems", 7, "everything that rmqstore verify can find"))
     lines += [".SH DESCRIPTION"]

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from rmqstore.checks.problems import PROBLEMS
+from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.formats.message import HEAD
 from rmqstore.manual import pages
 from tests.command import command_names

@@ -30,8 +30,15 @@ FLOORS = {
     "__main__": 8,
 }
 # manual.py writes man/ of this project; spark/hadoop.py names the output of a job through Hadoop's file system
-WRITERS = ("repair/disk.py", "append/", "cli/output.py", "manual.py", "spark/hadoop.py", "files/rocksdb_links.py")
-LOCKERS = ("repair/liveness.py",)
+WRITERS = (
+    "repair/journal/disk.py",
+    "append/",
+    "cli/output.py",
+    "manual.py",
+    "spark/hadoop.py",
+    "files/rocksdb_links.py",
+)
+LOCKERS = ("repair/journal/liveness.py",)
 
 OS_WRITES = {
     *("write", "writev", "pwrite", "pwritev", "truncate", "ftruncate", "posix_fallocate", "sendfile", "splice"),

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rmqstore.append.dledger import DLedgerEntry
+from rmqstore.append.store.dledger import DLedgerEntry
 from rmqstore.errors import NotAStore
+from rmqstore.files.log_ends import find_end
 from rmqstore.files.mapped_file_queue import MappedFileQueue, read_at
 from rmqstore.files.store import DLedgerFiles, Store
 from rmqstore.formats.dledger import BLANK_MAGIC, ENTRY, INDEX_UNIT, MAGIC, parse_dledger_checkpoint
@@ -27,7 +28,6 @@ from rmqstore.formats.message import (
     parse_message,
 )
 from rmqstore.scan.units import last_nonzero
-from rmqstore.views.ends import find_end
 
 _INDEX_STEP_BACK = 4096  # units that may lie behind the data's end: DLedger cuts them at its next start
 _CHECKPOINT = 1 << 16

@@ -9,8 +9,8 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from rmqstore.append.encoder import packer
 from rmqstore.append.exchange import Row, row_of
+from rmqstore.append.store.encoder import packer
 from rmqstore.files.store import Store
 from rmqstore.formats.bodies import BodyError, decompress
 from rmqstore.formats.message import COMPRESSED, COMPRESSION_TYPE_MASK, HEADS_BY_FLAG, MAGIC_V2
@@ -19,8 +19,8 @@ from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import Split, joined, plan_splits
-from rmqstore.views.messages import Damage, logs_of
-from rmqstore.views.selection import Selection, Selector
+from rmqstore.views.dump.messages import Damage, logs_of
+from rmqstore.views.dump.selection import Selection, Selector
 
 SPLIT = 4 << 20
 _UNPACK = {flags: packer(layout) for flags, layout in HEADS_BY_FLAG.items()}

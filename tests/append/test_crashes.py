@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append.dispatch import DispatchOptions
-from rmqstore.append.flush import FlushIntervals, FlushPolicy
-from rmqstore.append.store import MessageStore, StoreOptions
+from rmqstore.append.files.flush import FlushIntervals, FlushPolicy
+from rmqstore.append.store.dispatch import DispatchOptions
+from rmqstore.append.store.message_store import MessageStore, StoreOptions
 from rmqstore.errors import CouldNotCheck, NoSpace, Refused
 from rmqstore.files.store import open_store
 from rmqstore.formats.index import HEADER as INDEX_HEADER

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append.dispatch import DispatchOptions
-from rmqstore.append.encoder import Limits, NewMessage
-from rmqstore.append.flush import FlushPolicy
-from rmqstore.append.store import MessageStore, StoreOptions
+from rmqstore.append.files.flush import FlushPolicy
+from rmqstore.append.store.dispatch import DispatchOptions
+from rmqstore.append.store.encoder import Limits, NewMessage
+from rmqstore.append.store.message_store import MessageStore, StoreOptions
 from rmqstore.errors import MessageRefused, OutputExists, Refused
 from rmqstore.files.store import open_store
 from rmqstore.formats.consumequeue import BATCH_UNIT, PRE_BLANK, UNIT

@@ -1,0 +1,382 @@
+"""A store that is written: log, consume queues, index, checkpoint, lock and abort, as a broker keeps them.
+
+    with MessageStore.create(Path("store"), StoreOptions(flush=FlushPolicy.SYNC)) as store:
+        store.put(NewMessage("TopicTest", b"hello"))
+
+Source: DefaultMessageStore, CommitLog#asyncPutMessage, #asyncPutMessages (RocketMQ 5.4.0).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+
+from rmqstore.append.files.disk import make_directories
+from rmqstore.append.files.flush import FlushIntervals, FlushPolicy
+from rmqstore.append.files.mapped_file import Clock, now_ms
+from rmqstore.append.files.mapped_file_queue import MappedFileQueue
+from rmqstore.append.store.checkpoint import CheckpointFile
+from rmqstore.append.store.commitlog import CommitLog, RecordLog
+from rmqstore.append.store.dispatch import Dispatcher, DispatchOptions, QueueState, messages_in, property_value
+from rmqstore.append.store.dledger import DLedgerMmapFileStore
+from rmqstore.append.store.dledger_log import DLedgerLog
+from rmqstore.append.store.dledger_member import MemberState
+from rmqstore.append.store.encoder import Encoder, Limits, NewMessage, Prepared
+from rmqstore.append.store.index import IndexService
+from rmqstore.append.store.recovery import recover
+from rmqstore.append.store.store_flush import StoreFlush
+from rmqstore.append.store.store_lock import StoreLock, mark_clean, mark_running
+from rmqstore.errors import MessageRefused, OutputExists, Refused, RmqStoreError
+from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """The settings of a broker that decide its bytes; sizes in bytes.
+
+    `dledger` is the self id of a DLedger member (`n0`), None for a plain store, `term` its first term;
+    `directories` are where log files go (several: multi-path), by default one in the store;
+    `start` is the offset of the first log file; `warm` reserves the blocks of a file when it is made; `version` is
+    whose rules `open` follows.
+    """
+
+    commitlog_file_size: int = 1 << 30
+    index_slots: int = 5_000_000
+    index_units: int = 20_000_000
+    limits: Limits = field(default_factory=Limits)
+    dispatch: DispatchOptions = field(default_factory=DispatchOptions)
+    flush: FlushPolicy = FlushPolicy.ASYNC
+    intervals: FlushIntervals = field(default_factory=FlushIntervals)
+    dledger: str | None = None
+    term: int = 0
+    directories: tuple[Path, ...] = ()
+    start: int = 0
+    warm: bool = False
+    version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PutResult:
+    """Where a message went. Units: bytes, units of the queue, ms."""
+
+    offset: int
+    size: int
+    queue_offset: int
+    store_timestamp: int
+    store_host: bytes
+
+    @property
+    def message_id(self) -> str:
+        """The offset message id (MessageDecoder#createMessageId)."""
+        return (self.store_host + self.offset.to_bytes(8, "big", signed=True)).hex().upper()
+
+
+class MessageStore:
+    """A store open for appending: plain, or a single DLedger member that is its own leader.
+
+    One process at a time (lock file); any number of threads. After an error in writing nothing more is accepted: the
+    store is closed as by a crash, and opened again it is recovered.
+    """
+
+    def __init__(self, root: Path, options: StoreOptions, lock: StoreLock, clock: Clock = now_ms) -> None:
+        self.root = root
+        self.options = options
+        self._clock = clock
+        self._lock = lock
+        self._guard = threading.RLock()
+        self._failed: RmqStoreError | None = None
+        self._closed = False
+        self._usable = True
+        self._told = False
+        self.appended = 0
+        """Messages appended since the store was opened."""
+        self._encoder = Encoder(options.limits)
+        try:
+            self.checkpoint = CheckpointFile.open(root / "checkpoint")
+        except BaseException:
+            lock.release()
+            raise
+        self.index = IndexService(
+            root / "index",
+            options.index_slots,
+            options.index_units,
+            clock=clock,
+            full_flushed=self._index_full,
+        )
+        self.dispatcher = Dispatcher(root, options.dispatch, self.index, in_order=options.dledger is not None)
+        self.log = self._make_log()
+        self._flush = StoreFlush(self.log, self.dispatcher, self.checkpoint, options.intervals, self._guard, clock)
+
+    def _make_log(self) -> RecordLog:
+        options = self.options
+        if options.dledger is not None:
+            member = MemberState(
+                options.dledger, term=options.term, leader_id=options.dledger, vote_leader=options.dledger
+            )
+            return DLedgerLog(
+                DLedgerMmapFileStore(
+                    self.root / f"dledger-{options.dledger}",
+                    file_size=options.commitlog_file_size,
+                    data=options.directories,
+                    start=options.start,
+                    member=member,
+                    hook=None,  # records are built with the address that they will have
+                    clock=self._clock,
+                    warm=options.warm,
+                )
+            )
+        places = options.directories or (self.root / "commitlog",)
+        queue = MappedFileQueue(places, options.commitlog_file_size, clock=self._clock, warm=options.warm)
+        return CommitLog(queue, options.start)
+
+    @classmethod
+    def create(cls, root: Path, options: StoreOptions | None = None, *, clock: Clock = now_ms) -> MessageStore:
+        """A new store in an empty or new directory.
+
+        Errors: OutputExists, StoreIsLive, NoSpace, NotReadable.
+        """
+        if root.exists() and any(root.iterdir()):
+            raise OutputExists(f"{root} is not empty")
+        make_directories(root)
+        store = cls(root, options or StoreOptions(), StoreLock(root), clock)
+        try:
+            store._start()
+        except BaseException:
+            store.crash()
+            raise
+        return store
+
+    @classmethod
+    def open(cls, root: Path, options: StoreOptions | None = None, *, clock: Clock = now_ms) -> MessageStore:
+        """A store that is there, recovered as after its last exit; appending goes on behind its last message.
+
+        Sizes must be those of the store. Errors: Refused where good records follow damage (that is `rmqstore
+        recover`'s work), or where the load of `options.version` fails; StoreIsLive, NotReadable, NoSpace.
+        """
+        store = cls(root, options or StoreOptions(), StoreLock(root), clock)
+        try:
+            recover(store.root, store.log, store.dispatcher, store.checkpoint.values(), store.options.version)
+            store._start()
+        except BaseException:
+            store.crash()
+            raise
+        return store
+
+    def _start(self) -> None:
+        mark_running(self.root)
+        self.checkpoint.flush()
+        if isinstance(self.log, DLedgerLog):
+            self.log.store.persist_term()
+        self._flush.start(self.options.flush, self._thread_failed)
+
+    # --- appending -----------------------------------------------------------------------------------------------
+
+    def put(self, message: NewMessage) -> PutResult:
+        """Append one message; with synchronous flush it is on the disk when this returns.
+
+        Errors: MessageRefused (nothing is written), NoSpace and others (the store is closed by it), Refused.
+        """
+        prepared = self._encoder.prepare(message)
+        with self._guard:
+            result = self._put(prepared)
+        if self.options.flush is FlushPolicy.SYNC:
+            self._wait(result)
+        return result
+
+    def put_many(self, messages: Iterable[NewMessage]) -> list[PutResult]:
+        """Append messages one after the other, and wait once for all of them.
+
+        Errors: as `put`; those before a refused one are appended.
+        """
+        results = []
+        prepare = self._encoder.prepare
+        try:
+            with self._guard:
+                results = [self._put(prepare(message)) for message in messages]
+        finally:
+            if results and self.options.flush is FlushPolicy.SYNC:
+                self._wait(results[-1])
+        return results
+
+    def put_batch(self, messages: Sequence[NewMessage]) -> list[PutResult]:
+        """Append a client's batch: one topic and queue, consecutive queue offsets, all in one file.
+
+        Errors: MessageRefused for a mixed or delayed batch; else as `put`.
+        Source: CommitLog#asyncPutMessages, DefaultAppendMessageCallback#doAppend(MessageExtBatch)
+        """
+        if not messages:
+            return []
+        first = messages[0]
+        if any((m.topic, m.queue_id) != (first.topic, first.queue_id) for m in messages):
+            raise MessageRefused("a batch goes to one queue of one topic")
+        if any(m.sys_flag & TRANSACTION_MASK or property_value(m.properties, b"DELAY") for m in messages):
+            raise MessageRefused("a batch holds neither transactions nor delayed messages")
+        prepared = [self._encoder.prepare(message) for message in messages]
+        with self._guard:
+            if not self._usable:
+                self._refuse()
+            try:
+                self.log.reserve(*(p.size for p in prepared))
+            except MessageRefused:
+                raise
+            except RmqStoreError as error:
+                self._fail(error)
+            results = [self._put(p) for p in prepared]
+        if self.options.flush is FlushPolicy.SYNC:
+            self._wait(results[-1])
+        return results
+
+    def _put(self, prepared: Prepared) -> PutResult:
+        if not self._usable:
+            self._refuse()
+        m = prepared.message
+        topic = prepared.topic
+        state = self.dispatcher.queue(topic.text, m.queue_id)
+        transaction = m.sys_flag & TRANSACTION_MASK
+        unqueued = transaction in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
+        queue_offset = 0 if unqueued else self._queue_offset(m, state)
+        batched = topic.text in self.options.dispatch.batch_topics
+        if batched or self.options.dispatch.lmq:
+            prepared = self._with_offsets(prepared, queue_offset, batched)
+            m = prepared.message
+        timestamp = m.store_timestamp or self._clock()
+        try:
+            offset = self.log.reserve(prepared.size)
+            self.log.write(prepared.record(offset, queue_offset, timestamp), timestamp)
+            self.dispatcher.dispatch(
+                topic, state, offset, prepared.size, queue_offset, timestamp, m.sys_flag, m.properties
+            )
+        except MessageRefused:
+            raise
+        except RmqStoreError as error:
+            self._fail(error)
+        self.appended += 1
+        if not unqueued:
+            state.next_offset = queue_offset + (messages_in(m.sys_flag, m.properties) if batched else 1)
+            state.started = True
+        return PutResult(offset, prepared.size, queue_offset, timestamp, m.store_host)
+
+    def _queue_offset(self, m: NewMessage, state: QueueState) -> int:
+        """The queue's next offset, or the one that the message brings when it continues the queue.
+
+        A broker would append the unit of any other offset at the wrong place.
+        """
+        wanted = m.queue_offset
+        if wanted is None:
+            return state.next_offset
+        if wanted < 0 or (state.started and wanted != state.next_offset):
+            raise MessageRefused(
+                f"queue offset {wanted} does not continue {state.topic}/{state.queue_id}, whose next is "
+                f"{state.next_offset}",
+                "leave queue_offset out, and the store numbers the queue (import: --renumber)",
+            )
+        return wanted
+
+    def _with_offsets(self, prepared: Prepared, queue_offset: int, batched: bool) -> Prepared:
+        """The message with the properties that the store itself writes."""
+        m = prepared.message
+        more = self.dispatcher.own_properties(m.topic, m.queue_id, m.sys_flag, m.properties, queue_offset, batched)
+        if not more:
+            return prepared
+        text = m.properties
+        text += (b"\x02" if text and not text.endswith(b"\x02") else b"") + more
+        return self._encoder.prepare(replace(m, properties=text))
+
+    # --- to the disk ---------------------------------------------------------------------------------------------
+
+    def _wait(self, result: PutResult) -> None:
+        stop = result.offset + result.size
+        try:
+            self._flush.group.wait(lambda: self.log.queue.flushed_where >= stop)
+        except RmqStoreError as error:
+            with self._guard:
+                self._fail(error)
+
+    def flush(self) -> None:
+        """Everything to the disk, checkpoint included; log before queues, so that no unit points at nothing.
+
+        Errors: NoSpace and others.
+        """
+        self._flush.flush_log(True)
+        self._flush.flush_queues(True)
+
+    def _index_full(self, timestamp: int) -> None:
+        self._flush.index_timestamp = timestamp
+
+    # --- errors, and the end -------------------------------------------------------------------------------------
+
+    def _refuse(self) -> None:
+        """Say why nothing more is taken."""
+        self._told = True
+        if self._failed is not None:
+            raise Refused(f"the store was closed by an error: {self._failed.message}", self._failed.advice)
+        raise Refused(f"{self.root} is closed", "open it again")
+
+    def _thread_failed(self, error: RmqStoreError) -> None:
+        self._failed = self._failed or error
+        self._usable = False
+
+    def _fail(self, error: RmqStoreError) -> None:
+        self._thread_failed(error)
+        self._told = True
+        raise error
+
+    def close(self) -> None:
+        """Flush all, bring the checkpoint up to date, remove `abort`, give the lock back.
+
+        Errors: NoSpace and others, also one that a flushing thread has met and nobody was told; then `abort` stays,
+        and the next start recovers the store.
+        """
+        if self._closed:
+            return
+        self._flush.stop()
+        try:
+            if self._failed is None:
+                self.flush()
+        except BaseException:
+            self._abandon()
+            raise
+        if self._failed is not None:
+            self._abandon()
+            if not self._told:
+                raise self._failed
+            return
+        self.log.close()
+        for consume_queue in self.dispatcher.files():
+            consume_queue.queue.close()
+        self.index.close()
+        self.checkpoint.close()
+        mark_clean(self.root)
+        self._lock.release()
+        self._closed, self._usable = True, False
+
+    def _abandon(self) -> None:
+        """Let go of everything without writing: the store looks as after a crash."""
+        for queue in self._flush.queues():
+            queue.abandon()
+        for consume_queue in self.dispatcher.files():
+            consume_queue.queue.abandon()
+        self.index.close()
+        self.checkpoint.close()
+        self._lock.release()
+        self._closed, self._usable = True, False
+
+    def crash(self) -> None:
+        """Let go without flushing and without removing `abort`: what the death of the process would leave."""
+        if not self._closed:
+            self._flush.stop()
+            self._abandon()
+
+    def __enter__(self) -> MessageStore:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.crash()

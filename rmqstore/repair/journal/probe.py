@@ -1,0 +1,189 @@
+"""Reading what is on disk: hashes of ranges and entries, and whether a step is done, not done, or half done."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from rmqstore.errors import Refused
+from rmqstore.repair.journal.plan_paths import kind_of, status_of
+from rmqstore.repair.journal.undo_log import Image, Meta, UndoLog
+from rmqstore.repair.plan.content import CHUNK, Content, ContentReader, RunHash, fingerprint, new_fingerprint
+from rmqstore.repair.plan.steps import Extend, InPlace, Overwrite
+
+
+class Status(Enum):
+    """What a step's place on disk looks like."""
+
+    BEFORE = "before"
+    AFTER = "after"
+    MIXED = "mixed"
+    """Every byte is the one before or the one after: the step was interrupted."""
+    FOREIGN = "foreign"
+    """Somebody else changed it."""
+
+
+def read_range(path: Path, at: int, length: int) -> Iterator[bytes]:
+    """Bytes `[at, at + length)` of a file, at most 1 MiB at a time; fewer where the file ends."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        while length > 0:
+            chunk = os.pread(descriptor, min(CHUNK, length), at)
+            if not chunk:
+                return
+            yield chunk
+            at += len(chunk)
+            length -= len(chunk)
+    finally:
+        os.close(descriptor)
+
+
+def read_runs(path: Path, at: int, length: int) -> Iterator[bytes | int]:
+    """The same as `read_range`, but a hole of the file is only counted."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        stop = min(at + length, os.fstat(descriptor).st_size)
+        while at < stop:
+            start, end = _next_data(descriptor, at, stop)
+            if start > at:
+                yield start - at
+            at = start
+            while at < end:
+                chunk = os.pread(descriptor, min(CHUNK, end - at), at)
+                if not chunk:
+                    return
+                yield chunk
+                at += len(chunk)
+    finally:
+        os.close(descriptor)
+
+
+def _next_data(descriptor: int, at: int, stop: int) -> tuple[int, int]:
+    """The next stretch `[start, end)` of a file that is no hole; without support for holes, all of it."""
+    try:
+        start = min(os.lseek(descriptor, at, os.SEEK_DATA), stop)
+        return start, min(os.lseek(descriptor, start, os.SEEK_HOLE), stop) if start < stop else stop
+    except OSError as error:
+        return (stop, stop) if error.errno == errno.ENXIO else (at, stop)
+
+
+def run_fingerprint(path: Path, at: int, length: int) -> str:
+    """Hash of `[at, at + length)` for which holes cost nothing."""
+    running = RunHash()
+    for piece in read_runs(path, at, length):
+        running.update(piece)
+    return f"runs:{running.hexdigest()}"
+
+
+def fingerprint_range(path: Path, at: int, length: int, like: str = "sha256:") -> str:
+    """Hash of `[at, at + length)`: the `expect` of an Overwrite or a Truncate."""
+    if like.startswith("runs:"):
+        return run_fingerprint(path, at, length)
+    return fingerprint(read_range(path, at, length), like)
+
+
+def fingerprint_entry(path: Path, like: str = "sha256:") -> str:
+    """Hash of what a Discard moves: a file's bytes, a link's text, or the names and hashes of all below a directory.
+
+    Errors: FileNotFoundError; Refused for devices, pipes and sockets.
+    """
+    status = path.lstat()
+    if stat.S_ISREG(status.st_mode):
+        return fingerprint_range(path, 0, status.st_size, like)
+    running = new_fingerprint(like)
+    if stat.S_ISLNK(status.st_mode):
+        running.update(b"link\0" + os.fsencode(path.readlink()))
+    elif stat.S_ISDIR(status.st_mode):
+        running.update(b"directory\0")
+        for name in sorted(entry.name for entry in path.iterdir()):
+            kind = kind_of((path / name).lstat())
+            row = f"{kind}\0{name}\0{fingerprint_entry(path / name, like)}\0"
+            running.update(os.fsencode(row))
+    else:
+        raise Refused(f"{path} is a special file", "move it away by hand")
+    return f"{like.partition(':')[0]}:{running.hexdigest()}"
+
+
+def hash_content(content: Content, size: int) -> str:
+    """sha256 of the content followed by zeros up to `size`."""
+    running = hashlib.sha256()
+    reader = ContentReader(content)
+    for start in range(0, size, CHUNK):
+        length = min(CHUNK, size - start)
+        running.update(reader.take(length).ljust(length, b"\0"))
+    return f"sha256:{running.hexdigest()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """All that is known of one in-place step: the file, the before-images, and the metadata before."""
+
+    step: InPlace
+    path: Path
+    meta: Meta
+    images: list[Image]
+    log: UndoLog
+
+
+def probe_in_place(touched: Touched, *, torn: bool) -> Status:
+    """Whether an in-place step is done. `torn`: it may be half done, so every single byte may be of either state."""
+    step, path, meta = touched.step, touched.path, touched.meta
+    status = status_of(path)
+    if status is None or not stat.S_ISREG(status.st_mode):
+        return Status.FOREIGN
+    size = status.st_size
+    if isinstance(step, Overwrite):
+        if size < step.at + step.length:
+            return Status.FOREIGN
+        found = fingerprint_range(path, step.at, step.length)
+        if found == meta.after:
+            return Status.AFTER
+        if found == _before_hash(touched):
+            return Status.BEFORE
+        return Status.MIXED if torn and _is_mixture(touched, step.length) else Status.FOREIGN
+    if size == step.to_size:
+        if not isinstance(step, Extend):
+            return Status.AFTER
+        if fingerprint_range(path, step.at, step.length) == meta.after:
+            return Status.AFTER
+    elif size == step.from_size and (
+        isinstance(step, Extend) or fingerprint_range(path, step.at, step.length) == _before_hash(touched)
+    ):
+        return Status.BEFORE
+    low, high = sorted((step.from_size, step.to_size))
+    return Status.MIXED if torn and low <= size <= high and _is_mixture(touched, size - low) else Status.FOREIGN
+
+
+def _before_hash(touched: Touched) -> str:
+    return fingerprint(data for _, data in touched.log.before(touched.images))
+
+
+def _is_mixture(touched: Touched, length: int) -> bool:
+    """Every byte of the first `length` bytes of the range is the one before, or the one after (zeros behind an end)."""
+    import numpy as np
+
+    step = touched.step
+    after = ContentReader(step.content) if isinstance(step, Overwrite | Extend) else None
+    before = touched.log.before(touched.images)
+    old = b""
+    for chunk in read_range(touched.path, step.at, length):
+        while len(old) < len(chunk):
+            frame = next(before, None)
+            if frame is None:
+                break
+            old += frame[1]
+        new = after.take(len(chunk)) if after is not None else b""
+        data, was, will = (
+            np.frombuffer(part[: len(chunk)].ljust(len(chunk), b"\0"), np.uint8) for part in (chunk, old, new)
+        )
+        if not bool(((data == was) | (data == will)).all()):
+            return False
+        old = old[len(chunk) :]
+        length -= len(chunk)
+    return length == 0
