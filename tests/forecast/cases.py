@@ -1,7 +1,7 @@
 """Damaged stores for which a forecast must say exactly what the real broker does.
 
-A case is a store, what is done to a copy of it, the version that then starts and its settings. The real answers are
-recorded in `answers.json` (by `tests/real_broker/test_simulation.py --record`), so that they can be checked without Java.
+A case is a store, the damage to a copy of it, the version that then starts and its settings. The real answers are
+recorded in `answers.json` (`tests/real_broker/test_simulation.py --record`), so that no Java is needed to check them.
 """
 
 from __future__ import annotations

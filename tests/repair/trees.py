@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from rmqstore.errors import HalfApplied
 from rmqstore.repair.journal.disk import Disk
-from rmqstore.repair.journal.probe import fingerprint_entry, fingerprint_range
+from rmqstore.repair.plan.fingerprints import fingerprint_entry, fingerprint_range
 from rmqstore.repair.plan.plan import (
     Create,
     Discard,

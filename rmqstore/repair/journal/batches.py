@@ -14,18 +14,11 @@ from rmqstore.repair.journal.disk import Disk
 from rmqstore.repair.journal.folder import UNDO_LOG, JournalFolder, Staged, State
 from rmqstore.repair.journal.plan_paths import PlanPaths, existing, status_of
 from rmqstore.repair.journal.preflight import check_step_on_disk, discarded, made
-from rmqstore.repair.journal.probe import (
-    Status,
-    Touched,
-    fingerprint_entry,
-    hash_content,
-    probe_in_place,
-    read_range,
-    run_fingerprint,
-)
+from rmqstore.repair.journal.probe import Status, Touched, hash_content, probe_in_place
 from rmqstore.repair.journal.renames import Moves
 from rmqstore.repair.journal.undo_log import Batch, Meta, UndoLog, UndoLogWriter
 from rmqstore.repair.plan.content import chunks, new_fingerprint
+from rmqstore.repair.plan.fingerprints import fingerprint_entry, read_range, run_fingerprint
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.steps import (
     Create,

@@ -25,8 +25,8 @@ from pathlib import Path
 from rmqstore.errors import CouldNotCheck, NotAStore, Refused, UsageError
 from rmqstore.repair.journal.disk import Disk
 from rmqstore.repair.journal.plan_paths import PlanPaths
-from rmqstore.repair.journal.probe import read_range
 from rmqstore.repair.plan.content import Content, Json, content_from_json, content_to_json
+from rmqstore.repair.plan.fingerprints import read_range
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.steps import JOURNAL_FOLDER, InPlace, Rename, SetAside
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -125,12 +124,3 @@ def status_of(path: Path) -> os.stat_result | None:
         return path.lstat()
     except (FileNotFoundError, NotADirectoryError):
         return None
-
-
-def kind_of(status: os.stat_result) -> str:
-    """A word for messages: file, directory, link, or special file."""
-    if stat.S_ISREG(status.st_mode):
-        return "file"
-    if stat.S_ISDIR(status.st_mode):
-        return "directory"
-    return "link" if stat.S_ISLNK(status.st_mode) else "special file"

@@ -12,8 +12,8 @@ from pathlib import Path, PurePosixPath
 from rmqstore.errors import NoSpace, NotReadable, PlanStale, Refused
 from rmqstore.repair.journal.folder import JournalFolder, free_bytes
 from rmqstore.repair.journal.plan_paths import PlanPaths, existing, status_of
-from rmqstore.repair.journal.probe import fingerprint_entry, fingerprint_range
 from rmqstore.repair.plan.content import Content, Literal, Parts, Reencoded, Zeros
+from rmqstore.repair.plan.fingerprints import fingerprint_entry, fingerprint_range
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.steps import (
     Create,

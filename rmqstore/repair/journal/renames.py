@@ -14,8 +14,9 @@ from pathlib import Path
 
 from rmqstore.repair.journal.folder import JournalFolder, State
 from rmqstore.repair.journal.plan_paths import PlanPaths, status_of
-from rmqstore.repair.journal.probe import Status, fingerprint_entry
+from rmqstore.repair.journal.probe import Status
 from rmqstore.repair.journal.undo_log import Meta
+from rmqstore.repair.plan.fingerprints import fingerprint_entry
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.steps import InPlace, Rename, SetAside
 

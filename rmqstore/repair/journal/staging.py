@@ -16,8 +16,8 @@ from rmqstore.repair.journal.disk import Disk
 from rmqstore.repair.journal.folder import LOST_FOUND, NEW, QUARANTINE, UNDO_LOG, JournalFolder, Staged
 from rmqstore.repair.journal.plan_paths import PlanPaths, existing
 from rmqstore.repair.journal.preflight import is_staged
-from rmqstore.repair.journal.probe import read_range
 from rmqstore.repair.plan.content import Content, RunHash, chunks, new_fingerprint
+from rmqstore.repair.plan.fingerprints import read_range
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.steps import Create, Extend, MakeDirectory, Overwrite
 

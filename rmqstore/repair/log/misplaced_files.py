@@ -13,7 +13,7 @@ from rmqstore.checks.log.misplaced_files import CODES
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused
 from rmqstore.files.store import Store
-from rmqstore.repair.journal.probe import fingerprint_entry
+from rmqstore.repair.plan.fingerprints import fingerprint_entry
 from rmqstore.repair.plan.plan_builder import PlanBuilder, readable
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.plan.steps import Rename, SetAside, Step

@@ -19,9 +19,9 @@ from rmqstore.files.mapped_file_queue import MappedFileQueue, offset_to_file_nam
 from rmqstore.files.store import UNIT_SIZE, QueueKind, Store
 from rmqstore.formats import checkpoint
 from rmqstore.formats.message import BLANK_MAGIC, BLANK_SIZE, build_blank
-from rmqstore.repair.journal.probe import fingerprint_entry, fingerprint_range
 from rmqstore.repair.migrate.to_dledger_preflight import Refusal, ReplicaCheck, Target, preflight
 from rmqstore.repair.plan.content import Json, Literal, Zeros
+from rmqstore.repair.plan.fingerprints import fingerprint_entry, fingerprint_range
 from rmqstore.repair.plan.plan import Create, Discard, Loss, MakeDirectory, Overwrite, Plan, Step
 
 SCHEMA = "rmqstore.migrate/1"

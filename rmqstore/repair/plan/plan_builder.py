@@ -10,8 +10,8 @@ from pathlib import Path
 
 from rmqstore.errors import NotReadable, Refused
 from rmqstore.files.store import Store
-from rmqstore.repair.journal.probe import fingerprint_entry, fingerprint_range
 from rmqstore.repair.plan.content import Content, Json, Literal, Zeros
+from rmqstore.repair.plan.fingerprints import fingerprint_entry, fingerprint_range
 from rmqstore.repair.plan.plan import Loss, Plan
 from rmqstore.repair.plan.steps import (
     Create,

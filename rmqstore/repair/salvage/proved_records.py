@@ -1,7 +1,7 @@
 """Units that are right where the log is not: what is made from the log is not made to fit its damage.
 
 A unit's tags code can prove that one bit of its message's TAGS is flipped; units in their order prove that neighbouring
-messages say wrong queue offsets (repair/salvage/evidence/order.py), and the other messages of a queue that a single one does.
+messages have wrong queue offsets, and the other messages of a queue that a single one has (`evidence/order.py`).
 Salvage mends such messages. Where nothing in the log is changed (a replica, a rebuild of one part, `--only`), queues
 and index are made as from the message that was.
 """

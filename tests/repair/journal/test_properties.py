@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rmqstore.errors import HalfApplied, RmqStoreError
 from rmqstore.repair.journal import batches, journal
-from rmqstore.repair.journal.probe import fingerprint_entry
+from rmqstore.repair.plan.fingerprints import fingerprint_entry
 from rmqstore.repair.plan.plan import (
     Create,
     Discard,

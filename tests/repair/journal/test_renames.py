@@ -18,7 +18,7 @@ from rmqstore.errors import ChangedSince, HalfApplied, PlanStale, RmqStoreError,
 from rmqstore.files.mapped_file_queue import file_name_to_offset, offset_to_file_name
 from rmqstore.repair.journal import journal
 from rmqstore.repair.journal.disk import Disk
-from rmqstore.repair.journal.probe import fingerprint_entry, fingerprint_range
+from rmqstore.repair.plan.fingerprints import fingerprint_entry, fingerprint_range
 from rmqstore.repair.plan.plan import (
     Create,
     Extend,
