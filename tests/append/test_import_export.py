@@ -211,7 +211,7 @@ def test_a_parquet_file_that_is_cut_is_told(tmp_path: Path) -> None:
 
 STOPS_HALF_WAY = """
 import sys, time
-from rmqstore.append.store import MessageStore
+from rmqstore.append.store.message_store import MessageStore
 from rmqstore.cli.main import cli
 put_many, batches = MessageStore.put_many, []
 def counted(store, messages):

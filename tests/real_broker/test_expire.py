@@ -253,7 +253,7 @@ def test_a_full_disk_makes_files_go_out_of_hours(
     command = ["unshare", "-rm", "sh", "-c", script, "sh", str(tmp_path), sys.executable]
     if subprocess.run([*command[:4], "mount -t tmpfs none /mnt"], capture_output=True, check=False).returncode:
         pytest.skip("a process may not mount a file system of its own here (unshare -rm)")
-    asked = f"from tests.broker.test_expire import *; from pathlib import Path; {code}"
+    asked = f"from tests.real_broker.test_expire import *; from pathlib import Path; {code}"
     done = subprocess.run([*command, asked], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     count = int(done.stdout.splitlines()[-1])

@@ -12,7 +12,7 @@ import pytest
 from tests.stores import ROOT
 
 ASK = """
-from tests.broker.java import BrokerUnavailable, java_classes
+from tests.real_broker.java import BrokerUnavailable, java_classes
 for _ in range(2):
     try:
         print(len(java_classes("5.4.0").libraries), java_classes("5.4.0").jar.name[:7])

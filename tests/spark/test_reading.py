@@ -181,8 +181,8 @@ ONE_QUEUE = """
 import resource, sys
 from pathlib import Path
 import numpy as np, pyarrow as pa
-from rmqstore.spark.dispatched import dispatched_schema
-from rmqstore.spark.rebuild import LogFacts, write_queues
+from rmqstore.spark.sources.dispatched import dispatched_schema
+from rmqstore.spark.jobs.rebuild import LogFacts, write_queues
 from rmqstore.spark.stores import StoreRef
 
 store, output, count = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
