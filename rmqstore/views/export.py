@@ -10,7 +10,6 @@ from functools import lru_cache, partial
 import numpy as np
 
 from rmqstore.append.exchange import Row, row_of
-from rmqstore.append.store.encoder import packer
 from rmqstore.files.store import Store
 from rmqstore.formats.bodies import BodyError, decompress
 from rmqstore.formats.message import COMPRESSED, COMPRESSION_TYPE_MASK, HEADS_BY_FLAG, MAGIC_V2
@@ -23,7 +22,7 @@ from rmqstore.views.dump.messages import Damage, logs_of
 from rmqstore.views.dump.selection import Selection, Selector
 
 SPLIT = 4 << 20
-_UNPACK = {flags: packer(layout) for flags, layout in HEADS_BY_FLAG.items()}
+_UNPACK = {flags: layout.packer for flags, layout in HEADS_BY_FLAG.items()}
 
 
 @dataclass(frozen=True, slots=True)

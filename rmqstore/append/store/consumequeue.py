@@ -11,11 +11,10 @@ from enum import Enum
 from pathlib import Path
 
 from rmqstore.append.files.mapped_file_queue import MappedFileQueue
-from rmqstore.append.store.encoder import packer
 from rmqstore.formats.consumequeue import BATCH_UNIT, PRE_BLANK, UNIT, is_batch_unit, pre_blanks
 
-_PACK = packer(UNIT).pack
-_PACK_BATCH = packer(BATCH_UNIT).pack
+_PACK = UNIT.packer.pack
+_PACK_BATCH = BATCH_UNIT.packer.pack
 SCAN = 1 << 18  # bytes read at a time when the end is looked for
 
 

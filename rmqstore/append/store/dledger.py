@@ -14,7 +14,7 @@ from rmqstore.append.files.disk import replace_file
 from rmqstore.append.files.mapped_file import Clock, MappedFile, now_ms
 from rmqstore.append.files.mapped_file_queue import MappedFileQueue
 from rmqstore.append.store.dledger_member import MemberState, Role
-from rmqstore.append.store.encoder import packer, refuse_oversize
+from rmqstore.append.store.encoder import refuse_oversize
 from rmqstore.errors import MessageRefused, Refused
 from rmqstore.files.mapped_file_queue import read_at
 from rmqstore.formats.dledger import (
@@ -37,8 +37,8 @@ from rmqstore.formats.message import PHYSICAL_OFFSET_AT
 
 MAX_ENTRY = 4 << 20  # bytes of the encode buffer of one thread
 LAST_FILES = 3
-_PACK_ENTRY = packer(ENTRY)
-_PACK_INDEX = packer(INDEX_UNIT)
+_PACK_ENTRY = ENTRY.packer
+_PACK_INDEX = INDEX_UNIT.packer
 
 AppendHook = Callable[[int, bytearray], None]
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from rmqstore.errors import MessageRefused
-from rmqstore.formats.layout import Layout
 from rmqstore.formats.message import (
     BLANK_SIZE,
     CRC32_RESERVED_LEN,
@@ -24,18 +23,10 @@ from rmqstore.formats.message import (
 )
 
 LOCALHOST = b"\x7f\0\0\1\0\0\0\0"
-_CODES = {"i8": "b", "i16": "h", "i32": "i", "u32": "I", "i64": "q"}
 _MAX_NAME = 255  # bytes in a directory name
 
 
-def packer(layout: Layout) -> struct.Struct:
-    """The layout as a struct of the standard library: the fastest way to build a record of it."""
-    return struct.Struct(
-        ">" + "".join(f"{f.size}s" if f.type.startswith("bytes:") else _CODES[f.type] for f in layout.fields)
-    )
-
-
-_PACKERS = {flags: packer(layout) for flags, layout in HEADS_BY_FLAG.items()}
+_PACKERS = {flags: layout.packer for flags, layout in HEADS_BY_FLAG.items()}
 _PROPERTIES_LENGTH = struct.Struct(">H")
 
 

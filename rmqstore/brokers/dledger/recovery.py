@@ -130,7 +130,7 @@ class DLedgerRecovery:
 
     def _index_unit(self, number: int) -> Entry | None:
         raw = self._index_bytes(number, 1)
-        return dledger.INDEX_UNIT.parse(raw) if len(raw) == _UNIT else None
+        return dledger.INDEX_UNIT.unpack(raw) if len(raw) == _UNIT else None
 
     def _index_bytes(self, number: int, count: int) -> bytes:
         """Index units from one on; short where no file holds them. Position 0 means the first file, as there."""
@@ -350,4 +350,4 @@ class DLedgerRecovery:
 
 def parse_entry(raw: bytes) -> Entry | None:
     """The head of an entry, whatever it says; None where the bytes end before."""
-    return dledger.ENTRY.parse(raw) if len(raw) >= dledger.ENTRY.size else None
+    return dledger.ENTRY.unpack(raw) if len(raw) >= dledger.ENTRY.size else None

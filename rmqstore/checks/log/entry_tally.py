@@ -111,11 +111,11 @@ def add_internal(raw: bytes, begin: int, index: MappedFileQueue | None, tally: E
 
     DLedger 0.4 gives the unit of an entry that it appends as a leader the type NORMAL, whatever the entry's is.
     """
-    entry = dledger.ENTRY.parse(raw)
+    entry = dledger.ENTRY.unpack(raw)
     number, term = entry["index"], entry["term"]
     part = EntryTally(1, begin, begin + entry["size"], number, number, term, term, internal=1)
     if index is not None:
-        unit = _UNIT.parse(index.pread(_UNIT.size, dledger.index_at(number)).ljust(_UNIT.size, b"\0"))
+        unit = _UNIT.unpack(index.pread(_UNIT.size, dledger.index_at(number)).ljust(_UNIT.size, b"\0"))
         wanted = {"pos": begin, "size": entry["size"], "index": number, "term": term}
         if unit["magic"] not in (dledger.NORMAL, entry["magic"]) or any(unit[k] != v for k, v in wanted.items()):
             part.wrong, part.absent = 1, int(unit["magic"] == 0 and unit["size"] == 0)

@@ -55,7 +55,7 @@ def ext_units(files: ConsumeQueueFiles, broken: Broken) -> Iterator[tuple[int, i
             if size < consumequeue.EXT_UNIT.size or at + size > end or len(head) < consumequeue.EXT_UNIT.size:
                 broken(file, at, size)
                 break
-            unit = consumequeue.EXT_UNIT.parse(head)
+            unit = consumequeue.EXT_UNIT.unpack(head)
             if unit["bitmap_size"] + consumequeue.EXT_UNIT.size != size:
                 broken(file, at, size)
                 break

@@ -18,7 +18,7 @@ import pyarrow as pa
 from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.formats import dledger
 from rmqstore.formats.bodies import BodyError, decompress
-from rmqstore.formats.layout import TYPES, Field
+from rmqstore.formats.layout import Field, arrow_type
 from rmqstore.formats.message import BORN_HOST_V6, COMPRESSED, HEAD, STORE_HOST_V6, host_text
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, Bool, u64
@@ -112,13 +112,13 @@ class Column:
 
 
 def _number(field: Field) -> Column:
-    narrow = np.dtype(TYPES[field.type][1]).newbyteorder("=")
+    narrow = np.dtype(field.dtype).newbyteorder("=")
 
     def make(chunk: Chunk) -> Any:
         values: I64 = getattr(chunk.columns, field.name)
         return pa.array(values.astype(narrow))  # the magic is gathered unsigned and stored signed
 
-    return Column(field.name, getattr(pa, TYPES[field.type][2])(), field.about, field.unit, make)
+    return Column(field.name, arrow_type(field), field.about, field.unit, make)
 
 
 def _host(field: Field) -> Column:
@@ -147,7 +147,7 @@ def _entry_number(field: Field) -> Column:
         values = columns.i64(position) if field.size == 8 else columns.i32(position)
         return pa.array(values.astype(np.dtype(field.dtype).newbyteorder("=")))
 
-    return Column(f"entry_{field.name}", getattr(pa, TYPES[field.type][2])(), field.about, field.unit, make)
+    return Column(f"entry_{field.name}", arrow_type(field), field.about, field.unit, make)
 
 
 def _json_texts(texts: list[str]) -> Any:

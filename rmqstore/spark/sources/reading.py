@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from rmqstore.files.store import QueueKind, Store, open_store
 from rmqstore.formats import consumequeue, index
-from rmqstore.formats.layout import TYPES, Layout
+from rmqstore.formats.layout import Layout
 from rmqstore.formats.message import Fault
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.records import scan_file
@@ -96,9 +96,7 @@ def _chunks(piece: Piece, options: ReadOptions, selector: Selector, queues: Queu
 
 
 def _layout_fields(layout: Layout) -> list[Any]:
-    return [
-        pa.field(f.name, getattr(pa, TYPES[f.type][2])(), metadata={"about": f.about, "unit": f.unit}) for f in layout
-    ]
+    return list(layout.arrow_schema())
 
 
 def unit_schema(*, batch_units: bool) -> Any:

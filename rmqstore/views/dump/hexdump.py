@@ -135,21 +135,21 @@ def _message(
         rest = queue.pread(min(left - layout.size, _DAMAGE_SHOWN), at)
         yield Part(at, rest, "rest", f"{len(rest)} bytes from here; they cannot be told apart into fields")
         return
-    if parsed.body:
-        shown = parsed.body[:_BODY_SHOWN] if body else b""
-        text = f"{len(parsed.body)} bytes" + ("" if body else " (not shown: --body hex shows them)")
-        yield Part(at, shown, "body", text)
-    at += len(parsed.body)
-    wide = 2 if parsed.magic == MAGIC_V2 else 1
-    yield Part(at, whole[at - offset : at - offset + wide], "topic_length", f"{len(parsed.topic)} bytes")
-    at += wide
-    yield Part(at, parsed.topic, "topic", parsed.topic_text)
-    at += len(parsed.topic)
-    yield Part(at, whole[at - offset : at - offset + 2], "properties_length", f"{len(parsed.properties)} bytes")
-    at += 2
     faults = properties.property_faults(parsed.properties)
-    text = ", ".join(f"{k}={v}" for k, v in properties.parse_properties(parsed.properties).items())
-    yield Part(at, parsed.properties, "properties", text, "; ".join(faults))
+    texts = {
+        "body": f"{len(parsed.body)} bytes" + ("" if body else " (not shown: --body hex shows them)"),
+        "topic_length": f"{len(parsed.topic)} bytes",
+        "topic": parsed.topic_text,
+        "properties_length": f"{len(parsed.properties)} bytes",
+        "properties": ", ".join(f"{k}={v}" for k, v in properties.parse_properties(parsed.properties).items()),
+    }
+    for field, start, stop in message.MESSAGE.spans(whole)[len(layout.fields) :]:
+        if field.name == "body":
+            stop = min(stop, start + _BODY_SHOWN) if body else start
+            if not parsed.body:
+                continue
+        note = "; ".join(faults) if field.name == "properties" else ""
+        yield Part(offset + start, whole[start:stop], field.name, texts[field.name], note)
 
 
 def hex_lines(parts: Iterator[Part]) -> Iterator[str]:

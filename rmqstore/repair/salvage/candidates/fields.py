@@ -32,7 +32,6 @@ from rmqstore.repair.salvage.evidence.filler_records import Around, QueueSlot
 from rmqstore.repair.salvage.evidence.lost_messages import Lost
 from rmqstore.repair.salvage.evidence.spans import carries_crc
 
-_SIZES = {"i32": 4, "i64": 8}
 _SEARCHED = 1024  # bytes of header, topic and properties that are searched for one flipped bit
 _DAY = 86_400_000
 _FAR = 1 << 40  # bytes; no record of this log, but a damaged PHYSICALOFFSET
@@ -76,7 +75,7 @@ def _begins_another_one(raw: bytes, at: int, seat: QueueSlot) -> bool:
 
 def put(record: bytearray, name: str, value: int) -> None:
     """Set an integer field of the fixed part that stands before the hosts."""
-    size = next(_SIZES[f.type] for f in HEAD if f.name == name)
+    size = next(f.size for f in HEAD if f.name == name)
     at = HEAD.at(name)
     record[at : at + size] = value.to_bytes(size, "big", signed=True)
 
