@@ -54,7 +54,7 @@ def put(root: Path, body: int, count: int, policy: str, dledger: str | None) -> 
 
 
 def ask(command: list[str], work: Path) -> float | str:
-    """Messages per second that a command reports on its last line, or why there are none."""
+    """Messages per second that a command reports on its last line, or why it reports none."""
     ran = run(command, work / "stdout", timeout=600)
     try:
         return float(json.loads(ran.last_line)["messages_per_second"])

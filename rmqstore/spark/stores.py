@@ -95,7 +95,7 @@ def refs_of_options(options: Mapping[str, str]) -> list[StoreRef]:
 
 
 def opened(refs: Iterable[StoreRef], *, skip: bool) -> Iterator[tuple[StoreRef, Store]]:
-    """The stores, opened; with `skip` those that are none are left out.
+    """The stores, opened; with `skip`, paths that are not stores are left out.
 
     Errors: NotReadable, NotAStore without `skip`.
     """

@@ -193,7 +193,7 @@ class DLedgerCommitLog:
     """The messages of a store in DLedger mode, in one address space: legacy files below `divided_commitlog_offset`.
 
     A plain store can be read by it too.
-    Errors: NotAStore when there is no log.
+    Errors: NotAStore for a store without a log.
     """
 
     def __init__(self, store: Store) -> None:
@@ -243,7 +243,7 @@ class DLedgerCommitLog:
         return data if len(data) == size else b""
 
     def get_message(self, offset: int, size: int) -> Message | None:
-        """The message of a consume queue unit, decoded; None when there is none, or it is damaged."""
+        """The message of a consume queue unit, decoded; None when it is missing or damaged."""
         message, fault = parse_message(self.get_data(offset, size))
         if message is None or fault is not Fault.NONE or message.size != size:
             return None

@@ -1,6 +1,6 @@
 """Job `export`: messages to Parquet by topic and day, restartable without duplicates.
 
-The log of every store is cut into segments (stretches of whole files). A segment's rows stand in directories of its
+The log of every store is cut into segments (stretches of whole files). The rows of a segment are in directories of its
 own (`topic=…/day=…/segment=…`), which a write replaces as a whole; a segment is done when the list in `_rmqstore/`
 says so, with what its files looked like and what was passed over in them. A second run does what is missing and what
 has grown since, and only that; what it says of damage is about the whole export.
@@ -81,7 +81,7 @@ def export(
 ) -> JobResult:
     """Write the messages of all stores below `output`; `body`: "" for none, "raw" as stored, "plain" decompressed.
 
-    Rows carry `crc_ok`; a damaged span is no row: the answer counts both, for all that the output holds. Exit code 1
+    Rows carry `crc_ok`; a damaged span gives no row. The result counts both, over the whole output. Exit code 1
     when there is either, 4 when a store or a file could not be read. Units: bytes; `since`, `until` ms.
     Errors: OutputExists for a directory with something else in it; UsageError for an output inside of a store.
     """
@@ -128,7 +128,7 @@ def _result(stores: dict[str, dict[str, Any]], more: dict[str, Any]) -> JobResul
 
 
 def _clear(folder: Folder, names: list[str], old: list[str]) -> None:
-    """Take away what a killed run left, and segments that are written anew: they may have held more before."""
+    """Remove what a killed run left, and segments that are written again: they may have held more before."""
     for name in names:
         if name.startswith(".spark-staging"):
             folder.delete(name)
@@ -144,7 +144,7 @@ def _tell(
     done: dict[str, dict[str, Any]],
     rows: dict[str, tuple[int, int]],
 ) -> None:
-    """What every store's entry says of its rows, of those that are damaged, and of what is no row."""
+    """Counts for each store: rows, damaged rows, and spans that are not records."""
     for segment in segments:
         store, over = stores[segment.label], done[segment.name]["passed_over"]
         store["damaged_spans"] += over["spans"]

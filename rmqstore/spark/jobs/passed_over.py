@@ -1,6 +1,6 @@
-"""What an export passes over: the spans of a log that are no records, told segment by segment.
+"""What an export skips: the spans of a log that are not records, segment by segment.
 
-Rows cannot tell of what is no row, so the files are walked once more, by their size fields only (no CRC, no texts):
+Rows cannot report what is not a row, so the files are walked once more, by their size fields only (no CRC, no texts):
 a few hundredths of what the export itself costs.
 """
 

@@ -53,7 +53,7 @@ MARK = "rmqstore-rebuild.json"
 class LogFacts:
     """What a queue's writer has to know of the log: global offsets, bytes.
 
-    `ends`: (start, end of the last good record) of each log; `bad_…`: what lies in it and is no record; `parts`: queues
+    `ends`: (start, end of the last good record) of each log; `bad_…`: spans in it that are not records; `parts`: queues
     that began again, or have a single wrong offset.
     """
 
@@ -142,7 +142,7 @@ def _facts(spark: Any, ref: StoreRef, output: Path, progress: Progress | None, s
     verified: Verified = examine(store, options, spark_mapper(spark, progress))
     results = [r for r in (verified.legacy, verified.dledger) if r is not None]
     if not any(r.messages for r in results):
-        raise Refused("there is no good message in the log to build from", "run `rmqstore verify` on it")
+        raise Refused("the log has no good message to build from", "run `rmqstore verify` on it")
     if store.kind is StoreKind.ROCKSDB:
         raise Refused("the consume queues are in RocksDB", "the broker rebuilds them from its log")
     bad = [r for x in results for r in x.tiling if r.kind is not Kind.RECORDS and r.start < x.wrote]
@@ -228,7 +228,7 @@ class QueueWriter(DataSourceArrowWriter):  # type: ignore[misc]
 
 
 def write_queues(batches: Iterator[Any], facts: dict[str, LogFacts]) -> list[dict[str, Any]]:
-    """Write the files of every queue whose rows come by, one queue behind the other; numbers for each."""
+    """Write the files of every queue in the rows, one queue after the other; counts for each."""
     current: tuple[str, str, int] | None = None
     queue: _Queue | None = None
     out: list[dict[str, Any]] = []

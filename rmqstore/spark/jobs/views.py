@@ -79,7 +79,7 @@ def register_views(
         elif name == "findings":
             frame = jobs.findings_frame(spark, jobs.verify(spark, paths, config=config, progress=progress))
         else:
-            raise UsageError(f"there is no view {name}", f"views: {', '.join(VIEWS)}")
+            raise UsageError(f"unknown view {name}", f"views: {', '.join(VIEWS)}")
         frame.createOrReplaceTempView(name)
     return lost
 

@@ -1,6 +1,6 @@
 """Byte ranges of files as Spark partitions: planned by bytes, and cut where a scan of the whole file has a border.
 
-A piece owns the records that a scan of the whole file would find to start in it. Where the first of them stands is
+A piece owns the records that a scan of the whole file would find to start in it. The position of the first one is
 not taken from the first thing that looks like a record: the reader goes back by more than a message can be long and
 walks from there, so that neither a record inside of a body nor old bytes behind a BLANK are taken for one.
 """
@@ -25,7 +25,7 @@ _WALK = ScanOptions(crc=False)
 class Piece:
     """Bytes [start, stop) of a file, positions in the file.
 
-    `store` is the label, `queue` the name of the log or `TOPIC/ID`; `lead` bytes stand before every message. `exact`:
+    `store` is the label, `queue` the name of the log or `TOPIC/ID`; `lead` bytes precede every message. `exact`:
     a record (or the file) is known to begin at `start`.
     """
 

@@ -268,7 +268,7 @@ def message_columns(options: MessageOptions) -> list[Column]:
     known = {c.name: c for c in out}
     missing = [name for name in options.only if name not in known]
     if missing:
-        raise ValueError(f"there is no column {missing[0]!r} with these options; columns: {', '.join(known)}")
+        raise ValueError(f"unknown column {missing[0]!r} with these options; columns: {', '.join(known)}")
     return [known[name] for name in options.only]
 
 

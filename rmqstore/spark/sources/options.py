@@ -27,7 +27,7 @@ def number(options: Mapping[str, str], name: str, default: int) -> int:
     try:
         return int(value) if value else default
     except ValueError:
-        raise UsageError(f"{name}={value} is no number") from None
+        raise UsageError(f"{name}={value} is not a number") from None
 
 
 def offset(options: Mapping[str, str], name: str) -> int | None:
@@ -44,7 +44,7 @@ def size_of(options: Mapping[str, str], name: str, default: int) -> int:
     try:
         out = int(digits) * _SCALE[scale]
     except ValueError:
-        raise UsageError(f"{name}={options[name]} is no size") from None
+        raise UsageError(f"{name}={options[name]} is not a size") from None
     if out < 0:
         raise UsageError(f"{name}={options[name]} is negative")
     return out

@@ -4,7 +4,7 @@ Options of all sources (names without regard to case):
   path, paths     what `load()` was given: a store, a list of stores, a glob, @FILE with a path in each line
   stores          JSON instead: {label: path, …} or [path, …]
   config          a broker.conf for all of them
-  missing         fail (default) or skip: a path that is no store, a file that cannot be opened
+  missing         fail (default) or skip: a path that is not a store, a file that cannot be opened
   splitSize       bytes of a partition, such as 64m
 Of commitlog and dledger: what, body, properties, tags, crc, columns, topics, queues, since, until, from, to, maxRate.
 """
@@ -68,7 +68,7 @@ def message_options(options: Mapping[str, str], *, entry: bool) -> ReadOptions:
     """
     body = options.get("body", "false").lower()
     if body not in ("false", "true", "raw", "plain", "", "none"):
-        raise UsageError(f"body={body} is none of false, raw, plain")
+        raise UsageError(f"body={body} must be one of false, raw, plain")
     message = MessageOptions(
         body={"true": "plain", "plain": "plain", "raw": "raw"}.get(body, ""),
         tags=flag(options, "tags", True),
@@ -149,7 +149,7 @@ class MessageReader(DataSourceReader):  # type: ignore[misc]
         self.options = message_options(settings, entry=entry)
         self.what = what if what == "dledger" else settings.get("what", what)
         if self.what not in ("messages", "commitlog", "dledger"):
-            raise UsageError(f"what={self.what} is none of messages, commitlog, dledger")
+            raise UsageError(f"what={self.what} must be one of messages, commitlog, dledger")
 
     def partitions(self) -> list[InputPartition]:
         return [Pieces(group) for group in plan_messages(self.settings, self.options, self.what)]

@@ -2,7 +2,7 @@
 
 A line is a row of parts. `Rows` and `Spans` have one text per record, bytes are the same for all. `assemble` knows
 where each line ends from the lengths alone, and then writes part by part, the last one first, for all lines at once: a
-text shorter than its column has filler in front, which the part to its left writes over. Where too little stands to
+text shorter than its column has filler in front, which the part to its left overwrites. Where too little precedes
 its left, texts are written in classes of like length, so that nothing is ever written outside of its own line.
 """
 
@@ -185,7 +185,7 @@ class KeyTable:
 class _Group:
     """Neighbouring parts that are written together: only the first may be of different lengths.
 
-    `fixed` bytes stand behind `head` in every line; `room` bytes at least stand before it.
+    `fixed` bytes follow `head` in every line; at least `room` bytes precede it.
     """
 
     head: Rows | Spans | None
@@ -297,7 +297,7 @@ def _block(n: int, group: _Group, width: int) -> U8:
 
 
 def _write_fixed(out: U8, at: I64, n: int, group: _Group) -> None:
-    """What stands behind the head; `at` is where it ends."""
+    """What follows the head; `at` is where it ends."""
     width = group.fixed
     if not width:
         return
@@ -308,7 +308,7 @@ def _write_fixed(out: U8, at: I64, n: int, group: _Group) -> None:
 
 
 def _write_rows(out: U8, at: I64, n: int, group: _Group, head: Rows) -> None:
-    """Head and what stands behind it; `at` is where that ends."""
+    """The head and what follows it; `at` is where that ends."""
     width = head.cells.shape[1]
     block = _block(n, group, width)
     whole = block.shape[1]

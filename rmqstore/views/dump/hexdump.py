@@ -64,7 +64,7 @@ def _entry(head: bytes, offset: int, left: int) -> Iterator[Part]:
     elif values["magic"] != dledger.MAGIC:
         notes["magic"] = f"should be {dledger.MAGIC}"
     if values["pos"] != offset:
-        notes["pos"] = f"stands at {offset}"
+        notes["pos"] = f"the entry is at {offset}"
     if values["size"] > left or values["size"] < dledger.ENTRY.size:
         notes["size"] = f"{left} bytes are left in the file"
     elif values["size"] != values["body_length"] + dledger.ENTRY.size:
@@ -124,7 +124,7 @@ def _message(
     if not message.MIN_SIZE <= size <= left:
         notes["size"] = f"cannot be: {left} bytes are left in the file, a record has at least {message.MIN_SIZE}"
     if values["physical_offset"] != offset:
-        notes["physical_offset"] = f"stands at {offset}"
+        notes["physical_offset"] = f"the record is at {offset}"
     if fault is Fault.LENGTHS:
         notes["body_length"] = "the parts do not add up to size"
     if parsed is not None and parsed.body_length > 0 and message.body_crc(parsed.body) != parsed.body_crc:

@@ -1,7 +1,7 @@
 """The messages of a store in address order: the legacy commitlog, then DLedger; selected, rendered, in parallel.
 
 One split of a file is the unit of work, as in `scan.workers`. A split's answer is a list of rendered records and the
-runs that are none; `Damage` reads off them what was passed over.
+runs that are not records; `Damage` reads off them what was skipped.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Buffer = bytes | memoryview
 
 @dataclass(slots=True)
 class Damage:
-    """What a reader passed over: spans of bytes that are no record, and records shown though they are wrong.
+    """What a reader skipped: spans of bytes that are not records, and records shown although they are damaged.
 
     `spans` are the first of them as (queue, start, stop, why). Units: bytes, global offsets.
     """
@@ -49,7 +49,7 @@ class Damage:
     shown: int = 0
     spans: list[tuple[str, int, int, str]] = field(default_factory=list)
     live: bool = False
-    """A broker writes: what stands behind the last record is just being written."""
+    """A broker is writing: what follows the last record may be half written."""
     _pending: tuple[str, Run] | None = None
 
     def __bool__(self) -> bool:
@@ -90,7 +90,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """One log of a store: `lead` bytes stand before every message."""
+    """One log of a store: `lead` bytes precede every message."""
 
     name: str
     queue: MappedFileQueue
@@ -126,9 +126,9 @@ class Job:
 
 @dataclass(slots=True)
 class Rendered:
-    """A worker's answer: where its runs begin and end, `count` records as rows or as text, and the runs that are none.
+    """A worker's result: the bounds of its runs, `count` records as rows or as text, and the runs that are not records.
 
-    Of the text `used` bytes stand in the area that the worker was given, and the rest in `text`.
+    `used` bytes of the text are in the area that the worker was given, the rest is in `text`.
     """
 
     begin: int | None = None

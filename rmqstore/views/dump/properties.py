@@ -1,8 +1,8 @@
 """The property texts of a chunk as JSON objects, and TAGS, KEYS and UNIQ_KEY as values, for JSON lines and for CSV.
 
 The texts are laid side by side, each between two borders; name 1 value 2 name 1 value becomes {"name":"value",…} by
-replacing the separators, and where each object and value stands afterwards follows from their numbers. What is unusual
-(escapes, broken grammar, bytes that are no UTF-8, a name that comes twice) is decoded record by record.
+replacing the separators, and the position of each object and value follows from their counts. What is unusual
+(escapes, broken grammar, invalid UTF-8, a repeated name) is decoded record by record.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _RECORD = np.uint64(0xFFFFFF)  # bits for the number of a record in its chunk
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How texts are written: `equals` stands for 0x01, `comma` for 0x02 (both of one length), `quotes` around a value
+    """How texts are written: `equals` replaces 0x01, `comma` 0x02 (both of one length), `quotes` surround a value
     belong to it, `bad` bytes in a value need more care, `text` and `object` write one on its own."""
 
     open: bytes
@@ -62,7 +62,7 @@ CSV = Style(
 
 
 class PropertySpans:
-    """Where in `source` the object of every record stands, and its TAGS, KEYS and UNIQ_KEY."""
+    """Positions in `source` of the object of every record, and of its TAGS, KEYS and UNIQ_KEY."""
 
     def __init__(self, columns: Columns, style: Style = JSON) -> None:
         self._columns = columns
@@ -142,7 +142,7 @@ class PropertySpans:
         return Spans(self.source, *self._values[2])
 
     def _side_by_side(self, starts: I64, stops: I64) -> tuple[bytes, Bool]:
-        """The texts between borders; those that hold a zero byte or are no UTF-8 are left empty, and told."""
+        """The texts between borders; those with a zero byte or invalid UTF-8 are left empty and reported."""
         n, raw = len(starts), self._columns.buf
         broken = np.zeros(n, dtype=np.bool_)
         joined = self._between(raw, starts, stops)
@@ -168,7 +168,7 @@ class PropertySpans:
         return whole.tobytes()
 
     def _append(self, text: bytes) -> tuple[int, int]:
-        """Where a text stands behind all others."""
+        """Position of a text appended behind all others."""
         self._more.append(text)
         self._end += len(text)
         return self._end - len(text), self._end
@@ -183,7 +183,7 @@ class PropertySpans:
 
 
 class PropertyTexts:
-    """As `PropertySpans`, each text on its own: objects, and values as JSON (null where there is none)."""
+    """As `PropertySpans`, each text on its own: objects, and values as JSON (null for a missing one)."""
 
     def __init__(self, columns: Columns) -> None:
         self._spans = PropertySpans(columns)
@@ -206,7 +206,7 @@ class PropertyTexts:
 
 
 class _Marks:
-    """The separators of texts that lie side by side: where they stand (`at`), which they are (`kinds`).
+    """The separators of adjacent texts: their positions (`at`) and which they are (`kinds`).
 
     `borders` are the numbers of the zero bytes among them, one more than there are texts; `middle` those of the 0x01
     behind names. `gap`: bytes of text between a separator and the next.
@@ -234,7 +234,7 @@ class _Marks:
         """A number for every name: the name itself of those of 8 bytes at most, their first byte on top."""
         end, length = self.at[self.middle], self.gap[self.middle - 1]
         words = u64(self.arr)
-        names = words[end - 8].astype(np.uint64)  # SLACK stands before the first
+        names = words[end - 8].astype(np.uint64)  # SLACK precedes the first
         names <<= (np.clip(8 - length, 0, 7) << 3).astype(np.uint64)
         if int(length.max(initial=0)) > 8:
             for back in (length, np.where(length > 16, length // 2 + 4, 8)):  # the first bytes, and some in the middle
@@ -249,7 +249,7 @@ class _Marks:
         """
         at, style, arr = self.at, self.style, self.arr
         is_middle = self.kinds == 1
-        # a name stands between 0 or 2 and 1, a value between 1 and 2 or 0; neither is empty
+        # a name is between 0 or 2 and 1, a value between 1 and 2 or 0; neither is empty
         wrong = is_middle[:-1] == is_middle[1:]
         wrong |= self.gap == 0
         wrong[self.borders[:-1][self.empty]] = False
@@ -265,7 +265,7 @@ class _Marks:
         return out
 
     def _own(self, positions: I64) -> I64:
-        """Those positions that lie inside the texts, not in what stands between them."""
+        """Those positions that lie inside the texts, not between them."""
         borders = self.at[self.borders]
         number = np.minimum(self._records(positions), self.n - 1)
         inside = positions > borders[number] + len(self.style.open)

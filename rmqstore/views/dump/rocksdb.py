@@ -21,7 +21,7 @@ _NO_ENDS: dict[str, Bound] = {}
 
 @dataclass(frozen=True, slots=True)
 class RowBounds:
-    """A queue: logical offsets [min, max), and where its last message stands (-1: none)."""
+    """A queue: logical offsets [min, max), and the position of its last message (-1: none)."""
 
     topic: str
     queue_id: int

@@ -65,7 +65,7 @@ class Selection:
 
     @property
     def needles(self) -> list[bytes]:
-        """Texts of which one must stand in a chunk that has a wanted record; empty: nothing can be said."""
+        """Texts of which a chunk with a wanted record contains at least one; empty: no such text is known."""
         if any(decode_offset_message_id(i) is not None for i in self.msg_ids):
             return []
         return [t.encode("utf-8", "surrogateescape") for t in (self.keys or self.tags or self.msg_ids)]

@@ -65,7 +65,7 @@ def _existing(folder: Path, names: dict[str, str]) -> Iterator[tuple[Path, str]]
 
 
 def config_rows(store: Store) -> Iterator[Row]:
-    """The broker's JSON files: {"file", "condition", "value"}; the value is null where the text is none."""
+    """The broker's JSON files: {"file", "condition", "value"}; the value is null where the text is not JSON."""
     for path in config_files(store):
         raw = read_at(path, _LARGEST, 0)
         row: Row = {"file": path.name, "bytes": len(raw), "condition": configjson.Condition.SOUND.value, "value": None}

@@ -10,7 +10,7 @@ import orjson
 
 
 def dumps(value: Any) -> str:
-    """JSON text; lone surrogates (from bytes that are no UTF-8) show as escapes."""
+    """JSON text; lone surrogates (from invalid UTF-8) show as escapes."""
     try:
         return orjson.dumps(value).decode()
     except TypeError:

@@ -26,7 +26,7 @@ _MOST = 512 << 20  # of all areas
 
 
 class TextPart(Part, Protocol):
-    """A part of which `used` bytes of text stand in the area; `text` are its pieces."""
+    """A part of which `used` bytes of text are in the area; `text` are its pieces."""
 
     used: int
     text: list[bytes | memoryview]
