@@ -17,10 +17,11 @@ from itertools import pairwise
 from weakref import WeakKeyDictionary
 
 from rmqstore.files.mapped_file_queue import MappedFileQueue, list_directory
+from rmqstore.files.records import message_at
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats import consumequeue, properties
 from rmqstore.formats.javatext import parse_int
-from rmqstore.formats.message import Message, parse_message
+from rmqstore.formats.message import Message
 from rmqstore.formats.properties import DEFAULT_DELAY_LEVELS, SCHEDULE_TOPIC, DelayLevels
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.units import last_nonzero
@@ -196,10 +197,7 @@ def _read(queue: MappedFileQueue, logs: list[MappedFileQueue], level: int, numbe
 
 
 def _message(log: MappedFileQueue, offset: int, size: int) -> Message | None:
-    file = log.find(offset)
-    if file is None or size > LONGEST or offset + size > file.stop:
-        return None
-    message, _ = parse_message(log.pread(size, offset))
+    message = message_at(log, offset, min(size, LONGEST))
     return message if message is not None and message.physical_offset == offset else None
 
 

@@ -8,7 +8,8 @@ from itertools import pairwise
 from rmqstore.checks.log.commitlog import LogResult, Misfiled
 from rmqstore.checks.log.queue_parts import QueuePart
 from rmqstore.checks.log.unowned_units import Pointing
-from rmqstore.formats.message import Message, parse_message
+from rmqstore.files.records import message_at
+from rmqstore.formats.message import Message
 from rmqstore.scan.tiling import Kind
 
 Name = tuple[str, int]
@@ -43,15 +44,10 @@ class Logs:
         return max((r.reaches for r in self.results), default=0)
 
     def record(self, offset: int, size: int) -> Message | None:
-        """The message that starts at a global offset, when one does and its frame is right."""
-        for result in self.results:
-            file = result.queue.find(offset)
-            if file is None:
-                continue
-            raw = result.queue.pread(max(0, min(size, file.stop - offset, 64 << 20)), offset)
-            message, _ = parse_message(raw)
-            return message if message is not None and message.physical_offset == offset else None
-        return None
+        """The message of at most `size` bytes that starts at a global offset and says so itself."""
+        log = next((result.queue for result in self.results if result.queue.find(offset) is not None), None)
+        message = message_at(log, offset, size) if log is not None else None
+        return message if message is not None and message.physical_offset == offset else None
 
     def file_start(self, offset: int) -> int:
         """Start of the log file that holds a global offset; -1 where there is none."""

@@ -19,9 +19,10 @@ from rmqstore.checks.verify import Verified
 from rmqstore.errors import PlanStale
 from rmqstore.files.broker_config import BATCH_FILE_SIZE, CONSUME_QUEUE_FILE_SIZE
 from rmqstore.files.mapped_file_queue import MappedFile, list_directory, read_at
+from rmqstore.files.records import message_at
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats import index
-from rmqstore.formats.message import Message, parse_message
+from rmqstore.formats.message import Message
 from rmqstore.formats.properties import (
     LMQ_PREFIX,
     is_lmq,
@@ -173,8 +174,7 @@ def _message_at(verified: Verified, offset: int) -> Message | None:
     """The message at an address of either log."""
     for log in (verified.legacy, verified.dledger):
         if log is not None and log.queue.find(offset) is not None:
-            size = int.from_bytes(log.queue.pread(4, offset), "big")
-            return parse_message(log.queue.pread(min(size, log.queue.file_size), offset))[0]
+            return message_at(log.queue, offset)
     return None
 
 

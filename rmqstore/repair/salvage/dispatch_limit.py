@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from rmqstore.checks.log.queue_parts import UNIT
 from rmqstore.checks.verify import Verified
+from rmqstore.files.records import message_at
 from rmqstore.files.store import Store
 from rmqstore.formats import consumequeue
 from rmqstore.repair.log.redispatch import Name
-from rmqstore.repair.salvage.evidence.spans import read_message
 
 GROUP = "dledger-group"
 
@@ -33,7 +33,7 @@ def indexed(verified: Verified) -> int:
     log, end = verified.dledger, 0
     for file in verified.index.files if verified.index is not None and log is not None else ():
         if file.last and log is not None:
-            message = read_message(log, file.end_phy_offset)
+            message = message_at(log.queue, file.end_phy_offset)
             if message is not None and message.physical_offset == file.end_phy_offset:
                 end = max(end, file.end_phy_offset + message.size)
     return end

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
+from rmqstore.files.records import message_at
 from rmqstore.formats.message import BLANK_SIZE, MIN_SIZE, Message
 from rmqstore.repair.salvage.candidates.fields import is_another_one
 from rmqstore.repair.salvage.evidence.filler_records import LARGEST_UNSEEN, SMALLEST, QueueSlot, smallest_visible
 from rmqstore.repair.salvage.evidence.lost_messages import Lost
-from rmqstore.repair.salvage.evidence.spans import Damage, read_message
+from rmqstore.repair.salvage.evidence.spans import Damage
 from rmqstore.scan.tiling import Kind
 
 _ROOMY = 320
@@ -115,7 +116,7 @@ def lay_out(
         if (own_cell := cells.get(start)) is not None:
             _grow(own_cell, Cell(own_cell.stop, start + length - own_cell.stop))
             continue
-        found = read_message(damage.log, start + lead)
+        found = message_at(damage.log.queue, start + lead)
         fits = found is not None and found.size == length - lead
         cells[start] = Cell(start, length, by_offset.get(start + lead), found if fits else None)
     if not bounds:
@@ -231,7 +232,7 @@ def _frames(damage: Damage) -> Iterator[Cell]:
             continue
         at = run.start
         while at < run.stop:
-            message = read_message(damage.log, at + damage.log.lead)
+            message = message_at(damage.log.queue, at + damage.log.lead)
             if message is None or at + damage.log.lead + message.size > run.stop:
                 break
             yield Cell(at, damage.log.lead + message.size, message=message)

@@ -15,8 +15,9 @@ from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.log.record_findings import code_of
 from rmqstore.checks.verify import Verified
 from rmqstore.files.mapped_file_queue import MappedFile, file_name_to_offset
+from rmqstore.files.records import message_at
 from rmqstore.files.store import Store
-from rmqstore.formats.message import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, Fault, Message, parse_message
+from rmqstore.formats.message import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, Fault, Message
 from rmqstore.repair.log.redispatch import Name, Sink
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.steps import Create, Span
@@ -189,16 +190,12 @@ def lost_in_damage(store: Store, verified: Verified, result: LogResult, cut: int
 def _records_of(result: LogResult, start: int, stop: int) -> Iterator[tuple[int, Message]]:
     at = start
     while at < stop:
-        head = result.queue.pread(result.lead + 4, at)
-        size = int.from_bytes(head[result.lead :], "big", signed=True)
-        if not 0 < size <= stop - at - result.lead:
-            break
-        message, _ = parse_message(result.queue.pread(size, at + result.lead))
+        message = message_at(result.queue, at + result.lead, stop - at - result.lead)
         if message is None:
             break
         if message.transaction_type not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
             yield at + result.lead, message
-        at += result.lead + size
+        at += result.lead + message.size
 
 
 def first_damage(result: LogResult, listed: list[int], *, last: bool = True) -> int | None:

@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.files.mapped_file_queue import MappedFile
+from rmqstore.files.records import message_at
 from rmqstore.formats import message as records
 from rmqstore.formats import properties
 from rmqstore.formats.message import Message
 from rmqstore.repair.salvage.evidence.consumer_progress import ConsumerProgress
 from rmqstore.repair.salvage.evidence.filler_records import SMALLEST, QueueSlot
 from rmqstore.repair.salvage.evidence.lost_messages import Lost
-from rmqstore.repair.salvage.evidence.spans import Damage, read_message
+from rmqstore.repair.salvage.evidence.spans import Damage
 from rmqstore.repair.salvage.layout import Cell
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind, Run
@@ -130,7 +131,7 @@ def _behind(damage: Damage) -> _Side | None:
     run = log.tiling.find(damage.stop)
     if run is None or run.kind is not Kind.RECORDS or damage.stop % log.queue.file_size == 0:
         return None
-    message = read_message(log, damage.stop + log.lead)
+    message = message_at(log.queue, damage.stop + log.lead)
     return None if message is None else _Side(damage.stop, damage.stop + log.lead + message.size, message)
 
 
@@ -141,7 +142,7 @@ def _before(damage: Damage) -> _Side | None:
     if file is None or run is None or run.kind is not Kind.RECORDS or damage.start == file.start:
         return None
     offset = _last_record(log, file, max(run.start, file.start), damage.start)
-    message = read_message(log, offset) if offset is not None else None
+    message = message_at(log.queue, offset) if offset is not None else None
     if offset is None or message is None or offset + message.size != damage.start:
         return None
     return _Side(offset - log.lead, damage.start, message)
@@ -164,7 +165,7 @@ def taken_cells(damage: Damage, levels: properties.DelayLevels) -> list[Cell]:
     out: list[Cell] = []
     lead = damage.log.lead
     for start in damage.taken:
-        message = read_message(damage.log, start + lead)
+        message = message_at(damage.log.queue, start + lead)
         if message is None:
             continue
         seat = seat_of(message, levels)

@@ -30,7 +30,7 @@ _RECORD = np.uint64(0xFFFFFF)  # bits for the number of a record in its chunk
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How texts are written: `equals` replaces 0x01, `comma` 0x02 (both of one length), `quotes` surround a value
+    """How texts are written: `equals` replaces 0x01, `comma` 0x02 (both of one length); `quotes` around a value
     belong to it, `bad` bytes in a value need more care, `text` and `object` write one on its own."""
 
     open: bytes

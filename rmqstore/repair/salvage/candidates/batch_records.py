@@ -18,6 +18,7 @@ from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.log.owed_units import batch_extent
 from rmqstore.checks.verify import Verified
+from rmqstore.files.records import message_at
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats import consumequeue, properties
 from rmqstore.formats.bodies import BodyError, decompress
@@ -26,7 +27,7 @@ from rmqstore.repair.log.redispatch import Name, is_directory_name
 from rmqstore.repair.salvage.candidates.fields import set_fields
 from rmqstore.repair.salvage.candidates.tags import one_bit_apart, proved_tags
 from rmqstore.repair.salvage.evidence.filler_records import QueueSlot
-from rmqstore.repair.salvage.evidence.spans import carries_crc, read_message
+from rmqstore.repair.salvage.evidence.spans import carries_crc
 from rmqstore.scan.units import unit_chunks
 
 CODES = ("BCQ-WRONG-UNIT", "BCQ-DANGLING-UNIT")
@@ -70,7 +71,7 @@ def proved_batches(store: Store, verified: Verified) -> Iterator[ProvedBatch]:
         if not isinstance(start, int) or logs.damaged(start):
             continue
         log = next((log for log in logs.results if log.queue.find(start) is not None), None)
-        message = read_message(log, start) if log is not None else None
+        message = message_at(log.queue, start) if log is not None else None
         if log is None or message is None or message.physical_offset != start or carries_crc(message):
             continue  # with a record CRC what fits it is whole
         name = (topic, int(queue_id))

@@ -15,6 +15,7 @@ from rmqstore.checks.log.log_pass import is_sound_topic
 from rmqstore.checks.log.queue_parts import UNIT
 from rmqstore.checks.problems.report import Fact, Finding
 from rmqstore.checks.verify import Verified
+from rmqstore.files.records import message_at
 from rmqstore.files.store import Store
 from rmqstore.formats import consumequeue, properties
 from rmqstore.formats.bodies import compression_words, proved_sys_flag
@@ -30,7 +31,7 @@ from rmqstore.repair.salvage.candidates.tags import ProvedTags, mended_text, pro
 from rmqstore.repair.salvage.evidence.filler_records import QueueSlot
 from rmqstore.repair.salvage.evidence.lost_messages import fits_queue
 from rmqstore.repair.salvage.evidence.order import proved_by_units
-from rmqstore.repair.salvage.evidence.spans import Neighbours, carries_crc, read_message
+from rmqstore.repair.salvage.evidence.spans import Neighbours, carries_crc
 
 _NEEDED: Mapping[str, tuple[str, ...]] = {
     properties.SCHEDULE_TOPIC: (properties.REAL_TOPIC, properties.REAL_QUEUE_ID, properties.DELAY),
@@ -129,7 +130,7 @@ class HeaderFixes:
         if fix is not None:
             message = parse_message(fix.new)[0] if fix.new is not None else None
             return (fix.new, message) if fix.new is not None and message is not None else None
-        message = read_message(log, start)
+        message = message_at(log.queue, start)
         return (log.queue.pread(message.size, start), message) if message is not None else None
 
     def _add(self, fix: HeaderFix) -> None:

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.verify import Verified
+from rmqstore.files.records import message_at
 from rmqstore.formats import properties
 from rmqstore.formats.message import Message, parse_message
 from rmqstore.repair.log.redispatch import Name
 from rmqstore.repair.salvage.candidates.fields import Mended, mend_properties
-from rmqstore.repair.salvage.evidence.spans import carries_crc, read_message
+from rmqstore.repair.salvage.evidence.spans import carries_crc
 
 _SEARCHED = 1024  # bytes of a property text that are searched for one flipped bit
 _INT = 1 << 31
@@ -46,7 +47,7 @@ def proved_records(verified: Verified) -> Iterator[ProvedTags]:
         log = next((log for log in logs.results if log.queue.find(start) is not None), None)
         if log is None or topic == properties.SCHEDULE_TOPIC or one_bit_apart(code, expected) or logs.damaged(start):
             continue
-        message = read_message(log, start)
+        message = message_at(log.queue, start)
         if message is None:
             continue
         raw = log.queue.pread(message.size, start)

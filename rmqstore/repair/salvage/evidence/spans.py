@@ -9,21 +9,18 @@ from pathlib import Path
 
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.files.mapped_file_queue import MappedFile, offset_to_file_name
+from rmqstore.files.records import message_at
 from rmqstore.formats.message import (
     CRC32_PROPERTY,
     CRC32_RESERVED_LEN,
-    MIN_SIZE,
     Fault,
     Message,
     check_message,
-    parse_message,
     sound_host,
 )
 from rmqstore.formats.properties import DUP_INFO, parse_properties
 from rmqstore.repair.salvage.evidence.filler_records import Around
 from rmqstore.scan.tiling import Kind, Run
-
-_MAX_RECORD = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +93,7 @@ def _of_another_file(log: LogResult, run: Run) -> bool:
     """Whether sound records of another place stand there: the BLANK behind them is that of another file, too."""
     if run.kind is not Kind.DIRTY or run.count < 2:
         return False
-    message = read_message(log, run.start + log.lead)
+    message = message_at(log.queue, run.start + log.lead)
     if message is None or message.physical_offset in (run.start + log.lead, -1):
         return False
     return check_message(message, message.physical_offset) is Fault.NONE
@@ -168,20 +165,7 @@ class Neighbours:
     @staticmethod
     def message(log: LogResult, start: int) -> Message | None:
         """The record whose run (with DLedger's header) starts at a global offset."""
-        return read_message(log, start + log.lead)
-
-
-def read_message(log: LogResult, offset: int) -> Message | None:
-    """The framed record at a global offset (behind a DLedger header), whatever it says of its place."""
-    file = log.queue.find(offset)
-    if file is None:
-        return None
-    head = log.queue.pread(4, offset)
-    size = int.from_bytes(head, "big", signed=True)
-    if len(head) < 4 or not MIN_SIZE <= size <= min(_MAX_RECORD, file.stop - offset):
-        return None
-    message, _ = parse_message(log.queue.pread(size, offset))
-    return message
+        return message_at(log.queue, start + log.lead)
 
 
 def carries_crc(message: Message) -> bool:
