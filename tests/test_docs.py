@@ -98,4 +98,3 @@ def test_the_starts_that_the_pages_speak_of_are_those_that_were_recorded() -> No
         [hundreds] = re.findall(r"more than (\d+)00 recorded\s+starts", (ROOT / page).read_text("utf-8"))
         assert int(hundreds) == starts // 100, page
     assert f"against {groups} recorded ones" in (ROOT / "CHANGELOG.md").read_text("utf-8")
-    assert f"on {groups} damaged groups" in (ROOT / "docs/architecture.md").read_text("utf-8")

@@ -21,6 +21,7 @@ READING: dict[str, list[list[str]]] = {
         ["--positions"],
         *(["--what", what] for what in ("commitlog", "consumequeue", "index", "dledger", "checkpoint", "config")),
     ],
+    "get": [["0"], ["Order_11/0/3"], ["no-such-id"]],
     "du": [[]],
     "export": [[]],
     "compare": [["OTHER"]],

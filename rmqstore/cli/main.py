@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "info": ("info", READING, "What is here: kind, files, topics, offsets, clean exit or not."),
     "verify": ("verify", READING, "Everything that is wrong, and what the next broker start would do."),
     "dump": ("dump", READING, "Records as a table, NDJSON, CSV or annotated hex."),
+    "get": ("get", READING, "One message by log offset, queue offset, message id or unique id."),
     "du": ("du", READING, "Messages and bytes per topic, queue, tag, producer or day."),
     "export": ("export", READING, "Messages to NDJSON, CSV or Parquet."),
     "compare": ("compare", READING, "First divergence of two replicas."),

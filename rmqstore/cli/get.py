@@ -1,0 +1,160 @@
+"""`rmqstore get`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqstore.cli.options import command
+from rmqstore.cli.output import Output
+from rmqstore.cli.quantities import time_text
+
+if TYPE_CHECKING:
+    from rmqstore.files.broker_config import BrokerConfig
+    from rmqstore.files.store import Store
+    from rmqstore.views.lookup import Found
+
+_FAULTS = {
+    "body_crc": "the body does not fit its CRC",
+    "physical_offset": "it says another log offset",
+    "topic": "no topic",
+}
+_STYLES = ("auto", "text", "json", "hex", "base64", "none")
+_FLAGS = {0x1: "compressed", 0x2: "multi tags", 0x10: "born host IPv6", 0x20: "store host IPv6", 0x80: "inner batch"}
+_TRANSACTION = {0x4: "transaction prepared", 0x8: "transaction commit", 0xC: "transaction rollback"}
+
+
+@command(
+    "get",
+    report=True,
+    examples=(
+        "rmqstore get /data/rocketmq/store 180887",
+        "rmqstore get /data/rocketmq/store Order/2/17 --body json",
+        "rmqstore get /data/rocketmq/store 7F00000100002A9F000000000002C297 --save-body body.bin",
+    ),
+)
+@click.argument("where", metavar="WHERE")
+@click.option(
+    "--body", type=click.Choice(_STYLES), default="auto", help="How to show the body (default: text if it is)."
+)
+@click.option("--save-body", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Save the body.")
+def get(out: Output, store: Path, config: BrokerConfig, where: str, body: str, save_body: Path | None) -> int:
+    """Shows one message completely: header with decoded flags, properties, body.
+
+    WHERE is a log offset, TOPIC/QUEUE/OFFSET, an offset message id, a unique id, or a file of a journal's lost+found.
+    The body is decompressed. Exit code 1: nothing was found, or the message is damaged.
+    """
+    from rmqstore.files.store import open_store
+
+    opened = open_store(store, config)
+    found = _find(out, opened, where)
+    if found is None:
+        out.note(f"no message at {where}")
+        if out.as_json:
+            out.report({"schema": "rmqstore.get/1", "store": str(store), "message": None})
+        return 1
+    row = _row(found, body)
+    if save_body is not None:
+        saver = Output(path=save_body)
+        saver.keep_out_of(store)
+        with saver.stream() as file:
+            file.write(_plain_body(out, found))
+    if out.as_json:
+        out.report({"schema": "rmqstore.get/1", "store": str(store), "message": row})
+    else:
+        out.lines(_text(found, row))
+    return 0 if found.sound else 1
+
+
+def _find(out: Output, store: Store, where: str) -> Found | None:
+    from rmqstore.views import lookup
+
+    number = where.replace(",", "").replace("_", "")
+    if number.isdigit():
+        return lookup.by_offset(store, int(number))
+    if Path(where).is_file():
+        return lookup.in_file(Path(where))
+    place = lookup.parse_queue_offset(where)
+    if place is not None:
+        return lookup.by_queue_offset(store, *place)
+    found = lookup.by_message_id(store, where) or next(lookup.by_key(store, where), None)
+    return found if found is not None else _scan(out, store, where)
+
+
+def _scan(out: Output, store: Store, text: str) -> Found | None:
+    """The log, read from its end: for ids that neither contain their offset nor stand in an index file."""
+    from rmqstore.views import lookup
+    from rmqstore.views.dump.messages import dump_messages
+    from rmqstore.views.dump.selection import Selection
+
+    out.note(f"no index file knows {text}: reading the log")
+    for row in dump_messages(store, Selection(msg_ids=frozenset({text}))):
+        return lookup.by_offset(store, int(row["offset"]))
+    return None
+
+
+def _plain_body(out: Output, found: Found) -> bytes:
+    from rmqstore.formats.bodies import BodyError, decompress
+
+    try:
+        return decompress(found.message.sys_flag, found.message.body)
+    except BodyError as error:
+        out.note(f"the body is saved as stored: {error}")
+        return found.message.body
+
+
+def _row(found: Found, body: str) -> dict[str, Any]:
+    """The fields of `dump`, with the file, the decoded flags and what is wrong."""
+    from rmqstore.formats.message import Fault
+    from rmqstore.views.dump.message_rows import BodyStyle, message_row
+
+    style = BodyStyle({"auto": "text", "none": None}.get(body, body), False)
+    message = found.message
+    row = message_row(
+        message, found.offset if found.offset is not None else message.physical_offset, found.file, found.sound, style
+    )
+    flags = [text for bit, text in _FLAGS.items() if message.sys_flag & bit]
+    transaction = _TRANSACTION.get(message.transaction_type)
+    row["flags"] = [*flags, transaction] if transaction else flags
+    row["position_in_file"] = found.at
+    row["fault"] = None if found.fault is Fault.NONE else found.fault.name.lower()
+    return row
+
+
+def _text(found: Found, row: Mapping[str, Any]) -> Iterator[str]:
+    message = found.message
+    place = "not in a log" if found.offset is None else f"log offset {found.offset:,}"
+    stored = time_text(message.store_timestamp)
+    yield f"{message.topic_text}/{message.queue_id} offset {message.queue_offset:,}   {place}   stored {stored}"
+    sound = "sound (body CRC fits)" if found.sound else f"damaged: {_FAULTS.get(row['fault'], row['fault'])}"
+    rows = {
+        "record": sound,
+        "file": f"{found.file} at {found.at:,}, {message.size:,} bytes",
+        "born": f"{time_text(message.born_timestamp)} by {row['born_host']}",
+        "store host": row["store_host"],
+        "message id": row["msg_id"],
+        "flags": f"0x{message.sys_flag & 0xFFFFFFFF:x}" + (f" ({', '.join(row['flags'])})" if row["flags"] else ""),
+        "retries": f"{message.reconsume_times:,}",
+    }
+    if message.prepared_transaction_offset:
+        rows["half message"] = f"log offset {message.prepared_transaction_offset:,}"
+    yield from (f"  {name:<13}{text}" for name, text in rows.items())
+    yield "  properties"
+    yield from (f"    {name} = {value}" for name, value in row["properties"].items())
+    yield from _body(row, message.body_length)
+
+
+def _body(row: Mapping[str, Any], length: int) -> Iterator[str]:
+    shown = next((name for name in ("body", "body_base64", "body_hex") if name in row), None)
+    packed = " as stored, compressed" if "compressed" in row["flags"] else ""
+    yield f"  body ({length:,} bytes{packed})" + (f": {row['body_error']}" if "body_error" in row else "")
+    if shown is None:
+        return
+    value = row[shown]
+    text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
+    label = {"body_base64": "base64: ", "body_hex": "hex: "}.get(shown, "")
+    yield from (f"    {label}{line}" for line in text.splitlines() or [""])

@@ -1,0 +1,185 @@
+"""One message by its address: log offset, queue offset, offset message id, unique id, or a file of lost+found.
+
+Every way but one is direct: it reads a few kilobytes at any store size. Only a unique id that no index file knows makes
+the caller read the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmqstore.errors import UsageError
+from rmqstore.files.mapped_file_queue import MappedFileQueue, read_at
+from rmqstore.files.records import MAX_RECORD, message_at
+from rmqstore.files.store import QueueKind, Store
+from rmqstore.formats import consumequeue, dledger, index, messageid, properties
+from rmqstore.formats.message import Fault, Message, check_message, parse_message
+from rmqstore.views.dump.units import index_slots
+
+_LONGEST_CHAIN = 1 << 20  # units of one index slot; a longer chain is a loop
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A message and where it is.
+
+    `offset`: global, of the record itself (in DLedger: behind the entry's header); None for a file outside of a log.
+    `file`: path below the store's root, `at`: position in that file, both for people. `fault`: what is wrong with it.
+    """
+
+    message: Message
+    offset: int | None
+    file: str
+    at: int
+    fault: Fault
+
+    @property
+    def sound(self) -> bool:
+        return self.fault is Fault.NONE
+
+
+def by_offset(store: Store, offset: int) -> Found | None:
+    """The message at a log offset. In DLedger data the offset of the entry and that of its body both lead to it."""
+    for log, lead in _logs(store):
+        for at in dict.fromkeys((offset, offset + lead)):
+            message = message_at(log, at)
+            file = log.find(at)
+            if message is not None and file is not None:
+                return Found(message, at, store.relative(file.path), at - file.start, check_message(message, at))
+    return None
+
+
+def by_queue_offset(store: Store, topic: str, queue_id: int, queue_offset: int) -> Found | None:
+    """The message of a consume queue unit: in queue files, in BatchCQ files, or in the RocksDB of queues."""
+    offset = _unit_offset(store, topic, queue_id, queue_offset)
+    return by_offset(store, offset) if offset is not None else None
+
+
+def by_message_id(store: Store, text: str) -> Found | None:
+    """The message of an offset message id: the id contains the offset, and the record must say the same id.
+
+    Source: MessageDecoder#decodeMessageId
+    """
+    decoded = messageid.decode_offset_message_id(text)
+    found = by_offset(store, decoded.physical_offset) if decoded is not None else None
+    return found if found is not None and found.message.offset_message_id() == text.upper() else None
+
+
+def by_key(store: Store, key: str) -> Iterator[Found]:
+    """Messages whose unique id or one of whose keys is this text, by the index files, newest file first.
+
+    Source: IndexService#queryOffset; a hash may lead to other messages, which are left out
+    """
+    hashes = {index.key_hash(index.key_text(topic, key)) for topic in topics(store)}
+    seen: set[int] = set()
+    for entry in reversed(store.index_files):
+        for offset in _indexed(entry.path, entry.length, hashes, store.config.given_int("maxHashSlotNum")):
+            if offset in seen:
+                continue
+            seen.add(offset)
+            found = by_offset(store, offset)
+            if found is not None and _has_key(found.message, key):
+                yield found
+
+
+def in_file(path: Path) -> Found | None:
+    """The record that a file of a journal's lost+found holds, or any file that starts with one."""
+    message, fault = parse_message(read_at(path, MAX_RECORD, 0))
+    if message is None:
+        return None
+    return Found(message, None, str(path), 0, check_message(message, None) if fault is Fault.NONE else fault)
+
+
+def topics(store: Store) -> frozenset[str]:
+    """Every topic that has a consume queue, in files or in RocksDB."""
+    kinds = (QueueKind.SIMPLE, QueueKind.BATCH)
+    out = {topic for kind in kinds for topic, _, _ in store.queue_directories(kind)}
+    if store.rocksdb_consume_queue:
+        from rmqstore.files.rocksdb_queues import RocksDBQueues
+
+        out.update(topic for topic, _ in RocksDBQueues(store).names())
+    return frozenset(out)
+
+
+def parse_queue_offset(text: str) -> tuple[str, int, int] | None:
+    """`TOPIC/QUEUE/OFFSET`, where the topic may contain no slash; None for any other text.
+
+    Errors: UsageError for a queue or an offset that is not a number.
+    """
+    if text.count("/") != 2 or text.startswith(("/", ".")):
+        return None
+    topic, queue_id, queue_offset = text.split("/")
+    try:
+        return topic, int(queue_id), int(queue_offset.replace(",", ""))
+    except ValueError:
+        raise UsageError(f"{text} is not TOPIC/QUEUE/OFFSET", "queue and offset are numbers: Order/2/17") from None
+
+
+def _logs(store: Store) -> Iterator[tuple[MappedFileQueue, int]]:
+    if store.commitlog is not None:
+        yield store.commitlog, 0
+    if store.dledger is not None:
+        yield store.dledger.data, dledger.ENTRY.size
+
+
+def _unit_offset(store: Store, topic: str, queue_id: int, queue_offset: int) -> int | None:
+    """The log offset that a queue's unit gives; None where the queue has no such unit."""
+    if queue_offset < 0:
+        return None
+    unit = consumequeue.UNIT
+    if store.rocksdb_consume_queue:
+        from rmqstore.files.rocksdb_queues import RocksDBQueues
+
+        raw = RocksDBQueues(store).queue(topic, queue_id).pread(unit.size, queue_offset * unit.size)
+    else:
+        batch = _batch_offset(store, topic, queue_id, queue_offset)
+        if batch is not None:
+            return batch
+        raw = store.consume_queue(topic, queue_id).queue.pread(unit.size, queue_offset * unit.size)
+    if len(raw) < unit.size:
+        return None
+    row = unit.parse(raw)
+    pre_blank = consumequeue.is_pre_blank(row["commitlog_offset"], row["size"], row["tags_code"])
+    written = consumequeue.is_unit(row["commitlog_offset"], row["size"]) and not pre_blank
+    return int(row["commitlog_offset"]) if written else None
+
+
+def _batch_offset(store: Store, topic: str, queue_id: int, queue_offset: int) -> int | None:
+    """The same of a BatchCQ, whose units are searched: their base offsets rise."""
+    queue = store.consume_queue(topic, queue_id, QueueKind.BATCH).queue
+    unit = consumequeue.BATCH_UNIT
+    for file in reversed(queue.files):
+        rows = unit.array(queue.pread(file.length, file.start))
+        first, count = rows["base_offset"], rows["batch_size"]
+        hits = (first <= queue_offset) & (queue_offset < first + count) & (rows["size"] > 0)
+        if hits.any():
+            return int(rows["commitlog_offset"][hits][-1])
+    return None
+
+
+def _indexed(path: Path, length: int, hashes: set[int], configured: int | None) -> Iterator[int]:
+    """Log offsets of the units in the chains of these hashes. Source: IndexFile#selectPhyOffset"""
+    slots = index_slots(path, length, configured)
+    most = index.units_in(length, slots)
+    for wanted in hashes:
+        slot = read_at(path, index.SLOT.size, index.slot_at(index.slot_of(wanted, slots)))
+        number = int.from_bytes(slot, "big", signed=True)
+        for _ in range(_LONGEST_CHAIN):
+            if not 0 < number < most:
+                break
+            raw = read_at(path, index.UNIT.size, index.unit_at(number, slots))
+            if len(raw) < index.UNIT.size:
+                break
+            row = index.UNIT.parse(raw)
+            if row["key_hash"] == wanted:
+                yield int(row["phy_offset"])
+            if row["prev_index"] >= number:
+                break
+            number = int(row["prev_index"])
+
+
+def _has_key(message: Message, key: str) -> bool:
+    found = properties.parse_properties(message.properties)
+    return key == found.get(properties.UNIQ_KEY) or key in found.get(properties.KEYS, "").split()

@@ -1,0 +1,134 @@
+"""`rmqstore get`: every address of a message leads to the record that a full scan finds there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqstore.files.store import open_store
+from rmqstore.formats.message import HEAD, build_message
+from rmqstore.views.dump.messages import dump_messages
+from tests.command import run, run_json
+from tests.stores import copy_store, unpack
+
+STORES = ("4.9.7-clean", "5.4.0-dledger", "5.1.4-dledger-mixed", "5.4.0-rocksdb", "5.4.0-ipv6", "5.1.4-formats")
+
+
+def some_messages(store: Path, count: int) -> list[Mapping[str, Any]]:
+    rows = list(dump_messages(open_store(store)))
+    return rows[:: max(1, len(rows) // count)]
+
+
+def got(store: Path, where: str, *options: str) -> Mapping[str, Any]:
+    answer = run_json("get", str(store), where, *options, exit_code=0)
+    message = answer["message"]
+    assert answer["schema"] == "rmqstore.get/1"
+    assert isinstance(message, dict)
+    return message
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_offset_and_message_id_lead_to_the_record_of_the_scan(name: str) -> None:
+    store = unpack(name)
+    for row in some_messages(store, 5):
+        for where in (str(row["offset"]), row["msg_id"]):
+            found = got(store, where, "--body", "none")
+            assert {key: found[key] for key in row if key != "file"} == {k: v for k, v in row.items() if k != "file"}
+            assert found["file"].endswith(row["file"])
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_queue_offset_leads_to_the_record_that_consumers_get(name: str) -> None:
+    store = unpack(name)
+    plain = [row for row in some_messages(store, 40) if not row["sys_flag"] & 0xC and row["topic"].startswith("Order")]
+    assert plain
+    for row in plain[:5]:
+        found = got(store, f"{row['topic']}/{row['queue_id']}/{row['queue_offset']}")
+        assert found["offset"] == row["offset"]
+
+
+def test_a_dledger_entry_leads_to_its_message() -> None:
+    store = unpack("5.4.0-dledger")
+    row = some_messages(store, 3)[1]
+    assert got(store, str(row["offset"] - 48))["offset"] == row["offset"]
+
+
+@pytest.mark.parametrize("name", ["5.4.0-clean", "5.4.0-dledger"])
+def test_unique_id_and_key_are_found_by_the_index(name: str) -> None:
+    store = unpack(name)
+    keyed = [row for row in dump_messages(open_store(store)) if row["keys"] and row["topic"].startswith("Order")]
+    row = keyed[len(keyed) // 2]
+    assert got(store, row["unique_key"])["offset"] == row["offset"]
+    key = row["keys"].split()[0]
+    assert key in got(store, key)["keys"].split()
+
+
+def test_unique_id_is_found_in_the_log_when_no_index_has_it(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    for file in (store / "index").iterdir():
+        file.unlink()
+    row = some_messages(store, 3)[1]
+    result = run("get", str(store), row["unique_key"], "--json")
+    assert result.exit_code == 0
+    assert f'"offset":{row["offset"]}' in result.stdout
+    assert "reading the log" in result.stderr
+
+
+@pytest.mark.parametrize("where", ["99999999999", "Order_11/0/999999", "Nobody/0/0", "no-such-id", "1"])
+def test_what_is_not_there_is_exit_code_1(where: str) -> None:
+    result = run("get", str(unpack("5.4.0-clean")), where)
+    assert result.exit_code == 1
+    assert f"no message at {where}" in result.stderr
+    assert result.stdout == ""
+
+
+def test_a_damaged_body_is_shown_and_named(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    row = next(row for row in dump_messages(open_store(store)) if row["body_length"] > 20 and row["sys_flag"] == 0)
+    path = store / "commitlog" / row["file"]
+    raw = bytearray(path.read_bytes())
+    raw[row["offset"] - int(row["file"]) + HEAD.size + 3] ^= 1
+    path.write_bytes(raw)
+    result = run("get", str(store), str(row["offset"]))
+    assert result.exit_code == 1
+    assert "damaged: the body does not fit its CRC" in result.stdout
+
+
+def test_body_styles_and_saved_body(tmp_path: Path) -> None:
+    store = unpack("5.4.0-clean")
+    row = next(r for r in dump_messages(open_store(store), body="base64") if r["body_length"] > 4096)
+    where, saved = str(row["offset"]), tmp_path / "body.bin"
+    assert got(store, where, "--body", "base64", "--save-body", str(saved))["body_base64"] == row["body_base64"]
+    assert got(store, where, "--body", "hex")["body_hex"] == saved.read_bytes().hex()
+    assert not {"body", "body_base64", "body_hex"} & got(store, where, "--body", "none").keys()
+
+
+def test_a_body_is_never_saved_into_the_store(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    result = run("get", str(store), "0", "--save-body", str(store / "commitlog" / "body.bin"))
+    assert result.exit_code == 2
+    assert not (store / "commitlog" / "body.bin").exists()
+
+
+def test_a_file_of_lost_and_found_is_read_as_one_record(tmp_path: Path) -> None:
+    file = tmp_path / "4096.bin"
+    file.write_bytes(build_message(topic="Order", body=b"saved", queue_id=3, queue_offset=17, physical_offset=4096))
+    found = got(unpack("5.4.0-clean"), str(file))
+    assert (found["topic"], found["queue_id"], found["queue_offset"], found["body"]) == ("Order", 3, 17, "saved")
+
+
+def test_a_queue_place_that_is_not_a_number_is_wrong_usage() -> None:
+    result = run("get", str(unpack("5.4.0-clean")), "Order_11/x/5")
+    assert result.exit_code == 2
+    assert "Order_11/x/5 is not TOPIC/QUEUE/OFFSET" in result.stderr
+
+
+def test_control_characters_of_a_message_do_not_reach_the_terminal(tmp_path: Path) -> None:
+    file = tmp_path / "1.bin"
+    file.write_bytes(build_message(topic="T\x1b]0;x\x07", body=b"\x1b[31mred", properties=b"a\x01\x1b[2J\x02"))
+    result = run("get", str(unpack("5.4.0-clean")), str(file))
+    assert result.exit_code == 0
+    assert "\x1b" not in result.stdout and "\x07" not in result.stdout
