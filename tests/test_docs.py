@@ -16,7 +16,7 @@ from tests.forecast.cases import CASES
 from tests.forecast.dledger_cases import LIBRARY_CASES
 from tests.stores import ROOT, copy_store
 
-PAGES = ("README.md", "CHANGELOG.md", "docs/architecture.md", "docs/pipeline.md", "fixtures/README.md")
+PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/decisions.md", "docs/pipeline.md", "fixtures/README.md")
 
 
 def fenced(page: str) -> list[str]:
