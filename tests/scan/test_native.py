@@ -21,6 +21,7 @@ from rmqstore.scan.texts import PropertyTexts, read_texts
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.unit_rows import lay_out
 from rmqstore.scan.window import ScanOptions
+from tests.seeds import seeds
 from tests.stores import copy_store
 
 _HERE = Path(__file__).parent
@@ -206,7 +207,7 @@ def test_no_byte_outside_is_read(flags: tuple[str, ...], tmp_path: Path) -> None
     if made.returncode and ("sanitize" in made.stderr or "asan" in made.stderr):
         pytest.skip("the C compiler has no address sanitizer")
     assert made.returncode == 0, made.stderr
-    for seed in range(3):
+    for seed in seeds(3):
         ran = subprocess.run([str(program), str(seed), "10000"], capture_output=True, text=True, check=False)
         assert ran.returncode == 0, ran.stderr
         assert int(ran.stdout) > 10_000
