@@ -46,6 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if SEED and getattr(config.option, "hypothesis_seed", None) is None:
         config.option.hypothesis_seed = str(SEED)
+    config.addinivalue_line("markers", "xdist_group(name): tests that one process runs")  # also without xdist
     if not hasattr(config, "workerinput"):
         _work_in_memory(config)
 

@@ -148,8 +148,16 @@ def test_a_rocksdb_beside_the_files_that_cannot_be_opened_stops_the_start(
     assert (answer.load, answer.readable) == (starts, MESSAGES if starts else 0)
 
 
-@pytest.mark.parametrize("more", ["0", "2", "3", "4", "1000"])
-@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize(
+    ("clean", "more"),
+    [
+        *((True, "0"), (False, "2"), (True, "4"), (False, "1000")),
+        *(
+            pytest.param(clean, more, marks=pytest.mark.slow)
+            for clean, more in ((False, "0"), (True, "2"), (True, "3"), (False, "3"), (False, "4"), (True, "1000"))
+        ),
+    ],
+)
 def test_a_start_goes_back_for_what_the_rocksdb_lacks(
     clean: bool, more: str, empty_rocksdb: Path, tmp_path: Path, oracle: Real
 ) -> None:
