@@ -32,6 +32,8 @@ settings.register_profile(
 settings.load_profile("rmqstore")
 
 BROKER_TESTS = Path(__file__).parent / "broker"
+DISK = pytest.StashKey[memory_disk.MemoryDisk]()
+FAILED = pytest.StashKey[bool]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -61,12 +63,20 @@ def _work_in_memory(config: pytest.Config) -> None:
     config.option.basetemp = str(disk.home / "pytest")
     os.environ["TMPDIR"] = tempfile.tempdir = str(disk.home / "tmp")  # workers and their Javas inherit it
 
+    config.stash[DISK] = disk
+    config.stash[FAILED] = False
+
     def leave() -> None:
         del os.environ["TMPDIR"]
         tempfile.tempdir = None
-        disk.leave()
+        disk.leave(keep=config.stash[FAILED])
 
     config.add_cleanup(leave)
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    if DISK in session.config.stash:
+        session.config.stash[FAILED] = exitstatus == pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -84,7 +94,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = chosen
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if config.stash.get(FAILED, False):
+        home = config.stash[DISK].home
+        terminalreporter.write_line(f"the next run removes what failed tests left in memory, in {home}")
     if SEED:
         terminalreporter.write_line(f"random seed {SEED}; the same choices again: {SEED_NAME}={SEED}")
 

@@ -23,11 +23,10 @@ class MemoryDisk:
         self.home = home
         self._lock = lock
 
-    def leave(self) -> None:
-        """Removes the directory unless pytest kept files of failed tests there; the next run removes those."""
+    def leave(self, *, keep: bool) -> None:
+        """Removes the directory; with `keep` the next run does."""
         self._lock.close()
-        kept = (path for path in self.home.glob("pytest/**/*") if not path.is_dir())
-        if next(kept, None) is None:
+        if not keep:
             shutil.rmtree(self.home, ignore_errors=True)
 
 
