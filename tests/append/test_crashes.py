@@ -24,6 +24,7 @@ from rmqstore.formats.index import UNIT as UNIT_OF_INDEX
 from rmqstore.formats.index import unit_at
 from tests.append.rewriting import index_bytes, messages_of, queue_bytes
 from tests.append.small import NEVER, SMALL, clean, message, units
+from tests.seeds import fresh
 from tests.stores import ROOT
 
 
@@ -139,7 +140,7 @@ def test_killed_while_writing_synchronously_no_acknowledged_message_is_lost(
     tmp_path: Path, dledger: str, rounds: int
 ) -> None:
     root = tmp_path / "s"
-    chance = random.Random(rounds)
+    chance = random.Random(fresh(rounds))
     acknowledged: list[tuple[int, int, int]] = []
     for _ in range(rounds):
         acknowledged += kill_at_random(root, "sync", dledger, chance)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from rmqstore.checks.verify import VerifyOptions, verify
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
 from tests import damage
+from tests.seeds import SEED
 from tests.untouched import assert_untouched
 
 UNIT = 20
@@ -34,22 +36,26 @@ HEAD = {  # position and width of the fixed fields of a record with IPv4 hosts
     "body": (88, 1),
 }
 _BLANK = 0xCBD43194
-_WAYS = (
-    VerifyOptions(jobs=1),
-    VerifyOptions(jobs=1, split_size=8192),
-    VerifyOptions(jobs=1, split_size=1500),
-)
+_WHOLE = VerifyOptions(jobs=1)
+_SPLIT = VerifyOptions(jobs=1, split_size=8192)
+_IN_PIECES = VerifyOptions(jobs=1, split_size=1500)
 _PARALLEL = VerifyOptions(jobs=2, split_size=8192)
 
 
 def look(store: Path, *, config: BrokerConfig | None = None, parallel: bool = False) -> Report:
     """The report of a store, which is the same for any split (and for two processes), and changes nothing."""
     with assert_untouched(store):
-        reports = [verify(open_store(store, config), way) for way in (*_WAYS, *([_PARALLEL] if parallel else []))]
+        reports = [verify(open_store(store, config), way) for way in _ways(store, parallel)]
     first = _plain(reports[0])
     for report in reports[1:]:
         assert _plain(report) == first
     return reports[0]
+
+
+def _ways(store: Path, parallel: bool) -> list[VerifyOptions]:
+    """Tiny splits take five times as long as the rest: every fourth test has them, and every test of `test-all`."""
+    pieces = SEED or zlib.crc32(store.parent.name.encode()) % 4 == 0  # a directory named by the test
+    return [_WHOLE, _SPLIT, *([_IN_PIECES] if pieces else []), *([_PARALLEL] if parallel else [])]
 
 
 def counts(store: Path, *, config: BrokerConfig | None = None, parallel: bool = False) -> dict[str, int]:

@@ -18,6 +18,7 @@ from rmqstore.checks.verify import VerifyOptions, verify
 from rmqstore.files.store import open_store
 from tests import damage
 from tests.checks.looks import records, unit
+from tests.seeds import seeds
 from tests.stores import copy_store
 from tests.untouched import assert_untouched
 
@@ -83,9 +84,9 @@ def wreck(path: Path, rng: random.Random) -> None:
         *(
             (name, seed)
             for name in ("498_many", "head_formats", "head_dledger_150", "498_dledger")
-            for seed in range(6)
+            for seed in seeds(6)
         ),
-        *((name, seed) for name in ("5.4.0-dledger-mixed", "5.4.0-formats", "4.9.7-killed") for seed in range(2)),
+        *((name, seed) for name in ("5.4.0-dledger-mixed", "5.4.0-formats", "4.9.7-killed") for seed in seeds(2)),
     ],
 )
 def test_damage_everywhere_gives_a_report(tmp_path: Path, name: str, seed: int) -> None:

@@ -20,6 +20,7 @@ from rmqstore.files.store import open_store
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from tests.checks.sound import queue_range
+from tests.seeds import seeds
 from tests.stores import copy_store
 
 _LOGS = {"commitlog", "consumequeue", "data"}
@@ -50,7 +51,7 @@ def wreck(path: Path, rng: random.Random) -> None:
 
 
 @pytest.mark.parametrize("name", ["5.4.0-formats", "5.4.0-dledger-mixed", "4.9.7-dledger-killed"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_wrecked_files_give_findings_only(tmp_path: Path, name: str, seed: int) -> None:
     root = copy_store(name, tmp_path)
     rng = random.Random(f"{name} {seed}")

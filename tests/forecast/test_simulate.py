@@ -27,6 +27,7 @@ from tests.forecast.answers import HEAP, load_answers, of_forecast
 from tests.forecast.cases import BY_NAME, CASES, Case
 from tests.forecast.damages import abort, body, no_checkpoint_times, no_topic, put
 from tests.forecast.places import data_files, entries, log_files, records
+from tests.seeds import seeds
 from tests.stores import BROKER_STORES, copy_store, meta, unpack
 
 ANSWERS = load_answers()
@@ -255,7 +256,7 @@ def test_broken_configuration_stops_the_broker(tmp_path: Path) -> None:
     assert simulate_start(open_store(path, config)).starts
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_garbled_store_gives_a_forecast(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     name = rng.choice(["4.9.7-clean", "5.4.0-dledger", "5.4.0-formats", "5.1.4-dledger-mixed"])

@@ -12,6 +12,17 @@ from tests.real_broker.reading import Sounds
 from tests.stores import VERSIONS
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One process runs the quick tests of the servers: three Javas, and what they read from each sound store.
+
+    The slow tests are too many for one.
+    """
+    for item in items:
+        servers = {"oracle_servers", "sounds"} & set(getattr(item, "fixturenames", ()))
+        if servers and not item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.xdist_group("oracle servers"))
+
+
 @pytest.fixture(scope="session")
 def oracle_servers(oracle: Callable[[str], Oracle]) -> Iterator[OracleServers]:
     """The oracle for many stores, in one JVM per version; skips as `oracle` does."""

@@ -23,6 +23,7 @@ from tests.append.test_crashes import kill_at_random
 from tests.append.writing import DLEDGER, FIRST_TIME, OPTIONS, SETTINGS, TOPICS, Written, put_random, write
 from tests.real_broker.oracle import KeyQuery, Oracle, OracleResult
 from tests.real_broker.whole_broker import WholeBroker
+from tests.seeds import fresh
 from tests.stores import clone, copy_store, meta, unpack
 
 MOST = 1000  # maxMsgsNumBatch: so many messages has an answer
@@ -72,7 +73,7 @@ def listed(seen: OracleResult) -> dict[str, list[tuple[int, int, int]]]:
 def test_the_real_store_reads_every_message_by_queue_and_key_appends_and_starts_again(
     version: str, dledger: str | None, tmp_path: Path, oracle: Callable[[str], Oracle]
 ) -> None:
-    root, chance = tmp_path / "store", random.Random(2)
+    root, chance = tmp_path / "store", random.Random(fresh(2))
     options = replace(
         OPTIONS, dledger=dledger, version=version, dispatch=replace(OPTIONS.dispatch, tag_key=version == "5.4.0")
     )
@@ -172,7 +173,7 @@ def test_after_kill_9_the_broker_finds_what_the_library_finds(
     policy: str, rounds: int, tmp_path: Path, oracle: Callable[[str], Oracle]
 ) -> None:
     root = tmp_path / "store"
-    chance = random.Random(rounds)
+    chance = random.Random(fresh(rounds))
     for number in range(rounds):
         acknowledged = kill_at_random(root, policy, "", chance)
         copy = tmp_path / f"copy{number}"
@@ -197,7 +198,7 @@ def test_after_kill_9_a_dledger_member_starts_with_every_acknowledged_message(
     rounds: int, tmp_path: Path, oracle: Callable[[str], Oracle]
 ) -> None:
     root = tmp_path / "store"
-    chance = random.Random(rounds)
+    chance = random.Random(fresh(rounds))
     acknowledged: list[tuple[int, int, int]] = []
     for number in range(rounds):
         acknowledged += kill_at_random(root, "sync", "n0", chance)

@@ -20,7 +20,7 @@ from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.recover import plan_recovery
 from tests.real_broker.oracle import Oracle
 from tests.rocksdb_rows import need_rocksdict
-from tests.stores import copy_store, meta
+from tests.stores import clone, copy_store, meta
 
 need_rocksdict()
 NAME, MESSAGES = "5.4.0-clean", 553
@@ -32,13 +32,29 @@ NOT_OPENED = "the RocksDB beside the queue files in consumequeue/ cannot be open
 PART = "consumequeue/Order_11/0/00000000000000000000"
 
 
-def written_twice(tmp_path: Path, oracle: Real) -> Path:
-    """A store whose queues 5.4.0 wrote into files and, at a start as the advice of a repair has it, into a RocksDB."""
-    store = copy_store(NAME, tmp_path)
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory, oracle: Real) -> Path:
+    """Written by one start for all tests; see `store`."""
+    store = copy_store(NAME, tmp_path_factory.mktemp("twice"))
     (store / "abort").touch()
     answer = oracle("5.4.0").load(store, FILLING, start=True, shutdown=True)
     assert (answer.load, answer.readable, answer.shutdown) == (True, MESSAGES, "clean")
     return store
+
+
+@pytest.fixture
+def store(original: Path, tmp_path: Path) -> Path:
+    """A store whose queues 5.4.0 wrote into files and, at a start as the advice of a repair has it, into a RocksDB."""
+    clone(original, tmp_path / NAME)
+    return tmp_path / NAME
+
+
+@pytest.fixture(scope="module")
+def empty_rocksdb(tmp_path_factory: pytest.TempPathFactory, oracle: Real) -> Path:
+    """`consumequeue/` with a RocksDB without a row, as a kill leaves it."""
+    store = tmp_path_factory.mktemp("empty")
+    assert oracle("5.4.0").load(store, SETTINGS, start=True, shutdown=True).load
+    return store / "consumequeue"
 
 
 def opened(store: Path, settings: Mapping[str, str] | None = SETTINGS) -> Store:
@@ -69,10 +85,7 @@ def damage(path: Path, at: int, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("settings", [None, SETTINGS])
-def test_the_files_are_the_queues_and_the_rocksdb_is_named(
-    settings: Mapping[str, str] | None, tmp_path: Path, oracle: Real
-) -> None:
-    store = written_twice(tmp_path, oracle)
+def test_the_files_are_the_queues_and_the_rocksdb_is_named(settings: Mapping[str, str] | None, store: Path) -> None:
     report = look(store, settings)
     assert opened(store, settings).kind is StoreKind.PLAIN
     assert (report.exit_code, dict(report.findings.counts), report.unchecked) == (0, {}, [])
@@ -81,8 +94,7 @@ def test_the_files_are_the_queues_and_the_rocksdb_is_named(
     assert (count, ends) == (MESSAGES, {name: q.max for name, q in report.queues.items()})
 
 
-def test_a_damaged_queue_file_is_found_and_built_again(tmp_path: Path, oracle: Real) -> None:
-    store = written_twice(tmp_path, oracle)
+def test_a_damaged_queue_file_is_found_and_built_again(store: Path, tmp_path: Path, oracle: Real) -> None:
     damage(store / PART, 5 * 20, bytes(60))
     assert look(store).findings.counts["CQ-MISSING-UNIT"] >= 1
     answer = oracle("5.4.0").load(shutil.copytree(store, tmp_path / "as it is"), SETTINGS, start=True)
@@ -96,9 +108,8 @@ def test_a_damaged_queue_file_is_found_and_built_again(tmp_path: Path, oracle: R
 
 @pytest.mark.parametrize(("strategy", "lost"), [("", 0), ("truncate", 307)])
 def test_a_repaired_log_starts_and_the_broker_brings_its_rows_to_it(
-    strategy: str, lost: int, tmp_path: Path, oracle: Real
+    strategy: str, lost: int, store: Path, oracle: Real
 ) -> None:
-    store = written_twice(tmp_path, oracle)
     damage(sorted((store / "commitlog").iterdir())[3], 4, bytes(4))
     unsure = plan_of(store, None, strategy)
     assert any("give the broker's broker.conf" in brake for brake in unsure.brakes)
@@ -121,10 +132,9 @@ def test_a_repaired_log_starts_and_the_broker_brings_its_rows_to_it(
     ],
 )
 def test_a_rocksdb_beside_the_files_that_cannot_be_opened_stops_the_start(
-    broken: str, starts: bool, tmp_path: Path, oracle: Real
+    broken: str, starts: bool, store: Path, oracle: Real
 ) -> None:
     """Without any of its files the broker makes a new one: that is the way out."""
-    store = written_twice(tmp_path, oracle)
     for path in sorted((store / "consumequeue").glob(broken)):
         if path.is_file():
             path.unlink()
@@ -138,15 +148,21 @@ def test_a_rocksdb_beside_the_files_that_cannot_be_opened_stops_the_start(
     assert (answer.load, answer.readable) == (starts, MESSAGES if starts else 0)
 
 
-@pytest.mark.parametrize("more", ["0", "2", "3", "4", "1000"])
-@pytest.mark.parametrize("clean", [True, False])
-def test_a_start_goes_back_for_what_the_rocksdb_lacks(clean: bool, more: str, tmp_path: Path, oracle: Real) -> None:
+@pytest.mark.parametrize(
+    ("clean", "more"),
+    [
+        *((True, "0"), (False, "2"), (True, "4"), (False, "1000")),
+        *(
+            pytest.param(clean, more, marks=pytest.mark.slow)
+            for clean, more in ((False, "0"), (True, "2"), (True, "3"), (False, "3"), (False, "4"), (True, "1000"))
+        ),
+    ],
+)
+def test_a_start_goes_back_for_what_the_rocksdb_lacks(
+    clean: bool, more: str, empty_rocksdb: Path, tmp_path: Path, oracle: Real
+) -> None:
     store = copy_store(NAME, tmp_path)
-    other = tmp_path / "empty"
-    other.mkdir()
-    assert oracle("5.4.0").load(other, SETTINGS, start=True, shutdown=True).load
-    for path in (other / "consumequeue").iterdir():  # a RocksDB without a row, as a kill leaves it
-        path.rename(store / "consumequeue" / path.name)
+    shutil.copytree(empty_rocksdb, store / "consumequeue", dirs_exist_ok=True)
     if not clean:
         (store / "abort").touch()
     damage(sorted((store / "commitlog").iterdir())[4], 120, b"\xff" * 40)
@@ -159,8 +175,7 @@ def test_a_start_goes_back_for_what_the_rocksdb_lacks(clean: bool, more: str, tm
     }
 
 
-def test_a_store_that_does_not_say_which_queues_are_read_is_left_alone(tmp_path: Path, oracle: Real) -> None:
-    store = written_twice(tmp_path, oracle)
+def test_a_store_that_does_not_say_which_queues_are_read_is_left_alone(store: Path) -> None:
     damage(store / PART, 5 * 20, bytes(60))
     (store / "config" / "topics").mkdir()
     (store / "config" / "topics" / "CURRENT").touch()  # a broker with storeType=defaultRocksDB was here as well
@@ -171,8 +186,7 @@ def test_a_store_that_does_not_say_which_queues_are_read_is_left_alone(tmp_path:
     assert not plan_of(store).empty  # broker.conf says it
 
 
-def test_rows_are_read_where_the_configuration_says_so(tmp_path: Path, oracle: Real) -> None:
-    store = written_twice(tmp_path, oracle)
+def test_rows_are_read_where_the_configuration_says_so(store: Path) -> None:
     damage(store / PART, 5 * 20, bytes(60))
     report = look(store, {**meta(NAME).oracle_args, "storeType": "defaultRocksDB"})
     assert (report.kind, report.exit_code, report.unchecked) == ("rocksdb", 0, [])

@@ -20,6 +20,7 @@ NewBroker = Callable[..., WholeBroker]
 
 
 @pytest.mark.slow
+@pytest.mark.other_processes
 @pytest.mark.parametrize("name", ["5.4.0-clean", "4.9.7-clean", "5.4.0-dledger"])
 def test_verify_beside_a_broker_that_takes_traffic_finds_nothing(
     name: str, tmp_path: Path, whole_broker: NewBroker
@@ -61,6 +62,7 @@ def test_verify_beside_a_broker_that_takes_traffic_finds_nothing(
 
 
 @pytest.mark.slow
+@pytest.mark.other_processes
 def test_reading_beside_a_broker_that_expires_files(tmp_path: Path, whole_broker: NewBroker) -> None:
     made = meta("5.4.0-clean")
     store = copy_store("5.4.0-clean", tmp_path)

@@ -25,12 +25,13 @@ from tests.real_broker.oracle_server import Cell
 from tests.real_broker.reading import Place, Sounds, messages, not_the_same, sound, told, unreadable
 from tests.real_broker.wounds import wound, wound_more
 from tests.repair.salvaging import rows
+from tests.seeds import seeds
 from tests.stores import VERSIONS, copy_store, meta, write_broker_conf
 from tests.untouched import Entry, content_only, snapshot
 
 JOURNAL = ".rmqstore"
-SEEDS = range(12)
-MORE_SEEDS = range(4)
+SEEDS = seeds(12)
+MORE_SEEDS = seeds(4)
 STORES = (
     *(f"{version}-{kind}" for version in VERSIONS for kind in ("clean", "killed", "dledger", "dledger-killed")),
     *("5.1.4-formats", "5.4.0-formats", "4.9.7-ipv6", "5.4.0-dledger-mixed"),

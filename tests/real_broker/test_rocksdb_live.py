@@ -18,6 +18,7 @@ NAME = "5.4.0-rocksdb"
 
 
 @pytest.mark.slow
+@pytest.mark.other_processes
 def test_verify_beside_a_broker_finds_nothing_and_afterwards_everything(
     tmp_path: Path, whole_broker: Callable[..., WholeBroker]
 ) -> None:
@@ -42,6 +43,7 @@ def test_verify_beside_a_broker_finds_nothing_and_afterwards_everything(
 
 
 @pytest.mark.slow
+@pytest.mark.other_processes
 def test_after_a_kill_rows_may_lag_but_nothing_is_wrong(
     tmp_path: Path, whole_broker: Callable[..., WholeBroker]
 ) -> None:

@@ -21,10 +21,11 @@ from rmqstore.formats.consumequeue import UNIT
 from tests.command import run
 from tests.damage import zero
 from tests.real_broker.oracle_server import Cell, OracleServers
+from tests.seeds import seeds
 from tests.stores import VERSIONS, copy_store, meta, write_broker_conf
 
 KINDS = ("clean", "killed", "dledger", "dledger-killed", "dledger-mixed")
-SEEDS = range(12)
+SEEDS = seeds(12)
 QUICK = {"4.9.7": (3,), "5.1.4": (3,), "5.4.0": (7, 9)}
 """All DLedger: what is not committed yet, and what 5.4.0 cuts too early."""
 

@@ -6,13 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.repair.journal import liveness
 from tests.repair.trees import build
-
-
-@pytest.fixture
-def nobody_looks_at_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(liveness, "find_user", lambda places, files: None)
 
 
 @pytest.fixture

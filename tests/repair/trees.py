@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import signal
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -35,6 +36,7 @@ Entry: TypeAlias = tuple[str, int, int, int, int, bytes]
 OLD = 1_600_000_000_123_456_789
 
 
+@functools.cache
 def pattern(size: int, seed: int = 1) -> bytes:
     return bytes((at * 31 + at // 251 + seed * 17) % 255 + 1 for at in range(size))
 
@@ -205,6 +207,11 @@ def failing_at(index: int, *, tear: bool = False, for_good: bool = False) -> Cou
     disk = CountingDisk(at)
     disk.tear = tear
     return disk
+
+
+def places(calls: Sequence[str], *, tear: bool) -> list[int]:
+    """Numbers of the calls to disturb: all of them, or the writes where the fault is a torn write."""
+    return [number for number, name in enumerate(calls) if not tear or name == "write_at"]
 
 
 def stopped_and_again(action: Callable[..., object], path: Path, index: int, way: str) -> None:

@@ -21,6 +21,7 @@ from rmqstore.scan.texts import PropertyTexts, read_texts
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.unit_rows import lay_out
 from rmqstore.scan.window import ScanOptions
+from tests.seeds import seeds
 from tests.stores import copy_store
 
 _HERE = Path(__file__).parent
@@ -194,7 +195,10 @@ def test_a_crc_function_that_is_not_there_or_wrong(monkeypatch: pytest.MonkeyPat
         assert load() is not None
 
 
-@pytest.mark.parametrize("flags", [(), ("-U__SSE2__",)], ids=["as built", "without SSE2"])
+@pytest.mark.parametrize(
+    "flags",
+    [pytest.param((), id="as built"), pytest.param(("-U__SSE2__",), id="without SSE2", marks=pytest.mark.slow)],
+)
 def test_no_byte_outside_is_read(flags: tuple[str, ...], tmp_path: Path) -> None:
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
@@ -206,7 +210,7 @@ def test_no_byte_outside_is_read(flags: tuple[str, ...], tmp_path: Path) -> None
     if made.returncode and ("sanitize" in made.stderr or "asan" in made.stderr):
         pytest.skip("the C compiler has no address sanitizer")
     assert made.returncode == 0, made.stderr
-    for seed in range(3):
+    for seed in seeds(3):
         ran = subprocess.run([str(program), str(seed), "10000"], capture_output=True, text=True, check=False)
         assert ran.returncode == 0, ran.stderr
         assert int(ran.stdout) > 10_000

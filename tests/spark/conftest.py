@@ -28,11 +28,6 @@ def why_not() -> str:
     return ""
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """The marker of xdist is known without it, too."""
-    config.addinivalue_line("markers", "xdist_group(name): tests that one process runs")
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What needs a session carries the marker, and runs in one process: a session takes seconds and a gigabyte."""
     reason = why_not()

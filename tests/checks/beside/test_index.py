@@ -20,6 +20,7 @@ from rmqstore.scan.records import scan_file
 from tests.checks.index_looks import SLOTS, Copy, check, first_index, last_index, pass_over_log, units_of
 from tests.checks.sound import opened, said
 from tests.damage import copy_span, flip, overwrite, zero
+from tests.seeds import seeds
 from tests.stores import STORES
 
 
@@ -275,7 +276,7 @@ def test_an_index_file_that_expires_meanwhile_makes_nothing_missing(store_copy: 
     assert (tally.messages, tally.dangling) == (0, {})
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_any_bytes_are_survived(store_copy: Copy, seed: int) -> None:
     import random
 

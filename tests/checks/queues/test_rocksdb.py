@@ -15,6 +15,7 @@ from rmqstore.checks.verify import VerifyOptions, verify
 from rmqstore.files.store import open_store
 from tests.checks.sound import above_note
 from tests.rocksdb_rows import Rows, changing, need_rocksdict, opened_rows, without_extra
+from tests.seeds import fresh
 from tests.stores import copy_store, meta, unpack
 from tests.untouched import assert_untouched
 
@@ -292,7 +293,7 @@ _DAMAGED = sorted(
 @pytest.mark.parametrize("name", _DAMAGED)
 def test_any_damage_of_a_database_is_said(tmp_path: Path, name: str, seed: int) -> None:
     store = copy_store(NAME, tmp_path)
-    path, chance = store / name, random.Random(f"{name} {seed}")
+    path, chance = store / name, random.Random(f"{name} {fresh(seed)}")
     raw = bytearray(path.read_bytes())
     if seed == 0:
         path.unlink()

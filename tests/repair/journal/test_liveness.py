@@ -18,7 +18,10 @@ from rmqstore.repair.journal.disk import Disk
 from rmqstore.repair.plan.plan import Literal, Plan, Zeros
 from tests.repair.trees import CountingDisk, discard, full_plan, look, overwrite
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+pytestmark = [
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc"),
+    pytest.mark.other_processes,
+]
 
 
 @contextlib.contextmanager

@@ -14,8 +14,6 @@ from rmqstore.repair.journal.undo_log import Meta, UndoLog, UndoLogWriter
 from rmqstore.repair.plan.plan import Create, Literal, Plan
 from tests.repair.trees import CountingDisk, build, discard, failing_at, full_plan, killed_at, look, overwrite, pattern
 
-pytestmark = pytest.mark.usefixtures("nobody_looks_at_processes")
-
 LOG = "commitlog/00000000000000000000"
 
 

@@ -23,8 +23,6 @@ from tests.repair.trees import (
     overwrite,
 )
 
-pytestmark = pytest.mark.usefixtures("nobody_looks_at_processes")
-
 LOG2 = "commitlog/00000000000000008192"
 QUEUE = "consumequeue/TopicA/0/00000000000000000000"
 

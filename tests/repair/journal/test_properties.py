@@ -42,8 +42,6 @@ from tests.repair.trees import (
     truncate,
 )
 
-pytestmark = pytest.mark.usefixtures("nobody_looks_at_processes")
-
 FOLDERS = ("commitlog", "consumequeue/A/0", "consumequeue/B/1", "index")
 
 

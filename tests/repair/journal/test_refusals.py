@@ -40,8 +40,6 @@ from tests.repair.trees import (
     overwrite,
 )
 
-pytestmark = pytest.mark.usefixtures("nobody_looks_at_processes")
-
 LOG = "commitlog/00000000000000000000"
 LOG2 = "commitlog/00000000000000008192"
 QUEUE = "consumequeue/TopicA/0/00000000000000000000"

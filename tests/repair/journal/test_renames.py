@@ -47,8 +47,6 @@ from tests.repair.trees import (
     stopped_and_again,
 )
 
-pytestmark = pytest.mark.usefixtures("nobody_looks_at_processes")
-
 SIZE = 4096
 CIRCLE = {0: SIZE, SIZE: 2 * SIZE, 2 * SIZE: 0}
 NO_FILE = "sha256:" + "0" * 64

@@ -1,0 +1,43 @@
+"""Which tests a run takes, and with which seeds."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests import seeds
+from tests.slow_parts import belongs, parse_part
+
+
+def test_every_slow_test_is_in_exactly_one_part() -> None:
+    tests = [f"tests/real_broker/test_matrix.py::test_every_version[{number}]" for number in range(1200)]
+    parts = [[test for test in tests if belongs(test, (number, 12))] for number in range(1, 13)]
+    assert sorted(test for part in parts for test in part) == sorted(tests)
+    assert all(70 <= len(part) <= 130 for part in parts), [len(part) for part in parts]
+
+
+@pytest.mark.parametrize("text", ["", "3", "0/4", "5/4", "1/0", "a/b", "1/2/3", "-1/4"])
+def test_a_part_that_is_not_k_of_n_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not K/N"):
+        parse_part(text)
+    assert parse_part("4/12") == (4, 12)
+
+
+def test_seeds_are_fixed_without_the_variable_and_follow_it_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(seeds.NAME, raising=False)
+    assert seeds.chosen() == 0
+    monkeypatch.setenv(seeds.NAME, "77")
+    assert seeds.chosen() == 77
+    monkeypatch.setattr(seeds, "SEED", 0)
+    assert [*seeds.seeds(3)] == [0, 1, 2]
+    monkeypatch.setattr(seeds, "SEED", 77)
+    assert [seed % 12 for seed in seeds.seeds(12)] == [*range(12)], "one seed of each kind, whatever the run's seed"
+    assert min(seeds.seeds(12)) > 12
+
+
+def test_new_seeds_differ_and_are_left_for_worker_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = set()
+    for _ in range(20):
+        monkeypatch.setenv(seeds.NAME, "new")
+        drawn.add(seeds.chosen())
+        assert seeds.chosen() in drawn, "the variable holds the number now"
+    assert len(drawn) > 15 and 0 not in drawn
