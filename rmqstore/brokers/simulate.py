@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from rmqstore.brokers.dledger.library import is_newer, written_by_newer
 from rmqstore.brokers.log.plain_start import PlainStart
-from rmqstore.brokers.rules.forecast import StartForecast
+from rmqstore.brokers.rules.forecast import QueueKey, StartForecast
 from rmqstore.brokers.rules.record import DEFAULT_HEAP
 from rmqstore.brokers.rules.versions import rules_for
 from rmqstore.errors import UsageError
@@ -26,6 +26,7 @@ def simulate_start(
     dispatch: bool = True,
     heap: int = DEFAULT_HEAP,
     units: KnownUnits | None = None,
+    unreadable_rows: Mapping[QueueKey, int] | None = None,
 ) -> StartForecast:
     """What RocketMQ `version` (default: the newest) would do with the store at its next start.
 
@@ -34,7 +35,8 @@ def simulate_start(
     `thorough=False` takes runs of good records as they are: cheap, but it does not see a property that makes the
     broker's parser throw, and does not name the topics of lost messages. `dispatch=False` ends behind load(), before
     re-dispatch. `heap` bounds one record in versions that allocate TOTALSIZE unseen, bytes. `units`, where they are
-    known with the tiling, save a second look at the log.
+    known with the tiling, save a second look at the log; `unreadable_rows`, messages per queue whose rows in RocksDB
+    cannot be read, save a second look at the rows.
     The `version` "dledger-0.4.0" means the DLedger library alone, for which `settings`, `dispatch` and `heap` mean
     nothing; without a `version` it is taken where only that library can have written the store.
     Errors: UsageError for an unknown version, for DLedger mode in a version without it, and for a part of a store.
@@ -53,8 +55,10 @@ def simulate_start(
             raise UsageError(f"RocketMQ {rules.version} has no DLedger mode")
         from rmqstore.brokers.dledger.start import DLedgerStart
 
-        return DLedgerStart(store, tiling, rules, config, thorough, heap, dispatch).knowing(units).run()
-    return PlainStart(store, tiling, rules, config, thorough, heap, dispatch).knowing(units).run()
+        start: PlainStart = DLedgerStart(store, tiling, rules, config, thorough, heap, dispatch)
+    else:
+        start = PlainStart(store, tiling, rules, config, thorough, heap, dispatch)
+    return start.knowing(units, unreadable_rows).run()
 
 
 def in_dledger_mode(store: Store, config: BrokerConfig) -> bool:

@@ -240,6 +240,7 @@ class Examination:
             self.states = in_rows.states
             self.report.unchecked.extend(in_rows.unchecked)
             self.report.notes.extend(in_rows.notes)
+            self.verified.unreadable_rows = in_rows.unreadable
         else:
             self.states = check_consume_queues(store, logs, self.findings)
         if store.rocksdb_beside:

@@ -29,7 +29,14 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
     units = _known_units(store, verified)
     if misplaced is not None and misplaced.store.moved:
         tiling = units = None  # a broker that starts now finds the files as they stand
-    start = partial(simulate_start, store, tiling, version=options.broker or None, settings=dict(options.settings))
+    start = partial(
+        simulate_start,
+        store,
+        tiling,
+        version=options.broker or None,
+        settings=dict(options.settings),
+        unreadable_rows=verified.unreadable_rows,
+    )
     size = sum(r.bytes for r in verified.logs.results)
     forecast = start(thorough=size <= THOROUGH_BELOW, units=units)
     if forecast.messages_lost and size > THOROUGH_BELOW:  # now the topics matter more than the time

@@ -75,6 +75,8 @@ class Verified:
     timer: TimerFacts | None = None
     misplaced: Misplaced | None = None
     units: UnitKeeper | None = None
+    unreadable_rows: Mapping[tuple[str, int], int] | None = None
+    """Messages per queue whose rows in RocksDB cannot be read; None where no rows were looked at."""
 
 
 def verify(store: Store, options: VerifyOptions | None = None, mapper: Mapper | None = None) -> Report:

@@ -28,6 +28,7 @@ from rmqstore.files.mapped_file_queue import (
     MappedFileQueue,
     list_directory,
 )
+from rmqstore.files.queue_home import has_database
 from rmqstore.files.recognise import is_root, kind_of_directory, kind_of_file, store_below
 from rmqstore.files.store_queues import UNIT_SIZE, ConsumeQueueFiles, QueueKind, StoreQueues, StrayEntry
 from rmqstore.formats.dledger import SNAPSHOTS
@@ -210,7 +211,7 @@ class Store(StoreQueues):
     def rocksdb_config(self) -> list[str]:
         """Names under config/ that are RocksDB directories (config v1 or v2)."""
         config = self.root / "config"
-        return sorted(e.path.name for e in list_directory(config) if e.directory and (e.path / "CURRENT").is_file())
+        return sorted(e.path.name for e in list_directory(config) if e.directory and has_database(e.path))
 
     @property
     def has_rocksdb(self) -> bool:

@@ -317,7 +317,13 @@ class DLedgerRecovery:
     def _committed(self, directory: Path) -> None:
         """The committed index of the checkpoint, clamped to what is there."""
         state = self.state
-        given = dledger.parse_dledger_checkpoint(read_at(directory / "checkpoint", 4096, 0)).committed_index
+        checkpoint = dledger.parse_dledger_checkpoint(read_at(directory / "checkpoint", 4096, 0))
+        if checkpoint.refused is not None:
+            raise StartFails(
+                f"committedIndex in {directory.name}/checkpoint is not a number",
+                f'java.lang.NumberFormatException: For input string: "{checkpoint.refused}"',
+            )
+        given = checkpoint.committed_index
         if given is None or given == -1 or state.end_index == -1 or given < state.begin_index:
             return
         number = min(given, state.end_index)

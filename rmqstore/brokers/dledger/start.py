@@ -6,6 +6,7 @@ Source: DLedgerCommitLog#recover (to 5.1.4), #dledgerRecoverNormally, #dledgerRe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Self
 
 from rmqstore.brokers.dledger.recovery import DLedgerRecovery, DLedgerState
@@ -70,9 +71,10 @@ class DLedgerStart(PlainStart):
         self._before_cut: dict[QueueKey, int] = {}
         self._early_end = 0
 
-    def knowing(self, units: KnownUnits | None) -> Self:
-        """With the units that the good messages of the tiling are owed."""
+    def knowing(self, units: KnownUnits | None, unreadable_rows: Mapping[QueueKey, int] | None = None) -> Self:
+        """With the units that the good messages of the tiling are owed, and the rows that cannot be read."""
         self.entries.units = units
+        self.unreadable_rows = unreadable_rows
         return self
 
     # --- recover --------------------------------------------------------------------------------------------------

@@ -64,7 +64,18 @@ class StartForecast:
     consume_queues_simulated: bool = True
     not_dispatched: tuple[int, int] | None = None
     """Of a store with its queues in RocksDB: what of the log, [start, stop), neither has rows nor gets them."""
+    unreadable_rows: Mapping[QueueKey, int] = field(default_factory=dict)
+    """Messages per queue whose rows in RocksDB cannot be read: up to so many are not delivered."""
     notes: tuple[str, ...] = ()
+
+    @property
+    def unreadable(self) -> str:
+        """What a consumer misses because of damaged rows, to go behind a sentence that says "would start"."""
+        if not self.unreadable_rows:
+            return ""
+        count = _count(sum(self.unreadable_rows.values()), "message")
+        queues = _count(len(self.unreadable_rows), "consume queue")
+        return f", but up to {count} of {queues} cannot be read: rows in RocksDB are damaged"
 
     def sentence(self) -> str:
         """The verdict in one sentence."""
@@ -74,15 +85,16 @@ class StartForecast:
             return f"{who} would not start ({how}): {self.reason}"
         if not self.messages_lost and self.units_cut:
             cut = _count(sum(self.units_cut.values()), "message")
-            return f"{who} would start and drop {cut} from {_count(len(self.units_cut), 'consume queue')}"
+            text = f"{who} would start and drop {cut} from {_count(len(self.units_cut), 'consume queue')}"
+            return text + self.unreadable
         if not self.messages_lost:
-            return f"{who} would start and lose nothing"
+            return f"{who} would start" + (self.unreadable or " and lose nothing")
         text = f"{who} would start and lose {_count(self.messages_lost, 'message')}"
         if self.lost_by_topic:
             text += f" of {_count(len(self.lost_by_topic), 'topic')}"
         if self.commitlog_stop is not None:
             text += f" ({'entries' if self.entries else 'commitlog'} cut at {self.commitlog_stop})"
-        return text
+        return text + self.unreadable
 
     def to_json(self) -> dict[str, Json]:
         """The forecast as JSON values; queues are named TOPIC/ID."""
@@ -118,6 +130,7 @@ class StartForecast:
             "ghost_units": by_queue(self.ghost_units),
             "shifted_units": by_queue(self.shifted_units),
             "units_cut": by_queue(self.units_cut),
+            "unreadable_rows": by_queue(self.unreadable_rows),
             "entries": dict(self.entries),
             "consume_queues_simulated": self.consume_queues_simulated,
             "notes": list(self.notes),

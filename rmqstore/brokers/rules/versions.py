@@ -116,6 +116,8 @@ class BrokerRules:
     """An index file that cannot be opened makes load return false (5.1.0)."""
     timer_wheel: bool
     """The timer wheel is opened before the store is loaded (5.0.0)."""
+    more_metadata: bool
+    """topicQueueMapping.json and consumerOrderInfo.json are loaded (5.0.0)."""
     any_wheel_failure_is_caught: bool
     """A wheel of the wrong length makes initialize() false (5.3.1); before, the exception ends the process."""
     wheel_snapshots: bool
@@ -205,6 +207,7 @@ def _rules(version: str) -> BrokerRules:
         combined_queues=since("5.3.4"),
         index_failure_is_fatal=since("5.1.0"),
         timer_wheel=since("5.0.0"),
+        more_metadata=since("5.0.0"),
         any_wheel_failure_is_caught=since("5.3.1"),
         wheel_snapshots=since("5.3.4"),
         shutdown_throws=since("5.1.2") and not since("5.3.4"),

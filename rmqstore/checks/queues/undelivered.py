@@ -83,7 +83,10 @@ class Left:
                 then.append(f"never deliver {self.gone.text()}, which would stay in the log {no_units}")
         if self.moved.messages:
             then.append(f"put {self.moved.text()} at wrong queue offsets")
-        return start + ", and ".join(then) if then else forecast.sentence()
+        if not then:
+            return forecast.sentence()
+        lost = forecast.messages_lost or forecast.units_cut  # then the sentence says it already
+        return start + ", and ".join(then) + ("" if lost else forecast.unreadable)
 
 
 def left_unreadable(
