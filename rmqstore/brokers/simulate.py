@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rmqstore.brokers.dledger.library import is_newer, written_by_newer
 from rmqstore.brokers.log.plain_start import PlainStart
 from rmqstore.brokers.rules.forecast import QueueKey, StartForecast
 from rmqstore.brokers.rules.record import DEFAULT_HEAP
@@ -37,18 +36,11 @@ def simulate_start(
     re-dispatch. `heap` bounds one record in versions that allocate TOTALSIZE unseen, bytes. `units`, where they are
     known with the tiling, save a second look at the log; `unreadable_rows`, messages per queue whose rows in RocksDB
     cannot be read, save a second look at the rows.
-    The `version` "dledger-0.4.0" means the DLedger library alone, for which `settings`, `dispatch` and `heap` mean
-    nothing; without a `version` it is taken where only that library can have written the store.
     Errors: UsageError for an unknown version, for DLedger mode in a version without it, and for a part of a store.
     """
-    newer = is_newer(version) or (version is None and written_by_newer(store, tiling))
-    rules = rules_for(None if newer else version)
+    rules = rules_for(version)
     if store.part is not None:
         raise UsageError(f"{store.path} is a part of a store: a broker starts on the whole", "give the store's root")
-    if newer:
-        from rmqstore.brokers.dledger.newer import simulate_newer
-
-        return simulate_newer(store, tiling, thorough=thorough)
     config = BrokerConfig({**store.config.given, **(settings or {})}, store.config.source)
     if in_dledger_mode(store, config):
         if rules.dledger is None:

@@ -64,7 +64,7 @@ def _without_messages(report: Report, forecast: StartForecast) -> str:
     units = sum(int(f.facts["units"] or 0) for f in report.findings.listed if f.code == "CL-NO-MESSAGES")
     if not units or not forecast.starts:
         return ""
-    who = f"{forecast.program} {forecast.version}"
+    who = f"RocketMQ {forecast.version}"
     gone = "the message that a consume queue names is" if units == 1 else f"the {units:,} that consume queues name are"
     return f"{who} would start without any message: {gone} not here"
 

@@ -71,13 +71,6 @@ class DLedgerFiles:
         """Whether DLedger 0.4 or newer wrote it, with snapshots: a RocketMQ release never makes any."""
         return any(e.directory and e.path.name == SNAPSHOTS for e in list_directory(self.directory))
 
-    @property
-    def last_snapshot(self) -> int | None:
-        """Index of the last entry in the newest snapshot; None where there is none."""
-        names = [e.path.name for e in list_directory(self.directory / SNAPSHOTS) if e.directory]
-        numbers = [n.removeprefix("snapshot_") for n in names if n.startswith("snapshot_")]
-        return max((int(n) for n in numbers if n.isascii() and n.isdigit() and len(n) < 20), default=None)
-
 
 class Store(StoreQueues):
     """A store directory, or a part of one.

@@ -53,10 +53,6 @@ class StartForecast:
     """Valid units left behind a queue's end: the next start but one takes them for real."""
     shifted_units: Mapping[QueueKey, int] = field(default_factory=dict)
     """Units appended at a place that is not their queue offset ("[BUG]logic queue order maybe wrong")."""
-    program: str = "RocketMQ"
-    """"DLedger": the library alone, of a version that no RocketMQ has; `version` is its own then."""
-    entries: Mapping[str, int] = field(default_factory=dict)
-    """Of the library alone: begin_index, end_index, end_term, data_end and index_end (bytes) after the recovery."""
     units_put: Mapping[QueueKey, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     """Per simple queue, half-open intervals of unit numbers that the start writes for messages."""
     units_cut: Mapping[QueueKey, int] = field(default_factory=dict)
@@ -79,7 +75,7 @@ class StartForecast:
 
     def sentence(self) -> str:
         """The verdict in one sentence."""
-        who = f"{self.program} {self.version}"
+        who = f"RocketMQ {self.version}"
         if not self.starts:
             how = "with an exception" if self.exit_code is None else f"exit {self.exit_code}"
             return f"{who} would not start ({how}): {self.reason}"
@@ -93,7 +89,7 @@ class StartForecast:
         if self.lost_by_topic:
             text += f" of {_count(len(self.lost_by_topic), 'topic')}"
         if self.commitlog_stop is not None:
-            text += f" ({'entries' if self.entries else 'commitlog'} cut at {self.commitlog_stop})"
+            text += f" (commitlog cut at {self.commitlog_stop})"
         return text + self.unreadable
 
     def to_json(self) -> dict[str, Json]:
@@ -103,7 +99,6 @@ class StartForecast:
             return {f"{topic}/{queue_id}": n for (topic, queue_id), n in sorted(table.items())}
 
         return {
-            "program": self.program,
             "version": self.version,
             "evidence": self.evidence,
             "starts": self.starts,
@@ -131,7 +126,6 @@ class StartForecast:
             "shifted_units": by_queue(self.shifted_units),
             "units_cut": by_queue(self.units_cut),
             "unreadable_rows": by_queue(self.unreadable_rows),
-            "entries": dict(self.entries),
             "consume_queues_simulated": self.consume_queues_simulated,
             "notes": list(self.notes),
         }

@@ -78,7 +78,7 @@ class Left:
             if self.gone.messages:
                 then.append(f"leave {self.gone.text()} {no_units}: nobody gets them")
         else:
-            start = f"{forecast.program} {forecast.version} would start and "
+            start = f"RocketMQ {forecast.version} would start and "
             if self.gone.messages:
                 then.append(f"never deliver {self.gone.text()}, which would stay in the log {no_units}")
         if self.moved.messages:
