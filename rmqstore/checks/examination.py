@@ -29,7 +29,7 @@ from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import Mapper, jobs_or_default
 
 if TYPE_CHECKING:
-    from rmqstore.checks.verify import Verified, VerifyOptions
+    from rmqstore.checks.verified import Verified, VerifyOptions
     from rmqstore.formats.configjson import JsonValue
 
 _LOGS = ("commitlog", "dledger", "dledger-group")  # parts of a store that have nothing but a log in them

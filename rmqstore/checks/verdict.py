@@ -15,7 +15,7 @@ from rmqstore.files.store import Store, StoreKind
 
 if TYPE_CHECKING:
     from rmqstore.brokers.rules.forecast import StartForecast
-    from rmqstore.checks.verify import Verified, VerifyOptions
+    from rmqstore.checks.verified import Verified, VerifyOptions
     from rmqstore.scan.units import KnownUnits
 
 THOROUGH_BELOW = 256 << 20  # bytes of log up to which the forecast parses every record itself

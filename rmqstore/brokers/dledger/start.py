@@ -67,7 +67,6 @@ class DLedgerStart(PlainStart):
         )
         self.state = DLedgerState()
         self.divided = -1
-        self.first_start = False
         self._before_cut: dict[QueueKey, int] = {}
         self._early_end = 0
 
@@ -84,7 +83,6 @@ class DLedgerStart(PlainStart):
         if self.data.files:
             self._recover_entries(max_cq)
             return
-        self.first_start = True
         if self.log.files:
             clean = self.clean_exit
             if not self.rules.dledger_abnormal:
