@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 
 import numpy as np
 
+from rmqstore.files.index_sizes import index_sizes
 from rmqstore.files.log_ends import OpenFile
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, read_at
 from rmqstore.files.store import QueueKind, Store
@@ -110,38 +110,6 @@ def _part(store: Store, unit: int) -> MappedFileQueue:
 # --- index files -----------------------------------------------------------------------------------------------------
 
 
-def index_slots(path: Path, length: int, configured: int | None) -> int:
-    """Slots of an index file: configured, the default where the length fits it, else what its content says.
-
-    Units are four per slot where nothing else is set; another number is taken when a unit's chain is sound with it.
-    """
-    if configured:
-        return configured
-    if length == index.file_size():
-        return index.DEFAULT_SLOTS
-    per_slot = index.SLOT.size + 4 * index.UNIT.size
-    room = length - index.HEADER.size
-    guess = max(1, room // per_slot)
-    if room % per_slot == 0 or _slots_fit(path, length, guess):
-        return guess
-    for ratio in (1, 2, 3, 5, 8, 10, 20):
-        slots = room // (index.SLOT.size + ratio * index.UNIT.size)
-        if slots and _slots_fit(path, length, slots):
-            return slots
-    return guess
-
-
-def _slots_fit(path: Path, length: int, slots: int) -> bool:
-    """Whether the newest unit's slot points at it, were there so many slots."""
-    header = index.HEADER.parse(read_at(path, index.HEADER.size, 0).ljust(index.HEADER.size, b"\0"))
-    newest = header["index_count"] - 1
-    if newest < 1 or index.unit_at(newest + 1, slots) > length:
-        return False
-    unit = index.UNIT.parse(read_at(path, index.UNIT.size, index.unit_at(newest, slots)).ljust(index.UNIT.size, b"\0"))
-    slot = read_at(path, index.SLOT.size, index.slot_at(index.slot_of(unit["key_hash"], slots)))
-    return unit["key_hash"] >= 0 and int.from_bytes(slot, "big") == newest
-
-
 def index_units(store: Store, selection: Selection) -> Iterator[Batch]:
     """Per index file its header, then its units with their store time; keys give the hash of `topic#key`.
 
@@ -151,12 +119,12 @@ def index_units(store: Store, selection: Selection) -> Iterator[Batch]:
         [index.key_hash(index.key_text(t, k)) for t in selection.topics for k in selection.keys], dtype=np.int64
     )
     entries = store.index_files[::-1] if selection.reverse else store.index_files
+    slots, _ = index_sizes(store) or (store.config.int("maxHashSlotNum"), 0)
     for entry in entries:
         raw = read_at(entry.path, index.HEADER.size, 0)
         if len(raw) < index.HEADER.size:
             continue
         header = index.HEADER.parse(raw)
-        slots = index_slots(entry.path, entry.length, store.config.given_int("maxHashSlotNum"))
         name = entry.path.name
         if not selection.keys and selection.limit is None:
             yield {"file": name, "slots": slots, **header}
