@@ -14,7 +14,7 @@ from rmqstore.brokers.load.config import batch_topics, unreadable_behind_store, 
 from rmqstore.brokers.load.controller_start import HIDDEN, exit_without_store, refusal_before_load
 from rmqstore.brokers.load.index import load_index
 from rmqstore.brokers.load.mapped_files import Obstacle, SimulatedFiles, java_long, load_directories
-from rmqstore.brokers.log.start_file import start_file
+from rmqstore.brokers.log.start_file import Exit, start_file
 from rmqstore.brokers.log.walk import LogReader, Losses, Walk
 from rmqstore.brokers.queues.dispatch import Condition, DispatchSettings, Queues
 from rmqstore.brokers.queues.simple_queue import SimpleQueue, StartFails
@@ -256,16 +256,8 @@ class PlainStart:
         return self.log.max_offset()
 
     def _recover_log(self, max_cq: int) -> None:
-        index = start_file(
-            self.reader,
-            self.rules,
-            self.config,
-            self.checkpoint,
-            max_cq,
-            clean=self.clean_exit,
-            by_address=self.rocksdb,
-            beside=self.beside,
-        )
+        left = Exit(self.clean_exit, self.checkpoint, max_cq, by_address=self.rocksdb, beside=self.beside)
+        index = start_file(self.reader, self.rules, self.config, left)
         self.started_at = self.log.files[index].path.name
         dispatch = (not self.clean_exit or self.rules.dispatches_after_clean_exit) and not self.rocksdb
         self.walk = self.reader.walk(
