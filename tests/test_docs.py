@@ -13,10 +13,20 @@ import pytest
 from tests.command import command_names, run
 from tests.damage import flip
 from tests.forecast.cases import CASES
-from tests.forecast.dledger_cases import LIBRARY_CASES
 from tests.stores import ROOT, copy_store
 
-PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/decisions.md", "docs/pipeline.md", "fixtures/README.md")
+PAGES = (
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "fixtures/README.md"),
+    *("docs/architecture.md", "docs/decisions.md", "docs/pipeline.md"),
+)
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "docs/architecture.md",
+    "docs/decisions.md",
+    "docs/pipeline.md",
+    "fixtures/README.md",
+)
 
 
 def fenced(page: str) -> list[str]:
@@ -93,8 +103,7 @@ def test_links_and_make_targets_of_a_page_are_there(page: str) -> None:
 
 
 def test_the_starts_that_the_pages_speak_of_are_those_that_were_recorded() -> None:
-    starts, groups = len(CASES), len(LIBRARY_CASES)
+    starts = len(CASES)
     for page in ("README.md", "CHANGELOG.md"):
         [hundreds] = re.findall(r"more than (\d+)00 recorded\s+starts", (ROOT / page).read_text("utf-8"))
         assert int(hundreds) == starts // 100, page
-    assert f"against {groups} recorded ones" in (ROOT / "CHANGELOG.md").read_text("utf-8")

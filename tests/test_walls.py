@@ -11,8 +11,6 @@ import pytest
 
 HOUSE = Path(__file__).parent.parent / "rmqstore"
 SOURCES = sorted(HOUSE.rglob("*.py"))
-ALL_SOURCES = sorted((*SOURCES, *(HOUSE.parent / "tests").rglob("*.py"), *(HOUSE.parent / "benchmarks").rglob("*.py")))
-MOST_LINES, MOST_LINES_OF_A_FUNCTION = 400, 60
 
 FLOORS = {
     "errors": 0,
@@ -124,32 +122,39 @@ def writes(tree: ast.AST) -> Iterator[tuple[int, str]]:
             names = [name for name in names if name != "mmap" or not maps_memory_only(tree)]
             yield from ((node.lineno, f"import {name}") for name in names if name in WRITING_MODULES)
         elif isinstance(node, ast.ImportFrom) and not node.level:
-            names = [alias.name for alias in node.names]
-            if node.module in WRITING_MODULES:
-                yield node.lineno, f"from {node.module} import …"
-            elif node.module == "os":
-                taken = {*OS_WRITES, *OPEN_FLAGS, "open"} & set(names)
-                yield from ((node.lineno, f"from os import {name}") for name in taken)
-            elif node.module == "shutil":
-                yield from ((node.lineno, f"from shutil import {name}") for name in set(names) - SHUTIL_READS)
+            yield from ((node.lineno, words) for words in imported_writers(node))
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "os":
             if node.attr in OPEN_FLAGS or node.attr in OS_WRITES:
                 yield node.lineno, f"os.{node.attr}"
-        elif isinstance(node, ast.Call):
-            owner, name = callee(node)
-            if owner == "shutil" and name not in SHUTIL_READS:
-                yield node.lineno, f"shutil.{name}"
-            elif owner == "os":
-                continue  # seen as an attribute above
-            elif name == "open" and owner in ("", "io", "gzip", "bz2", "lzma"):
-                if opens_for_writing(argument(node, 1, "mode")):
-                    yield node.lineno, "open for writing"
-            elif name == "open" and is_mode(argument(node, 0, "mode")) and opens_for_writing(argument(node, 0, "mode")):
-                yield node.lineno, ".open for writing"
-            elif owner and name in METHOD_WRITES:
-                yield node.lineno, f".{name}()"
-            elif owner not in ("", "dataclasses") and name == "replace" and len(node.args) == 1 and not node.keywords:
-                yield node.lineno, ".replace(target)"
+        elif isinstance(node, ast.Call) and (words := writing_call(node)):
+            yield node.lineno, words
+
+
+def imported_writers(node: ast.ImportFrom) -> Iterator[str]:
+    names = [alias.name for alias in node.names]
+    if node.module in WRITING_MODULES:
+        yield f"from {node.module} import …"
+    elif node.module == "os":
+        yield from (f"from os import {name}" for name in {*OS_WRITES, *OPEN_FLAGS, "open"} & set(names))
+    elif node.module == "shutil":
+        yield from (f"from shutil import {name}" for name in set(names) - SHUTIL_READS)
+
+
+def writing_call(node: ast.Call) -> str:
+    """The words for a call that can change a disk, else empty; attributes of `os` are seen as such."""
+    owner, name = callee(node)
+    if owner == "shutil" and name not in SHUTIL_READS:
+        return f"shutil.{name}"
+    if owner == "os":
+        return ""
+    if name == "open" and owner in ("", "io", "gzip", "bz2", "lzma"):
+        return "open for writing" if opens_for_writing(argument(node, 1, "mode")) else ""
+    if name == "open" and is_mode(argument(node, 0, "mode")) and opens_for_writing(argument(node, 0, "mode")):
+        return ".open for writing"
+    if owner and name in METHOD_WRITES:
+        return f".{name}()"
+    replaces = owner not in ("", "dataclasses") and name == "replace" and len(node.args) == 1 and not node.keywords
+    return ".replace(target)" if replaces else ""
 
 
 def locks(tree: ast.AST) -> Iterator[int]:
@@ -357,15 +362,44 @@ def test_imports_are_seen_wherever_they_stand(source: str, expected: list[str]) 
     assert [name for _, name in found] == expected
 
 
-def test_no_file_and_no_function_is_too_long_to_be_read_at_once() -> None:
-    long: list[str] = []
-    for path in ALL_SOURCES:
-        text = path.read_text("utf-8")
-        if text.count("\n") > MOST_LINES:
-            long.append(f"{path}: {text.count(chr(10))} lines")
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                lines = (node.end_lineno or node.lineno) - node.lineno + 1  # without decorators: options of a command
-                if lines > MOST_LINES_OF_A_FUNCTION:
-                    long.append(f"{path}:{node.lineno} {node.name}: {lines} lines")
-    assert long == []
+def imported_files(tree: ast.AST, modules: set[str]) -> Iterator[str]:
+    """Modules of rmqstore that a file imports: at the top, in functions, and for TYPE_CHECKING."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in modules)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield from {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)} & modules
+
+
+def cycles(imports: dict[str, set[str]]) -> list[str]:
+    """Files that import themselves through others."""
+
+    def reached(start: str) -> set[str]:
+        seen: set[str] = set()
+        todo = [start]
+        while todo:
+            for name in imports.get(todo.pop(), set()) - seen:
+                seen.add(name)
+                todo.append(name)
+        return seen
+
+    return sorted(name for name in imports if name in reached(name))
+
+
+def test_no_file_is_in_an_import_cycle() -> None:
+    names = {".".join(("rmqstore", *path.relative_to(HOUSE).with_suffix("").parts)): path for path in SOURCES}
+    modules = {name: path for name, path in names.items() if path.name != "__init__.py"}
+    assert cycles({name: set(imported_files(parse(path), set(modules))) for name, path in modules.items()}) == []
+
+
+@pytest.mark.parametrize(
+    ("sources", "expected"),
+    [
+        ({"a": "import b", "b": "import c", "c": "x = 1"}, []),
+        ({"a": "import b", "b": "def f():\n    import a"}, ["a", "b"]),
+        ({"a": "from b import x", "b": "if TYPE_CHECKING:\n    from a import y", "c": "import a"}, ["a", "b"]),
+    ],
+)
+def test_import_cycles_are_seen(sources: dict[str, str], expected: list[str]) -> None:
+    found = {name: set(imported_files(ast.parse(source), set(sources))) for name, source in sources.items()}
+    assert cycles(found) == expected

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rmqstore.brokers.dledger.library import is_newer, written_by_newer
 from rmqstore.brokers.log.plain_start import PlainStart
-from rmqstore.brokers.rules.forecast import StartForecast
+from rmqstore.brokers.rules.forecast import QueueKey, StartForecast
 from rmqstore.brokers.rules.record import DEFAULT_HEAP
 from rmqstore.brokers.rules.versions import rules_for
 from rmqstore.errors import UsageError
@@ -26,6 +25,7 @@ def simulate_start(
     dispatch: bool = True,
     heap: int = DEFAULT_HEAP,
     units: KnownUnits | None = None,
+    unreadable_rows: Mapping[QueueKey, int] | None = None,
 ) -> StartForecast:
     """What RocketMQ `version` (default: the newest) would do with the store at its next start.
 
@@ -34,27 +34,23 @@ def simulate_start(
     `thorough=False` takes runs of good records as they are: cheap, but it does not see a property that makes the
     broker's parser throw, and does not name the topics of lost messages. `dispatch=False` ends behind load(), before
     re-dispatch. `heap` bounds one record in versions that allocate TOTALSIZE unseen, bytes. `units`, where they are
-    known with the tiling, save a second look at the log.
-    The `version` "dledger-0.4.0" means the DLedger library alone, for which `settings`, `dispatch` and `heap` mean
-    nothing; without a `version` it is taken where only that library can have written the store.
+    known with the tiling, save a second look at the log; `unreadable_rows`, messages per queue whose rows in RocksDB
+    cannot be read, save a second look at the rows.
     Errors: UsageError for an unknown version, for DLedger mode in a version without it, and for a part of a store.
     """
-    newer = is_newer(version) or (version is None and written_by_newer(store, tiling))
-    rules = rules_for(None if newer else version)
+    rules = rules_for(version)
     if store.part is not None:
         raise UsageError(f"{store.path} is a part of a store: a broker starts on the whole", "give the store's root")
-    if newer:
-        from rmqstore.brokers.dledger.newer import simulate_newer
-
-        return simulate_newer(store, tiling, thorough=thorough)
     config = BrokerConfig({**store.config.given, **(settings or {})}, store.config.source)
     if in_dledger_mode(store, config):
         if rules.dledger is None:
             raise UsageError(f"RocketMQ {rules.version} has no DLedger mode")
         from rmqstore.brokers.dledger.start import DLedgerStart
 
-        return DLedgerStart(store, tiling, rules, config, thorough, heap, dispatch).knowing(units).run()
-    return PlainStart(store, tiling, rules, config, thorough, heap, dispatch).knowing(units).run()
+        start: PlainStart = DLedgerStart(store, tiling, rules, config, thorough, heap, dispatch)
+    else:
+        start = PlainStart(store, tiling, rules, config, thorough, heap, dispatch)
+    return start.knowing(units, unreadable_rows).run()
 
 
 def in_dledger_mode(store: Store, config: BrokerConfig) -> bool:

@@ -29,7 +29,7 @@ from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import Mapper, jobs_or_default
 
 if TYPE_CHECKING:
-    from rmqstore.checks.verify import Verified, VerifyOptions
+    from rmqstore.checks.verified import Verified, VerifyOptions
     from rmqstore.formats.configjson import JsonValue
 
 _LOGS = ("commitlog", "dledger", "dledger-group")  # parts of a store that have nothing but a log in them
@@ -240,6 +240,7 @@ class Examination:
             self.states = in_rows.states
             self.report.unchecked.extend(in_rows.unchecked)
             self.report.notes.extend(in_rows.notes)
+            self.verified.unreadable_rows = in_rows.unreadable
         else:
             self.states = check_consume_queues(store, logs, self.findings)
         if store.rocksdb_beside:

@@ -15,7 +15,7 @@ from rmqstore.files.store import Store, StoreKind
 
 if TYPE_CHECKING:
     from rmqstore.brokers.rules.forecast import StartForecast
-    from rmqstore.checks.verify import Verified, VerifyOptions
+    from rmqstore.checks.verified import Verified, VerifyOptions
     from rmqstore.scan.units import KnownUnits
 
 THOROUGH_BELOW = 256 << 20  # bytes of log up to which the forecast parses every record itself
@@ -29,7 +29,14 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
     units = _known_units(store, verified)
     if misplaced is not None and misplaced.store.moved:
         tiling = units = None  # a broker that starts now finds the files as they stand
-    start = partial(simulate_start, store, tiling, version=options.broker or None, settings=dict(options.settings))
+    start = partial(
+        simulate_start,
+        store,
+        tiling,
+        version=options.broker or None,
+        settings=dict(options.settings),
+        unreadable_rows=verified.unreadable_rows,
+    )
     size = sum(r.bytes for r in verified.logs.results)
     forecast = start(thorough=size <= THOROUGH_BELOW, units=units)
     if forecast.messages_lost and size > THOROUGH_BELOW:  # now the topics matter more than the time
@@ -57,7 +64,7 @@ def _without_messages(report: Report, forecast: StartForecast) -> str:
     units = sum(int(f.facts["units"] or 0) for f in report.findings.listed if f.code == "CL-NO-MESSAGES")
     if not units or not forecast.starts:
         return ""
-    who = f"{forecast.program} {forecast.version}"
+    who = f"RocketMQ {forecast.version}"
     gone = "the message that a consume queue names is" if units == 1 else f"the {units:,} that consume queues name are"
     return f"{who} would start without any message: {gone} not here"
 

@@ -4,77 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from rmqstore.checks.beside.config import ConfigFacts
 from rmqstore.checks.examination import Examination
-from rmqstore.checks.log.commitlog import LogResult, UnitKeeper
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems.report import Finding, Findings, Report
 from rmqstore.checks.problems.table import Severity
+from rmqstore.checks.verified import Verified as Verified
+from rmqstore.checks.verified import VerifyOptions as VerifyOptions
 from rmqstore.files.recognise import store_above
 from rmqstore.files.store import Store, StoreKind, open_store
 from rmqstore.scan.workers import Mapper
-
-if TYPE_CHECKING:
-    from rmqstore.checks.beside.directory import DirectoryFacts
-    from rmqstore.checks.beside.timer import TimerFacts
-    from rmqstore.checks.log.index_catalog import IndexCatalog
-    from rmqstore.checks.log.misplaced_files import Misplaced
-
-
-@dataclass(frozen=True, slots=True)
-class VerifyOptions:
-    """How to verify.
-
-    `jobs` processes (None: all cores); `quick` leaves body CRCs out; `only` these codes; `broker` whose rules the
-    forecast follows; `max_rate` bytes per second; `sink` gets every finding as it is made; `progress` gets bytes done.
-    `topics`, `queues` keep findings about these; `since`, `until` (ms of store time) read only the files that can hold
-    such messages; `max_duration` (s) ends the reading early, `start_at` (log name -> offset, as `Report.resume_at`
-    says) goes on from there. `units` gets the units that the messages should have. `keep` findings are listed, all are
-    counted; `split_size` bytes of the log are one process's share; `settings` stand above broker.conf's in the
-    forecast.
-    Whatever is left out is never taken for clean.
-    """
-
-    jobs: int | None = None
-    quick: bool = False
-    only: tuple[str, ...] = ()
-    broker: str = ""
-    max_rate: int = 0
-    split_size: int | None = None
-    keep: int = 10_000
-    sink: Callable[[Finding], None] | None = None
-    progress: Callable[[int], None] | None = None
-    settings: tuple[tuple[str, str], ...] = ()
-    topics: tuple[str, ...] = ()
-    queues: tuple[str, ...] = ()  # "ID" or "TOPIC/ID"
-    since: int | None = None
-    until: int | None = None
-    max_duration: float | None = None
-    start_at: Mapping[str, int] | None = None
-    units: UnitKeeper | None = None
-
-
-@dataclass(slots=True)
-class Verified:
-    """A report and what repairs and the forecast need beside it.
-
-    Where files of the log stand under wrong names and can go back, all of it is said of `misplaced.store`.
-    """
-
-    report: Report
-    logs: Logs
-    legacy: LogResult | None = None
-    dledger: LogResult | None = None
-    directory: DirectoryFacts | None = None
-    config: ConfigFacts = field(default_factory=ConfigFacts)
-    index: IndexCatalog | None = None
-    timer: TimerFacts | None = None
-    misplaced: Misplaced | None = None
-    units: UnitKeeper | None = None
 
 
 def verify(store: Store, options: VerifyOptions | None = None, mapper: Mapper | None = None) -> Report:

@@ -39,7 +39,7 @@ def read_plan(path: Path, store: Store, roots: Collection[Path] | None = None) -
 
     Errors: NotReadable; UsageError for what is no plan, or one of another store.
     """
-    from rmqstore.repair.plan.plan import Plan
+    from rmqstore.repair.plan.plan_read import plan_from_json
 
     try:
         text = path.read_bytes()
@@ -48,7 +48,7 @@ def read_plan(path: Path, store: Store, roots: Collection[Path] | None = None) -
     if roots is None:
         logs = [d for d in store.commitlog_directories if d.is_dir()]
         roots = [*logs, *(store.dledger.data.directories if store.dledger is not None else ())]
-    return Plan.from_json(text, store=store.root, roots=roots)
+    return plan_from_json(text, store=store.root, roots=roots)
 
 
 def save_plan(path: Path, plan: Plan, store: Path) -> None:
@@ -164,7 +164,9 @@ def _remaining(report: Report) -> dict[str, int]:
 
 
 def _plan_lines(change: Change, verbose: int) -> list[str]:
-    return [*_wrote_lines(change, verbose), "", *change.plan.describe()]
+    from rmqstore.repair.plan.plan_text import describe
+
+    return [*_wrote_lines(change, verbose), "", *describe(change.plan)]
 
 
 def _wrote_lines(change: Change, verbose: int) -> Iterator[str]:

@@ -232,7 +232,8 @@ def tell_damage(out: Output, damage: Damage) -> int:
 
 def _units(out: Output, store: Store, what: str, selection: Selection) -> int:
     from rmqstore.files.rocksdb import MISSING_EXTRA, CannotRead, is_readable
-    from rmqstore.views.dump.units import READERS, batch_length, batch_lines, batch_rows
+    from rmqstore.views.batches import batch_length, batch_lines, batch_rows
+    from rmqstore.views.dump.units import READERS
 
     rows = store.rocksdb_consume_queue and what == "consumequeue"
     if rows and not is_readable():

@@ -99,12 +99,7 @@ def _text(seen: Info, verbose: int, width: int, config: str) -> Iterator[str]:
         yield _row("", f"queues   {time_text(seen.checkpoint['logics_msg_timestamp'])}")
         yield _row("", f"index    {time_text(seen.checkpoint['index_msg_timestamp'])}")
     bad = [f"{name} ({row['condition']})" for name, row in seen.config.items() if row["condition"] != "sound"]
-    if seen.config:
-        counts = [f"{row['entries']:,} {row['what']}" for row in seen.config.values() if row.get("entries")]
-        what = f"{many(len(seen.config), 'file')}" + (f": {', '.join(counts)}" if counts else "")
-        yield from _wrapped("Config", what, width)
-    if bad:
-        yield _row("", f"not sound: {', '.join(bad)}")
+    yield from _config_rows(seen, bad, width)
     for journal in seen.journals:
         yield _row("Open repair", f"{journal['journal']} ({journal['state']}): rmqstore undo or resume it")
     for line in seen.unchecked:
@@ -120,6 +115,15 @@ def _text(seen: Info, verbose: int, width: int, config: str) -> Iterator[str]:
     if seen.topics:
         yield ""
         yield from _topics(seen.topics, verbose, width)
+
+
+def _config_rows(seen: Info, bad: list[str], width: int) -> Iterator[str]:
+    if seen.config:
+        counts = [f"{row['entries']:,} {row['what']}" for row in seen.config.values() if row.get("entries")]
+        what = f"{many(len(seen.config), 'file')}" + (f": {', '.join(counts)}" if counts else "")
+        yield from _wrapped("Config", what, width)
+    if bad:
+        yield _row("", f"not sound: {', '.join(bad)}")
 
 
 def _wrapped(label: str, text: str, width: int) -> Iterator[str]:

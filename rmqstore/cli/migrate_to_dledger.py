@@ -173,6 +173,7 @@ def _apply_saved(out: Output, store: Store, plan_file: Path, applying: Applying)
     """Apply a plan that was saved, if it is one of this command for this store."""
     from rmqstore.repair.journal.journal import apply
     from rmqstore.repair.migrate.to_dledger import COMMAND, SCHEMA
+    from rmqstore.repair.plan.plan_text import describe
 
     roots = [*store.config.paths("storePathCommitLog"), *store.config.paths("storePathDLedgerCommitLog")]
     plan = read_plan(plan_file, store, [*roots, *(p.parent for p in roots)])
@@ -195,7 +196,7 @@ def _apply_saved(out: Output, store: Store, plan_file: Path, applying: Applying)
             }
         )
     else:
-        out.lines([*plan.describe(), *_journal_lines(journal_at)])
+        out.lines([*describe(plan), *_journal_lines(journal_at)])
     return 0 if applying.apply_it else 1
 
 
@@ -205,13 +206,15 @@ def _settings_lines(settings: Sequence[str]) -> Iterator[str]:
 
 
 def _plan_lines(migration: DLedgerMigration) -> Iterator[str]:
+    from rmqstore.repair.plan.plan_text import describe
+
     assert migration.plan is not None
     if migration.divided_commitlog_offset >= 0:
         yield f"DLedger begins at offset {migration.divided_commitlog_offset:,}; what is before it stays as it is."
     else:
         yield "There is no commitlog file: DLedger begins at offset 0 with the first message."
     yield ""
-    yield from migration.plan.describe()
+    yield from describe(migration.plan)
     yield ""
     yield from _settings_lines(migration.settings)
     yield ""

@@ -59,9 +59,7 @@ def verify(
     """Everything that is wrong with a store, and what the next start of a broker would make of it.
 
     Checks every byte of the log, compares it with consume queues, index, checkpoint and configuration, and plays
-    through the recovery of --broker. --broker dledger-0.4.0 is DLedger on its own, of a version that no RocketMQ
-    release has; a store with its snapshots or entries gets its forecast without being asked. Exit code 0: clean;
-    1: problems; 4: not everything could be checked.
+    through the recovery of --broker. Exit code 0: clean; 1: problems; 4: not everything could be checked.
     """
     from rmqstore.checks.verify import VerifyOptions
     from rmqstore.checks.verify import verify as run

@@ -104,33 +104,43 @@ def kind_of_file(path: Path) -> str:
     if name.endswith((".json", ".json.bak")):
         return "config"
     raw = read_at(path, 64, 0)
-    if len(raw) >= 8:
-        first = int.from_bytes(raw[:4], "big", signed=True)
-        second = int.from_bytes(raw[4:8], "big", signed=True)
-        if second in (message.MAGIC_V1, message.MAGIC_V2, message.BLANK_MAGIC):
-            return "commitlog"
-        if first in dledger.TYPES and len(raw) >= dledger.ENTRY.size:
-            entry = dledger.ENTRY.parse(raw)
-            if entry["size"] == entry["body_length"] + dledger.ENTRY.size and entry["size"] > 0:
-                return "dledger"
-            unit = dledger.INDEX_UNIT.parse(raw)
-            if unit["pos"] >= 0 and unit["size"] > 0 and unit["index"] >= 0:
-                return "dledger-index"
-        if first == -1 and second > 0 and name.isdigit():
-            return "dledger"
-        if first == timer.LOG_UNIT.size and len(raw) >= timer.LOG_UNIT.size:
-            return "timerlog"
+    if kind := _kind_of_log(name, raw):
+        return kind
     if name.isdigit() and len(name) == _INDEX_NAME_DIGITS:
         return "index"
     if file_name_to_offset(name) is not None and len(name) >= 20:
-        parents = [p.name for p in list(path.parents)[:4]]
-        for mark in ("commitlog", "timerlog", "batchconsumequeue", "consumequeue", "consumequeue_ext"):
-            if mark in parents:
-                return mark
-        if len(raw) >= consumequeue.UNIT.size:
-            unit = consumequeue.UNIT.parse(raw)
-            if unit["commitlog_offset"] >= 0 and unit["size"] > 0:
-                return "consumequeue"
-        if raw and not any(raw):
-            return "commitlog"
+        return _kind_by_place(path, raw)
     return ""
+
+
+def _kind_of_log(name: str, raw: bytes) -> str:
+    """The kind of a file by its first record, entry or timer log unit; empty where it begins with none of them."""
+    if len(raw) < 8:
+        return ""
+    first = int.from_bytes(raw[:4], "big", signed=True)
+    second = int.from_bytes(raw[4:8], "big", signed=True)
+    if second in (message.MAGIC_V1, message.MAGIC_V2, message.BLANK_MAGIC):
+        return "commitlog"
+    if first in dledger.TYPES and len(raw) >= dledger.ENTRY.size:
+        entry = dledger.ENTRY.parse(raw)
+        if entry["size"] == entry["body_length"] + dledger.ENTRY.size and entry["size"] > 0:
+            return "dledger"
+        unit = dledger.INDEX_UNIT.parse(raw)
+        if unit["pos"] >= 0 and unit["size"] > 0 and unit["index"] >= 0:
+            return "dledger-index"
+    if first == -1 and second > 0 and name.isdigit():
+        return "dledger"
+    return "timerlog" if first == timer.LOG_UNIT.size <= len(raw) else ""
+
+
+def _kind_by_place(path: Path, raw: bytes) -> str:
+    """The kind of a file named by offset by the directories above it, else by its first unit."""
+    parents = [p.name for p in list(path.parents)[:4]]
+    for mark in ("commitlog", "timerlog", "batchconsumequeue", "consumequeue", "consumequeue_ext"):
+        if mark in parents:
+            return mark
+    if len(raw) >= consumequeue.UNIT.size:
+        unit = consumequeue.UNIT.parse(raw)
+        if unit["commitlog_offset"] >= 0 and unit["size"] > 0:
+            return "consumequeue"
+    return "commitlog" if raw and not any(raw) else ""

@@ -7,6 +7,7 @@ takes nothing away. Source: RocksDBConsumeQueueTable, RocksDBConsumeQueueOffsetT
 from __future__ import annotations
 
 import os
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -15,18 +16,25 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rmqstore.files.rocksdb_links import database_files, linked
+from rmqstore.files.rocksdb_links import PREFIX, database_files, linked
 
 CHUNK = 1 << 15  # rows at a time
 MISSING_EXTRA = "needs the extra rocksdb (pip install 'rmqstore[rocksdb]')"
 _TRIES = 3  # a running broker may delete a file between listing and opening
 _KEPT = 4
+_VERSION_FAMILY, _VERSION_KEY = "kvDataVersion", b"kvDataVersionKey"
+_LINKED = re.compile(rf"[^\s']*/{PREFIX}[^/\s]+/")
+_DAMAGED = re.compile(r"Corruption: |IO error: No such file or directory")
 
 T = TypeVar("T")
 
 
 class CannotRead(Exception):
     """A database, or a part of it, that cannot be read; the text says why. Its callers catch it."""
+
+
+class DamagedDatabase(CannotRead):
+    """Wrong bytes or missing files, at which a broker's RocksDB fails as well."""
 
 
 def is_readable() -> bool:
@@ -42,15 +50,15 @@ def _library() -> Any:
     return import_module("rocksdict")
 
 
-def _asked(call: Callable[[], T], hide: str = "") -> T:
+def _asked(call: Callable[[], T]) -> T:
     """What the library answers; its errors, panics of its Rust part too, as CannotRead."""
     try:
         return call()
     except (KeyboardInterrupt, GeneratorExit, CannotRead):
         raise
     except BaseException as e:  # noqa: BLE001  # a panic is no Exception; errors of RocksDB have no type of their own
-        words = str(e).replace(f"{hide}/", "") if hide else str(e)
-        raise CannotRead(" ".join(words.split())[:300] or type(e).__name__) from None
+        text = " ".join(_LINKED.sub("", str(e)).split())[:300] or type(e).__name__
+        raise (DamagedDatabase if _DAMAGED.match(text) else CannotRead)(text) from None
 
 
 class Database:
@@ -78,7 +86,7 @@ class Database:
 
     def _open(self) -> None:
         with linked(self.directory) as path:
-            self._db = _asked(lambda: self._opened(str(path)), str(path))
+            self._db = _asked(lambda: self._opened(str(path)))
             self._families = {n: _asked(lambda n=n: self._db.get_column_family(n)) for n in self.families}  # type: ignore[misc]
 
     def _opened(self, path: str) -> Any:
@@ -125,6 +133,13 @@ class Database:
         _asked(cursor.status)
         return cursor
 
+    def value(self, family: str, key: bytes) -> bytes | None:
+        """The value of one key; only the files that may hold its newest value are read."""
+        if family not in self._families:
+            raise CannotRead(f"it has no column family {family}")
+        found = _asked(lambda: self._families[family].get(key, None, self._read_options(None)))
+        return None if found is None else bytes(found)
+
     def first_key(self, family: str, start: bytes) -> bytes | None:
         """The first key from `start` on."""
         if family not in self._families:
@@ -157,6 +172,10 @@ class NoDatabase(Database):
     ) -> Iterator[tuple[list[bytes], list[bytes]]]:
         """Nothing."""
         return iter(())
+
+    def value(self, family: str, key: bytes) -> bytes | None:
+        """None."""
+        return None
 
     def first_key(self, family: str, start: bytes) -> bytes | None:
         """None."""
@@ -192,3 +211,14 @@ def open_database(directory: Path) -> Database:
     else:
         _open.move_to_end(state)
     return found
+
+
+def config_rows(directory: Path) -> Iterator[tuple[list[bytes], list[bytes]]]:
+    """Keys and values of a RocksDB of the configuration (v1), and behind them the version, as a broker loads both.
+
+    Errors: CannotRead. Source: RocksDBConfigManager#loadData, #loadDataVersion (RocketMQ 5.4.0)
+    """
+    database = open_database(directory)
+    yield from database.chunks("default")
+    if _VERSION_FAMILY in database.families:
+        database.value(_VERSION_FAMILY, _VERSION_KEY)

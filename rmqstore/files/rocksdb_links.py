@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+PREFIX = "rmqstore-"  # of the directory of links
 _FILES = re.compile(r"CURRENT|IDENTITY|MANIFEST-\d+|\d+\.(?:sst|ldb|log|blob)")
 
 
@@ -42,7 +43,7 @@ def linked(directory: Path) -> Iterator[Path]:
     Errors: OSError where there is no room for temporary files.
     """
     source = directory.resolve()
-    with tempfile.TemporaryDirectory(prefix="rmqstore-") as made:
+    with tempfile.TemporaryDirectory(prefix=PREFIX) as made:
         for name, _, _ in database_files(directory):
             Path(made, name).symlink_to(source / name)
         yield Path(made)

@@ -152,6 +152,15 @@ class RocksDBQueue(MappedFileQueue):
         if not any(u.start <= start and stop <= u.stop for u in self.unreadable):
             self.unreadable.append(Unreadable(start, stop, reason))
 
+    def unreadable_in(self, start: int, stop: int) -> int:
+        """How many queue offsets of [start, stop) could not be read so far."""
+        total, reached = 0, start
+        for span in sorted(self.unreadable, key=lambda u: u.start):
+            low, high = max(span.start, reached), min(span.stop, stop)
+            total += max(0, high - low)
+            reached = max(reached, high)
+        return total
+
     def pread(self, size: int, offset: int) -> bytes:
         """Units as bytes, from a unit's first byte on; zeros where there is no row, short behind the last."""
         first = offset // UNIT
@@ -237,11 +246,10 @@ class RocksDBQueues:
 
         Errors: CannotRead.
         """
-        key = rocksdbkeys.CHECKPOINT_KEY.build()
-        for _, values in self.database.chunks(OFFSETS, key, key + b"\0"):
-            if len(values[0]) == rocksdbkeys.CHECKPOINT_VALUE.size:
-                return int(rocksdbkeys.CHECKPOINT_VALUE.parse(values[0])["max_phy_offset"])
-        return None
+        value = self.database.value(OFFSETS, rocksdbkeys.CHECKPOINT_KEY.build())
+        if value is None or len(value) != rocksdbkeys.CHECKPOINT_VALUE.size:
+            return None
+        return int(rocksdbkeys.CHECKPOINT_VALUE.parse(value)["max_phy_offset"])
 
 
 __all__ = ["Bound", "OffsetKey", "RocksDBQueue", "RocksDBQueues", "Unreadable"]

@@ -28,6 +28,7 @@ from rmqstore.files.mapped_file_queue import (
     MappedFileQueue,
     list_directory,
 )
+from rmqstore.files.queue_home import has_database
 from rmqstore.files.recognise import is_root, kind_of_directory, kind_of_file, store_below
 from rmqstore.files.store_queues import UNIT_SIZE, ConsumeQueueFiles, QueueKind, StoreQueues, StrayEntry
 from rmqstore.formats.dledger import SNAPSHOTS
@@ -69,13 +70,6 @@ class DLedgerFiles:
     def newer(self) -> bool:
         """Whether DLedger 0.4 or newer wrote it, with snapshots: a RocketMQ release never makes any."""
         return any(e.directory and e.path.name == SNAPSHOTS for e in list_directory(self.directory))
-
-    @property
-    def last_snapshot(self) -> int | None:
-        """Index of the last entry in the newest snapshot; None where there is none."""
-        names = [e.path.name for e in list_directory(self.directory / SNAPSHOTS) if e.directory]
-        numbers = [n.removeprefix("snapshot_") for n in names if n.startswith("snapshot_")]
-        return max((int(n) for n in numbers if n.isascii() and n.isdigit() and len(n) < 20), default=None)
 
 
 class Store(StoreQueues):
@@ -210,7 +204,7 @@ class Store(StoreQueues):
     def rocksdb_config(self) -> list[str]:
         """Names under config/ that are RocksDB directories (config v1 or v2)."""
         config = self.root / "config"
-        return sorted(e.path.name for e in list_directory(config) if e.directory and (e.path / "CURRENT").is_file())
+        return sorted(e.path.name for e in list_directory(config) if e.directory and has_database(e.path))
 
     @property
     def has_rocksdb(self) -> bool:

@@ -10,6 +10,7 @@ from construct import Int16sb, Int32sb, Int64sb
 
 from rmqstore.formats.layout import Field, Layout
 
+MAX_DIRECTORY_NAME = 255  # bytes
 UNIT = Layout(
     "consume queue unit",
     "ConsumeQueue#putMessagePositionInfo, RocketMQ 5.4.0",
@@ -129,3 +130,11 @@ def ext_address(offset: int) -> int:
     if not 0 <= offset <= EXT_MAX_REAL_OFFSET:
         raise ValueError(f"{offset} has no extension address")
     return offset + _LONG_MIN
+
+
+def is_directory_name(topic: bytes) -> bool:
+    """Whether a topic's queues can have a directory: only then can a broker store them in files.
+
+    Source: ConsumeQueue#<init> (storePath/topic/queueId); the limits are those of Linux file systems.
+    """
+    return 0 < len(topic) <= MAX_DIRECTORY_NAME and not {0x00, 0x2F} & set(topic) and topic not in (b".", b"..")

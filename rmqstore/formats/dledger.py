@@ -77,11 +77,15 @@ def index_at(index: int) -> int:
 
 
 class DLedgerCheckpoint(NamedTuple):
-    """The text file `checkpoint`; None: not set, as the broker takes missing and unreadable numbers."""
+    """The text file `checkpoint`; None: not set.
+
+    `refused` is a committedIndex that is not a number: DLedger throws, and load() returns false.
+    """
 
     committed_index: int | None
     end_index: int | None
     faults: tuple[str, ...] = ()
+    refused: str | None = None
 
     def build(self) -> bytes:
         """The file as DLedger writes it; -1 for what is not set."""
@@ -104,6 +108,8 @@ class CurrTerm(NamedTuple):
 
 def _values(data: bytes) -> tuple[dict[str, str], list[str]]:
     values, faults = parse_java_properties(bytes(data).decode("latin-1"))
+    if faults:
+        values = {}  # Properties#load throws at a broken escape, and DLedger takes nothing from the file
     if not data.strip(b" \t\r\n\f"):
         faults.append("empty")
     elif not data.strip(b"\0"):
@@ -113,24 +119,30 @@ def _values(data: bytes) -> tuple[dict[str, str], list[str]]:
 
 def _number(values: dict[str, str], name: str, faults: list[str]) -> int | None:
     text = values.get(name)
-    if text is None or not text:
+    if not text:
         faults.append(f"{name} is missing")
         return None
     number = parse_long(text)
     if number is None:
-        faults.append(f"{name} is no number")
+        faults.append(f"{name} is not a number")
     return number
+
+
+def _trimmed(text: str) -> str:
+    """String#trim: everything up to U+0020 goes."""
+    return text.strip("".join(map(chr, range(0x21))))
 
 
 def parse_dledger_checkpoint(data: bytes) -> DLedgerCheckpoint:
     """`dledger-SELFID/checkpoint`, whatever it holds.
 
-    Source: DLedgerMmapFileStore#loadCheckPoint (0.1 to 0.3.2; 0.4.0 has no such file)
+    Source: DLedgerMmapFileStore#loadCheckPoint, #recover (0.1 to 0.3.2; 0.4.0 has no such file)
     """
     values, faults = _values(data)
-    return DLedgerCheckpoint(
-        _number(values, COMMITTED_INDEX, faults), _number(values, END_INDEX, faults), tuple(faults)
-    )
+    values = {name: _trimmed(text) for name, text in values.items()}
+    committed = _number(values, COMMITTED_INDEX, faults)
+    refused = values.get(COMMITTED_INDEX) or None if committed is None else None
+    return DLedgerCheckpoint(committed, _number(values, END_INDEX, faults), tuple(faults), refused)
 
 
 def parse_currterm(data: bytes) -> CurrTerm:

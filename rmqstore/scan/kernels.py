@@ -16,10 +16,9 @@ import numpy.typing as npt
 
 from rmqstore.formats.message import crc32
 from rmqstore.scan import native
-
-I64 = npt.NDArray[np.int64]
-U8 = npt.NDArray[np.uint8]
-Bool = npt.NDArray[np.bool_]
+from rmqstore.scan.arrays import I64 as I64
+from rmqstore.scan.arrays import U8 as U8
+from rmqstore.scan.arrays import Bool as Bool
 
 _size = struct.Struct(">I").unpack_from
 
@@ -64,13 +63,8 @@ def u64(buf: U8) -> npt.NDArray[np.uint64]:
     return np.ndarray((max(0, len(buf) - 7),), dtype=">u8", buffer=buf, strides=(1,))
 
 
-def u16(buf: U8) -> npt.NDArray[np.uint16]:
-    """The chunk as a big-endian 16-bit number at every byte position (a view)."""
-    return np.ndarray((max(0, len(buf) - 1),), dtype=">u2", buffer=buf, strides=(1,))
-
-
 def i16(buf: U8) -> npt.NDArray[np.int16]:
-    """As `u16`, signed."""
+    """The chunk as a signed big-endian 16-bit number at every byte position (a view)."""
     return np.ndarray((max(0, len(buf) - 1),), dtype=">i2", buffer=buf, strides=(1,))
 
 

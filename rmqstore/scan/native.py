@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from rmqstore.scan.kernels import I64, U8, Bool
+    from rmqstore.scan.arrays import I64, U8, Bool
 
 ABI = 3
 LIBRARY = Path(__file__).with_name("_native.so")

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rmqstore.errors import UsageError
+from rmqstore.files.index_sizes import index_sizes
 from rmqstore.files.mapped_file_queue import MappedFileQueue, read_at
 from rmqstore.files.records import MAX_RECORD, message_at
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats import consumequeue, dledger, index, messageid, properties
 from rmqstore.formats.message import Fault, Message, check_message, parse_message
-from rmqstore.views.dump.units import index_slots
 
 _LONGEST_CHAIN = 1 << 20  # units of one index slot; a longer chain is a loop
 
@@ -73,9 +73,12 @@ def by_key(store: Store, key: str) -> Iterator[Found]:
     Source: IndexService#queryOffset; a hash may lead to other messages, which are left out
     """
     hashes = {index.key_hash(index.key_text(topic, key)) for topic in topics(store)}
+    sizes = index_sizes(store)
+    if sizes is None:
+        return
     seen: set[int] = set()
     for entry in reversed(store.index_files):
-        for offset in _indexed(entry.path, entry.length, hashes, store.config.given_int("maxHashSlotNum")):
+        for offset in _indexed(entry.path, hashes, *sizes):
             if offset in seen:
                 continue
             seen.add(offset)
@@ -159,15 +162,13 @@ def _batch_offset(store: Store, topic: str, queue_id: int, queue_offset: int) ->
     return None
 
 
-def _indexed(path: Path, length: int, hashes: set[int], configured: int | None) -> Iterator[int]:
+def _indexed(path: Path, hashes: set[int], slots: int, units: int) -> Iterator[int]:
     """Log offsets of the units in the chains of these hashes. Source: IndexFile#selectPhyOffset"""
-    slots = index_slots(path, length, configured)
-    most = index.units_in(length, slots)
     for wanted in hashes:
         slot = read_at(path, index.SLOT.size, index.slot_at(index.slot_of(wanted, slots)))
         number = int.from_bytes(slot, "big", signed=True)
         for _ in range(_LONGEST_CHAIN):
-            if not 0 < number < most:
+            if not 0 < number < units:
                 break
             raw = read_at(path, index.UNIT.size, index.unit_at(number, slots))
             if len(raw) < index.UNIT.size:

@@ -37,7 +37,7 @@ def test_help_loads_nothing_heavy() -> None:
     code = (
         "import sys\nfrom rmqstore.cli.main import cli\n"
         "try:\n cli.main(['--help'], prog_name='rmqstore')\nexcept SystemExit:\n pass\n"
-        "print([m for m in ('numpy', 'rich', 'construct', 'pyarrow', 'pyspark', 'numba', 'tqdm', 'orjson')"
+        "print([m for m in ('numpy', 'rich', 'construct', 'pyarrow', 'pyspark', 'tqdm', 'orjson')"
         " if m in sys.modules])"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

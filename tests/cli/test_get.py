@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from tests.stores import copy_store, unpack
 STORES = ("4.9.7-clean", "5.4.0-dledger", "5.1.4-dledger-mixed", "5.4.0-rocksdb", "5.4.0-ipv6", "5.1.4-formats")
 
 
-def some_messages(store: Path, count: int) -> list[Mapping[str, Any]]:
+def some_messages(store: Path, count: int) -> Sequence[Mapping[str, Any]]:
     rows = list(dump_messages(open_store(store)))
     return rows[:: max(1, len(rows) // count)]
 

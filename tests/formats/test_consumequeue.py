@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from rmqstore.formats import consumequeue as cq
@@ -122,3 +125,26 @@ def test_files_hold_whole_units_and_begin_with_pre_blanks_where_a_queue_starts_l
     assert cq.first_file(300_000, cq.DEFAULT_FILE_SIZE) == 6_000_000
     assert cq.pre_blanks(300_000, cq.DEFAULT_FILE_SIZE) == 0
     assert (cq.DEFAULT_BATCH_FILE_SIZE, cq.DEFAULT_EXT_FILE_SIZE) == (13_800_000, 50_331_648)
+
+
+@pytest.mark.parametrize(
+    ("topic", "possible"),
+    [
+        (b"Order", True),
+        (b"%RETRY%g@x", True),
+        (b"...", True),
+        (b"T" * 255, True),
+        ("Ü".encode() * 127, True),
+        (b"T" * 256, False),
+        ("Ü".encode() * 128, False),
+        (b"", False),
+        (b".", False),
+        (b"..", False),
+        (b"a/b", False),
+        (b"a\0", False),
+    ],
+)
+def test_a_topic_is_a_directory_name_where_a_file_system_takes_it(topic: bytes, possible: bool, tmp_path: Path) -> None:
+    assert cq.is_directory_name(topic) is possible
+    if possible:
+        (Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + topic))).mkdir()

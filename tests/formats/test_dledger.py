@@ -90,12 +90,34 @@ def test_texts_build_as_written_by_dledger() -> None:
     [
         (b"", ("empty", "committedIndex is missing", "endIndex is missing")),
         (bytes(35), ("filled with NUL bytes", "committedIndex is missing", "endIndex is missing")),
-        (b"committedIndex=\nendIndex=x", ("committedIndex is missing", "endIndex is no number")),
-        (b"committedIndex=9223372036854775808\nendI", ("committedIndex is no number", "endIndex is missing")),
+        (b"committedIndex=\nendIndex=x", ("committedIndex is missing", "endIndex is not a number")),
+        (b"committedIndex=9223372036854775808\nendI", ("committedIndex is not a number", "endIndex is missing")),
     ],
 )
 def test_broken_checkpoint_is_not_set_and_says_why(data: bytes, faults: tuple[str, ...]) -> None:
-    assert dledger.parse_dledger_checkpoint(data) == DLedgerCheckpoint(None, None, faults)
+    parsed = dledger.parse_dledger_checkpoint(data)
+    assert (parsed.committed_index, parsed.end_index, parsed.faults) == (None, None, faults)
+
+
+@pytest.mark.parametrize(
+    ("data", "committed", "refused"),
+    [
+        (b"committedIndex=abc\n", None, "abc"),
+        (b"committedIndex=5x\n", None, "5x"),
+        (b"committedIndex=9223372036854775808\n", None, "9223372036854775808"),
+        (b"committedIndex=\xa05\n", None, "\xa05"),
+        (b"committedIndex= 5 \\t\0\n", 5, None),
+        (b"committedIndex=+5\n", 5, None),
+        (b"committedIndex=  \n", None, None),
+        (b"endIndex=x\n", None, None),
+        (b"committedIndex=5\nother=\\u00\n", None, None),  # Properties#load throws: nothing is taken
+    ],
+)
+def test_committed_index_is_taken_trimmed_or_ends_the_load(
+    data: bytes, committed: int | None, refused: str | None
+) -> None:
+    parsed = dledger.parse_dledger_checkpoint(data)
+    assert (parsed.committed_index, parsed.refused) == (committed, refused)
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SOURCES = Path(__file__).resolve().parent.parent / "oracle"
-LIBRARY = "dledger-"
-"""Versions that begin like this are of DLedger alone; its sources are those in oracle/dledger."""
 LOGGING = SOURCES / "logging"
 
 _OPENED = ("java.nio", "java.lang", "java.util", "sun.nio.ch", "jdk.internal.ref")
@@ -144,9 +142,7 @@ def _libraries(version: str, home: Path) -> Path:
 
 def _fetch(version: str, target: Path) -> None:
     """Lets Maven copy the jars of a release; a download that broke off is tried once more."""
-    name, number = ("dledger", version.removeprefix(LIBRARY)) if version.startswith(LIBRARY) else ("rocketmq", version)
-    pom = SOURCES / "dledger" / "pom.xml" if name == "dledger" else SOURCES / "pom.xml"
-    command = ["mvn", "-q", "-B", "-f", str(pom), f"-D{name}.version={number}"]
+    command = ["mvn", "-q", "-B", "-f", str(SOURCES / "pom.xml"), f"-Drocketmq.version={version}"]
     command += ["dependency:copy-dependencies", f"-DoutputDirectory={target}"]
     said = ""
     for again in ([], ["-U"]):  # without -U Maven remembers for a day what it did not get
@@ -169,10 +165,7 @@ def _fetch(version: str, target: Path) -> None:
 
 def _compiled(version: str, home: Path, libraries: tuple[Path, ...]) -> Path:
     """A jar of our sources, named by their digest. A jar and not a folder: AppCDS takes only jars."""
-    own = SOURCES / "dledger"
-    sources = sorted(own.glob("*.java"))
-    if not version.startswith(LIBRARY):
-        sources = sorted(set(SOURCES.rglob("*.java")) - set(sources))
+    sources = sorted(SOURCES.rglob("*.java"))
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
     jar = home / f"oracle-{digest}.jar"
     if jar.exists():

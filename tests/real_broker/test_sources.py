@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.real_broker.java import LIBRARY, BrokerUnavailable, java_classes
+from tests.real_broker.java import BrokerUnavailable, java_classes
 from tests.stores import ROOT, VERSIONS
 
 pytestmark = pytest.mark.broker
@@ -72,9 +72,7 @@ def named_sources() -> Iterator[tuple[str, str, str]]:
 
 def test_every_class_and_member_named_as_a_source_exists() -> None:
     try:
-        libraries = {
-            library for version in (*VERSIONS, f"{LIBRARY}0.4.0") for library in java_classes(version).libraries
-        }
+        libraries = {library for version in VERSIONS for library in java_classes(version).libraries}
     except BrokerUnavailable as missing:
         pytest.skip(str(missing))
     named = [row for row in named_sources() if row[1] not in JDK]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.plan.plan_text import describe
 from tests import damage
 from tests.cases.case import make, options, read_case
 from tests.command import run
@@ -97,4 +98,4 @@ def test_a_clean_store_has_nothing_to_do(tmp_path: Path) -> None:
 @pytest.mark.parametrize("facts", [5, [1], {"CL-MAGIC": 3}, {"CL-MAGIC": {"why": [1]}}])
 def test_facts_of_a_saved_plan_can_be_anything(facts: object) -> None:
     plan = Plan("/store", (), facts={"stays": facts})  # type: ignore[dict-item]
-    assert plan.describe()[0] == "Nothing is planned: no file would be changed."
+    assert describe(plan)[0] == "Nothing is planned: no file would be changed."

@@ -19,12 +19,55 @@ from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from tests.command import run_json
 from tests.damage import flip, overwrite, zero
-from tests.forecast.dledger_cases import internal, reset
+from tests.forecast.places import Damage, data_files, entries, group
 from tests.stores import copy_store, meta
 
 SIZE = 16384
 ENTRY = dledger.ENTRY.size
 NOOPS = (0, 1, 7, 20, 59, 60)
+
+
+def _index(store: Path) -> Path:
+    return group(store) / "index" / f"{0:020d}"
+
+
+def _end(store: Path) -> tuple[Path, int, dict[str, int]]:
+    """The last data file, where its entries end, and its last entry."""
+    path = data_files(store)[-1]
+    last = entries(path)[-1]
+    entry = dledger.ENTRY.parse(path.read_bytes(), last)
+    return path, last + entry["size"], entry
+
+
+def internal(magic: int, unit_magic: int = dledger.NORMAL, body: bytes = b"") -> Damage:
+    """An entry without a message behind the last one; the leader writes NORMAL into its index unit all the same."""
+
+    def damage(store: Path) -> None:
+        path, at, last = _end(store)
+        size = ENTRY + len(body)
+        fields = {"index": last["index"] + 1, "term": last["term"], "pos": int(path.name) + at, "size": size}
+        overwrite(path, at, dledger.ENTRY.build(**fields, magic=magic, body_length=len(body)) + body)
+        unit = dledger.INDEX_UNIT.build(**fields, magic=unit_magic)
+        overwrite(_index(store), fields["index"] * dledger.INDEX_UNIT.size, unit)
+
+    return damage
+
+
+def reset(number: int, *, file: int = 0, with_index: bool = True) -> Damage:
+    """A file's first entries behind a BLANK, as MmapFileList#resetOffset leaves them after a snapshot."""
+
+    def damage(store: Path) -> None:
+        for path in data_files(store)[:file]:
+            path.unlink()
+        path = data_files(store)[0]
+        at = entries(path)[number]
+        index = dledger.ENTRY.parse(path.read_bytes(), at)["index"]
+        overwrite(path, 0, struct.pack(">ii", dledger.BLANK_MAGIC, at).ljust(at, b"\0"))
+        if with_index:
+            head = struct.pack(">ii", dledger.BLANK_MAGIC, index * dledger.INDEX_UNIT.size)
+            overwrite(_index(store), 0, head.ljust(index * dledger.INDEX_UNIT.size, b"\0"))
+
+    return damage
 
 
 def written(root: Path, count: int = 61, noops: tuple[int, ...] = NOOPS, unit_magic: int = dledger.NORMAL) -> Store:
@@ -84,10 +127,10 @@ def test_entries_without_a_message_are_entries(unit_magic: int, tmp_path: Path) 
     assert (facts["entries"], facts["last_index"], facts["term"]) == (61, 60, 3)
 
 
-def test_its_forecast_is_the_library_s_and_it_is_not_repaired(tmp_path: Path) -> None:
+def test_rocketmq_stops_at_its_entries_and_it_is_not_repaired(tmp_path: Path) -> None:
     store = written(tmp_path)
     verified = examine(store)
-    assert verified.report.verdict.startswith("DLedger 0.4.0 would start and lose nothing")
+    assert verified.report.verdict.startswith("RocketMQ 5.4.0 would start")
     assert simulate_start(store, version="5.4.0").stop_reason == "unknown magic 2"
     with pytest.raises(Refused, match=r"DLedger 0\.4 wrote .*: it is read and checked, not repaired"):
         plan_recovery(store, verified)

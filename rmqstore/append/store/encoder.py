@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from rmqstore.errors import MessageRefused
+from rmqstore.formats.consumequeue import MAX_DIRECTORY_NAME, is_directory_name
 from rmqstore.formats.message import (
     BLANK_SIZE,
     CRC32_RESERVED_LEN,
@@ -23,7 +24,6 @@ from rmqstore.formats.message import (
 )
 
 LOCALHOST = b"\x7f\0\0\1\0\0\0\0"
-_MAX_NAME = 255  # bytes in a directory name
 
 
 _PACKERS = {flags: layout.packer for flags, layout in HEADS_BY_FLAG.items()}
@@ -84,10 +84,10 @@ class TopicName:
         Errors: MessageRefused for an empty topic, one that is no directory name, or one that is too long.
         """
         raw = text.encode("utf-8", "surrogateescape")
-        if not raw or b"/" in raw or b"\0" in raw or text in (".", ".."):
+        if len(raw) > MAX_DIRECTORY_NAME:
+            raise MessageRefused(f"topic of {len(raw)} bytes: a queue directory takes at most {MAX_DIRECTORY_NAME}")
+        if not is_directory_name(raw):
             raise MessageRefused(f"topic {text!r} cannot name a queue directory")
-        if len(raw) > _MAX_NAME:
-            raise MessageRefused(f"topic of {len(raw)} bytes: a queue directory takes at most {_MAX_NAME}")
         long = auto_v2 and len(text.encode("utf-16-le", "surrogatepass")) // 2 > MAX_TOPIC_V1
         v2 = long if version is None else version == 2
         if not v2 and len(raw) > MAX_TOPIC_V1:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from rmqstore.formats import index
 from rmqstore.formats.javatext import java_string_hash, java_text
+from rmqstore.scan.hashes import hash_spans
 
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
@@ -24,25 +25,13 @@ def java_hashes(texts: Sequence[bytes]) -> I32:
 
     Shape: (n,)
     """
-    joined = b"".join(texts)
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
-    out: npt.NDArray[np.uint32] = np.zeros(len(texts), dtype=np.uint32)
-    raw = np.frombuffer(joined + b"\0", dtype=np.uint8)
-    starts = np.cumsum(lengths) - lengths
-    order = np.argsort(-lengths, kind="stable")  # the longest first: those still going on are a prefix
-    starts, ordered = starts[order], lengths[order]
-    value: npt.NDArray[np.uint32] = np.zeros(len(texts), dtype=np.uint32)
-    going = len(texts)
-    for k in range(int(ordered[0]) if len(texts) else 0):
-        while going and ordered[going - 1] <= k:
-            going -= 1
-        value[:going] = value[:going] * np.uint32(31) + raw[starts[:going] + k]
-    out[order] = value
-    signed: I32 = out.view(np.int32)
-    if not joined.isascii():
-        for i, text in enumerate(texts):
-            if not text.isascii():
-                signed[i] = java_string_hash(java_text(text))
+    codes, ascii_ = hash_spans(
+        np.frombuffer(b"".join(texts) + b"\0", dtype=np.uint8), np.cumsum(lengths) - lengths, lengths
+    )
+    signed: I32 = codes.astype(np.uint32).view(np.int32)
+    for i in np.flatnonzero(~ascii_).tolist():
+        signed[i] = java_string_hash(java_text(texts[i]))
     return signed
 
 

@@ -19,7 +19,6 @@ from rmqstore.brokers.rules.forecast import PROCESS_EXIT
 from rmqstore.files.mapped_file_queue import read_at
 from rmqstore.formats import dledger
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.kernels import Bool
 from rmqstore.scan.tiling import Kind
 
 _UNIT = dledger.INDEX_UNIT.size
@@ -89,24 +88,6 @@ class DLedgerRecovery:
                         f"check {what} file order failed {when} recovery",
                     )
 
-    # --- what DLedger 0.4 does in another way -----------------------------------------------------------------------
-
-    def _fits_first(self, magic: int) -> bool:
-        """Whether a file may begin with an entry of this magic, when the start file is looked for."""
-        return magic >= dledger.MAGIC
-
-    def _fits_type(self, magic: int) -> bool:
-        return magic == dledger.MAGIC
-
-    def _own_position(self, entry: Entry, pos: int) -> bool:
-        """Whether an entry says its own place, as far as that matters."""
-        return entry["pos"] == pos
-
-    def _columns_fit(self, columns: Columns) -> Bool:
-        """The two tests before, for many entries."""
-        fit: Bool = (columns.entry_pos == columns.offset - columns.lead) & (columns.entry_magic == dledger.MAGIC)
-        return fit
-
     # --- start file -----------------------------------------------------------------------------------------------
 
     def _first_file(self) -> int:
@@ -118,9 +99,9 @@ class DLedgerRecovery:
     def _first_entry_fits(self, number: int) -> bool:
         file = self.data.files[number]
         entry = parse_entry(self.data.read(file, dledger.ENTRY.size, 0))
-        if entry is None or not self._fits_first(entry["magic"]) or entry["size"] <= dledger.HEADER_SIZE:
+        if entry is None or entry["magic"] < dledger.MAGIC or entry["size"] <= dledger.HEADER_SIZE:
             return False
-        if not self._own_position(entry, file.start) or entry["body_length"] + dledger.BODY_OFFSET != entry["size"]:
+        if entry["pos"] != file.start or entry["body_length"] + dledger.BODY_OFFSET != entry["size"]:
             return False
         return self._index_agrees(entry, file.start)
 
@@ -211,7 +192,7 @@ class DLedgerRecovery:
         before = np.concatenate(([state.end_index if state.end_index != -1 else int(index[0]) - 1], index[:-1]))
         ok = index == before + 1
         ok &= term >= np.maximum.accumulate(np.concatenate(([state.end_term], term[:-1])))
-        ok &= self._columns_fit(columns)
+        ok &= (columns.entry_pos == columns.offset - columns.lead) & (columns.entry_magic == dledger.MAGIC)
         ok &= columns.i32(columns.entry_at + _BODY_LENGTH_AT) + dledger.BODY_OFFSET == size
         stops = np.append(columns.offset[1:], columns.offset[-1] + columns.size[-1] + columns.lead)
         ok &= size == stops - columns.offset
@@ -274,13 +255,13 @@ class DLedgerRecovery:
             return False
         size = entry["size"]
         reason = ""
-        if not self._own_position(entry, start + at):
+        if entry["pos"] != start + at:
             reason = f"pos {entry['pos']} != {start + at}"
         elif entry["body_length"] + dledger.BODY_OFFSET != size:
             reason = f"size {size} != {entry['body_length']} + {dledger.BODY_OFFSET}"
         elif not 0 <= at + size <= limit:
             reason = "the entry is longer than what is left of the file"
-        elif not self._fits_type(entry["magic"]):
+        elif entry["magic"] != dledger.MAGIC:
             reason = f"unknown magic {entry['magic']}"
         elif state.end_index != -1 and entry["index"] != state.end_index + 1:
             reason = f"index {entry['index']} after {state.end_index}"
@@ -317,7 +298,13 @@ class DLedgerRecovery:
     def _committed(self, directory: Path) -> None:
         """The committed index of the checkpoint, clamped to what is there."""
         state = self.state
-        given = dledger.parse_dledger_checkpoint(read_at(directory / "checkpoint", 4096, 0)).committed_index
+        checkpoint = dledger.parse_dledger_checkpoint(read_at(directory / "checkpoint", 4096, 0))
+        if checkpoint.refused is not None:
+            raise StartFails(
+                f"committedIndex in {directory.name}/checkpoint is not a number",
+                f'java.lang.NumberFormatException: For input string: "{checkpoint.refused}"',
+            )
+        given = checkpoint.committed_index
         if given is None or given == -1 or state.end_index == -1 or given < state.begin_index:
             return
         number = min(given, state.end_index)

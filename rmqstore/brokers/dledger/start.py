@@ -6,6 +6,7 @@ Source: DLedgerCommitLog#recover (to 5.1.4), #dledgerRecoverNormally, #dledgerRe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Self
 
 from rmqstore.brokers.dledger.recovery import DLedgerRecovery, DLedgerState
@@ -66,13 +67,13 @@ class DLedgerStart(PlainStart):
         )
         self.state = DLedgerState()
         self.divided = -1
-        self.first_start = False
         self._before_cut: dict[QueueKey, int] = {}
         self._early_end = 0
 
-    def knowing(self, units: KnownUnits | None) -> Self:
-        """With the units that the good messages of the tiling are owed."""
+    def knowing(self, units: KnownUnits | None, unreadable_rows: Mapping[QueueKey, int] | None = None) -> Self:
+        """With the units that the good messages of the tiling are owed, and the rows that cannot be read."""
         self.entries.units = units
+        self.unreadable_rows = unreadable_rows
         return self
 
     # --- recover --------------------------------------------------------------------------------------------------
@@ -82,7 +83,6 @@ class DLedgerStart(PlainStart):
         if self.data.files:
             self._recover_entries(max_cq)
             return
-        self.first_start = True
         if self.log.files:
             clean = self.clean_exit
             if not self.rules.dledger_abnormal:

@@ -6,18 +6,19 @@ Source: DefaultMessageStore#load, #recover, #start; CommitLog#recoverNormally, #
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from rmqstore.brokers.load.config import batch_topics, unreadable_config
+from rmqstore.brokers.load.config import batch_topics, unreadable_behind_store, unreadable_metadata
 from rmqstore.brokers.load.controller_start import HIDDEN, exit_without_store, refusal_before_load
 from rmqstore.brokers.load.index import load_index
 from rmqstore.brokers.load.mapped_files import Obstacle, SimulatedFiles, java_long, load_directories
-from rmqstore.brokers.log.start_file import start_file
+from rmqstore.brokers.log.start_file import Exit, start_file
 from rmqstore.brokers.log.walk import LogReader, Losses, Walk
 from rmqstore.brokers.queues.dispatch import Condition, DispatchSettings, Queues
 from rmqstore.brokers.queues.simple_queue import SimpleQueue, StartFails
-from rmqstore.brokers.rules.forecast import LOAD_FALSE, PROCESS_EXIT, StartForecast
+from rmqstore.brokers.rules.forecast import LOAD_FALSE, PROCESS_EXIT, QueueKey, StartForecast
 from rmqstore.brokers.rules.record import ParserSettings
 from rmqstore.brokers.rules.versions import BrokerRules, Reput
 from rmqstore.files.broker_config import BATCH_FILE_SIZE, CONSUME_QUEUE_FILE_SIZE, BrokerConfig
@@ -26,6 +27,9 @@ from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats.checkpoint import FILE_SIZE, StoreCheckpoint, parse_checkpoint
 from rmqstore.scan.tiling import Tiling
 from rmqstore.scan.units import KnownUnits
+
+if TYPE_CHECKING:
+    from rmqstore.brokers.rocksdb_start import RocksDBAtStart
 
 COMPLETE = 1 << 62
 
@@ -70,6 +74,8 @@ class PlainStart:
             if "storeType" in config.given
             else store.rocksdb_consume_queue
         )
+        self.rows: RocksDBAtStart | None = None
+        self.unreadable_rows: Mapping[QueueKey, int] | None = None
         self.beside: int | None = None
         self.checkpoint = StoreCheckpoint()
         self.queues = Queues(store.root, rules, self._dispatch_settings())
@@ -88,9 +94,10 @@ class PlainStart:
             batch_size=self.store.queue_file_size(QueueKind.BATCH) or BATCH_FILE_SIZE,
         )
 
-    def knowing(self, units: KnownUnits | None) -> Self:
-        """With the units that the good messages of the tiling are owed."""
+    def knowing(self, units: KnownUnits | None, unreadable_rows: Mapping[QueueKey, int] | None = None) -> Self:
+        """With the units that the good messages of the tiling are owed, and the rows that cannot be read."""
         self.reader.units = units
+        self.unreadable_rows = unreadable_rows
         return self
 
     def run(self) -> StartForecast:
@@ -101,10 +108,8 @@ class PlainStart:
         obstacle = self._load()
         if obstacle is not None:
             return self._refused(obstacle.reason_text(self.store.root), obstacle.log_line)
-        if self._writes_both() and not self._opens_rocksdb():
-            return self._refused(
-                "the RocksDB beside the queue files in consumequeue/ cannot be opened", "postLoad Failed"
-            )
+        if (self.rocksdb or self._writes_both()) and (refused := self._open_rocksdb()) is not None:
+            return refused
         index = load_index(self.store, self.clean_exit, self.checkpoint.index_msg_timestamp)
         self.deleted.extend(index.deleted)
         try:
@@ -121,9 +126,12 @@ class PlainStart:
             if self.rules.index_failure_is_fatal:
                 return self._refused(index.obstacle.reason_text(self.store.root), index.obstacle.log_line)
             self.notes.append(f"{index.obstacle.reason_text(self.store.root)}: it and those behind it are ignored")
-        broken = unreadable_config(self.store.root, self.config)
+        broken = unreadable_metadata(self.store.root, self.rules) or self._unreadable_tables()
         if broken is not None:
             return self._refused(broken.reason_text(self.store.root), broken.log_line)
+        broken = unreadable_behind_store(self.store.root, self.rules, self.config)
+        if broken is not None:
+            return self._forecast(False, broken.reason_text(self.store.root), broken.log_line, LOAD_FALSE)
         try:
             if self.dispatch:
                 self._start()
@@ -194,9 +202,9 @@ class PlainStart:
     def _recover(self) -> None:
         for queue in self.queues:
             queue.recover()
-        max_cq = self._noted_in_rocksdb() if self.rocksdb else self.queues.max_address()
+        max_cq = self._dispatched() if self.rocksdb else self.queues.max_address()
         if self._writes_both():
-            self.beside = self._noted_in_rocksdb()
+            self.beside = self._dispatched()
         if self.log.files:
             self._recover_log(max_cq)
         else:
@@ -210,36 +218,31 @@ class PlainStart:
         key = "rocksdbCQDoubleWriteEnable"  # where nothing is said: it made the RocksDB that is there
         return self.config.bool(key) if "storeType" in self.config.given or key in self.config.given else True
 
-    def _opens_rocksdb(self) -> bool:
-        """Whether the RocksDB beside the files can be opened, as the broker must; believed where nothing can tell."""
-        from rmqstore.files.rocksdb import CannotRead, is_readable
-        from rmqstore.files.rocksdb_queues import RocksDBQueues
+    def _unreadable_tables(self) -> Obstacle | None:
+        """A RocksDB of the configuration that cannot be read, where the broker keeps its configuration so."""
+        if not self.rocksdb:
+            return None
+        from rmqstore.brokers.rocksdb_start import unreadable_rocksdb_config
 
-        if not is_readable():
-            return True
-        try:
-            RocksDBQueues(self.store)
-        except CannotRead:
-            return False
-        return True
+        return unreadable_rocksdb_config(self.store)
 
-    def _noted_in_rocksdb(self) -> int:
-        """How far the rows go, as the broker noted it in the same write; 0 without a note, as it takes it.
+    def _dispatched(self) -> int:
+        """How far the rows go; where that cannot be told, they are taken to be complete."""
+        dispatched = self.rows.dispatched if self.rows is not None else None
+        return COMPLETE if dispatched is None else dispatched
 
-        Rows that cannot be read are taken to be complete.
-        """
-        if not (self.store.rocksdb_consume_queue or self.store.rocksdb_beside):
-            return COMPLETE
-        from rmqstore.files.rocksdb import CannotRead, is_readable
-        from rmqstore.files.rocksdb_queues import RocksDBQueues
+    def _open_rocksdb(self) -> StartForecast | None:
+        """Opens the RocksDB that has the queues, or is written beside files; the forecast where that ends the load."""
+        from rmqstore.brokers.rocksdb_start import rocksdb_at_start
 
-        if not is_readable():
-            return COMPLETE
-        try:
-            noted = RocksDBQueues(self.store).dispatched()
-        except CannotRead:
-            return COMPLETE
-        return noted or 0
+        known = self.unreadable_rows
+        self.rows = rocksdb_at_start(self.store, rows=self.rocksdb and self.thorough and known is None)
+        if self.rocksdb:
+            self.unreadable_rows = self.rows.unreadable if known is None else known
+        if not self.rows.refusal:
+            return None
+        reason = f"the RocksDB in consumequeue/: {self.rows.refusal}"
+        return self._refused(reason, "org.rocksdb.RocksDBException" if self.rocksdb else "postLoad Failed")
 
     def _no_log(self) -> None:
         if not self.clean_exit or self.rules.destroys_cq_without_log_after_clean_exit:
@@ -253,16 +256,8 @@ class PlainStart:
         return self.log.max_offset()
 
     def _recover_log(self, max_cq: int) -> None:
-        index = start_file(
-            self.reader,
-            self.rules,
-            self.config,
-            self.checkpoint,
-            max_cq,
-            clean=self.clean_exit,
-            by_address=self.rocksdb,
-            beside=self.beside,
-        )
+        left = Exit(self.clean_exit, self.checkpoint, max_cq, by_address=self.rocksdb, beside=self.beside)
+        index = start_file(self.reader, self.rules, self.config, left)
         self.started_at = self.log.files[index].path.name
         dispatch = (not self.clean_exit or self.rules.dispatches_after_clean_exit) and not self.rocksdb
         self.walk = self.reader.walk(
@@ -388,5 +383,6 @@ class PlainStart:
             units_cut=self.units_cut if starts else {},
             consume_queues_simulated=not self.rocksdb,
             not_dispatched=self.not_dispatched,
+            unreadable_rows=dict(self.unreadable_rows or {}) if starts else {},
             notes=tuple(self.notes),
         )

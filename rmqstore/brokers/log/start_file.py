@@ -6,6 +6,8 @@ Source: CommitLog#recoverNormally, #recoverAbnormally, #isMappedFileMatchedRecov
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from rmqstore.brokers.log.walk import LogReader
 from rmqstore.brokers.rules.versions import AbnormalStart, BrokerRules, NormalStart
 from rmqstore.files.broker_config import BrokerConfig
@@ -24,61 +26,56 @@ DEFAULT_CAP = 10
 MAGIC_AT = HEAD.at("magic")
 
 
-def start_file(
-    log: LogReader,
-    rules: BrokerRules,
-    config: BrokerConfig,
-    checkpoint: StoreCheckpoint,
-    max_cq: int,
-    *,
-    clean: bool,
-    by_address: bool = False,
-    beside: int | None = None,
-) -> int:
-    """Index of the start file among the loaded files (at least one).
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """What the last exit left for recovery: whether it was clean, the checkpoint, and how far the queues go.
 
-    `by_address`: the consume queues are in RocksDB, whose largest address counts after a crash too. `beside`: how far
-    a RocksDB goes that is written besides (CombineConsumeQueueStore): for what it lacks a few more files are taken.
+    `max_cq` is the largest address in the consume queues (global offset). `by_address`: they are in RocksDB, whose
+    largest address counts after a crash too. `beside`: how far a RocksDB goes that is written beside files
+    (CombineConsumeQueueStore): for what it lacks a few more files are taken.
     """
-    if clean and rules.normal_start is NormalStart.LAST_THREE:
+
+    clean: bool
+    checkpoint: StoreCheckpoint
+    max_cq: int
+    by_address: bool = False
+    beside: int | None = None
+
+
+def start_file(log: LogReader, rules: BrokerRules, config: BrokerConfig, left: Exit) -> int:
+    """Index of the start file among the loaded files (at least one)."""
+    if left.clean and rules.normal_start is NormalStart.LAST_THREE:
         return max(0, len(log.files) - 3)
-    if clean and rules.normal_start is NormalStart.BY_FILE_START:
+    if left.clean and rules.normal_start is NormalStart.BY_FILE_START:
         index = len(log.files) - 1
-        while index > 0 and log.files[index].start > max_cq:
+        while index > 0 and log.files[index].start > left.max_cq:
             index -= 1
         return index
-    left = len(log.files) + 1
+    tries = len(log.files) + 1
     if rules.recover_cap:
         asked = config.int("commitLogRecoverMaxNum")
-        left = asked if asked > 0 else DEFAULT_CAP
-    more = config.int("combineCQMaxExtraSearchCommitLogFiles") if beside is not None else 0
-    for index in range(len(log.files) - 1, 0 if clean else -1, -1):
-        left -= 1
-        found = _matches(log, index, rules, config, checkpoint, max_cq, clean, by_address)
-        if found and beside is not None and log.first_record(index).physical_offset > beside:
+        tries = asked if asked > 0 else DEFAULT_CAP
+    index_safe = config.bool("messageIndexEnable") and config.bool("messageIndexSafe")
+    more = config.int("combineCQMaxExtraSearchCommitLogFiles") if left.beside is not None else 0
+    for index in range(len(log.files) - 1, 0 if left.clean else -1, -1):
+        tries -= 1
+        found = _matches(log, index, rules, left, index_safe)
+        if found and left.beside is not None and log.first_record(index).physical_offset > left.beside:
             found = more <= 0
             more -= 1
-        if found or left <= 0:
+        if found or tries <= 0:
             return index
     return 0
 
 
-def _matches(
-    log: LogReader,
-    index: int,
-    rules: BrokerRules,
-    config: BrokerConfig,
-    checkpoint: StoreCheckpoint,
-    max_cq: int,
-    clean: bool,
-    by_address: bool,
-) -> bool:
-    index_safe = config.bool("messageIndexEnable") and config.bool("messageIndexSafe")
+def _matches(log: LogReader, index: int, rules: BrokerRules, left: Exit, index_safe: bool) -> bool:
+    """Whether recovery can begin with a file (#isMappedFileMatchedRecover)."""
+    checkpoint = left.checkpoint
     if rules.abnormal_start is AbnormalStart.HEAD:
         raw = log.head(index, HEADS_BY_FLAG[0x30].size)
         time = head_store_time(raw, rules)
-        if by_address and time is not None:
-            return int.from_bytes(raw[PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8], "big", signed=True) <= max_cq
+        if left.by_address and time is not None:
+            return int.from_bytes(raw[PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8], "big", signed=True) <= left.max_cq
         if time is None or time == 0:
             return False
         return time <= (checkpoint.min_timestamp_index() if index_safe else checkpoint.min_timestamp())
@@ -87,8 +84,8 @@ def _matches(
         return False
     if index_safe and first.store_timestamp > checkpoint.index_msg_timestamp:
         return False
-    if clean or by_address:
-        return first.physical_offset <= max_cq
+    if left.clean or left.by_address:
+        return first.physical_offset <= left.max_cq
     return first.store_timestamp <= checkpoint.min_timestamp()
 
 

@@ -53,10 +53,6 @@ class StartForecast:
     """Valid units left behind a queue's end: the next start but one takes them for real."""
     shifted_units: Mapping[QueueKey, int] = field(default_factory=dict)
     """Units appended at a place that is not their queue offset ("[BUG]logic queue order maybe wrong")."""
-    program: str = "RocketMQ"
-    """"DLedger": the library alone, of a version that no RocketMQ has; `version` is its own then."""
-    entries: Mapping[str, int] = field(default_factory=dict)
-    """Of the library alone: begin_index, end_index, end_term, data_end and index_end (bytes) after the recovery."""
     units_put: Mapping[QueueKey, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     """Per simple queue, half-open intervals of unit numbers that the start writes for messages."""
     units_cut: Mapping[QueueKey, int] = field(default_factory=dict)
@@ -64,25 +60,37 @@ class StartForecast:
     consume_queues_simulated: bool = True
     not_dispatched: tuple[int, int] | None = None
     """Of a store with its queues in RocksDB: what of the log, [start, stop), neither has rows nor gets them."""
+    unreadable_rows: Mapping[QueueKey, int] = field(default_factory=dict)
+    """Messages per queue whose rows in RocksDB cannot be read: up to so many are not delivered."""
     notes: tuple[str, ...] = ()
+
+    @property
+    def unreadable(self) -> str:
+        """What a consumer misses because of damaged rows, to go behind a sentence that says "would start"."""
+        if not self.unreadable_rows:
+            return ""
+        count = _count(sum(self.unreadable_rows.values()), "message")
+        queues = _count(len(self.unreadable_rows), "consume queue")
+        return f", but up to {count} of {queues} cannot be read: rows in RocksDB are damaged"
 
     def sentence(self) -> str:
         """The verdict in one sentence."""
-        who = f"{self.program} {self.version}"
+        who = f"RocketMQ {self.version}"
         if not self.starts:
             how = "with an exception" if self.exit_code is None else f"exit {self.exit_code}"
             return f"{who} would not start ({how}): {self.reason}"
         if not self.messages_lost and self.units_cut:
             cut = _count(sum(self.units_cut.values()), "message")
-            return f"{who} would start and drop {cut} from {_count(len(self.units_cut), 'consume queue')}"
+            text = f"{who} would start and drop {cut} from {_count(len(self.units_cut), 'consume queue')}"
+            return text + self.unreadable
         if not self.messages_lost:
-            return f"{who} would start and lose nothing"
+            return f"{who} would start" + (self.unreadable or " and lose nothing")
         text = f"{who} would start and lose {_count(self.messages_lost, 'message')}"
         if self.lost_by_topic:
             text += f" of {_count(len(self.lost_by_topic), 'topic')}"
         if self.commitlog_stop is not None:
-            text += f" ({'entries' if self.entries else 'commitlog'} cut at {self.commitlog_stop})"
-        return text
+            text += f" (commitlog cut at {self.commitlog_stop})"
+        return text + self.unreadable
 
     def to_json(self) -> dict[str, Json]:
         """The forecast as JSON values; queues are named TOPIC/ID."""
@@ -91,7 +99,6 @@ class StartForecast:
             return {f"{topic}/{queue_id}": n for (topic, queue_id), n in sorted(table.items())}
 
         return {
-            "program": self.program,
             "version": self.version,
             "evidence": self.evidence,
             "starts": self.starts,
@@ -118,7 +125,7 @@ class StartForecast:
             "ghost_units": by_queue(self.ghost_units),
             "shifted_units": by_queue(self.shifted_units),
             "units_cut": by_queue(self.units_cut),
-            "entries": dict(self.entries),
+            "unreadable_rows": by_queue(self.unreadable_rows),
             "consume_queues_simulated": self.consume_queues_simulated,
             "notes": list(self.notes),
         }

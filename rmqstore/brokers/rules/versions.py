@@ -76,8 +76,6 @@ class BrokerRules:
     abnormal_start: AbnormalStart
     recover_cap: bool
     """commitLogRecoverMaxNum bounds the search for the start file (5.4.0)."""
-    index_safe_by_index_time: bool
-    """messageIndexSafe compares with indexMsgTimestamp alone (5.3.4); before, with the smallest of all three."""
     v2: bool
     """Knows MESSAGE_MAGIC_CODE_V2 (5.1.0)."""
     ipv6: bool
@@ -116,14 +114,14 @@ class BrokerRules:
     """An index file that cannot be opened makes load return false (5.1.0)."""
     timer_wheel: bool
     """The timer wheel is opened before the store is loaded (5.0.0)."""
+    more_metadata: bool
+    """topicQueueMapping.json and consumerOrderInfo.json are loaded (5.0.0)."""
     any_wheel_failure_is_caught: bool
     """A wheel of the wrong length makes initialize() false (5.3.1); before, the exception ends the process."""
     wheel_snapshots: bool
     """timerWheelSnapshotFlush keeps the wheel in numbered files (5.3.4)."""
     shutdown_throws: bool
     """A broker whose store was not loaded fails in its own shutdown, so that it exits with 255 (5.1.2 to 5.3.3)."""
-    delay_offset_is_fatal: bool
-    """delayOffset.json and its .bak both unreadable make load return false (up to 4.9.8)."""
     dledger: str | None
     """Version of DLedger, None before 4.5.1."""
     dledger_abnormal: bool
@@ -184,7 +182,6 @@ def _rules(version: str) -> BrokerRules:
         normal_start=normal,
         abnormal_start=AbnormalStart.RECORD if since("5.3.4") else AbnormalStart.HEAD,
         recover_cap=since("5.4.0"),
-        index_safe_by_index_time=since("5.3.4"),
         v2=since("5.1.0"),
         ipv6=since("4.6.0"),
         bound_checks=since("5.3.2"),
@@ -205,10 +202,10 @@ def _rules(version: str) -> BrokerRules:
         combined_queues=since("5.3.4"),
         index_failure_is_fatal=since("5.1.0"),
         timer_wheel=since("5.0.0"),
+        more_metadata=since("5.0.0"),
         any_wheel_failure_is_caught=since("5.3.1"),
         wheel_snapshots=since("5.3.4"),
         shutdown_throws=since("5.1.2") and not since("5.3.4"),
-        delay_offset_is_fatal=not since("5.0.0"),
         dledger=dledger,
         dledger_abnormal=since("5.2.0"),
     )

@@ -7,7 +7,6 @@ read: a 420 MB file with little in it costs little.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy.typing as npt
 
 from rmqstore.checks.log.index_catalog import Block, IndexCatalog, IndexFile
 from rmqstore.checks.problems.report import Fact, Finding, Findings
+from rmqstore.files.index_sizes import configured_index_sizes, index_sizes
 from rmqstore.files.mapped_file_queue import DirEntry, MappedFile, read_at
 from rmqstore.files.store import Store
 from rmqstore.formats import index
@@ -24,7 +24,6 @@ from rmqstore.scan.units import file_chunks, last_nonzero_in
 _BLOCK_UNITS = 4096
 _CHUNK_UNITS = 16 * _BLOCK_UNITS
 _MAX_STEPS = 10_000  # of one chain that is followed because an entry in it points up
-_SEARCH = 1 << 20
 _HEADER, _SLOT, _UNIT = index.HEADER, index.SLOT, index.UNIT
 
 
@@ -35,10 +34,8 @@ def check_index(store: Store, findings: Findings, *, live: bool = False) -> Inde
     """
     entries = store.index_files
     catalog = IndexCatalog(complete=not live and not store.abort)
-    configured = _configured(store)
-    sizes = configured
-    if configured is None or all(e.length != index.file_size(*configured) for e in entries):
-        sizes = _sizes(entries) or configured
+    configured = configured_index_sizes(store)
+    sizes = index_sizes(store)
     if sizes is None and any(_has_content(e) for e in entries):
         catalog.unchecked.append("index/: number of slots not known (give broker.conf with maxHashSlotNum)")
     for entry in entries:
@@ -60,74 +57,9 @@ def check_index(store: Store, findings: Findings, *, live: bool = False) -> Inde
     return catalog
 
 
-def _configured(store: Store) -> tuple[int, int] | None:
-    config = store.config
-    if not (config.given_int("maxHashSlotNum") or config.given_int("maxIndexNum")):
-        return None
-    slots, units = config.int("maxHashSlotNum"), config.int("maxIndexNum")
-    return (slots, units) if slots > 0 and units > 0 else None
-
-
 def _has_content(entry: DirEntry) -> bool:
     file = MappedFile(entry.path, 0, entry.length, entry.length)
     return last_nonzero_in(file, _SLOT.size, _HEADER.size) is not None
-
-
-def _sizes(entries: list[DirEntry]) -> tuple[int, int] | None:
-    """(slots, units) of the files: RocketMQ's defaults where they fit, else found in the files.
-
-    A store has one size for all; a file of another length does not change it.
-    """
-    lengths: dict[int, int] = {}
-    for entry in entries:
-        lengths[entry.length] = lengths.get(entry.length, 0) + 1
-    if index.file_size() in lengths:
-        return index.DEFAULT_SLOTS, index.DEFAULT_UNITS
-    # the most common length first; within it every file is asked until one can tell
-    for length in sorted(lengths, key=lambda n: (-lengths[n], -n)):
-        for entry in entries:
-            if entry.length == length and (slots := _find_slots(entry.path, length)) is not None:
-                return slots, index.units_in(length, slots)
-    return None
-
-
-def _find_slots(path: Path, length: int) -> int | None:
-    """Number of slots, from where the last entry stands: its offset is in the header, its slot points to it."""
-    raw = read_at(path, _HEADER.size, 0)
-    if len(raw) < _HEADER.size:
-        return None
-    head = _HEADER.parse(raw)
-    last = head["index_count"] - 1
-    if last < 1:
-        return None
-    wanted = int(head["end_phy_offset"]).to_bytes(8, "big", signed=True)
-    at = _HEADER.size
-    overlap = len(wanted) - 1
-    while at < length:
-        block = read_at(path, _SEARCH + overlap, at)
-        if not block:
-            return None
-        p = block.find(wanted)
-        while p >= 0:
-            slots, rest = divmod(at + p - _UNIT.at("phy_offset") - _HEADER.size - last * _UNIT.size, _SLOT.size)
-            if rest == 0 and slots > 0 and _fits(path, length, slots, last):
-                return slots
-            p = block.find(wanted, p + 1)
-        at += _SEARCH
-    return None
-
-
-def _fits(path: Path, length: int, slots: int, last: int) -> bool:
-    """Whether the slots of the last entries hold these or newer entries: by chance that is not so for 64 of them."""
-    if (length - index.unit_at(0, slots)) % _UNIT.size or last >= index.units_in(length, slots):
-        return False
-    first = max(1, last - 63)
-    units: Any = _UNIT.array(read_at(path, (last - first + 1) * _UNIT.size, index.unit_at(first, slots)))
-    good = 0
-    for number, key_hash in enumerate(units["key_hash"].tolist(), first):
-        slot = read_at(path, _SLOT.size, index.slot_at(index.slot_of(key_hash, slots))) if key_hash >= 0 else b""
-        good += number <= int.from_bytes(slot, "big") <= last + 1
-    return good * 20 >= len(units) * 19 and good > 0
 
 
 class _FileCheck:

@@ -17,7 +17,6 @@ from rmqstore.checks.log.queue_parts import QueuePart, UnitRows, add_interval
 from rmqstore.checks.problems.report import Findings
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.formats.message import Fault
-from rmqstore.scan.compiled import accelerate
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind, Run, Tiling
 from rmqstore.scan.units import KnownUnits
@@ -200,7 +199,6 @@ def read_log(
     if units is not None:
         options = replace(options, keep_units=True)
         units.begin_log()
-    accelerate(queue.bytes_on_disk)
     splits = plan_splits(queue, lead=lead) if split_size is None else plan_splits(queue, lead=lead, size=split_size)
     result = _pass(
         queue,

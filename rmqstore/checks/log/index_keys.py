@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore.formats import index, properties
-from rmqstore.formats.javatext import java_text
+from rmqstore.formats.javatext import java_string_hash, java_text
 from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.hashes import hash_spans
@@ -71,8 +71,7 @@ class KeyReader:
             hashed, ascii_ = hash_spans(columns.buf, start, length)
             odd[rows[~ascii_]] = True
             first = self._prefix[numbers[rows]]
-            for c in prefix.encode():
-                first = first * 31 + c & _MOD
+            first = first * 31 ** len(prefix) + java_string_hash(prefix) & _MOD
             parts.append((rows, _finish(first, hashed, length), np.full(len(rows), required)))
         rows = np.concatenate([p[0] for p in parts])
         hashes = np.concatenate([p[1] for p in parts])
@@ -92,10 +91,7 @@ class KeyReader:
         prefix, odd = [], []
         for topic in self.table.topics[known:]:
             odd.append(not topic.isascii())
-            h = 0
-            for c in topic + b"#":
-                h = h * 31 + c & _MOD
-            prefix.append(h)
+            prefix.append(java_string_hash(java_text(topic) + "#") & _MOD)
         self._prefix = np.append(self._prefix, np.array(prefix, dtype=np.int64))
         self._odd = np.append(self._odd, np.array(odd, dtype=np.bool_))
 

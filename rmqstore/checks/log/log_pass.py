@@ -157,7 +157,7 @@ class UnitReader:
         if found is None:
             if self._rows is not None:
                 found = self._rows.queue(topic, queue_id)
-            elif not topic or "/" in topic or "\0" in topic or topic in (".", "..") or len(topic.encode()) > 255:
+            elif not consumequeue.is_directory_name(topic.encode("utf-8", "surrogatepass")):
                 found = MappedFileQueue(topic, [], UNIT, [])
             else:
                 found = self.store.consume_queue(topic, queue_id).queue

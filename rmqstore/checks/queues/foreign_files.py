@@ -69,7 +69,7 @@ def _asked(store: Store, file: MappedFile, lead: int, most: int = _ASKED) -> tup
     for message in _messages(file, lead):
         name = (message.topic_text, message.queue_id)
         host = host or host_text(message.store_host)
-        if message.transaction_type not in (0, TRANSACTION_COMMIT) or not _is_directory_name(message.topic):
+        if message.transaction_type not in (0, TRANSACTION_COMMIT) or not _names_queues(message.topic):
             continue
         seen += 1
         if name not in queues:
@@ -81,8 +81,8 @@ def _asked(store: Store, file: MappedFile, lead: int, most: int = _ASKED) -> tup
     return seen, fit, host
 
 
-def _is_directory_name(topic: bytes) -> bool:
-    return is_sound_topic(topic) and b"/" not in topic and topic not in (b".", b"..") and len(topic) <= 255
+def _names_queues(topic: bytes) -> bool:
+    return is_sound_topic(topic) and consumequeue.is_directory_name(topic)
 
 
 def _messages(file: MappedFile, lead: int) -> Iterator[Message]:

@@ -22,7 +22,7 @@ from rmqstore.checks.queues.consumequeue import check_consume_queues
 from rmqstore.checks.queues.queue_check import QueueCheck
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.queue_home import QueueHome
-from rmqstore.files.rocksdb import MISSING_EXTRA, CannotRead, is_readable, open_database
+from rmqstore.files.rocksdb import MISSING_EXTRA, CannotRead, config_rows, is_readable
 from rmqstore.files.rocksdb_queues import Bound, RocksDBQueue, RocksDBQueues
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats.configjson import ConfigJsonError, JsonValue, parse_config_object
@@ -48,6 +48,8 @@ class RocksDBFacts:
     states: dict[str, QueueState] = field(default_factory=dict)
     unchecked: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    unreadable: dict[Name, int] = field(default_factory=dict)
+    """Messages per queue whose rows cannot be read."""
 
 
 @dataclass(slots=True)
@@ -93,7 +95,7 @@ def _config(store: Store, name: str, table: str, out: RowsRead) -> None:
     rows: dict[str, JsonValue] = {}
     broken = 0
     try:
-        for keys, values in open_database(store.root / "config" / name).chunks("default"):
+        for keys, values in config_rows(store.root / "config" / name):
             for key, value in zip(keys, values, strict=True):
                 try:
                     parsed = parse_config_object(value)
@@ -148,7 +150,10 @@ def check_rocksdb_queues(store: Store, logs: Logs, findings: Findings) -> RocksD
     def kept() -> Iterator[ConsumeQueueFiles]:
         for files in queues.files(names):
             yield files
-            unread.extend(checks.pop().unread())  # one queue at a time, however many there are
+            check = checks.pop()  # one queue at a time, however many there are
+            unread.extend(check.unread())
+            if count := check.unreadable_messages():
+                facts.unreadable[files.topic, files.queue_id] = count
 
     facts.states = check_consume_queues(store, logs, findings, kept(), judge)
     if any(code.startswith("CQ-") and PROBLEMS[code].severity >= Severity.WARNING for code in findings.counts):
@@ -248,6 +253,13 @@ class _RowsCheck(QueueCheck):
         for m in super().still_missing():
             if not any(u.start < m.stop and m.start < u.stop for u in self.rows.unreadable):
                 yield m
+
+    def unreadable_messages(self) -> int:
+        """How many messages between the queue's ends have a row that cannot be read."""
+        if not self.ends or "max" not in self.ends:
+            return 0
+        first = self.ends["min"].queue_offset if "min" in self.ends else 0
+        return self.rows.unreadable_in(first, self.ends["max"].queue_offset + 1)
 
     def unread(self) -> Iterator[str]:
         """Words for the rows that could not be read, if there are any."""

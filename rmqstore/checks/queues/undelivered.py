@@ -78,12 +78,15 @@ class Left:
             if self.gone.messages:
                 then.append(f"leave {self.gone.text()} {no_units}: nobody gets them")
         else:
-            start = f"{forecast.program} {forecast.version} would start and "
+            start = f"RocketMQ {forecast.version} would start and "
             if self.gone.messages:
                 then.append(f"never deliver {self.gone.text()}, which would stay in the log {no_units}")
         if self.moved.messages:
             then.append(f"put {self.moved.text()} at wrong queue offsets")
-        return start + ", and ".join(then) if then else forecast.sentence()
+        if not then:
+            return forecast.sentence()
+        lost = forecast.messages_lost or forecast.units_cut  # then the sentence says it already
+        return start + ", and ".join(then) + ("" if lost else forecast.unreadable)
 
 
 def left_unreadable(

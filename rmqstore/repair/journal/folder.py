@@ -28,6 +28,7 @@ from rmqstore.repair.journal.plan_paths import PlanPaths
 from rmqstore.repair.plan.content import Content, Json, content_from_json, content_to_json
 from rmqstore.repair.plan.fingerprints import read_range
 from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.plan.plan_read import plan_from_json
 from rmqstore.repair.plan.steps import JOURNAL_FOLDER, InPlace, Rename, SetAside
 
 SCHEMA = "rmqstore.journal/1"
@@ -193,7 +194,7 @@ class JournalFolder:
 
         try:
             text = (self.path / PLAN).read_bytes()
-            return Plan.from_json(text, read_content=content)
+            return plan_from_json(text, read_content=content)
         except (OSError, UsageError) as error:
             raise CouldNotCheck(f"{self.path / PLAN} is damaged: {error}") from error
 

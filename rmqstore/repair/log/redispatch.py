@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from rmqstore.checks.log.delay_levels import delay_levels
+from rmqstore.checks.log.log_pass import is_sound_topic
 from rmqstore.checks.log.owed_units import (
     QueueNames,
     batch_extent,
@@ -18,6 +19,7 @@ from rmqstore.checks.log.owed_units import (
 )
 from rmqstore.files.store import Store
 from rmqstore.formats import properties
+from rmqstore.formats.consumequeue import is_directory_name
 from rmqstore.formats.javatext import java_text
 from rmqstore.formats.message import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, Message
 from rmqstore.repair.log.repaired_log import RepairedLog
@@ -50,7 +52,7 @@ class Dispatcher:
         self.sink = sink
         self.batch_topics = frozenset(batch_topics)
         self.table = QueueTable()
-        self.queues = QueueNames(self.table, self.batch_topics, is_directory_name)
+        self.queues = QueueNames(self.table, self.batch_topics, can_have_queues)
         self.levels = delay_levels(store)
 
     def run(self, view: RepairedLog, start: int = 0) -> None:
@@ -117,12 +119,6 @@ class Dispatcher:
             self.sink.rows(self.queues.names, *row)
 
 
-def is_directory_name(topic: bytes, queue_id: int) -> bool:
-    """Whether a queue of this topic can have a directory; a damaged header can say anything."""
-    if not topic or len(topic) > 255 or topic in (b".", b"..") or queue_id < 0:
-        return False
-    try:
-        topic.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return not any(c < 0x20 or c == 0x2F for c in topic)
+def can_have_queues(topic: bytes, queue_id: int) -> bool:
+    """Whether queues are made for a header's topic and queue id; a damaged header can say anything."""
+    return queue_id >= 0 and is_sound_topic(topic) and is_directory_name(topic)

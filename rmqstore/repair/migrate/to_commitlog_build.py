@@ -10,14 +10,13 @@ from rmqstore.append.readdress.files import IdMap, building, copy_file, copy_tre
 from rmqstore.append.readdress.readdress import WHEEL_TOPIC, Readdressing, ReaddressOptions
 from rmqstore.append.readdress.timer import fix_timercheck, relay_timer_log
 from rmqstore.append.store.dispatch import DispatchOptions
-from rmqstore.checks.beside.index import check_index
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.log.log_pass import batch_topics
-from rmqstore.checks.problems.report import Findings
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import PlanStale
 from rmqstore.files.broker_config import BATCH_FILE_SIZE, CONSUME_QUEUE_FILE_SIZE
+from rmqstore.files.index_sizes import index_sizes
 from rmqstore.files.mapped_file_queue import MappedFile, list_directory, read_at
 from rmqstore.files.records import message_at
 from rmqstore.files.store import QueueKind, Store
@@ -145,12 +144,7 @@ def _index_sizes(store: Store, verified: Verified) -> tuple[int, int]:
     slots, units = config.int("maxHashSlotNum"), config.int("maxIndexNum")
     if config.given_int("maxHashSlotNum") is not None or not store.index_files:
         return slots, units
-    catalog = check_index(store, Findings(keep=0))
-    if not catalog.files:
-        return slots, units
-    lengths = [e.length for e in store.index_files if e.length]
-    slots = catalog.files[0].slots
-    return slots, index.units_in(max(set(lengths), key=lengths.count), slots)
+    return index_sizes(store) or (slots, units)
 
 
 def _indexes_tags(store: Store, verified: Verified, slots: int) -> bool:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from rmqstore.errors import UsageError
 from rmqstore.repair.plan import content as contents
@@ -173,30 +173,6 @@ class Plan:
                 yield (", " if part_number else "") + json.dumps(part)
             yield "]}}"
         yield "\n]}\n"
-
-    @staticmethod
-    def from_json(
-        text: str | bytes | Mapping[str, Json],
-        *,
-        store: Path | None = None,
-        roots: Collection[Path] = (),
-        read_content: Callable[[object], Content] = contents.content_from_json,
-    ) -> Plan:
-        """A plan read back from its JSON; the text may come from anywhere and is believed in nothing.
-
-        `store` and `roots` are what the user named: a plan for any other place is refused. Without `store` the
-        plan's own word is taken (a journal knows its store).
-        Errors: UsageError.
-        """
-        from rmqstore.repair.plan.plan_read import plan_from_json
-
-        return plan_from_json(text, store, roots, read_content)
-
-    def describe(self, *, limit: int = 200) -> list[str]:
-        """Lines for a person: the loss first, then what is done, file by file; a large plan as sums per directory."""
-        from rmqstore.repair.plan.plan_text import describe
-
-        return describe(self, limit)
 
     def ordered(self) -> list[int]:
         """Numbers of the steps in the order in which `apply` carries them out."""

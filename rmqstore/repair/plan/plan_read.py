@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from rmqstore.errors import UsageError
+from rmqstore.repair.plan import content as contents
 from rmqstore.repair.plan.content import Content, Json
 from rmqstore.repair.plan.plan import SCHEMA, Loss, Plan
 from rmqstore.repair.plan.steps import (
@@ -65,13 +66,16 @@ def _no_constant(name: str) -> None:
 
 def plan_from_json(
     text: str | bytes | Mapping[str, Json],
-    store: Path | None,
-    roots: Collection[Path],
-    read_content: Callable[[object], Content],
+    *,
+    store: Path | None = None,
+    roots: Collection[Path] = (),
+    read_content: Callable[[object], Content] = contents.content_from_json,
 ) -> Plan:
-    """As `Plan.from_json`.
+    """Parse a plan from JSON. The input is untrusted; every field is validated.
 
-    Errors: UsageError for what is no plan, or is one for another place.
+    `store` and `roots` are what the user named: a plan for any other place is refused. Without `store` the place
+    that the plan names is taken (a journal knows its store).
+    Errors: UsageError for what is not a plan, or is one for another place.
     """
     document: object = text
     if isinstance(text, str | bytes):

@@ -29,8 +29,8 @@ _PLACES = 8  # fillers of a line
 _WITHOUT_BYTES = (MakeDirectory, RemoveEmptyDirectory)
 
 
-def describe(plan: Plan, limit: int) -> list[str]:
-    """The loss first, then the steps; more than `limit` of them as sums per directory."""
+def describe(plan: Plan, *, limit: int = 200) -> list[str]:
+    """Lines for a person: the loss first, then the steps; more than `limit` of them as sums per directory."""
     return [*_describe_loss(plan), *_describe_steps(plan, limit), *_describe_stays(plan)]
 
 

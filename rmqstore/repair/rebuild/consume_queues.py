@@ -12,7 +12,7 @@ from rmqstore.checks.verify import Verified
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats import consumequeue, properties
-from rmqstore.repair.log.redispatch import Dispatcher, Name, is_directory_name
+from rmqstore.repair.log.redispatch import Dispatcher, Name, can_have_queues
 from rmqstore.repair.log.repaired_log import RepairedLog
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.rebuild.batch_queue import plan_batch_queue
@@ -163,7 +163,7 @@ class QueueRebuild:
         """Add the steps; how many queues change."""
         changed = 0
         for name in self.names():
-            if not is_directory_name(name[0].encode("utf-8", "surrogatepass"), name[1]) and name not in self.on_disk:
+            if not can_have_queues(name[0].encode("utf-8", "surrogatepass"), name[1]) and name not in self.on_disk:
                 continue
             units = self.spill.queues.get(name, QueueUnits(self.spill.spill))
             kind = QueueKind.BATCH if name[0] in self.batch_topics else QueueKind.SIMPLE

@@ -19,6 +19,7 @@ from rmqstore.checks.log.index_catalog import IndexFile
 from rmqstore.checks.log.index_keys import KeyReader
 from rmqstore.checks.problems.report import Findings
 from rmqstore.checks.verify import Verified
+from rmqstore.files.index_sizes import index_sizes
 from rmqstore.files.mapped_file_queue import read_at
 from rmqstore.formats import index, properties
 from rmqstore.formats.javatext import java_text
@@ -62,20 +63,12 @@ class IndexRebuild:
         self.folder = self.store.root / "index"
         self.end = max((v.end for v in views), default=0)
         self.catalog = check_index(self.store, Findings(keep=0))
-        self.slots, self.units = self._sizes()
+        config = self.store.config
+        self.slots, self.units = index_sizes(self.store) or (config.int("maxHashSlotNum"), config.int("maxIndexNum"))
         self.bad = self._bad(verified, everything)
         if complete and self.store.index_files:  # after a kill the last one may lack entries
             self.bad.add(self.store.index_files[-1].path.name)
         self.scratch = Scratch()
-
-    def _sizes(self) -> tuple[int, int]:
-        config = self.store.config
-        lengths = [e.length for e in self.store.index_files if e.length]
-        if self.catalog.files:
-            slots = self.catalog.files[0].slots
-            units = max((index.units_in(n, slots) for n in lengths), key=lengths_common(lengths, slots), default=0)
-            return slots, units or config.int("maxIndexNum")
-        return config.int("maxHashSlotNum"), config.int("maxIndexNum")
 
     def _bad(self, verified: Verified, everything: bool) -> set[str]:
         """Names of the files that cannot stay."""
@@ -268,15 +261,6 @@ class _Writer:
             name = f"{int(name) + 1:017d}"
         self.after = name
         return name
-
-
-def lengths_common(lengths: list[int], slots: int) -> Any:
-    """Sort key: how often a file length stands among all, by the units that it has room for."""
-    counts: dict[int, int] = {}
-    for length in lengths:
-        units = index.units_in(length, slots)
-        counts[units] = counts.get(units, 0) + 1
-    return lambda units: (counts.get(units, 0), units)
 
 
 def _entries_at(file: IndexFile, offset: int, *, from_end: bool) -> int:

@@ -23,8 +23,6 @@ _LEAD = dledger.ENTRY.size
 _LEAST = SMALLEST + _LEAD
 _MOST_ENTRIES = 1 << 20
 
-build_entry_blank = dledger.build_blank
-
 
 @dataclass(slots=True)
 class EntryPlan:

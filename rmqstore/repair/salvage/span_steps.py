@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.files.store import Store
+from rmqstore.formats import dledger, properties
 from rmqstore.formats import message as records
-from rmqstore.formats import properties
 from rmqstore.formats.message import Message, parse_message
 from rmqstore.repair.plan.content import Literal, Parts, Zeros
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.steps import Extend, Span
 from rmqstore.repair.salvage.contents import differences, merged, sparse, split, written_out
-from rmqstore.repair.salvage.dledger_headers import EntryPlan, build_entry_blank
+from rmqstore.repair.salvage.dledger_headers import EntryPlan
 from rmqstore.repair.salvage.evidence.consumer_progress import ConsumerProgress
 from rmqstore.repair.salvage.evidence.filler_records import Around, QueueSlot, build_unseen, build_visible
 from rmqstore.repair.salvage.evidence.lost_messages import Lost
@@ -56,7 +56,7 @@ class Cover:
         lossy = False
         for cell in layout.cells:
             if cell.blank:
-                blank = build_entry_blank(cell.length) if lead else records.build_blank(cell.length)
+                blank = dledger.build_blank(cell.length) if lead else records.build_blank(cell.length)
                 parts += [Literal(blank), Zeros(cell.length - len(blank))]
                 lossy |= damage.file is not None and self._holds_bytes(cell, damage)
                 continue

@@ -23,11 +23,12 @@ from rmqstore.scan.window import ScanOptions
 from rmqstore.spark.jobs.jobs import JobResult, Paths, finish, lost_store
 from rmqstore.spark.jobs.task_groups import Progress, Watch, spark_mapper
 from rmqstore.spark.jobs.views import load
+from rmqstore.spark.partitions import Pieces
 from rmqstore.spark.sources.file_splits import SPLIT_SIZE, Piece, first_border
 from rmqstore.spark.sources.message_rows import merged
 from rmqstore.spark.sources.options import size_of
 from rmqstore.spark.sources.reading import ReadOptions
-from rmqstore.spark.sources.sources import Pieces, Source, plan_messages, skips, spark_schema
+from rmqstore.spark.sources.sources import Source, plan_messages, skips, spark_schema
 from rmqstore.spark.stores import StoreRef, store_refs
 from rmqstore.views.compare.compare import Comparison, Divergence, OneSided, Place, side_of
 from rmqstore.views.compare.rows import LogRows, rows_of

@@ -29,7 +29,7 @@ from rmqstore.checks.verify import Verified, VerifyOptions, examine
 from rmqstore.errors import OutputExists, Refused, RmqStoreError
 from rmqstore.files.mapped_file_queue import list_directory
 from rmqstore.files.store import QueueKind, StoreKind
-from rmqstore.repair.log.redispatch import Name, is_directory_name
+from rmqstore.repair.log.redispatch import Name, can_have_queues
 from rmqstore.repair.plan.content import Content
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.steps import Create, Discard, Overwrite
@@ -292,7 +292,7 @@ class _Queue:
         """Plan the queue and write what its files hold after the plan."""
         facts, (label, topic, queue_id) = self.facts, self.key
         answer = {"store": label, "topic": topic, "queue_id": queue_id, "files": 0, "units": self.units, "notes": []}
-        if not is_directory_name(topic.encode("utf-8", "surrogatepass"), queue_id):
+        if not can_have_queues(topic.encode("utf-8", "surrogatepass"), queue_id):
             return answer
         self.spill.flush()
         units = self.spill.queues.get(self.name, QueueUnits(self.spill.spill))

@@ -29,9 +29,10 @@ from rmqstore.spark.sources.message_rows import (
     merged,
     message_columns,
 )
+from rmqstore.views.batches import batch_length
 from rmqstore.views.dump.messages import wanted_records
 from rmqstore.views.dump.selection import Selection, Selector
-from rmqstore.views.dump.units import batch_length, index_units
+from rmqstore.views.dump.units import index_units
 
 CHUNK, BODY_CHUNK = 4 << 20, 1 << 20
 

@@ -14,12 +14,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from rmqstore.errors import UsageError
+from rmqstore.spark.partitions import OneFile, Pieces
 from rmqstore.spark.sources.file_splits import SPLIT_SIZE, Piece, log_pieces, packed
 from rmqstore.spark.sources.message_rows import MessageOptions, arrow_schema, message_columns, segment_name
 from rmqstore.spark.sources.options import flag, number, offset, selection_of, size_of, words
@@ -34,24 +34,7 @@ from rmqstore.spark.sources.reading import (
     read_units,
     unit_schema,
 )
-from rmqstore.spark.stores import StoreRef, logs_of, opened, refs_of_options
-
-
-class Pieces(InputPartition):  # type: ignore[misc]  # PySpark has no types here
-    """Some pieces that one task reads."""
-
-    def __init__(self, pieces: tuple[Piece, ...]) -> None:
-        super().__init__(None)
-        self.pieces = pieces
-
-
-class OneFile(InputPartition):  # type: ignore[misc]
-    """One index file, or one store to be verified."""
-
-    def __init__(self, ref: StoreRef, path: Path) -> None:
-        super().__init__(None)
-        self.ref = ref
-        self.path = path
+from rmqstore.spark.stores import logs_of, opened, refs_of_options
 
 
 def spark_schema(schema: Any) -> Any:

@@ -16,6 +16,7 @@ from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, read_a
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
+from rmqstore.spark.partitions import Pieces
 from rmqstore.spark.sources.file_splits import SPLIT_SIZE, Piece, packed
 from rmqstore.spark.sources.options import size_of
 from rmqstore.spark.sources.reading import ReadOptions, read_messages
@@ -68,8 +69,6 @@ class GrowingLogReader(DataSourceStreamReader):  # type: ignore[misc]  # PySpark
 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
         """The bytes between two offsets, cut as in a batch load."""
-        from rmqstore.spark.sources.sources import Pieces
-
         size = size_of(self.settings, "splitsize", SPLIT_SIZE)
         pieces = []
         for label, name, queue, lead in self._logs():

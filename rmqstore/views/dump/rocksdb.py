@@ -13,8 +13,8 @@ from rmqstore.files.rocksdb_links import database_files
 from rmqstore.files.rocksdb_queues import Bound, RocksDBQueue, RocksDBQueues
 from rmqstore.files.store import Store
 from rmqstore.formats import consumequeue, properties
+from rmqstore.views.batches import Array, Batch, pick
 from rmqstore.views.dump.selection import Selection
-from rmqstore.views.dump.units import Array, Batch, pick
 
 _NO_ENDS: dict[str, Bound] = {}
 

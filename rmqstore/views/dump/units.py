@@ -2,58 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import repeat
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
-import numpy.typing as npt
-import orjson
 
+from rmqstore.files.index_sizes import index_sizes
 from rmqstore.files.log_ends import OpenFile
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, read_at
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats import consumequeue, dledger, index, properties, timer
 from rmqstore.formats.layout import Layout
+from rmqstore.views.batches import Array, Batch, pick
 from rmqstore.views.dump.selection import Selection
 
 UNITS = 1 << 15  # units read at a time
-Array = npt.NDArray[Any]
-Batch = Mapping[str, "Array | str | int"]
-
-
-def batch_length(batch: Batch) -> int:
-    """Rows of a batch; a batch of constants only has one."""
-    return next((len(v) for v in batch.values() if isinstance(v, np.ndarray)), 1)
-
-
-def batch_rows(batch: Batch) -> list[dict[str, Any]]:
-    """Rows as dicts."""
-    n = batch_length(batch)
-    cells: list[Iterable[Any]] = [v.tolist() if isinstance(v, np.ndarray) else repeat(v, n) for v in batch.values()]
-    return [dict(zip(batch, row, strict=True)) for row in zip(*cells, strict=True)]
-
-
-def batch_lines(batch: Batch) -> list[str]:
-    """Rows as JSON lines."""
-    n = batch_length(batch)
-    cells: list[Iterable[str]] = []
-    for value in batch.values():
-        if isinstance(value, np.ndarray):
-            column = np.ascontiguousarray(value.astype(np.int64))
-            text = orjson.dumps(column, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1].decode()
-            cells.append(text.split(",") if n else [])
-        else:
-            text = value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else ""
-            cells.append(repeat(orjson.dumps(text if isinstance(value, str) else value).decode(), n))
-    form = "{{" + ",".join(f'"{name}":{{}}' for name in batch) + "}}"
-    return [form.format(*row) for row in zip(*cells, strict=True)]
-
-
-def pick(batch: Batch, index_: Array) -> Batch:
-    """The rows of a batch with these numbers."""
-    return {k: v[index_] if isinstance(v, np.ndarray) else v for k, v in batch.items()}
 
 
 def _arrays(file: MappedFile, layout: Layout, *, backwards: bool = False) -> Iterator[tuple[int, Array]]:
@@ -148,38 +110,6 @@ def _part(store: Store, unit: int) -> MappedFileQueue:
 # --- index files -----------------------------------------------------------------------------------------------------
 
 
-def index_slots(path: Path, length: int, configured: int | None) -> int:
-    """Slots of an index file: configured, the default where the length fits it, else what its content says.
-
-    Units are four per slot where nothing else is set; another number is taken when a unit's chain is sound with it.
-    """
-    if configured:
-        return configured
-    if length == index.file_size():
-        return index.DEFAULT_SLOTS
-    per_slot = index.SLOT.size + 4 * index.UNIT.size
-    room = length - index.HEADER.size
-    guess = max(1, room // per_slot)
-    if room % per_slot == 0 or _slots_fit(path, length, guess):
-        return guess
-    for ratio in (1, 2, 3, 5, 8, 10, 20):
-        slots = room // (index.SLOT.size + ratio * index.UNIT.size)
-        if slots and _slots_fit(path, length, slots):
-            return slots
-    return guess
-
-
-def _slots_fit(path: Path, length: int, slots: int) -> bool:
-    """Whether the newest unit's slot points at it, were there so many slots."""
-    header = index.HEADER.parse(read_at(path, index.HEADER.size, 0).ljust(index.HEADER.size, b"\0"))
-    newest = header["index_count"] - 1
-    if newest < 1 or index.unit_at(newest + 1, slots) > length:
-        return False
-    unit = index.UNIT.parse(read_at(path, index.UNIT.size, index.unit_at(newest, slots)).ljust(index.UNIT.size, b"\0"))
-    slot = read_at(path, index.SLOT.size, index.slot_at(index.slot_of(unit["key_hash"], slots)))
-    return unit["key_hash"] >= 0 and int.from_bytes(slot, "big") == newest
-
-
 def index_units(store: Store, selection: Selection) -> Iterator[Batch]:
     """Per index file its header, then its units with their store time; keys give the hash of `topic#key`.
 
@@ -189,12 +119,12 @@ def index_units(store: Store, selection: Selection) -> Iterator[Batch]:
         [index.key_hash(index.key_text(t, k)) for t in selection.topics for k in selection.keys], dtype=np.int64
     )
     entries = store.index_files[::-1] if selection.reverse else store.index_files
+    slots, _ = index_sizes(store) or (store.config.int("maxHashSlotNum"), 0)
     for entry in entries:
         raw = read_at(entry.path, index.HEADER.size, 0)
         if len(raw) < index.HEADER.size:
             continue
         header = index.HEADER.parse(raw)
-        slots = index_slots(entry.path, entry.length, store.config.given_int("maxHashSlotNum"))
         name = entry.path.name
         if not selection.keys and selection.limit is None:
             yield {"file": name, "slots": slots, **header}

@@ -122,7 +122,7 @@ def test_units_behind_the_last_entry_are_ghosts(store_copy: Copy) -> None:
     [
         (b"", "committedIndex is missing"),
         (bytes(32), "committedIndex is missing"),
-        (b"committedIndex=x\nendIndex=3\n", "committedIndex is no number"),
+        (b"committedIndex=x\nendIndex=3\n", "committedIndex is not a number"),
     ],
 )
 def test_a_checkpoint_that_cannot_be_read_is_named(store_copy: Copy, text: bytes, reason: str) -> None:

@@ -32,6 +32,8 @@ from rmqstore.repair.plan.plan import (
     Truncate,
     Zeros,
 )
+from rmqstore.repair.plan.plan_read import plan_from_json
+from rmqstore.repair.plan.plan_text import describe
 from tests.repair.journal.test_faults import check_undo_and_resume
 from tests.repair.journal.test_order import StrictDisk
 from tests.repair.trees import (
@@ -331,9 +333,9 @@ def test_plan_is_stale_when_a_file_or_its_new_name_has_changed(store: Path) -> N
 
 def test_steps_of_renamed_files_come_back_from_json(store: Path) -> None:
     plan = full_plan(store)
-    again = Plan.from_json("".join(plan.iter_json()))
+    again = plan_from_json("".join(plan.iter_json()))
     assert again == plan and again.digest == plan.digest
-    text = "\n".join(plan.describe())
+    text = "\n".join(describe(plan))
     assert f"set {name(0)} aside" in text
     assert f"rename {name(0)}, which is aside, to {offset_to_file_name(SIZE)}" in text
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rmqstore.repair.journal.journal import apply, find_unfinished
-from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.plan.plan_read import plan_from_json
 from tests.command import run, run_json
 from tests.repair.migration_stores import FILE_SIZE, end_of, make, pad, tree, zero_file_behind
 from tests.repair.trees import killed_at
@@ -126,7 +126,7 @@ def test_migration_that_was_killed_half_way_is_refused_until_undone_or_ended(tmp
     for at in range(0, 200, 7):
         store = make("5.4.0", "zero-file-behind", tmp_path, rename="store")
         before = tree(store)
-        plan = Plan.from_json(saved.read_bytes(), store=store)
+        plan = plan_from_json(saved.read_bytes(), store=store)
         killed = killed_at(at, lambda disk, plan=plan: apply(plan, disk=disk))  # type: ignore[misc]
         left = find_unfinished(store)
         if left and left[0].state.value == "applying":

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from rmqstore.repair.plan.plan import Create, Loss, MakeDirectory, Plan, Step, Zeros
+from rmqstore.repair.plan.plan_text import describe
 from tests.repair.plans import full
 
 
 def test_description_says_the_loss_first() -> None:
-    lines = full().describe()
+    lines = describe(full())
     assert lines[:4] == [
         "Lost: 3 messages of 2 topics, 500 bytes.",
         "  A/0: 1 message",
@@ -35,7 +36,7 @@ def test_description_says_the_loss_first() -> None:
 
 def test_description_of_a_large_plan_is_summed_up() -> None:
     steps = tuple(Create(f"consumequeue/T/{n % 3}/{n:020}", 20, Zeros(20), None, "rebuilt") for n in range(1000))
-    lines = Plan("/store", steps).describe(limit=3)
+    lines = describe(Plan("/store", steps), limit=3)
     assert lines == [
         "Nothing is lost.",
         "1,000 steps in /store:",
@@ -49,7 +50,7 @@ def test_description_of_steps_in_many_directories_is_summed_up_per_part_of_the_s
     made = (MakeDirectory(f"consumequeue/T{n}") for n in range(9))
     files = (Create(f"consumequeue/T{n}/0/{0:020}", 20, Zeros(20), None, "new") for n in range(900))
     steps: tuple[Step, ...] = (*made, *files)
-    lines = Plan("/store", steps).describe(limit=3)
+    lines = describe(Plan("/store", steps), limit=3)
     assert lines[1:] == [
         "909 steps in /store:",
         "  create x 900 in consumequeue/: 18,000 bytes (new)",
@@ -59,7 +60,7 @@ def test_description_of_steps_in_many_directories_is_summed_up_per_part_of_the_s
 
 def test_description_of_more_kinds_of_steps_than_are_shown_is_cut() -> None:
     steps = tuple(Create(f"index/{n}", 20, Zeros(20), None, f"why {n}") for n in range(4))
-    lines = Plan("/store", steps).describe(limit=2)
+    lines = describe(Plan("/store", steps), limit=2)
     assert lines[2:] == [
         "  create x 1 in index/: 20 bytes (why 0)",
         "  create x 1 in index/: 20 bytes (why 1)",
@@ -69,7 +70,7 @@ def test_description_of_more_kinds_of_steps_than_are_shown_is_cut() -> None:
 
 def test_description_of_many_lost_queues_is_cut() -> None:
     loss = Loss(210, 1, {f"T/{n}": n for n in range(1, 31)})
-    lines = Plan("/store", (), loss=loss).describe()
+    lines = describe(Plan("/store", (), loss=loss))
     assert lines[0] == "Lost: 210 messages of 1 topic, 1 byte."
     assert lines[1] == "  T/30: 30 messages" and lines[21] == "  … and 10 more queues"
     assert lines[22:] == ["Nothing to do."]

@@ -23,7 +23,7 @@ from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats import consumequeue, properties
 from rmqstore.formats.bodies import BodyError, decompress
 from rmqstore.formats.message import HEADS_BY_FLAG, INNER_BATCH, Message, parse_message
-from rmqstore.repair.log.redispatch import Name, is_directory_name
+from rmqstore.repair.log.redispatch import Name, can_have_queues
 from rmqstore.repair.salvage.candidates.fields import set_fields
 from rmqstore.repair.salvage.candidates.tags import one_bit_apart, proved_tags
 from rmqstore.repair.salvage.evidence.filler_records import QueueSlot
@@ -169,7 +169,7 @@ def _joins(unit: _Unit) -> bool:
 
 def _has_unit(store: Store, name: Name, offset: int) -> bool:
     """Whether a queue has a unit for the record at a global offset."""
-    if not is_directory_name(name[0].encode("utf-8", "surrogatepass"), name[1]):
+    if not can_have_queues(name[0].encode("utf-8", "surrogatepass"), name[1]):
         return False
     for chunk in unit_chunks(store.consume_queue(*name, QueueKind.BATCH).queue, _UNIT):
         if bool(np.any((chunk.units["commitlog_offset"] == offset) & (chunk.units["size"] != 0))):

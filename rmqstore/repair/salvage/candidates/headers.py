@@ -352,7 +352,7 @@ class HeaderFixes:
 
     def _unit(self, topic: str, queue_id: int, index: int) -> tuple[int, int] | None:
         """(offset, tags code) of a unit that is one."""
-        if not topic or "/" in topic or "\0" in topic or len(topic.encode()) > 255:
+        if not consumequeue.is_directory_name(topic.encode("utf-8", "surrogatepass")):
             return None
         raw = self.store.consume_queue(topic, queue_id).queue.pread(UNIT, index * UNIT)
         if len(raw) < UNIT:
@@ -364,7 +364,7 @@ class HeaderFixes:
         return int(unit["commitlog_offset"]), int(unit["tags_code"])
 
     def _is_zero(self, topic: str, queue_id: int, index: int) -> bool:
-        if not topic or "/" in topic or "\0" in topic or len(topic.encode()) > 255:
+        if not consumequeue.is_directory_name(topic.encode("utf-8", "surrogatepass")):
             return False
         return self.store.consume_queue(topic, queue_id).queue.pread(UNIT, index * UNIT) == bytes(UNIT)
 

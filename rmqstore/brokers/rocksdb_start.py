@@ -1,0 +1,123 @@
+"""RocksDB in a simulated start: whether a database opens, how far its rows go, which of them can be read.
+
+A database of queues that does not open, or whose noted end cannot be read, ends the load. A damaged block of units
+does not: the broker starts, and delivers no message of the queues in it.
+
+Source: RocksDBConsumeQueueStore#load, #recover,
+RocksDBConsumeQueueOffsetTable#getMaxPhyOffset (RocketMQ 5.4.0 on damaged databases); DBImpl::Open (RocksDB 9).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rmqstore.brokers.load.mapped_files import Obstacle
+from rmqstore.brokers.rules.forecast import QueueKey
+from rmqstore.files.rocksdb import CannotRead, DamagedDatabase, config_rows, is_readable
+from rmqstore.files.rocksdb_queues import RocksDBQueues
+from rmqstore.files.store import Store
+
+CONFIG_DATABASES = ("topics", "subscriptionGroups", "consumerOffsets", "metadata")
+
+
+@dataclass(frozen=True, slots=True)
+class RocksDBAtStart:
+    """What a starting broker finds.
+
+    `refusal` is why the load ends, "" where it does not. `dispatched` is the end of the last dispatched message (global
+    offset, bytes), 0 where none is noted; None where this cannot be told.
+    """
+
+    refusal: str = ""
+    dispatched: int | None = None
+    unreadable: dict[QueueKey, int] = field(default_factory=dict)
+    """Messages per queue whose rows cannot be read."""
+
+
+def rocksdb_at_start(store: Store, *, rows: bool) -> RocksDBAtStart:
+    """Opens the database of `consumequeue/` as a broker would; `rows` also reads every unit.
+
+    Errors: none; without the extra `rocksdb` only the names of the files are looked at.
+    """
+    directory = store.root / "consumequeue"
+    if refusal := _by_names(directory):
+        return RocksDBAtStart(refusal)
+    if not (directory / "CURRENT").exists():
+        return RocksDBAtStart(dispatched=0)  # a new database is made
+    if not is_readable():
+        return RocksDBAtStart()
+    try:
+        queues = RocksDBQueues(store)
+    except DamagedDatabase as e:
+        return RocksDBAtStart(f"it cannot be opened: {e}")
+    except CannotRead:
+        return RocksDBAtStart()  # a missing column family, which the broker makes, or a fault on this side
+    try:
+        dispatched = queues.dispatched() or 0
+    except DamagedDatabase as e:
+        return RocksDBAtStart(f"the end of its rows cannot be read: {e}")
+    except CannotRead:
+        return RocksDBAtStart()
+    return RocksDBAtStart("", dispatched, _unreadable(queues) if rows else {})
+
+
+def unreadable_rocksdb_config(store: Store) -> Obstacle | None:
+    """The first RocksDB of the configuration that a broker cannot read to its end: initialize then returns false.
+
+    Source: ConfigManager#load, RocksDBConfigManager#loadData (whole brokers of RocketMQ 5.4.0).
+    """
+    for name in CONFIG_DATABASES:
+        directory = store.root / "config" / name
+        if not directory.is_dir():
+            continue
+        if reason := _by_names(directory) or _unread(directory):
+            return Obstacle(directory, f"the RocksDB {{}} cannot be read: {reason}", "org.rocksdb.RocksDBException")
+    return None
+
+
+def _unread(directory: Path) -> str:
+    """Why rows of a database cannot be read, or it cannot be opened; "" where that cannot be told either."""
+    if not (directory / "CURRENT").exists() or not is_readable():
+        return ""
+    try:
+        for _ in config_rows(directory):
+            pass
+    except DamagedDatabase as e:
+        return str(e)
+    except CannotRead:
+        return ""
+    return ""
+
+
+def _by_names(directory: Path) -> str:
+    """Why RocksDB cannot open or make a database in a directory, as far as the names in it tell."""
+    if not directory.exists():
+        return ""
+    if not directory.is_dir():
+        return f"{directory.name} is not a directory"
+    for name in ("CURRENT", "LOCK"):
+        if (directory / name).is_dir():
+            return f"{name} is a directory"
+    if not (directory / "CURRENT").exists() and (logs := sorted(p.name for p in directory.glob("*.log"))):
+        return f"CURRENT is missing, but the write-ahead log {logs[0]} is there"
+    return ""
+
+
+def _unreadable(queues: RocksDBQueues) -> dict[QueueKey, int]:
+    try:
+        bounds = queues.bounds()
+    except CannotRead:
+        bounds = {}  # the broker logs it and takes the queues for empty
+    out: dict[QueueKey, int] = {}
+    for name, ends in bounds.items():
+        if "max" not in ends:
+            continue
+        first = ends["min"].queue_offset if "min" in ends else 0
+        stop = ends["max"].queue_offset + 1
+        queue = queues.queue(*name)
+        for _ in queue.runs(first, stop):
+            pass
+        if count := queue.unreadable_in(first, stop):
+            out[name] = count
+    return out

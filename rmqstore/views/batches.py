@@ -1,0 +1,47 @@
+"""Rows as columns: arrays, and constants that hold for every row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+Array = npt.NDArray[Any]
+Batch = Mapping[str, "Array | str | int"]
+
+
+def batch_length(batch: Batch) -> int:
+    """Rows of a batch; a batch of constants only has one."""
+    return next((len(v) for v in batch.values() if isinstance(v, np.ndarray)), 1)
+
+
+def batch_rows(batch: Batch) -> list[dict[str, Any]]:
+    """Rows as dicts."""
+    n = batch_length(batch)
+    cells: list[Iterable[Any]] = [v.tolist() if isinstance(v, np.ndarray) else repeat(v, n) for v in batch.values()]
+    return [dict(zip(batch, row, strict=True)) for row in zip(*cells, strict=True)]
+
+
+def batch_lines(batch: Batch) -> list[str]:
+    """Rows as JSON lines."""
+    n = batch_length(batch)
+    cells: list[Iterable[str]] = []
+    for value in batch.values():
+        if isinstance(value, np.ndarray):
+            column = np.ascontiguousarray(value.astype(np.int64))
+            text = orjson.dumps(column, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1].decode()
+            cells.append(text.split(",") if n else [])
+        else:
+            text = value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else ""
+            cells.append(repeat(orjson.dumps(text if isinstance(value, str) else value).decode(), n))
+    form = "{{" + ",".join(f'"{name}":{{}}' for name in batch) + "}}"
+    return [form.format(*row) for row in zip(*cells, strict=True)]
+
+
+def pick(batch: Batch, index_: Array) -> Batch:
+    """The rows of a batch with these numbers."""
+    return {k: v[index_] if isinstance(v, np.ndarray) else v for k, v in batch.items()}
