@@ -19,14 +19,6 @@ PAGES = (
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "fixtures/README.md"),
     *("docs/architecture.md", "docs/decisions.md", "docs/pipeline.md"),
 )
-    "README.md",
-    "CHANGELOG.md",
-    "CONTRIBUTING.md",
-    "docs/architecture.md",
-    "docs/decisions.md",
-    "docs/pipeline.md",
-    "fixtures/README.md",
-)
 
 
 def fenced(page: str) -> list[str]:
