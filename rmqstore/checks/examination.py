@@ -6,6 +6,7 @@ loads the modules that only it needs when there is something for it.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -294,6 +295,10 @@ class Examination:
             store, span, self.findings, queue_range=self.queue_range, slave=slave, live=live
         )
         check_compaction(store, self.findings, live=live)
+        if any(result.fillers for result in results) or os.path.lexists(store.journal_directory):
+            from rmqstore.checks.filler_notes import find_fillers
+
+            self.report.fillers = find_fillers(self.on_disk, self.verified.logs)
         if store.kind is not StoreKind.PART and (results or "CL-NO-MESSAGES" in self.report.findings.counts):
             from rmqstore.checks.verdict import add_verdict
 

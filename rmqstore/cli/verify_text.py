@@ -60,7 +60,10 @@ def _verdict(report: Report, width: int) -> Text:
         style = "bold green"
     problems = sum(n for c, n in report.findings.counts.items() if PROBLEMS[c].severity >= Severity.WARNING)
     kinds = sum(1 for c in report.findings.counts if PROBLEMS[c].severity >= Severity.WARNING)
-    if report.clean:
+    if report.clean and report.fillers and not _start_drops(report):
+        fillers = " and ".join(row.text() for row in report.fillers)
+        state = f"The log holds {fillers} in place of lost messages. Nothing else is wrong with this store."
+    elif report.clean:
         state = "The store itself is sound." if _start_drops(report) else "Nothing is wrong with this store."
     elif not problems:
         state = "Nothing wrong was found, but not everything was checked."
@@ -97,7 +100,7 @@ def _what(report: Report, width: int) -> Iterator[Text]:
         )
     if report.broker:
         yield from _forecast(report.broker, width)
-    for note in report.notes:
+    for note in [*report.notes, *report.filler_notes]:
         yield from _row("note", note, width)
 
 

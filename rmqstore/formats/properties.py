@@ -86,6 +86,11 @@ BORN_HOST = "__BORNHOST"
 BORN_TIMESTAMP = "BORN_TIMESTAMP"
 TIMER_DELAY_LEVEL = "TIMER_DELAY_LEVEL"
 
+FILLER_KEY = "RMQSTORE_FILLER"
+"""Property that marks a filler, a record that a repair put where a damaged one was; its value is the length, bytes."""
+FILLER_TOPICS = (b"RMQSTORE_FILLER", b"_")
+"""Topics of fillers that no queue gets; the short one where there is no room for the other."""
+
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"

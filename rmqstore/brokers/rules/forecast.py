@@ -66,8 +66,8 @@ class StartForecast:
     """Of a store with its queues in RocksDB: what of the log, [start, stop), neither has rows nor gets them."""
     notes: tuple[str, ...] = ()
 
-    def sentence(self) -> str:
-        """The verdict in one sentence."""
+    def sentence(self, *, nothing: str = "lose nothing") -> str:
+        """The verdict in one sentence; `nothing` is said of a start that takes no message away."""
         who = f"{self.program} {self.version}"
         if not self.starts:
             how = "with an exception" if self.exit_code is None else f"exit {self.exit_code}"
@@ -76,7 +76,7 @@ class StartForecast:
             cut = _count(sum(self.units_cut.values()), "message")
             return f"{who} would start and drop {cut} from {_count(len(self.units_cut), 'consume queue')}"
         if not self.messages_lost:
-            return f"{who} would start and lose nothing"
+            return f"{who} would start and {nothing}"
         text = f"{who} would start and lose {_count(self.messages_lost, 'message')}"
         if self.lost_by_topic:
             text += f" of {_count(len(self.lost_by_topic), 'topic')}"

@@ -76,6 +76,7 @@ class LogResult:
     stale_from: int | None = None
     unreadable: bool = False
     expired_to: int = 0  # files below this vanished while a live broker was looked at
+    fillers: list[int] = field(default_factory=list)  # offsets of records that a repair put there
     cut_at: int | None = None  # where a deadline ended the reading
     grows: bool = False  # a broker writes to it: what lies behind the end is not judged
 
@@ -272,6 +273,7 @@ def _append(result: LogResult, part: LogPart, findings: Findings, unit_at: UnitO
     if tiling.parsed is not None:
         tiling.parsed |= part.parsed
     findings.merge(part.findings)
+    result.fillers.extend(part.fillers)
     result.messages += part.messages
     result.damaged_time = max(result.damaged_time, part.damaged_time)
     result.bytes += part.bytes

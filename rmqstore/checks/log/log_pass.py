@@ -37,6 +37,7 @@ from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.mapped_file_queue import MappedFileQueue, read_at
 from rmqstore.files.store import QueueKind, Store, open_store
 from rmqstore.formats import consumequeue
+from rmqstore.formats.message import CRC32_RESERVED_LEN
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64
 from rmqstore.scan.queues import QueueTable
@@ -92,7 +93,8 @@ class LogPart:
     `back_from`, `back_max`: the first record of the split's end that is older than what stood before it in the split
     (None: the last record is the youngest), and the youngest time from there on. `texts_bad` counts records with
     damaged topic or properties. `units` are those of the messages that are owed one, but for BatchCQ topics;
-    `units_complete` is false where messages got none for another reason.
+    `units_complete` is false where messages got none for another reason. `fillers`: offsets of records that a repair
+    put in place of damaged ones.
     """
 
     begin: int | None = None
@@ -116,6 +118,7 @@ class LogPart:
     units: list[UnitRows] = field(default_factory=list)
     units_complete: bool = True
     parsed: set[int] = field(default_factory=set)  # see Tiling.parsed
+    fillers: list[int] = field(default_factory=list)
     findings: Findings = field(default_factory=Findings)
 
 
@@ -306,6 +309,7 @@ class _SplitScan:
         texts = read_texts(columns, tags=tags, texts=properties_of)
         if texts.parsed:
             part.parsed.update(((columns.offset[texts.parsed] - columns.lead) >> BLOCK_BITS).tolist())
+        self._fillers(columns, number, texts)
         for i, faults in texts.faults.items():
             part.findings.add(text_finding(columns, i, faults, self.split.file.name))
         if self.queues.unsound:
@@ -319,6 +323,15 @@ class _SplitScan:
                 columns, number = columns.take(keep), number[keep]
         if len(columns):
             self._dispatch(columns, number, texts)
+
+    def _fillers(self, columns: Columns, number: I64, texts: Texts) -> None:
+        """Records that a repair put in place of damaged ones: by their mark, or by the topic of those without queue."""
+        found = set(texts.fillers)
+        if self.queues.fillers:
+            unseen = np.isin(number, list(self.queues.fillers)) & ~owed_units(columns)
+            unseen &= columns.properties_length <= CRC32_RESERVED_LEN  # a client's message has an id
+            found.update(np.flatnonzero(unseen).tolist())
+        self.part.fillers.extend(int(columns.offset[i]) for i in sorted(found))
 
     def _times(self, columns: Columns) -> None:
         part, times = self.part, columns.store_timestamp

@@ -24,8 +24,8 @@ _SCHEDULE = properties.SCHEDULE_TOPIC.encode()
 class QueueNames:
     """What is known of the queues of a table: their names, and which of them are not dispatched like the rest.
 
-    `names[i]` is (topic, queue id) of queue i; `schedule`, `batch` and `unsound` are numbers of queues. `is_sound`
-    says of a topic's bytes and a queue id whether units of it can be; `batch_topics` have a BatchCQ.
+    `names[i]` is (topic, queue id) of queue i; `schedule`, `batch`, `unsound` and `fillers` are numbers of queues.
+    `is_sound` says of a topic's bytes and a queue id whether units of it can be; `batch_topics` have a BatchCQ.
     """
 
     def __init__(self, table: QueueTable, batch_topics: frozenset[str], is_sound: Callable[[bytes, int], bool]) -> None:
@@ -33,6 +33,7 @@ class QueueNames:
         self.schedule: set[int] = set()
         self.batch: set[int] = set()
         self.unsound: set[int] = set()
+        self.fillers: set[int] = set()
         self._table = table
         self._batch_topics = batch_topics
         self._is_sound = is_sound
@@ -45,6 +46,8 @@ class QueueNames:
             self.names.append((name, queue_id))
             if topic == _SCHEDULE:
                 self.schedule.add(i)
+            if topic in properties.FILLER_TOPICS:
+                self.fillers.add(i)
             if name in self._batch_topics:
                 self.batch.add(i)
             if not self._is_sound(topic, queue_id):

@@ -130,6 +130,19 @@ class Findings:
         return max((PROBLEMS[c].severity for c in self.counts), default=None)
 
 
+@dataclass(frozen=True, slots=True)
+class Fillers:
+    """Records that a repair put in place of lost messages; `repair` names its journal, "" where that is not known."""
+
+    count: int
+    repair: str = ""
+
+    def text(self) -> str:
+        """For example "38 fillers of the repair 20261122T092800.000000Z"."""
+        what = "1 filler" if self.count == 1 else f"{self.count:,} fillers"
+        return f"{what} of the repair {self.repair}" if self.repair else f"{what} of a repair whose journal is not here"
+
+
 @dataclass(slots=True)
 class QueueState:
     """A consume queue in numbers: min and max logical offsets as a reader sees them, and the max the log asks for."""
@@ -153,6 +166,7 @@ class Report:
     queues: dict[str, QueueState] = field(default_factory=dict)
     unchecked: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    fillers: list[Fillers] = field(default_factory=list)
     live: bool = False
     resume_at: dict[str, int] | None = None  # log name -> offset, when a deadline ended the reading
     seconds: float = 0.0
@@ -178,6 +192,11 @@ class Report:
             return 1
         return 4 if self.unchecked else 0
 
+    @property
+    def filler_notes(self) -> list[str]:
+        """One note for each repair that left fillers."""
+        return [f"{row.text()} stand{'s' if row.count == 1 else ''} where messages were lost" for row in self.fillers]
+
     def ordered(self) -> list[Finding]:
         """Listed findings, worst first, then by place."""
         return sorted(self.findings.listed, key=lambda f: (-f.severity, f.queue, f.offset, f.code))
@@ -200,7 +219,8 @@ class Report:
             "counts": dict(sorted(self.findings.counts.items())),
             "findings": [f.to_json(self.repairable, self.kind, self.config) for f in self.ordered()],
             "unchecked": self.unchecked,
-            "notes": self.notes,
+            "notes": [*self.notes, *self.filler_notes],
+            "fillers": [{"repair": row.repair or None, "count": row.count} for row in self.fillers],
             "resume_at": self.resume_at,
             "seconds": round(self.seconds, 3),
         }
