@@ -8,7 +8,7 @@ _LOGS = ("commitlog", "dledger")
 _OF_ONE_RECORD = frozenset(
     {
         *("CL-BODY-CRC", "CL-RECORD-CRC", "CL-PHYSICAL-OFFSET", "CL-PROPERTIES", "CL-TOPIC", "CL-HEADER"),
-        *("CL-SYSFLAG", "CL-HOST", "CL-QUEUE-OFFSET", "DL-BODY"),
+        *("CL-SYSFLAG", "CL-HOST", "CL-QUEUE-OFFSET", "CL-CONTRADICTED", "DL-BODY"),
     }
 )
 """A finding with one of these codes is about one record."""

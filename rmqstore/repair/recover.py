@@ -21,6 +21,7 @@ from rmqstore.repair.beside.dledger import plan_dledger
 from rmqstore.repair.beside.rocksdb import refuse_or_tell
 from rmqstore.repair.beside.timer import plan_timer
 from rmqstore.repair.brakes import damage_brakes, offset_brakes, sizes_brakes
+from rmqstore.repair.contradicted import CODE, contradicted_messages, tell_contradicted
 from rmqstore.repair.log.misplaced_files import but_names, plan_misplaced, store_in_place
 from rmqstore.repair.log.redispatch import Dispatcher, Name
 from rmqstore.repair.log.repaired_log import RepairedLog
@@ -221,15 +222,18 @@ class Recovery:
         plan_dledger(self.draft, self.verified, view, self.options, changed=changed)
 
     def _index(self) -> None:
+        as_they_are = CODE in self.options.only
         found = [c for c in self.counts if c.startswith("IX-") and self.options.wants(c)]
+        found += [CODE] if as_they_are and CODE in self.counts else []
         if self.store.part is not None or not self.results or not self.store.index_files:
             return
         views = self._views(self.limit)
+        tell_contradicted(self.draft, contradicted_messages(self.verified, views))
         complete = self._removes_abort()
         changed = self.cut is not None or self.tail_cut or self._shrank() or any(v.changed for v in views)
         if not found and not changed and not complete:
             return
-        work = IndexRebuild(self.draft, self.verified, views, complete=complete)
+        work = IndexRebuild(self.draft, self.verified, views, complete=complete, as_they_are=as_they_are)
         if work.needed:
             work.plan()
             self.draft.cures.update(cured(self.draft, found))

@@ -46,6 +46,11 @@ _BY_HAND: Mapping[str, Reason] = {
         "backup",
     ),
     "CL-UNKNOWN-MAGIC": ("a newer or encrypted format is not touched", "use the version that wrote it"),
+    "CL-CONTRADICTED": (
+        "what its properties were is not in the store, and its index entries are the only trace of the damage",
+        "take the file from a replica or a backup; or add --only CL-CONTRADICTED, which indexes the message under the "
+        "keys that it has now, so that the trace is gone",
+    ),
     "CL-QUEUE-OFFSET-REPEAT": (
         "which of the records has the right QUEUEOFFSET, nothing proves",
         "their consumers get one of them; `rmqstore dump` shows both",

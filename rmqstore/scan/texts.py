@@ -39,13 +39,15 @@ class Texts:
     """What the property texts of a chunk say.
 
     `tags_code` per record (0: no tags; not yet the deliver time of the schedule topic); `faults` of records whose
-    text is wrong; `fan_out` records that were dispatched to further queues (LMQ); `parsed` records that hold one of
-    PARSED_NAMES with more than a number for a delay level; `fillers` records that a repair marked as its own.
+    text is wrong; `controls` records with control characters that a producer may have written; `fan_out` records that
+    were dispatched to further queues (LMQ); `parsed` records that hold one of PARSED_NAMES with more than a number for
+    a delay level; `fillers` records that a repair marked as its own.
     Shape: tags_code (n,)
     """
 
     tags_code: I64
     faults: dict[int, list[str]] = field(default_factory=dict)
+    controls: list[int] = field(default_factory=list)
     fan_out: list[int] = field(default_factory=list)
     parsed: list[int] = field(default_factory=list)
     fillers: list[int] = field(default_factory=list)
@@ -54,13 +56,15 @@ class Texts:
 class PropertyTexts:
     """The property texts of a chunk's records: looked through once, for all who ask.
 
-    `odd` are those that must be read one by one: of odd grammar, not UTF-8, or with zero bytes in them.
-    Shape: odd (n,)
+    `odd` are those that must be read one by one: of odd grammar, not UTF-8, or with zero bytes in them. `controls` hold
+    other control characters than the separators, lines and tabs.
+    Shapes: (n,)
     """
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
         self.odd: Bool = np.zeros(len(columns), dtype=np.bool_)
+        self.controls: Bool = np.zeros(len(columns), dtype=np.bool_)
         self._groups: list[tuple[I64 | None, TextBits]] = []
         self._native = loops = native.load()
         self._read = None
@@ -71,13 +75,16 @@ class PropertyTexts:
             self._groups = [(rows, self._bits(rows, width)) for rows, width in _widths(columns.properties_length)]
         else:
             self._judge(np.arange(len(columns)), self._read.is_odd, self._read.is_wide)
+            self.controls = self._read.has_controls
 
     def _bits(self, rows: I64 | None, width: int) -> TextBits:
         columns = self.columns
         start, length = columns.properties_at, np.maximum(columns.properties_length, 0)
         bits = TextBits(columns.buf, *((start, length) if rows is None else (start[rows], length[rows])), width)
         zero, wide = bits.not_plain()
-        self._judge(np.arange(len(columns)) if rows is None else rows, bits.odd_grammar() | zero, wide)
+        number = np.arange(len(columns)) if rows is None else rows
+        self._judge(number, bits.odd_grammar() | zero, wide)
+        self.controls[number] = bits.controls()
         return bits
 
     def _judge(self, number: I64, odd: Bool, wide: Bool) -> None:
@@ -162,11 +169,13 @@ def read_texts(columns: Columns, *, tags: bool = True, texts: PropertyTexts | No
         maybe = texts.with_special_names()
         for i, raw in zip(maybe.tolist(), texts.texts(maybe), strict=True):
             _special(raw, i, out)
-    odd = np.flatnonzero(texts.odd)
+    odd = np.flatnonzero(texts.odd | texts.controls)
     for i, raw in zip(odd.tolist(), texts.texts(odd), strict=True):
         if faults := properties.property_faults(raw):
             out.faults[i] = faults
-        if tags:
+        elif properties.holds_controls(raw):
+            out.controls.append(i)
+        if tags and texts.odd[i]:
             out.tags_code[i] = properties.tags_code(properties.parse_properties(raw).get(properties.TAGS, ""))
     return out
 

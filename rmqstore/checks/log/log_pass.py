@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rmqstore.checks.control_tally import ControlTally
 from rmqstore.checks.log.body_flags import flag_findings
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.log.entry_tally import EntryTally, add_entries, add_internal
@@ -24,6 +25,7 @@ from rmqstore.checks.log.index_tally import IndexTally
 from rmqstore.checks.log.owed_units import (
     QueueNames,
     batch_extent,
+    filler_offsets,
     light_queues,
     owed_units,
     put_deliver_times,
@@ -37,7 +39,6 @@ from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.mapped_file_queue import MappedFileQueue, read_at
 from rmqstore.files.store import QueueKind, Store, open_store
 from rmqstore.formats import consumequeue
-from rmqstore.formats.message import CRC32_RESERVED_LEN
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64
 from rmqstore.scan.queues import QueueTable
@@ -119,6 +120,7 @@ class LogPart:
     units_complete: bool = True
     parsed: set[int] = field(default_factory=set)  # see Tiling.parsed
     fillers: list[int] = field(default_factory=list)
+    controls: ControlTally = field(default_factory=ControlTally)
     findings: Findings = field(default_factory=Findings)
 
 
@@ -303,13 +305,14 @@ class _SplitScan:
         if self.options.index is not None and self.keys is not None:
             stop = int(columns.offset[-1] + columns.size[-1])
             keys = self.keys.keys(columns, number, properties_of)
-            self.options.index.check(int(columns.offset[0]) - columns.lead, stop, keys, part.index)
+            self.options.index.check(int(columns.offset[0]) - columns.lead, stop, keys, part.index, columns)
         part.findings.extend(flag_findings(columns, self.split.file.name))
         part.findings.extend(host_findings(columns, self.split.file.name))
         texts = read_texts(columns, tags=tags, texts=properties_of)
         if texts.parsed:
             part.parsed.update(((columns.offset[texts.parsed] - columns.lead) >> BLOCK_BITS).tolist())
-        self._fillers(columns, number, texts)
+        part.fillers += filler_offsets(columns, number, self.queues, texts.fillers)
+        part.controls.add(columns, texts.controls)
         for i, faults in texts.faults.items():
             part.findings.add(text_finding(columns, i, faults, self.split.file.name))
         if self.queues.unsound:
@@ -323,15 +326,6 @@ class _SplitScan:
                 columns, number = columns.take(keep), number[keep]
         if len(columns):
             self._dispatch(columns, number, texts)
-
-    def _fillers(self, columns: Columns, number: I64, texts: Texts) -> None:
-        """Records that a repair put in place of damaged ones: by their mark, or by the topic of those without queue."""
-        found = set(texts.fillers)
-        if self.queues.fillers:
-            unseen = np.isin(number, list(self.queues.fillers)) & ~owed_units(columns)
-            unseen &= columns.properties_length <= CRC32_RESERVED_LEN  # a client's message has an id
-            found.update(np.flatnonzero(unseen).tolist())
-        self.part.fillers.extend(int(columns.offset[i]) for i in sorted(found))
 
     def _times(self, columns: Columns) -> None:
         part, times = self.part, columns.store_timestamp
