@@ -16,7 +16,7 @@ from rmqstore.checks.verify import Verified
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.repair.beside.checkpoint import plan_checkpoint
 from rmqstore.repair.beside.config import plan_configs, plan_offsets
-from rmqstore.repair.beside.directory import plan_directories
+from rmqstore.repair.beside.directory import gone_with_files, plan_directories
 from rmqstore.repair.beside.dledger import plan_dledger
 from rmqstore.repair.beside.rocksdb import refuse_or_tell
 from rmqstore.repair.beside.timer import plan_timer
@@ -110,6 +110,7 @@ class Recovery:
             plan_timer(draft, self.verified, options, cut=cut, last_time=self._last_time)
             plan_offsets(draft, self.verified, options, cut=cut)
             self._abort()
+        draft.cures |= gone_with_files(draft, self.verified)
         if self._touches_log() or options.strategy:
             draft.notes[:0] = self.choice.notes
         draft.facts["strategy"] = self.choice.strategy

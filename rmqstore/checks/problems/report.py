@@ -64,6 +64,16 @@ def remedy_of(code: str, kind: str) -> str | None:
     return None if kind == "rocksdb" and code.startswith("CQ-") else PROBLEMS[code].remedy
 
 
+_OPTIONS = {"CL-MISSING-FILE": "--accept-fillers", "DL-MISSING-FILE": "--accept-fillers"}
+_PROOFS = {"CL-SYSFLAG": "expected"}
+"""The fact without which nothing proves what a damaged field was, so that no command cures it."""
+
+
+def option_of(problem: Problem) -> str:
+    """The option without which `recover` leaves a problem as it is; "" for one that it cures by itself."""
+    return "" if problem.safe else _OPTIONS.get(problem.code, f"--only {problem.code}")
+
+
 def store_words(store: str, config: str = "") -> str:
     """A store as it is given to a command that follows: with the broker.conf, which says paths, sizes and role."""
     return shlex.quote(store) + (f" -c {shlex.quote(config)}" if config else "")
@@ -72,6 +82,8 @@ def store_words(store: str, config: str = "") -> str:
 def next_command(finding: Finding, store: str, kind: str = "", config: str = "") -> str | None:
     """The command that cures a finding, ready to copy; `run` in its facts is one of the system's own."""
     remedy = remedy_of(finding.code, kind)
+    if _PROOFS.get(finding.code, "") not in ("", *finding.facts):
+        return None
     if remedy is None:
         return str(finding.facts["run"]) if "run" in finding.facts else None
     if remedy == "undo":
@@ -79,9 +91,7 @@ def next_command(finding: Finding, store: str, kind: str = "", config: str = "")
     where = store_words(store, config)
     if remedy == "rebuild":
         return f"rmqstore rebuild {where} cq"
-    if finding.problem.safe:
-        return f"rmqstore recover {where}"
-    return f"rmqstore recover {where} --only {finding.code}"
+    return f"rmqstore recover {where} {option_of(finding.problem)}".rstrip()
 
 
 class Findings:
