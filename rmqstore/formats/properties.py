@@ -88,8 +88,7 @@ TIMER_DELAY_LEVEL = "TIMER_DELAY_LEVEL"
 
 FILLER_KEY = "RMQSTORE_FILLER"
 """Property that marks a filler, a record that a repair put where a damaged one was; its value is the length, bytes."""
-FILLER_TOPICS = (b"RMQSTORE_FILLER", b"_")
-"""Topics of fillers that no queue gets; the short one where there is no room for the other."""
+FILLER_TOPICS = (b"RMQSTORE_FILLER", b"_")  # of fillers that no queue gets
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
@@ -181,9 +180,7 @@ def property_faults(data: bytes) -> list[str]:
 
     Sound: UTF-8, and every part is name 0x01 value; the last 0x02 may be missing (writers 4.9.1 to 5.1.4 strip it).
     An empty value is sound (the reader drops it). A value may hold 0x01 itself, but not the name of a property that
-    brokers set in front of it, and no run of control characters, as a lost page leaves them. One in a name, or in a
-    value that clients and brokers make, is a fault; in a value that a user gives it is not. At most `MAX_FAULTS` faults
-    are named.
+    brokers set in front of it, nor what `wrong_controls` finds. At most `MAX_FAULTS` faults are named.
     """
     data = bytes(data)
     faults: list[str] = []
@@ -215,10 +212,7 @@ def property_faults(data: bytes) -> list[str]:
 
 
 def wrong_controls(data: bytes) -> list[int]:
-    """Positions of control characters that no writer puts into a property text.
-
-    Those in names, in values that clients and brokers make, and in runs of eight or more.
-    """
+    """Positions of control characters in names, in values that clients and brokers make, and in runs of eight."""
     if not holds_controls(data):
         return []
     found = {i for run in _CONTROL_RUN.finditer(data) for i in range(*run.span())}
@@ -237,15 +231,6 @@ def holds_controls(data: bytes) -> bool:
     return _CONTROL.search(data) is not None
 
 
-# names that brokers and clients give themselves: inside a value they are the next property, its separator lost
-_OWN_NAMES = tuple(
-    name.encode()
-    for name in (
-        *(TAGS, KEYS, UNIQ_KEY, DELAY, REAL_TOPIC, REAL_QUEUE_ID, PRODUCER_GROUP, WAIT_STORE_OK, CLUSTER),
-        *(MESSAGE_REGION, TRACE_SWITCH, RETRY_TOPIC, ORIGIN_MESSAGE_ID, RECONSUME_TIME, MAX_RECONSUME_TIMES),
-        *(INNER_NUM, INNER_BASE, INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET, POP_CK, FIRST_POP_TIME),
-    )
-)
 # names whose values no user gives: clients, brokers and proxies make them of digits, letters and names that they check
 _MADE_NAMES = frozenset(
     name.encode()
@@ -254,8 +239,11 @@ _MADE_NAMES = frozenset(
         *(TRACE_SWITCH, RETRY_TOPIC, ORIGIN_MESSAGE_ID, RECONSUME_TIME, MAX_RECONSUME_TIMES, INNER_NUM, INNER_BASE),
         *(TRANSACTION_PREPARED, TRANSACTION_ID, TRANSACTION_CHECK_TIMES, TIMER_OUT_MS, TIMER_DELIVER_MS, CRC32),
         *(TIMER_ENQUEUE_MS, TIMER_DEQUEUE_MS, TIMER_DELAY_SEC, TIMER_DELAY_MS, FIRST_POP_TIME, ORIGIN_GROUP),
+        *(INNER_MULTI_QUEUE_OFFSET, POP_CK),
     )
 )
+# names of properties that are more than a user's: inside a value they are the next property, its separator lost
+_OWN_NAMES = (TAGS.encode(), KEYS.encode(), INNER_MULTI_DISPATCH.encode(), *sorted(_MADE_NAMES))
 _CONTROL = re.compile(rb"[\x00\x03-\x08\x0b\x0c\x0e-\x1f]")
 _CONTROL_RUN = re.compile(rb"[\x00\x03-\x08\x0b\x0c\x0e-\x1f]{8,}")
 

@@ -12,6 +12,7 @@ from functools import cached_property
 
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.log.commitlog import LogResult
+from rmqstore.checks.problems.report import TAG_CODE
 from rmqstore.checks.verify import Verified
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.repair.beside.checkpoint import plan_checkpoint
@@ -21,7 +22,7 @@ from rmqstore.repair.beside.dledger import plan_dledger
 from rmqstore.repair.beside.rocksdb import refuse_or_tell
 from rmqstore.repair.beside.timer import plan_timer
 from rmqstore.repair.brakes import damage_brakes, offset_brakes, sizes_brakes
-from rmqstore.repair.contradicted import CODE, contradicted_messages, tell_contradicted
+from rmqstore.repair.contradicted import CODE, tell_contradicted
 from rmqstore.repair.log.misplaced_files import but_names, plan_misplaced, store_in_place
 from rmqstore.repair.log.redispatch import Dispatcher, Name
 from rmqstore.repair.log.repaired_log import RepairedLog
@@ -229,7 +230,7 @@ class Recovery:
         if self.store.part is not None or not self.results or not self.store.index_files:
             return
         views = self._views(self.limit)
-        tell_contradicted(self.draft, contradicted_messages(self.verified, views))
+        tell_contradicted(self.draft, self.verified, views)
         complete = self._removes_abort()
         changed = self.cut is not None or self.tail_cut or self._shrank() or any(v.changed for v in views)
         if not found and not changed and not complete:
@@ -251,10 +252,12 @@ class Recovery:
                 wanted,
                 allow_gaps=self.options.allow_shift,
                 limit=self.limit,
+                rewrite_codes=TAG_CODE in self.options.only,
             )
             work.read()
             if work.plan():
                 found = cured(self.draft, (c for c in self.counts if c.startswith(_QUEUES)))
+                found -= {TAG_CODE} if work.kept_codes else set()
                 self.draft.cures |= found - {"CQ-DELETED-TOPIC"}
         if self.cut is not None:
             cut_queues(self.draft, self.cut, wanted or frozenset())

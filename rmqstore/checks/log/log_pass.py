@@ -94,8 +94,7 @@ class LogPart:
     `back_from`, `back_max`: the first record of the split's end that is older than what stood before it in the split
     (None: the last record is the youngest), and the youngest time from there on. `texts_bad` counts records with
     damaged topic or properties. `units` are those of the messages that are owed one, but for BatchCQ topics;
-    `units_complete` is false where messages got none for another reason. `fillers`: offsets of records that a repair
-    put in place of damaged ones.
+    `units_complete` is false where messages got none for another reason. `fillers`: offsets of records of repairs.
     """
 
     begin: int | None = None

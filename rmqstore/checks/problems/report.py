@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rmqstore.checks.problems.table import PROBLEMS, Problem, Severity
+from rmqstore.formats.consumequeue import may_be_right
+from rmqstore.formats.properties import SCHEDULE_TOPIC
 
 SCHEMA = "rmqstore.verify/1"
 LISTED = 10_000
@@ -67,6 +69,17 @@ def remedy_of(code: str, kind: str) -> str | None:
 _OPTIONS = {"CL-MISSING-FILE": "--accept-fillers", "DL-MISSING-FILE": "--accept-fillers"}
 _PROOFS = {"CL-SYSFLAG": "expected"}
 """The fact without which nothing proves what a damaged field was, so that no command cures it."""
+
+
+TAG_CODE = "CQ-WRONG-TAG"
+
+
+def tags_in_doubt(finding: Finding) -> bool:
+    """Whether a unit's tags code may be right, and the TAGS of its message damaged: the two do not tell which."""
+    code, expected = finding.facts.get("tags_code"), finding.facts.get("expected")
+    if finding.code != TAG_CODE or finding.queue.startswith(f"{SCHEDULE_TOPIC}/"):
+        return False
+    return isinstance(code, int) and isinstance(expected, int) and may_be_right(code, expected)
 
 
 def option_of(problem: Problem) -> str:
