@@ -177,6 +177,7 @@ def _formats_page() -> str:
 
 
 def _problems_page() -> str:
+    from rmqstore.checks.problems.report import option_of
     from rmqstore.checks.problems.table import PROBLEMS
 
     lines = list(_head("rmqstore-problems", 7, "everything that rmqstore verify can find"))
@@ -189,7 +190,7 @@ def _problems_page() -> str:
     for problem in PROBLEMS.values():
         cure = f"Cure: rmqstore {problem.remedy}" if problem.remedy else "No cure."
         if problem.remedy == "recover":
-            cure += " (safe)" if problem.safe else f" --only {problem.code}"
+            cure += f" {option_of(problem)}" if option_of(problem) else " (safe)"
         lines += [f".SH {_escape(problem.code)}", _escape(f"{problem.severity.name}: {problem.title}.")]
         lines += _paragraphs(problem.about)
         lines += [".PP", _escape(cure)]

@@ -6,6 +6,7 @@ loads the modules that only it needs when there is something for it.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -107,6 +108,11 @@ class Examination:
             self.report.unchecked.extend(self.verified.index.unchecked)
 
     @property
+    def index_is_kept(self) -> bool:
+        """Whether the broker indexes messages, and all of them were read."""
+        return self.store.config.bool("messageIndexEnable") and self.partial is None
+
+    @property
     def log_files(self) -> list[MappedFileQueue]:
         """The logs that have files."""
         store = self.store
@@ -193,7 +199,7 @@ class Examination:
             else:
                 reach = reach_of(results[-1].tiling)
             catalog.check_end(reach, self.findings)
-        if self.store.config.bool("messageIndexEnable") and self.partial is None:
+        if self.index_is_kept:
             tally = IndexTally()
             for result in results:
                 tally.merge(result.index)
@@ -227,6 +233,10 @@ class Examination:
         for result in results:
             check_missing_files(result, findings, self.verified.logs.pointing)
             check_queue_offsets(result, findings, self.verified.logs)
+        if any(result.index.contradicted for result in results) and self.index_is_kept:
+            from rmqstore.checks.contradicted import report_contradicted
+
+            report_contradicted(self.verified.logs, findings)
 
     def _queues_against_log(self) -> None:
         from rmqstore.checks.queues.batch_queue import check_batch_queues
@@ -295,6 +305,10 @@ class Examination:
             store, span, self.findings, queue_range=self.queue_range, slave=slave, live=live
         )
         check_compaction(store, self.findings, live=live)
+        if any(result.fillers for result in results) or os.path.lexists(store.journal_directory):
+            from rmqstore.checks.filler_notes import find_fillers
+
+            self.report.fillers = find_fillers(self.on_disk, self.verified.logs)
         if store.kind is not StoreKind.PART and (results or "CL-NO-MESSAGES" in self.report.findings.counts):
             from rmqstore.checks.verdict import add_verdict
 

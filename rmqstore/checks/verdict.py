@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.beside.permissions import rights_words
+from rmqstore.checks.damaged import damage_words
 from rmqstore.checks.log import delay_levels as delays
 from rmqstore.checks.problems.report import Fact, Finding, Report
 from rmqstore.checks.queues.undelivered import NothingOwed, left_unreadable, never_dispatched, nothing_owed
@@ -49,7 +50,7 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
     if forecast.starts and forecast.not_dispatched is not None and store.commitlog is not None:
         gone = never_dispatched(store.commitlog, forecast.not_dispatched, verified.logs.queues)
         left = replace(left, gone=gone)
-    report.verdict = _without_messages(report, forecast) or left.sentence(forecast) + but
+    report.verdict = _without_messages(report, forecast) or left.sentence(forecast, damage_words(report.findings)) + but
     if left.gone.messages and "CQ-BEHIND" in report.findings.counts and not report.live:
         facts: dict[str, Fact] = {"messages": left.gone.messages, "queues": left.gone.queues}
         facts["broker"] = forecast.version

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.text import Text
 
-from rmqstore.checks.problems.report import Fact, Finding, Report, next_command, remedy_of, store_words
+from rmqstore.checks.problems.report import Fact, Finding, Report, next_command, option_of, remedy_of, store_words
 from rmqstore.checks.problems.table import PROBLEMS, Problem, Severity
 from rmqstore.cli.quantities import bytes_text, in_words, many, time_text
 
@@ -60,7 +60,10 @@ def _verdict(report: Report, width: int) -> Text:
         style = "bold green"
     problems = sum(n for c, n in report.findings.counts.items() if PROBLEMS[c].severity >= Severity.WARNING)
     kinds = sum(1 for c in report.findings.counts if PROBLEMS[c].severity >= Severity.WARNING)
-    if report.clean:
+    if report.clean and report.fillers and not _start_drops(report):
+        fillers = " and ".join(row.text() for row in report.fillers)
+        state = f"The log holds {fillers} in place of lost messages. Nothing else is wrong with this store."
+    elif report.clean:
         state = "The store itself is sound." if _start_drops(report) else "Nothing is wrong with this store."
     elif not problems:
         state = "Nothing wrong was found, but not everything was checked."
@@ -97,7 +100,7 @@ def _what(report: Report, width: int) -> Iterator[Text]:
         )
     if report.broker:
         yield from _forecast(report.broker, width)
-    for note in report.notes:
+    for note in [*report.notes, *report.filler_notes]:
         yield from _row("note", note, width)
 
 
@@ -258,13 +261,33 @@ def _open_journals(report: Report, width: int) -> Iterator[Text]:
         )
 
 
+def _curable(report: Report) -> list[str]:
+    """Problems that a command cures, or may cure: of those that are only counted nothing more is known."""
+    listed = {f.code: False for f in report.findings.listed}
+    for finding in report.findings.listed:
+        listed[finding.code] |= next_command(finding, report.repairable, report.kind) is not None
+    return [
+        code
+        for code in report.findings.counts
+        if PROBLEMS[code].severity >= Severity.WARNING and remedy_of(code, report.kind) and listed.get(code, True)
+    ]
+
+
+def _commands(report: Report, codes: list[str]) -> list[str]:
+    """`recover`, or, where it cures none of the problems by itself, what each of them needs."""
+    where = store_words(report.repairable, report.config)
+    if any(PROBLEMS[code].safe for code in codes):
+        return [f"rmqstore recover {where}"]
+    return list(dict.fromkeys(f"rmqstore recover {where} {option_of(PROBLEMS[code])}" for code in codes))
+
+
 def _next(report: Report, width: int) -> Iterator[Text]:
     if "DIR-OPEN-JOURNAL" in report.findings.counts:
         yield from _open_journals(report, width)
         return
     store = store_words(report.repairable, report.config)
     counts = report.findings.counts
-    codes = [c for c in counts if PROBLEMS[c].severity >= Severity.WARNING and remedy_of(c, report.kind)]
+    codes = _curable(report)
     if not codes and _start_drops(report):
         yield _command(f"rmqstore recover {store}")
         yield from _wrapped(
@@ -300,7 +323,7 @@ def _next(report: Report, width: int) -> Iterator[Text]:
         return
     if report.live:
         yield from _wrapped("Next: stop the broker and keep its service stopped; then:", width, "", "")
-    yield _command(f"rmqstore recover {store}")
+    yield from map(_command, _commands(report, codes))
     yield from _wrapped(
         "shows what would be repaired and what would be lost, and writes nothing until --apply; "
         "every step is journaled, and `rmqstore undo` takes it back.",

@@ -138,3 +138,18 @@ def is_directory_name(topic: bytes) -> bool:
     Source: ConsumeQueue#<init> (storePath/topic/queueId); the limits are those of Linux file systems.
     """
     return 0 < len(topic) <= MAX_DIRECTORY_NAME and not {0x00, 0x2F} & set(topic) and topic not in (b".", b"..")
+
+
+def one_bit_apart(a: int, b: int) -> bool:
+    """Whether two stored 64-bit numbers differ in one bit."""
+    return ((a ^ b) & 0xFFFF_FFFF_FFFF_FFFF).bit_count() == 1
+
+
+def may_be_right(code: int, expected: int) -> bool:
+    """Whether a unit's tags code may be the true one though its message has another (`expected`).
+
+    A code is the hash of a text, sign-extended from 32 bits. Damage to a unit leaves another number, as a rule, or
+    differs in one bit; zero is what a torn write leaves. Any other code is a hash of some tags: then the unit or the
+    message is damaged, and the two alone do not tell which.
+    """
+    return -(1 << 31) <= code < 1 << 31 and code not in (0, expected) and not one_bit_apart(code, expected)

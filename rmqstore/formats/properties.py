@@ -86,6 +86,10 @@ BORN_HOST = "__BORNHOST"
 BORN_TIMESTAMP = "BORN_TIMESTAMP"
 TIMER_DELAY_LEVEL = "TIMER_DELAY_LEVEL"
 
+FILLER_KEY = "RMQSTORE_FILLER"
+"""Property that marks a filler, a record that a repair put where a damaged one was; its value is the length, bytes."""
+FILLER_TOPICS = (b"RMQSTORE_FILLER", b"_")  # of fillers that no queue gets
+
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
@@ -176,8 +180,7 @@ def property_faults(data: bytes) -> list[str]:
 
     Sound: UTF-8, and every part is name 0x01 value; the last 0x02 may be missing (writers 4.9.1 to 5.1.4 strip it).
     An empty value is sound (the reader drops it). A value may hold 0x01 itself, but not the name of a property that
-    brokers set in front of it, and no run of zero bytes, as a lost page leaves them. At most
-    `MAX_FAULTS` faults are named.
+    brokers set in front of it, nor what `wrong_controls` finds. At most `MAX_FAULTS` faults are named.
     """
     data = bytes(data)
     faults: list[str] = []
@@ -203,22 +206,46 @@ def property_faults(data: bytes) -> list[str]:
             if second >= 0 and data[separator + 1 : second].endswith(_OWN_NAMES):
                 faults.append(f"no separator before the property at {second}")
         at = stop + 1
-    zeros = data.find(_ZEROS)
-    if zeros >= 0 and len(faults) < MAX_FAULTS:
-        faults.append(f"zero bytes at {zeros}")
+    if len(faults) < MAX_FAULTS and (wrong := wrong_controls(data)):
+        faults.append(f"{'control characters' if any(data[i] for i in wrong) else 'zero bytes'} at {wrong[0]}")
     return faults
 
 
-# names that brokers and clients give themselves: inside a value they are the next property, its separator lost
-_OWN_NAMES = tuple(
+def wrong_controls(data: bytes) -> list[int]:
+    """Positions of control characters in names, in values that clients and brokers make, and in runs of eight."""
+    if not holds_controls(data):
+        return []
+    found = {i for run in _CONTROL_RUN.finditer(data) for i in range(*run.span())}
+    at = 0
+    for part in data.split(b"\x02"):
+        name, separator, _ = part.partition(b"\x01")
+        if separator:
+            stop = at + (len(part) if name in _MADE_NAMES else len(name))
+            found.update(match.start() for match in _CONTROL.finditer(data, at, stop))
+        at += len(part) + 1
+    return sorted(found)
+
+
+def holds_controls(data: bytes) -> bool:
+    """Whether a property text has control characters but for its separators, lines and tabs."""
+    return _CONTROL.search(data) is not None
+
+
+# names whose values no user gives: clients, brokers and proxies make them of digits, letters and names that they check
+_MADE_NAMES = frozenset(
     name.encode()
     for name in (
-        *(TAGS, KEYS, UNIQ_KEY, DELAY, REAL_TOPIC, REAL_QUEUE_ID, PRODUCER_GROUP, WAIT_STORE_OK, CLUSTER),
-        *(MESSAGE_REGION, TRACE_SWITCH, RETRY_TOPIC, ORIGIN_MESSAGE_ID, RECONSUME_TIME, MAX_RECONSUME_TIMES),
-        *(INNER_NUM, INNER_BASE, INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET, POP_CK, FIRST_POP_TIME),
+        *(UNIQ_KEY, DELAY, REAL_TOPIC, REAL_QUEUE_ID, PRODUCER_GROUP, WAIT_STORE_OK, CLUSTER, MESSAGE_REGION),
+        *(TRACE_SWITCH, RETRY_TOPIC, ORIGIN_MESSAGE_ID, RECONSUME_TIME, MAX_RECONSUME_TIMES, INNER_NUM, INNER_BASE),
+        *(TRANSACTION_PREPARED, TRANSACTION_ID, TRANSACTION_CHECK_TIMES, TIMER_OUT_MS, TIMER_DELIVER_MS, CRC32),
+        *(TIMER_ENQUEUE_MS, TIMER_DEQUEUE_MS, TIMER_DELAY_SEC, TIMER_DELAY_MS, FIRST_POP_TIME, ORIGIN_GROUP),
+        *(INNER_MULTI_QUEUE_OFFSET, POP_CK),
     )
 )
-_ZEROS = bytes(8)
+# names of properties that are more than a user's: inside a value they are the next property, its separator lost
+_OWN_NAMES = (TAGS.encode(), KEYS.encode(), INNER_MULTI_DISPATCH.encode(), *sorted(_MADE_NAMES))
+_CONTROL = re.compile(rb"[\x00\x03-\x08\x0b\x0c\x0e-\x1f]")
+_CONTROL_RUN = re.compile(rb"[\x00\x03-\x08\x0b\x0c\x0e-\x1f]{8,}")
 
 
 def build_properties(

@@ -7,6 +7,7 @@ from rmqstore.repair.log.misplaced_files import MISPLACED
 from rmqstore.repair.salvage.candidates.batch_records import CODES as BATCH_CODES
 
 _HEADS = ("CL-SYSFLAG", "CL-HOST")
+_KEYS = "CL-CONTRADICTED"
 _OFFSETS = ("CL-QUEUE-OFFSET", "CL-QUEUE-OFFSET-GAP", "CL-QUEUE-OFFSET-REPEAT")
 """The record is whole, and only its queue offset is odd: no broker stops there, and cutting there would cost a replica
 all that stands behind. Its master may have the same record; where it has another one, units say what was."""
@@ -14,7 +15,7 @@ MENDABLE = ("CL-BLANK-SIZE", *_HEADS, *_OFFSETS, "CL-QUEUE-RESTARTED", "CQ-WRONG
 _NO_DAMAGE = frozenset(
     (
         *("CL-QUEUE-RESTARTED", "CL-TIME-BACK", "CL-BLANK-SIZE", "CL-NO-MESSAGES"),
-        *_HEADS,
+        *(*_HEADS, _KEYS),
         *_OFFSETS,
         *("DL-DATA-INDEX", "DL-INDEX-GHOST", "DL-STRAY-FILE", "DL-COMMITTED", "DL-TERM", *MISPLACED),
     )

@@ -12,15 +12,17 @@ from functools import cached_property
 
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.log.commitlog import LogResult
+from rmqstore.checks.problems.report import TAG_CODE
 from rmqstore.checks.verify import Verified
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.repair.beside.checkpoint import plan_checkpoint
 from rmqstore.repair.beside.config import plan_configs, plan_offsets
-from rmqstore.repair.beside.directory import plan_directories
+from rmqstore.repair.beside.directory import gone_with_files, plan_directories
 from rmqstore.repair.beside.dledger import plan_dledger
 from rmqstore.repair.beside.rocksdb import refuse_or_tell
 from rmqstore.repair.beside.timer import plan_timer
 from rmqstore.repair.brakes import damage_brakes, offset_brakes, sizes_brakes
+from rmqstore.repair.contradicted import CODE, tell_contradicted
 from rmqstore.repair.log.misplaced_files import but_names, plan_misplaced, store_in_place
 from rmqstore.repair.log.redispatch import Dispatcher, Name
 from rmqstore.repair.log.repaired_log import RepairedLog
@@ -109,6 +111,7 @@ class Recovery:
             plan_timer(draft, self.verified, options, cut=cut, last_time=self._last_time)
             plan_offsets(draft, self.verified, options, cut=cut)
             self._abort()
+        draft.cures |= gone_with_files(draft, self.verified)
         if self._touches_log() or options.strategy:
             draft.notes[:0] = self.choice.notes
         draft.facts["strategy"] = self.choice.strategy
@@ -221,15 +224,18 @@ class Recovery:
         plan_dledger(self.draft, self.verified, view, self.options, changed=changed)
 
     def _index(self) -> None:
+        as_they_are = CODE in self.options.only
         found = [c for c in self.counts if c.startswith("IX-") and self.options.wants(c)]
+        found += [CODE] if as_they_are and CODE in self.counts else []
         if self.store.part is not None or not self.results or not self.store.index_files:
             return
         views = self._views(self.limit)
+        tell_contradicted(self.draft, self.verified, views)
         complete = self._removes_abort()
         changed = self.cut is not None or self.tail_cut or self._shrank() or any(v.changed for v in views)
         if not found and not changed and not complete:
             return
-        work = IndexRebuild(self.draft, self.verified, views, complete=complete)
+        work = IndexRebuild(self.draft, self.verified, views, complete=complete, as_they_are=as_they_are)
         if work.needed:
             work.plan()
             self.draft.cures.update(cured(self.draft, found))
@@ -246,10 +252,12 @@ class Recovery:
                 wanted,
                 allow_gaps=self.options.allow_shift,
                 limit=self.limit,
+                rewrite_codes=TAG_CODE in self.options.only,
             )
             work.read()
             if work.plan():
                 found = cured(self.draft, (c for c in self.counts if c.startswith(_QUEUES)))
+                found -= {TAG_CODE} if work.kept_codes else set()
                 self.draft.cures |= found - {"CQ-DELETED-TOPIC"}
         if self.cut is not None:
             cut_queues(self.draft, self.cut, wanted or frozenset())

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from rmqstore.checks.problems.report import Report
+from rmqstore.checks.problems.report import TAG_CODE, Report
 from rmqstore.checks.problems.table import PROBLEMS, Severity
 from rmqstore.files.store import Store, StoreKind
+from rmqstore.repair.contradicted import FACT
 from rmqstore.repair.log.misplaced_files import MISPLACED
 from rmqstore.repair.plan.content import Json
 from rmqstore.repair.plan.plan_builder import PlanBuilder
@@ -46,6 +47,11 @@ _BY_HAND: Mapping[str, Reason] = {
         "backup",
     ),
     "CL-UNKNOWN-MAGIC": ("a newer or encrypted format is not touched", "use the version that wrote it"),
+    "CL-CONTRADICTED": (
+        "what its properties were is not in the store, and its index entries are the only trace of the damage",
+        "take the file from a replica or a backup; or add --only CL-CONTRADICTED, which indexes the message under the "
+        "keys that it has now, so that the trace is gone",
+    ),
     "CL-QUEUE-OFFSET-REPEAT": (
         "which of the records has the right QUEUEOFFSET, nothing proves",
         "their consumers get one of them; `rmqstore dump` shows both",
@@ -67,6 +73,10 @@ _ASKED: Mapping[str, str] = {
 }
 
 
+_DOUBT: Reason = (
+    "the unit or the TAGS of its message are damaged, and nothing tells which: the unit may be the only trace",
+    f"compare the message with a replica or a backup; or add --only {TAG_CODE}, which makes the unit fit the message",
+)
 _PARTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "cq": ("consume queues are", ("CQ-", "BCQ-")),
     "index": ("index is", ("IX-",)),
@@ -94,11 +104,11 @@ def outside_of(part: str, report: Report, draft: PlanBuilder) -> dict[str, Json]
     why = f"only the {_PARTS[part][0]} made again by this"
     out: dict[str, Json] = {}
     for code, count in _open(report, draft):
-        proved = code in open_codes(draft)
+        proved, doubt = code in open_codes(draft), code == TAG_CODE and FACT in draft.facts
         if proved or not (draft.steps and code.startswith(_PARTS[part][1])):
             out[code] = {
                 "count": count,
-                "why": _PROVED if proved else why,
+                "why": _PROVED if proved else _DOUBT[0] if doubt else why,
                 "do": "rmqstore recover plans for all of it",
             }
     return out
@@ -125,6 +135,8 @@ def _reason(
         return "--only asks for other problems", f"run this without --only, or with --only {code}"
     if code in _BY_HAND:
         return _BY_HAND[code]
+    if code == TAG_CODE and FACT in draft.facts and TAG_CODE not in options.only:
+        return _DOUBT
     if code in ("CL-MISSING-FILE", "DL-MISSING-FILE"):
         return _missing_file(options)
     row = PROBLEMS[code]

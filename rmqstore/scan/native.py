@@ -28,18 +28,20 @@ _REST = (
     *("at", "queue_id", "sys_flag", "store_timestamp", "body_at", "body_length", "wide", "topic_at", "topic_length"),
     *("properties_at", "properties_length"),
 )
-_ODD, _WIDE, _ENDS_LIKE = 1, 2, 4  # what rmqstore_texts says of a text
+_ODD, _WIDE, _ENDS_LIKE, _CONTROL = 1, 2, 4, 8  # what rmqstore_texts says of a text
 
 
 class Texts(NamedTuple):
     """What was found in property texts, and (texts, starts, lengths) of the values of each name asked for.
 
-    `is_odd` has odd grammar or a zero byte, `is_wide` is not ASCII, `ends_like` has a name like those asked for.
+    `is_odd` has odd grammar or a zero byte, `is_wide` is not ASCII, `ends_like` has a name like those asked for,
+    `has_controls` other control characters than the separators, lines and tabs.
     """
 
     is_odd: Bool
     is_wide: Bool
     ends_like: Bool
+    has_controls: Bool
     values: list[tuple[I64, I64, I64]]
 
 
@@ -163,7 +165,8 @@ class Native:
             return None
         row, start, length = found
         values = [(row[k, :m], start[k, :m], length[k, :m]) for k, m in enumerate(count.tolist())]
-        return Texts((flags & _ODD) != 0, (flags & _WIDE) != 0, (flags & _ENDS_LIKE) != 0, values)
+        is_odd, is_wide, ends_like, has_controls = ((flags & bit) != 0 for bit in (_ODD, _WIDE, _ENDS_LIKE, _CONTROL))
+        return Texts(is_odd, is_wide, ends_like, has_controls, values)
 
     def place_queues(self, queues: QueueSlots, first: int, stop: int) -> None:
         """Put queues [first, stop) into the slots."""

@@ -19,6 +19,7 @@ _ONE = np.uint64(1)
 _NONE = np.uint64(0)
 _ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 _LOWEST = np.array([(1 << n) - 1 for n in range(WORD + 1)], dtype=np.uint64)
+_LINES = np.frombuffer(b"\t\n\r", dtype=np.uint8)
 _EXPONENT_BITS, _EXPONENT_BIAS = 52, 1023  # of a 64-bit float
 
 
@@ -89,6 +90,16 @@ class TextBits:
             return none, none
         zero = self.where(self._bytes == 0)
         return _any(zero), _any(odd & ~zero)
+
+    def controls(self) -> Bool:
+        """Texts that hold other control characters than the separators, lines and tabs.
+
+        Shape: (n,)
+        """
+        low = self._bytes < 0x20
+        if not low.any():
+            return np.zeros(len(self.length), dtype=np.bool_)
+        return _any(self.where(low & (self._bytes > 2) & ~np.isin(self._bytes, _LINES)))
 
     def ends_of(self, name: bytes, letter: int) -> Iterator[tuple[I64, I64, I64]]:
         """(texts, where the name's 0x01 stands, where the value ends) of names that end like `name`.

@@ -21,12 +21,14 @@ from rmqstore.scan.text_bits import WORD, TextBits
 
 # names whose values only the broker's own parser can judge, or that name further queues
 PARSED_NAMES = (b"INNER_NUM\x01", b"INNER_MULTI_DISPATCH\x01", b"DELAY\x01")
-_PARSED_ENDS = tuple(name[:-1] for name in PARSED_NAMES)
+_FILLER = properties.FILLER_KEY.encode() + b"\x01"
+_SPECIAL_ENDS = tuple(name[:-1] for name in (*PARSED_NAMES, _FILLER))
 # what every parser takes: a delay level that is a small number
 _DELAY_NUMBER = re.compile(rb"(?<![^\x02])DELAY\x01[0-9]{1,9}(?![^\x02])")
 _FAN_OUT = properties.INNER_MULTI_DISPATCH.encode() + b"\x01"
 # index of the letter of a name that other names rarely have so near to their end
 _LETTER = {b"TAGS": 2, b"KEYS": 2, b"UNIQ_KEY": 3, b"INNER_NUM": 8, b"INNER_MULTI_DISPATCH": 19, b"DELAY": 2}
+_LETTER[_FILLER[:-1]] = 9
 _VALUES = (b"TAGS", b"KEYS", b"UNIQ_KEY")  # names whose values are asked for
 _SPREAD = 96  # bytes that may be looked at in vain for each text
 _WIDEST = 8 * WORD
@@ -37,44 +39,52 @@ class Texts:
     """What the property texts of a chunk say.
 
     `tags_code` per record (0: no tags; not yet the deliver time of the schedule topic); `faults` of records whose
-    text is wrong; `fan_out` records that were dispatched to further queues (LMQ); `parsed` records that hold one of
-    PARSED_NAMES with more than a number for a delay level.
+    text is wrong; `controls` records with control characters that a producer may have written; `fan_out` records that
+    were dispatched to further queues (LMQ); `parsed` records that hold one of PARSED_NAMES with more than a number for
+    a delay level; `fillers` records that a repair marked as its own.
     Shape: tags_code (n,)
     """
 
     tags_code: I64
     faults: dict[int, list[str]] = field(default_factory=dict)
+    controls: list[int] = field(default_factory=list)
     fan_out: list[int] = field(default_factory=list)
     parsed: list[int] = field(default_factory=list)
+    fillers: list[int] = field(default_factory=list)
 
 
 class PropertyTexts:
     """The property texts of a chunk's records: looked through once, for all who ask.
 
-    `odd` are those that must be read one by one: of odd grammar, not UTF-8, or with zero bytes in them.
-    Shape: odd (n,)
+    `odd` are those that must be read one by one: of odd grammar, not UTF-8, or with zero bytes in them. `controls` hold
+    other control characters than the separators, lines and tabs.
+    Shapes: (n,)
     """
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
         self.odd: Bool = np.zeros(len(columns), dtype=np.bool_)
+        self.controls: Bool = np.zeros(len(columns), dtype=np.bool_)
         self._groups: list[tuple[I64 | None, TextBits]] = []
         self._native = loops = native.load()
         self._read = None
         if loops is not None:
             spans = columns.properties_at, columns.properties_length
-            self._read = loops.texts(columns.buf, *spans, _VALUES, _PARSED_ENDS)
+            self._read = loops.texts(columns.buf, *spans, _VALUES, _SPECIAL_ENDS)
         if self._read is None:
             self._groups = [(rows, self._bits(rows, width)) for rows, width in _widths(columns.properties_length)]
         else:
             self._judge(np.arange(len(columns)), self._read.is_odd, self._read.is_wide)
+            self.controls = self._read.has_controls
 
     def _bits(self, rows: I64 | None, width: int) -> TextBits:
         columns = self.columns
         start, length = columns.properties_at, np.maximum(columns.properties_length, 0)
         bits = TextBits(columns.buf, *((start, length) if rows is None else (start[rows], length[rows])), width)
         zero, wide = bits.not_plain()
-        self._judge(np.arange(len(columns)) if rows is None else rows, bits.odd_grammar() | zero, wide)
+        number = np.arange(len(columns)) if rows is None else rows
+        self._judge(number, bits.odd_grammar() | zero, wide)
+        self.controls[number] = bits.controls()
         return bits
 
     def _judge(self, number: I64, odd: Bool, wide: Bool) -> None:
@@ -123,12 +133,12 @@ class PropertyTexts:
         sound = ~self.odd[number]
         return (number, start, length) if sound.all() else (number[sound], start[sound], length[sound])
 
-    def with_parsed_names(self) -> I64:
-        """Records that may hold one of PARSED_NAMES, odd ones too; each once."""
+    def with_special_names(self) -> I64:
+        """Records that may hold one of PARSED_NAMES or the mark of a filler, odd ones too; each once."""
         if self._read is not None:
             return np.flatnonzero(self.odd | self._read.ends_like)
         found = self.odd.copy()
-        for name in _PARSED_ENDS:
+        for name in _SPECIAL_ENDS:
             for rows, bits in self._groups:
                 for texts, _, _ in bits.ends_of(name, _LETTER[name]):
                     found[texts if rows is None else rows[texts]] = True
@@ -156,14 +166,16 @@ def read_texts(columns: Columns, *, tags: bool = True, texts: PropertyTexts | No
     out = Texts(np.zeros(len(columns), dtype=np.int64))
     if tags:
         _put_tags(texts, out)
-        maybe = texts.with_parsed_names()
+        maybe = texts.with_special_names()
         for i, raw in zip(maybe.tolist(), texts.texts(maybe), strict=True):
             _special(raw, i, out)
-    odd = np.flatnonzero(texts.odd)
+    odd = np.flatnonzero(texts.odd | texts.controls)
     for i, raw in zip(odd.tolist(), texts.texts(odd), strict=True):
         if faults := properties.property_faults(raw):
             out.faults[i] = faults
-        if tags:
+        elif properties.holds_controls(raw):
+            out.controls.append(i)
+        if tags and texts.odd[i]:
             out.tags_code[i] = properties.tags_code(properties.parse_properties(raw).get(properties.TAGS, ""))
     return out
 
@@ -188,6 +200,8 @@ def _special(text: bytes, i: int, out: Texts) -> None:
         out.parsed.append(i)
     if _FAN_OUT in text:
         out.fan_out.append(i)
+    if _FILLER in text:
+        out.fillers.append(i)
 
 
 def not_utf8(texts: list[bytes]) -> list[bool]:

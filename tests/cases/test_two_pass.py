@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -36,12 +39,15 @@ def test_damage_is_found_cured_and_taken_back(name: str, tmp_path: Path) -> None
     with assert_untouched(store):
         first = run_json(*verify, exit_code=case.verify.exit_code)
     assert first["counts"] == dict(case.verify.counts)
+    plans: dict[tuple[str, ...], Mapping[str, object]] = {}
     if case.recover is None:
+        assert _unkept_promises(first, plans) == []
         return
     recover = ("recover", str(store), *options(case, store), *case.recover.options)
     before = content_only(snapshot(store, without=(JOURNAL,)))
     with assert_untouched(store):
-        run_json(*recover, exit_code=1)
+        plans[recover] = run_json(*recover, exit_code=1)
+        assert _unkept_promises(first, plans) == []
     repaired = run_json(*recover, "--apply", exit_code=case.recover.exit_code)
     assert repaired["applied"] is True
     loss, journal = repaired["loss"], repaired["journal"]
@@ -52,6 +58,28 @@ def test_damage_is_found_cured_and_taken_back(name: str, tmp_path: Path) -> None
     assert _problems(second) == dict(case.recover.remaining)
     run_json("undo", journal, exit_code=0)
     assert content_only(snapshot(store, without=(JOURNAL,))) == before
+
+
+def _unkept_promises(report: Mapping[str, object], plans: dict[tuple[str, ...], Mapping[str, object]]) -> list[str]:
+    """Recover commands of findings that, pasted, neither plan to cure the finding nor ask for a decision.
+
+    `plans` are those that were made already, by their commands.
+    """
+    unkept = []
+    findings = report["findings"]
+    assert isinstance(findings, list)
+    for code, command in sorted({(f["code"], f["next"]) for f in findings if f["next"] is not None}):
+        words = tuple(shlex.split(command))
+        if words[:2] != ("rmqstore", "recover"):
+            continue
+        if words[1:] not in plans:
+            plans[words[1:]] = run_json(*words[1:], exit_code=1)
+        plan = plans[words[1:]]
+        cures, brakes = plan["cures"], plan["brakes"]
+        assert isinstance(cures, list)
+        if code not in cures and not brakes and f"add --only {code}" not in json.dumps(plan.get("facts")):
+            unkept.append(f"{code}: {command}")
+    return unkept
 
 
 def _problems(report: object) -> dict[str, int]:

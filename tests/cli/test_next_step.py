@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rmqstore.checks.problems.report import Finding, next_command
+from tests.cases.case import make, read_case
 from tests.command import run, run_json
 from tests.damage import close_to_owner, cut, flip
 from tests.stores import copy_store, unpack
@@ -54,7 +55,36 @@ def test_the_next_command_keeps_the_broker_conf(tmp_path: Path) -> None:
 def test_every_kind_of_cure_names_the_broker_conf() -> None:
     assert next_command(Finding("CL-BODY-CRC", "commitlog"), "s", "", "b.conf") == "rmqstore recover s -c b.conf"
     only = next_command(Finding("CL-MISSING-FILE", "commitlog"), "s", "", "b.conf")
-    assert only == "rmqstore recover s -c b.conf --only CL-MISSING-FILE"
+    assert only == "rmqstore recover s -c b.conf --accept-fillers"
+    asked = next_command(Finding("CFG-OFFSET-BEYOND", "config"), "s", "", "b.conf")
+    assert asked == "rmqstore recover s -c b.conf --only CFG-OFFSET-BEYOND"
+
+
+def test_a_field_that_nothing_proves_has_no_cure() -> None:
+    proved = Finding("CL-SYSFLAG", "commitlog", facts={"expected": "0x1"})
+    assert next_command(proved, "s") == "rmqstore recover s"
+    assert next_command(Finding("CL-SYSFLAG", "commitlog"), "s") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "option"), [("CL-MISSING-FILE", "--accept-fillers"), ("CL-CONTRADICTED", "--only CL-CONTRADICTED")]
+)
+def test_the_last_command_has_the_option_without_which_nothing_is_planned(
+    name: str, option: str, tmp_path: Path
+) -> None:
+    store = make(read_case(name), tmp_path)
+    (following,) = commands(run("verify", str(store)).stdout, "Next: ")
+    assert following == ["rmqstore", "recover", str(store), *option.split()]
+    plan = json.loads(run(*following[1:], "--json").stdout)
+    assert name in plan["cures"]
+    assert plan["steps"]
+
+
+def test_what_cannot_be_cured_is_not_called_repairable(tmp_path: Path) -> None:
+    store = make(read_case("CL-SYSFLAG--unproved"), tmp_path)
+    text = run("verify", str(store)).stdout
+    assert commands(text, "cure: ") == []
+    assert "says why none of this can be repaired from what is here" in text
 
 
 def test_the_way_back_can_be_pasted_from_odd_paths(tmp_path: Path) -> None:

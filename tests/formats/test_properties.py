@@ -93,8 +93,8 @@ def test_faults_of_hostile_text_are_bounded() -> None:
     assert p.property_faults(b"\x02" * 32767) == [f"too short at {at}" for at in range(p.MAX_FAULTS)]
 
 
-names = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), min_size=1, max_size=8)
-values = st.text(st.characters(exclude_characters="\x02", exclude_categories=["Cs"]), min_size=2, max_size=8)
+names = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=8)
+values = st.text(st.characters(exclude_characters="\x02", exclude_categories=["Cs"]), min_size=2, max_size=7)
 
 
 @given(st.dictionaries(names, values, max_size=6), st.booleans())
@@ -189,3 +189,19 @@ def test_reserved_topics_are_known() -> None:
     ]
     assert p.is_retry_topic(p.retry_topic("g")) and p.is_dlq_topic(p.dlq_topic("g")) and p.is_lmq("%LMQ%q")
     assert not p.is_retry_topic("RETRY") and not p.is_dlq_topic("%RETRY%g") and not p.is_lmq("LMQ")
+
+
+@pytest.mark.parametrize(
+    ("data", "faults"),
+    [
+        (b"K\x03Y\x01v\x02", ["control characters at 1"]),  # a name
+        (b"WAIT\x01tr\x1fe\x02", ["control characters at 7"]),  # a value that clients make
+        (b"a\x01b\x02c\x01\x04\x05\x06\x07\x08\x0b\x0c\x0e\x02", ["control characters at 6"]),  # a row of eight
+        (b"a\x01\0\0\0\0\0\0\0\0\x02", ["zero bytes at 2"]),
+        (b"a\x01\x03\x1b[0m\x02", []),  # a producer's own value
+        (b"KEYS\x01k\x03\x02TAGS\x01\x05\x02", []),
+        (b"WAIT\x01a\tb\r\nc\x02", []),  # lines and tabs are text
+    ],
+)
+def test_control_characters_are_faults_where_no_writer_puts_them(data: bytes, faults: list[str]) -> None:
+    assert p.property_faults(data) == faults

@@ -73,8 +73,8 @@ class StartForecast:
         queues = _count(len(self.unreadable_rows), "consume queue")
         return f", but up to {count} of {queues} cannot be read: rows in RocksDB are damaged"
 
-    def sentence(self) -> str:
-        """The verdict in one sentence."""
+    def sentence(self, *, nothing: str = "lose nothing") -> str:
+        """The verdict in one sentence; `nothing` is said of a start that takes no message away."""
         who = f"RocketMQ {self.version}"
         if not self.starts:
             how = "with an exception" if self.exit_code is None else f"exit {self.exit_code}"
@@ -84,7 +84,7 @@ class StartForecast:
             text = f"{who} would start and drop {cut} from {_count(len(self.units_cut), 'consume queue')}"
             return text + self.unreadable
         if not self.messages_lost:
-            return f"{who} would start" + (self.unreadable or " and lose nothing")
+            return f"{who} would start" + (self.unreadable or f" and {nothing}")
         text = f"{who} would start and lose {_count(self.messages_lost, 'message')}"
         if self.lost_by_topic:
             text += f" of {_count(len(self.lost_by_topic), 'topic')}"

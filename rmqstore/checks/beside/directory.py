@@ -289,14 +289,14 @@ def _journals(store: Store, findings: Findings, facts: DirectoryFacts) -> None:
     for entry in list_directory(store.journal_directory):
         if not entry.directory:
             continue
-        journal, state = _journal_state(entry.path)
+        journal, state = journal_state(entry.path)
         if state in (*_OPEN_JOURNAL, "missing"):
             facts.open_journals.append(str(journal))
             about: dict[str, Fact] = {"journal": str(journal), "state": state}
             findings.add(Finding("DIR-OPEN-JOURNAL", "store", entry.path.name, facts=about))
 
 
-def _journal_state(folder: Path) -> tuple[Path, str]:
+def journal_state(folder: Path) -> tuple[Path, str]:
     """Where a journal lies (here, or where the pointer says) and the word in its state file; "" when there is none."""
     pointer = read_at(folder / "journal", 4096, 0)
     if pointer:

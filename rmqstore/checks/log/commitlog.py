@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
+from rmqstore.checks.control_tally import ControlTally
 from rmqstore.checks.log.entry_tally import EntryTally
 from rmqstore.checks.log.index_tally import IndexTally
 from rmqstore.checks.log.log_pass import BatchRow, LogPart, PassOptions, scan_split, unit_reader
@@ -75,6 +76,8 @@ class LogResult:
     stale_from: int | None = None
     unreadable: bool = False
     expired_to: int = 0  # files below this vanished while a live broker was looked at
+    controls: ControlTally = field(default_factory=ControlTally)
+    fillers: list[int] = field(default_factory=list)  # offsets of records that a repair put there
     cut_at: int | None = None  # where a deadline ended the reading
     grows: bool = False  # a broker writes to it: what lies behind the end is not judged
 
@@ -270,6 +273,8 @@ def _append(result: LogResult, part: LogPart, findings: Findings, unit_at: UnitO
     if tiling.parsed is not None:
         tiling.parsed |= part.parsed
     findings.merge(part.findings)
+    result.fillers.extend(part.fillers)
+    result.controls.merge(part.controls)
     result.messages += part.messages
     result.damaged_time = max(result.damaged_time, part.damaged_time)
     result.bytes += part.bytes

@@ -68,6 +68,8 @@ def check_log(result: LogResult, findings: Findings, *, last_part: bool = True, 
             facts = {"claimed": run.claimed, "left": left}
             findings.add(Finding("CL-BLANK-SIZE", name, result.file_of(run.start), run.start, left, facts))
     _older(result, findings)
+    if result.controls.messages:
+        findings.add(result.controls.finding(name, result.file_of(result.controls.first)))
 
 
 def _left(queue: MappedFileQueue, run: Run) -> int:

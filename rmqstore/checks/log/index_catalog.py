@@ -6,6 +6,7 @@ the log concerns; damage only makes a block's range wider.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from rmqstore.checks.log.index_tally import IndexTally, add_found
 from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.mapped_file_queue import read_at
 from rmqstore.formats import index
+from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, Bool
 
 _PIECE = 1 << 31  # bytes of log that one comparison covers: offset and hash then fit into 62 bits
@@ -50,6 +52,12 @@ class IndexFile:
     end_timestamp: int
     full: bool
     moving: bool = False
+
+
+def time_diffs(files: Sequence[IndexFile], number: I64, time: I64) -> I64:
+    """Time field (s) of entries in the files `number` that are of messages stored at `time` (ms)."""
+    begins = np.array([f.begin_timestamp for f in files], dtype=np.int64)[number]
+    return np.where(begins <= 0, 0, np.clip((time - begins) // 1000, 0, 0x7FFFFFFF))
 
 
 def _count(table: dict[int, tuple[int, int, int]], hit: Bool, number: I64, unit: I64, offset: I64) -> None:
@@ -93,17 +101,18 @@ class IndexCatalog:
             return _NO_END
         return max((f.end_phy_offset for f in self.files if f.last), default=0)
 
-    def check(self, start: int, stop: int, keys: Keys, tally: IndexTally) -> None:
+    def check(self, start: int, stop: int, keys: Keys, tally: IndexTally, columns: Columns | None = None) -> None:
         """Compare the entries that point into [start, stop) with what the messages there are owed.
 
-        `start` and `stop` bound good records only (a RECORDS run), `keys` are those of all messages between.
+        `start` and `stop` bound good records only (a RECORDS run), `keys` are those of all messages between, `columns`
+        the messages themselves, which entries may prove to be damaged.
         """
         for lo in range(start, stop, _PIECE):
             hi = min(lo + _PIECE, stop)
             inside = (keys.offset >= lo) & (keys.offset < hi)
-            self._check(lo, hi, keys.take(inside), tally)
+            self._check(lo, hi, keys.take(inside), tally, columns)
 
-    def _check(self, lo: int, hi: int, keys: Keys, tally: IndexTally) -> None:
+    def _check(self, lo: int, hi: int, keys: Keys, tally: IndexTally, columns: Columns | None) -> None:
         (number, unit, offset, key_hash, diff), whole = self._entries(lo, hi)
         have = (offset - lo) << 31 | key_hash
         owed = (keys.offset - lo) << 31 | keys.hash
@@ -118,12 +127,19 @@ class IndexCatalog:
         at = np.searchsorted(ordered, have)
         at[at == len(ordered)] = 0
         found = ordered[at] == have if len(ordered) else np.zeros(len(have), np.bool_)
-        _count(tally.dangling, ~found, number, unit, offset)
+        damaged: I64 = np.empty(0, dtype=np.int64)
+        if columns is not None and not found.all():
+            from rmqstore.checks.contradicted import contradicted
+
+            rows = contradicted(self.files, (number, unit, offset, key_hash, diff), ~found, columns)
+            tally.contradicted.update(rows)
+            damaged = np.array(sorted(rows), dtype=np.int64)
+        _count(tally.dangling, ~found & ~np.isin(offset, damaged), number, unit, offset)
         if found.any():
             self._late(keys.time[order[at[found]]], found, (number, unit, offset, diff), tally)
         if begin is None or not whole:
             return
-        must = keys.required & (keys.offset >= begin) & (keys.offset < self.horizon)
+        must = keys.required & (keys.offset >= begin) & (keys.offset < self.horizon) & ~np.isin(keys.offset, damaged)
         absent = keys.offset[must][~np.isin(owed[must], have)]
         if len(absent):
             tally.add_missing(len(np.unique(absent)), len(absent), int(absent.min()), int(absent.max()))
@@ -131,8 +147,7 @@ class IndexCatalog:
     def _late(self, time: I64, found: Bool, entries: tuple[I64, I64, I64, I64], tally: IndexTally) -> None:
         """Entries whose time is not that of their message (`time`, ms, of those found)."""
         number, unit, offset, diff = entries
-        begins = np.array([f.begin_timestamp for f in self.files], dtype=np.int64)[number[found]]
-        wanted = np.where(begins <= 0, 0, np.clip((time - begins) // 1000, 0, 0x7FFFFFFF))
+        wanted = time_diffs(self.files, number[found], time)
         late = np.zeros(len(found), dtype=np.bool_)
         # the first entry of a file was put with the begin of the file before
         late[found] = (diff[found] != wanted) & (unit[found] != 1)

@@ -8,12 +8,33 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 
+@dataclass(frozen=True, slots=True)
+class Contradicted:
+    """A message whose index entries are of other keys than its properties hold, though they were put for it.
+
+    `offset`, `size` (bytes) of the record; `store_timestamp` in ms. `hashes` are the key hashes of all its entries, in
+    their order, `entries` says how many of them its properties do not give.
+    """
+
+    offset: int
+    size: int
+    topic: str
+    queue_id: int
+    queue_offset: int
+    store_timestamp: int
+    unique_key: str
+    keys: str
+    hashes: tuple[int, ...]
+    entries: int
+
+
 @dataclass(slots=True)
 class IndexTally:
     """What a pass over the log, or over a part of it, found; parts merge to the same whole in any order.
 
     Messages that lack entries: how many, how many entries, first and last offset. Per file `dangling`, and `late`
-    (entries with another time than their message's): entries, first unit and its offset.
+    (entries with another time than their message's): entries, first unit and its offset. `contradicted`: messages that
+    are damaged, by offset; their entries are neither dangling nor missing.
     """
 
     messages: int = 0
@@ -22,6 +43,7 @@ class IndexTally:
     last: int = -1
     dangling: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     late: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    contradicted: dict[int, Contradicted] = field(default_factory=dict)
 
     def merge(self, other: IndexTally) -> None:
         """Take over what another part found."""
@@ -34,6 +56,7 @@ class IndexTally:
             add_found(self.dangling, number, found)
         for number, found in other.late.items():
             add_found(self.late, number, found)
+        self.contradicted.update(other.contradicted)
 
     def add_missing(self, messages: int, entries: int, first: int, last: int) -> None:
         """Count messages that lack entries."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rmqstore.checks.control_tally import ControlTally
 from rmqstore.checks.log.body_flags import flag_findings
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.log.entry_tally import EntryTally, add_entries, add_internal
@@ -24,6 +25,7 @@ from rmqstore.checks.log.index_tally import IndexTally
 from rmqstore.checks.log.owed_units import (
     QueueNames,
     batch_extent,
+    filler_offsets,
     light_queues,
     owed_units,
     put_deliver_times,
@@ -92,7 +94,7 @@ class LogPart:
     `back_from`, `back_max`: the first record of the split's end that is older than what stood before it in the split
     (None: the last record is the youngest), and the youngest time from there on. `texts_bad` counts records with
     damaged topic or properties. `units` are those of the messages that are owed one, but for BatchCQ topics;
-    `units_complete` is false where messages got none for another reason.
+    `units_complete` is false where messages got none for another reason. `fillers`: offsets of records of repairs.
     """
 
     begin: int | None = None
@@ -116,6 +118,8 @@ class LogPart:
     units: list[UnitRows] = field(default_factory=list)
     units_complete: bool = True
     parsed: set[int] = field(default_factory=set)  # see Tiling.parsed
+    fillers: list[int] = field(default_factory=list)
+    controls: ControlTally = field(default_factory=ControlTally)
     findings: Findings = field(default_factory=Findings)
 
 
@@ -300,12 +304,14 @@ class _SplitScan:
         if self.options.index is not None and self.keys is not None:
             stop = int(columns.offset[-1] + columns.size[-1])
             keys = self.keys.keys(columns, number, properties_of)
-            self.options.index.check(int(columns.offset[0]) - columns.lead, stop, keys, part.index)
+            self.options.index.check(int(columns.offset[0]) - columns.lead, stop, keys, part.index, columns)
         part.findings.extend(flag_findings(columns, self.split.file.name))
         part.findings.extend(host_findings(columns, self.split.file.name))
         texts = read_texts(columns, tags=tags, texts=properties_of)
         if texts.parsed:
             part.parsed.update(((columns.offset[texts.parsed] - columns.lead) >> BLOCK_BITS).tolist())
+        part.fillers += filler_offsets(columns, number, self.queues, texts.fillers)
+        part.controls.add(columns, texts.controls)
         for i, faults in texts.faults.items():
             part.findings.add(text_finding(columns, i, faults, self.split.file.name))
         if self.queues.unsound:

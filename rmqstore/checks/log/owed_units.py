@@ -7,13 +7,13 @@ MultiDispatchUtils (RocketMQ 5.4.0)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
 from rmqstore.formats import properties
 from rmqstore.formats.javatext import java_text
-from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from rmqstore.formats.message import CRC32_RESERVED_LEN, TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.queues import QueueTable
@@ -24,8 +24,8 @@ _SCHEDULE = properties.SCHEDULE_TOPIC.encode()
 class QueueNames:
     """What is known of the queues of a table: their names, and which of them are not dispatched like the rest.
 
-    `names[i]` is (topic, queue id) of queue i; `schedule`, `batch` and `unsound` are numbers of queues. `is_sound`
-    says of a topic's bytes and a queue id whether units of it can be; `batch_topics` have a BatchCQ.
+    `names[i]` is (topic, queue id) of queue i; `schedule`, `batch`, `unsound` and `fillers` are numbers of queues.
+    `is_sound` says of a topic's bytes and a queue id whether units of it can be; `batch_topics` have a BatchCQ.
     """
 
     def __init__(self, table: QueueTable, batch_topics: frozenset[str], is_sound: Callable[[bytes, int], bool]) -> None:
@@ -33,6 +33,7 @@ class QueueNames:
         self.schedule: set[int] = set()
         self.batch: set[int] = set()
         self.unsound: set[int] = set()
+        self.fillers: set[int] = set()
         self._table = table
         self._batch_topics = batch_topics
         self._is_sound = is_sound
@@ -45,6 +46,8 @@ class QueueNames:
             self.names.append((name, queue_id))
             if topic == _SCHEDULE:
                 self.schedule.add(i)
+            if topic in properties.FILLER_TOPICS:
+                self.fillers.add(i)
             if name in self._batch_topics:
                 self.batch.add(i)
             if not self._is_sound(topic, queue_id):
@@ -64,6 +67,20 @@ def owed_units(columns: Columns) -> Bool:
     """
     transaction = columns.sys_flag & TRANSACTION_MASK
     return (transaction != TRANSACTION_PREPARED) & (transaction != TRANSACTION_ROLLBACK)
+
+
+def filler_offsets(columns: Columns, number: I64, queues: QueueNames, marked: Iterable[int]) -> list[int]:
+    """Offsets of records that a repair put in place of damaged ones.
+
+    `number`: of each record's queue; `marked`: records with the mark. Those that no queue gets have a topic of their
+    own, and not always room for the mark.
+    """
+    found = set(marked)
+    if queues.fillers:
+        unseen = np.isin(number, list(queues.fillers)) & ~owed_units(columns)
+        unseen &= columns.properties_length <= CRC32_RESERVED_LEN  # a client's message has an id
+        found.update(np.flatnonzero(unseen).tolist())
+    return [int(columns.offset[i]) for i in sorted(found)]
 
 
 def put_deliver_times(

@@ -103,8 +103,31 @@ COMMITLOG: Rows = (
         _E,
         "recover",
         True,
-        "The property text is no UTF-8 or breaks its grammar. Brokers accept it and lose tags, keys or the real "
-        "topic of delayed and transactional messages.",
+        "The property text is no UTF-8, breaks its grammar, or holds control characters where no writer puts them: in "
+        "names, in values that clients and brokers make, in rows of eight. Brokers accept it and lose tags, keys or "
+        "the real topic of delayed and transactional messages.",
+    ),
+    Problem(
+        "CL-CONTROL-CHARACTERS",
+        "control characters in property values",
+        _N,
+        None,
+        False,
+        "Values that producers choose hold control characters other than lines and tabs. That is allowed, and nothing "
+        "else contradicts these values; but bytes that a failing disk or program wrote over a value look the same, and "
+        "no checksum covers it. `rmqstore dump` shows the values. One finding for each log, about its first message.",
+    ),
+    Problem(
+        "CL-CONTRADICTED",
+        "message that its index entries contradict",
+        _E,
+        "recover",
+        False,
+        "Index entries that were written for this message are of other keys than it has now: its properties or its "
+        "topic are damaged where no checksum covers them. An index holds hashes only, so what the keys were is not "
+        "known. Brokers notice nothing; queries by the keys find another text, consumers get the damaged properties. "
+        "The entries stay as they are, since they are the only trace of the damage. Asked for by name, `recover` "
+        "indexes the message under the keys that it has now.",
     ),
     Problem(
         "CL-SYSFLAG",

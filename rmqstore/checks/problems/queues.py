@@ -78,7 +78,8 @@ CONSUME_QUEUE: Rows = (
         True,
         "The unit's tags code is not that of the message: consumers that filter by tag miss it. In "
         "SCHEDULE_TOPIC_XXXX it is the deliver time. Where one flipped bit of the message explains the code, the "
-        "message's TAGS are what is wrong, and are put right.",
+        "message's TAGS are what is wrong, and are put right. A code that is the hash of other tags is left alone, as "
+        "it may be the only trace of damaged TAGS: only when asked for by name the unit is written as the message is.",
     ),
     Problem(
         "CQ-WRONG-QUEUE",

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rmqstore.checks.problems.table import PROBLEMS, Problem, Severity
+from rmqstore.formats.consumequeue import may_be_right
+from rmqstore.formats.properties import SCHEDULE_TOPIC
 
 SCHEMA = "rmqstore.verify/1"
 LISTED = 10_000
@@ -64,6 +66,27 @@ def remedy_of(code: str, kind: str) -> str | None:
     return None if kind == "rocksdb" and code.startswith("CQ-") else PROBLEMS[code].remedy
 
 
+_OPTIONS = {"CL-MISSING-FILE": "--accept-fillers", "DL-MISSING-FILE": "--accept-fillers"}
+_PROOFS = {"CL-SYSFLAG": "expected"}
+"""The fact without which nothing proves what a damaged field was, so that no command cures it."""
+
+
+TAG_CODE = "CQ-WRONG-TAG"
+
+
+def tags_in_doubt(finding: Finding) -> bool:
+    """Whether a unit's tags code may be right, and the TAGS of its message damaged: the two do not tell which."""
+    code, expected = finding.facts.get("tags_code"), finding.facts.get("expected")
+    if finding.code != TAG_CODE or finding.queue.startswith(f"{SCHEDULE_TOPIC}/"):
+        return False
+    return isinstance(code, int) and isinstance(expected, int) and may_be_right(code, expected)
+
+
+def option_of(problem: Problem) -> str:
+    """The option without which `recover` leaves a problem as it is; "" for one that it cures by itself."""
+    return "" if problem.safe else _OPTIONS.get(problem.code, f"--only {problem.code}")
+
+
 def store_words(store: str, config: str = "") -> str:
     """A store as it is given to a command that follows: with the broker.conf, which says paths, sizes and role."""
     return shlex.quote(store) + (f" -c {shlex.quote(config)}" if config else "")
@@ -72,6 +95,8 @@ def store_words(store: str, config: str = "") -> str:
 def next_command(finding: Finding, store: str, kind: str = "", config: str = "") -> str | None:
     """The command that cures a finding, ready to copy; `run` in its facts is one of the system's own."""
     remedy = remedy_of(finding.code, kind)
+    if _PROOFS.get(finding.code, "") not in ("", *finding.facts):
+        return None
     if remedy is None:
         return str(finding.facts["run"]) if "run" in finding.facts else None
     if remedy == "undo":
@@ -79,9 +104,7 @@ def next_command(finding: Finding, store: str, kind: str = "", config: str = "")
     where = store_words(store, config)
     if remedy == "rebuild":
         return f"rmqstore rebuild {where} cq"
-    if finding.problem.safe:
-        return f"rmqstore recover {where}"
-    return f"rmqstore recover {where} --only {finding.code}"
+    return f"rmqstore recover {where} {option_of(finding.problem)}".rstrip()
 
 
 class Findings:
@@ -130,6 +153,19 @@ class Findings:
         return max((PROBLEMS[c].severity for c in self.counts), default=None)
 
 
+@dataclass(frozen=True, slots=True)
+class Fillers:
+    """Records that a repair put in place of lost messages; `repair` names its journal, "" where that is not known."""
+
+    count: int
+    repair: str = ""
+
+    def text(self) -> str:
+        """For example "38 fillers of the repair 20261122T092800.000000Z"."""
+        what = "1 filler" if self.count == 1 else f"{self.count:,} fillers"
+        return f"{what} of the repair {self.repair}" if self.repair else f"{what} of a repair whose journal is not here"
+
+
 @dataclass(slots=True)
 class QueueState:
     """A consume queue in numbers: min and max logical offsets as a reader sees them, and the max the log asks for."""
@@ -153,6 +189,7 @@ class Report:
     queues: dict[str, QueueState] = field(default_factory=dict)
     unchecked: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    fillers: list[Fillers] = field(default_factory=list)
     live: bool = False
     resume_at: dict[str, int] | None = None  # log name -> offset, when a deadline ended the reading
     seconds: float = 0.0
@@ -178,6 +215,11 @@ class Report:
             return 1
         return 4 if self.unchecked else 0
 
+    @property
+    def filler_notes(self) -> list[str]:
+        """One note for each repair that left fillers."""
+        return [f"{row.text()} stand{'s' if row.count == 1 else ''} where messages were lost" for row in self.fillers]
+
     def ordered(self) -> list[Finding]:
         """Listed findings, worst first, then by place."""
         return sorted(self.findings.listed, key=lambda f: (-f.severity, f.queue, f.offset, f.code))
@@ -200,7 +242,8 @@ class Report:
             "counts": dict(sorted(self.findings.counts.items())),
             "findings": [f.to_json(self.repairable, self.kind, self.config) for f in self.ordered()],
             "unchecked": self.unchecked,
-            "notes": self.notes,
+            "notes": [*self.notes, *self.filler_notes],
+            "fillers": [{"repair": row.repair or None, "count": row.count} for row in self.fillers],
             "resume_at": self.resume_at,
             "seconds": round(self.seconds, 3),
         }

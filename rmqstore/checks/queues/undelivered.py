@@ -69,8 +69,18 @@ class Left:
     gone: Undelivered
     moved: Undelivered
 
-    def sentence(self, forecast: StartForecast) -> str:
-        """The verdict; "lose nothing" stands there only when consumers get all that stays in the log."""
+    def is_nothing(self, forecast: StartForecast) -> bool:
+        """Whether the start takes no message away, and delivers all that are in the log at their queue offsets."""
+        cut = forecast.messages_lost or forecast.units_cut
+        return forecast.starts and not (cut or self.gone.messages or self.moved.messages)
+
+    def sentence(self, forecast: StartForecast, damage: str = "") -> str:
+        """The verdict. "lose nothing" is only said when consumers get all that is in the log, undamaged.
+
+        `damage`: what of the log is damaged, in words. A start that does not touch it cuts nothing.
+        """
+        if damage and self.is_nothing(forecast):
+            return f"{damage}; {forecast.sentence(nothing='cut nothing')}"
         no_units = "without consume queue units"
         then = []
         if forecast.messages_lost or forecast.units_cut:

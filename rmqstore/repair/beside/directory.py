@@ -54,6 +54,17 @@ def plan_directories(draft: PlanBuilder, verified: Verified, options: RecoverOpt
                 draft.cures.add("DIR-STRAY-FILE")
 
 
+def gone_with_files(draft: PlanBuilder, verified: Verified) -> set[str]:
+    """Problems of consume queues that are only in files which the plan moves away."""
+    tree = draft.store.root / "consumequeue"
+    gone: dict[str, bool] = {}
+    for finding in verified.report.findings.listed:
+        if finding.code.startswith("CQ-"):
+            away = bool(finding.file) and draft.is_gone(tree / finding.queue / finding.file)
+            gone[finding.code] = gone.get(finding.code, True) and away
+    return {code for code, away in gone.items() if away}
+
+
 def _queue_kinds(draft: PlanBuilder, verified: Verified) -> None:
     """Topics whose queues stand in the tree of the other kind: what is right for them is made from the log."""
     for finding in verified.report.findings.listed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from rmqstore.repair.plan.plan import Plan
 
 _LISTED = 20
+_YEAR_10000 = 253_402_300_800_000  # ms
 _PLACES = 8  # fillers of a line
 _WITHOUT_BYTES = (MakeDirectory, RemoveEmptyDirectory)
 
@@ -49,15 +51,40 @@ def _describe_loss(plan: Plan) -> Iterator[str]:
         yield from (f"  {queue}: {_count(count, 'message')}" for queue, count in rows[:_LISTED])
         if len(rows) > _LISTED:
             yield f"  … and {_count(len(rows) - _LISTED, 'more queue')}"
+    elif plan.facts.get("damaged"):
+        yield "No message is lost."
     elif "stays" not in plan.facts:
         yield "Nothing is lost."
     elif not plan.empty:
         yield "Nothing is lost by this." if plan.facts["stays"] else "Nothing is lost."
+    yield from _describe_damaged(plan.facts.get("damaged"))
     yield from _describe_fillers(plan.facts.get("fillers"))
     yield from (f"Note: {note}" for note in plan.notes)
     yield from (f"Needs a decision: {brake}" for brake in plan.brakes)
     if plan.brakes and not plan.empty:  # else there is nothing to say yes to
         yield f"  --force {plan.digest} says yes to {'it' if len(plan.brakes) == 1 else 'all of them'}"
+
+
+def _describe_damaged(rows: Json) -> Iterator[str]:
+    """Messages that stay with damaged properties; facts of a saved plan can be anything."""
+    if not isinstance(rows, list) or not rows:
+        return
+    yield f"Damaged: {_count(len(rows), 'message')}, whose properties nothing in the store can bring back:"
+    for row in rows[:_LISTED]:
+        if isinstance(row, Mapping):
+            place = f"{row.get('topic')}/{row.get('queue_id')} {row.get('queue_offset')} at {row.get('offset')}"
+            names = (("keys", "keys"), ("unique key", "unique_key"))
+            keys = "".join(f", {word} {row[name]!r}" for word, name in names if row.get(name))
+            yield f"  {place}, stored {_time(row.get('store_timestamp'))}{keys}"
+    if len(rows) > _LISTED:
+        yield f"  … and {_count(len(rows) - _LISTED, 'more message')}"
+
+
+def _time(value: Json) -> str:
+    """A store time (ms) as UTC."""
+    if not isinstance(value, int) or not 0 <= value < _YEAR_10000:
+        return str(value)
+    return datetime.fromtimestamp(value / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _describe_fillers(rows: Json) -> Iterator[str]:

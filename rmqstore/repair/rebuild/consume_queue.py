@@ -45,7 +45,8 @@ class QueueImage:
 
     `units` are those of the log's messages; `min_offset` the log's first byte, before which units are expired;
     `damaged` tells whether one of its bytes is damaged, and stays so; `extension` which of its addresses hold something
-    (None: believed); `delay` (ms) the longest of the queue's delay level. `gaps` are offsets between the first and the
+    (None: believed); `delay` (ms) the longest of the queue's delay level; `kept_codes` messages
+    (offsets) whose unit keeps its tags code, though they have another. `gaps` are offsets between the first and the
     last message that nothing fills, `strays` offsets so far from all others that a header must be wrong.
     """
 
@@ -58,7 +59,9 @@ class QueueImage:
         gone: Collection[Path] = (),
         extension: Extension | None = None,
         delay: int = 0,
+        kept_codes: Collection[int] = (),
     ) -> None:
+        self.kept_codes = kept_codes
         self.extension = extension
         self.delay = delay
         self.files = files
@@ -192,7 +195,8 @@ class QueueImage:
     def _keep_codes(self, stored: bytes, out: bytearray) -> None:
         """A unit that is right stays, with an address of the extension in place of its tags code.
 
-        So does one with the deliver time of another messageDelayLevel: it is what the broker delivers by.
+        So does one with the deliver time of another messageDelayLevel: it is what the broker delivers by. So does
+        a tags code that may be right: it may be the only trace of its message's damage.
         """
         old, new = consumequeue.UNIT.array(stored), consumequeue.UNIT.array(out)
         same = (old["commitlog_offset"] == new["commitlog_offset"]) & (old["size"] == new["size"])
@@ -200,9 +204,12 @@ class QueueImage:
             was_due, due = (units["tags_code"].astype(np.int64) for units in (old, new))
             same &= due_by_another_table(was_due, due, self.delay)
         else:
-            same &= (old["tags_code"] <= consumequeue.EXT_MAX_ADDRESS) & (old["tags_code"] != new["tags_code"])
-            if same.any() and self.extension is not None:
-                same &= self.extension.holds(old["tags_code"], new["tags_code"])
+            same &= old["tags_code"] != new["tags_code"]
+            addresses = same & (old["tags_code"] <= consumequeue.EXT_MAX_ADDRESS)
+            if addresses.any() and self.extension is not None:
+                addresses &= self.extension.holds(old["tags_code"], new["tags_code"])
+            same &= np.isin(old["commitlog_offset"], sorted(self.kept_codes))
+            same |= addresses
         if same.any():
             rows, was = (np.frombuffer(b, dtype=np.uint8).reshape(-1, UNIT) for b in (out, stored))
             rows[same] = was[same]

@@ -12,6 +12,7 @@ from rmqstore.checks.verify import Verified
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats import consumequeue, properties
+from rmqstore.repair.contradicted import doubtful_tags
 from rmqstore.repair.log.redispatch import Dispatcher, Name, can_have_queues
 from rmqstore.repair.log.repaired_log import RepairedLog
 from rmqstore.repair.plan.plan_builder import PlanBuilder
@@ -89,6 +90,7 @@ def queue_files(store: Store, name: Name, kind: QueueKind) -> ConsumeQueueFiles:
 class QueueRebuild:
     """The rows of the queues wanted, read once from the repaired log; then the steps, queue by queue.
 
+    `rewrite_codes`: tags codes give way to what their messages say, also where the code may be the right one.
     `allow_gaps`: queue offsets without a message are only noted; False: an option would accept them. `limit`: messages
     that end behind this global offset get no unit, a broker dispatches them when they are committed.
     """
@@ -103,7 +105,9 @@ class QueueRebuild:
         deleted_too: bool = False,
         allow_gaps: bool | None = None,
         limit: int | None = None,
+        rewrite_codes: bool = False,
     ) -> None:
+        self.kept_codes = frozenset() if rewrite_codes else frozenset(doubtful_tags(verified, views))
         self.draft = draft
         self.store = draft.store
         self.verified = verified
@@ -190,7 +194,7 @@ class QueueRebuild:
         gone = {f.path for f in files.queue.files if self.draft.path(f.path) in self.draft.gone}
         extension = Extension.of(self.store, files.topic, files.queue_id)
         delay = delay_levels(self.store).longest(files.queue_id + 1)
-        image = QueueImage(files, units, self.min_offset, self.damaged, gone, extension, delay)
+        image = QueueImage(files, units, self.min_offset, self.damaged, gone, extension, delay, self.kept_codes)
         plan_queue(self.draft, image, WHY)
         extension.plan(self.draft, files)
         label = files.label

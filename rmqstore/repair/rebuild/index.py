@@ -17,6 +17,7 @@ from rmqstore.append.store.index_builder import IndexFileBuilder
 from rmqstore.checks.beside.index import check_index
 from rmqstore.checks.log.index_catalog import IndexFile
 from rmqstore.checks.log.index_keys import KeyReader
+from rmqstore.checks.log.index_tally import Contradicted
 from rmqstore.checks.problems.report import Findings
 from rmqstore.checks.verify import Verified
 from rmqstore.files.index_sizes import index_sizes
@@ -24,6 +25,7 @@ from rmqstore.files.mapped_file_queue import read_at
 from rmqstore.formats import index, properties
 from rmqstore.formats.javatext import java_text
 from rmqstore.formats.message import TRANSACTION_ROLLBACK, Message
+from rmqstore.repair.contradicted import contradicted_messages
 from rmqstore.repair.journal.disk import Scratch
 from rmqstore.repair.journal.scratch_content import ScratchContent
 from rmqstore.repair.log.repaired_log import RepairedLog
@@ -56,7 +58,11 @@ class IndexRebuild:
         *,
         everything: bool = False,
         complete: bool = False,
+        as_they_are: bool = False,
     ) -> None:
+        """`everything`: all files; `complete`: the last one too. `as_they_are`: messages that their entries contradict
+        are indexed under the keys that they have now; else those entries are kept.
+        """
         self.draft = draft
         self.store = draft.store
         self.views = views
@@ -65,6 +71,9 @@ class IndexRebuild:
         self.catalog = check_index(self.store, Findings(keep=0))
         config = self.store.config
         self.slots, self.units = index_sizes(self.store) or (config.int("maxHashSlotNum"), config.int("maxIndexNum"))
+        found = contradicted_messages(verified, views)
+        self.kept = {} if as_they_are else found
+        self.forgotten = found if as_they_are else {}
         self.bad = self._bad(verified, everything)
         if complete and self.store.index_files:  # after a kill the last one may lack entries
             self.bad.add(self.store.index_files[-1].path.name)
@@ -78,10 +87,9 @@ class IndexRebuild:
         counted = sum(n for code, n in findings.counts.items() if code.startswith("IX-"))
         if everything or counted > len(listed):
             return names
-        # an entry for the TAGS of a message whose unit proves them is right, it is the message that is not
-        right = {p.start for v in self.views for p in v.believed}
-        bad = {f.file for f in listed if f.file and not (f.facts.get("phy_offset") in right and f.facts["count"] == 1)}
+        bad = {f.file for f in listed if f.file}
         spans = [(p.start, p.stop) for v in self.views for p in v.patches if p not in v.believed]
+        spans += [(at, at + 1) for at in self.forgotten]
         spans += [
             (int(f.facts["first_offset"] or 0), int(f.facts["last_offset"] or 0) + 1)
             for f in listed
@@ -151,11 +159,14 @@ class IndexRebuild:
         """Offset, store time (ms) and hash of the entries of messages in [start, stop], in log order."""
         table = QueueTable()
         reader = KeyReader(table)
-        late: list[tuple[int, Message]] = []
+        late: list[tuple[int, tuple[I64, I64, I64]]] = []
+        kept = np.array(sorted(self.kept), dtype=np.int64)
         for view in self.views:
             if view.end <= start or view.queue.start > stop:
                 continue
-            late += self._patched(view, start, stop)
+            late += [(at, _of_message(at, message, tag_keys)) for at, message in self._patched(view, start, stop)]
+            late += [(at, _as_stored(self.kept[at])) for at in kept.tolist() if _within(at, view, start, stop)]
+            late.sort(key=lambda row: row[0])
             for columns in view.chunks(start=start - view.lead if start else 0):
                 if int(columns.offset[0]) > stop:
                     break
@@ -163,6 +174,8 @@ class IndexRebuild:
                 keep: Bool = (keys.offset >= start) & (keys.offset <= stop)
                 if not tag_keys:
                     keep &= keys.required
+                if len(kept):
+                    keep &= ~np.isin(keys.offset, kept)
                 order = np.flatnonzero(keep)
                 order = order[np.argsort(keys.offset[order], kind="stable")]  # rare texts come last in a chunk
                 offset, time, hashes = keys.offset[order], keys.time[order], keys.hash[order]
@@ -170,10 +183,10 @@ class IndexRebuild:
                     at = int(np.searchsorted(offset, late[0][0]))
                     yield offset[:at], time[:at], hashes[:at]
                     offset, time, hashes = offset[at:], time[at:], hashes[at:]
-                    yield _of_message(*late.pop(0), tag_keys)
+                    yield late.pop(0)[1]
                 yield offset, time, hashes
-        for offset_, message in late:
-            yield _of_message(offset_, message, tag_keys)
+        for _, entries in late:
+            yield entries
 
     @staticmethod
     def _patched(view: RepairedLog, start: int, stop: int) -> list[tuple[int, Message]]:
@@ -281,3 +294,14 @@ def _of_message(offset: int, message: Message, tag_keys: bool) -> tuple[I64, I64
         texts = properties.index_keys(java_text(message.topic), found, tag_key=tag_keys)
     hashes = np.array([index.key_hash(t) for t in texts], dtype=np.int64)
     return np.full(len(texts), offset), np.full(len(texts), message.store_timestamp), hashes
+
+
+def _as_stored(message: Contradicted) -> tuple[I64, I64, I64]:
+    """The entries that a message has, whatever its properties say."""
+    hashes = np.array(message.hashes, dtype=np.int64)
+    return np.full(len(hashes), message.offset), np.full(len(hashes), message.store_timestamp), hashes
+
+
+def _within(offset: int, view: RepairedLog, start: int, stop: int) -> bool:
+    """Whether a record lies in [start, stop] and in the log of a view."""
+    return start <= offset <= stop and view.queue.start <= offset < min(view.end, view.queue.stop)

@@ -23,8 +23,8 @@ OFFSETS = "proved_offsets"
 """The same of messages whose QUEUEOFFSET stays damaged."""
 BATCHES = "proved_batches"
 """The same of messages of BatchCQ topics whose unit proves one of their fields."""
-CODES = ("CQ-WRONG-TAG", "IX-DANGLING-ENTRY")
-"""What stays to be said of such a message: its unit, and the index entry of its TAGS, say another than it does."""
+CODES = ("CQ-WRONG-TAG", "CL-CONTRADICTED")
+"""What stays to be said of such a message: its unit, and the index entry of its TAGS, contradict it."""
 
 _SHIFTED = ("CQ-SHIFTED", "CQ-DANGLING-UNIT", "CL-QUEUE-OFFSET-REPEAT", "CL-QUEUE-OFFSET")
 _BATCHES = ("BCQ-WRONG-UNIT", "BCQ-DANGLING-UNIT", "BCQ-MISSING-UNIT")

@@ -333,6 +333,9 @@ class _Salvage(Cover):
         if self.renumbered and not out & {"CL-QUEUE-OFFSET-GAP"}:
             repeats = ("CL-QUEUE-OFFSET-GAP", "CL-QUEUE-OFFSET-REPEAT")
             out.update(code for code in repeats if self.verified.report.findings.counts.get(code))
+            queues = {f"{topic}/{queue_id}" for topic, queue_id in self.rebuild}
+            units = [f for f in self.verified.report.findings.listed if f.code in ("CQ-DANGLING-UNIT", "CQ-SHIFTED")]
+            out.update(f.code for f in units if f.queue in queues)  # right as they are, now that their messages are
         return tuple(sorted(out))
 
 

@@ -20,7 +20,7 @@ _Static_assert(sizeof(void *) == 8, "64-bit machines only: others do without");
 
 #define ABI 3
 #define HIGH 0x8080808080808080ULL
-#define THREES 0x0303030303030303ULL
+#define BLANKS 0x2020202020202020ULL
 #define GATHER 0x0102040810204080ULL /* moves the lowest bits of eight bytes into the top one */
 
 typedef uint32_t (*crc32_function)(uint32_t crc, const uint8_t *bytes, size_t size);

@@ -29,7 +29,7 @@ int64_t rmqstore_holds(const uint8_t *buf, int64_t have, int64_t n, const int64_
     return 0;
 }
 
-enum { ODD = 1, WIDE = 2, ENDS_LIKE = 4 };
+enum { ODD = 1, WIDE = 2, ENDS_LIKE = 4, CONTROL = 8 };
 
 /* Where wanted values are: hits of name k are at [k * room, k * room + count[k]) of the arrays. */
 struct hits {
@@ -44,21 +44,21 @@ static int hit(struct hits *hits, int64_t name, int64_t row, int64_t start, int6
     return 1;
 }
 
-/* One bit for each of 64 bytes: those below 3, and those that are not ASCII. */
+/* One bit for each of 64 bytes: control characters, and those that are not ASCII. */
 static uint64_t marks_of(const uint8_t *at, uint64_t *wide) {
     uint64_t marks = 0, high = 0;
 #ifdef __SSE2__
-    const __m128i two = _mm_set1_epi8(2);
+    const __m128i last = _mm_set1_epi8(0x1F);
     for (int k = 0; k < 64; k += 16) {
         __m128i bytes = _mm_loadu_si128((const __m128i *)(at + k));
-        marks |= (uint64_t)_mm_movemask_epi8(_mm_cmpeq_epi8(_mm_min_epu8(bytes, two), bytes)) << k;
+        marks |= (uint64_t)_mm_movemask_epi8(_mm_cmpeq_epi8(_mm_min_epu8(bytes, last), bytes)) << k;
         high |= (uint64_t)_mm_movemask_epi8(bytes) << k;
     }
 #else
     for (int k = 0; k < 64; k += 8) {
         uint64_t word = little64(at + k);
-        /* the top bit of every byte below 3: none borrows from its neighbour, since all have theirs set */
-        uint64_t below = ~((word | HIGH) - THREES) & ~word & HIGH;
+        /* the top bit of every byte below a blank: none borrows from its neighbour, since all have theirs set */
+        uint64_t below = ~((word | HIGH) - BLANKS) & ~word & HIGH;
         marks |= (below >> 7) * GATHER >> 56 << k;
         high |= ((word & HIGH) >> 7) * GATHER >> 56 << k;
     }
@@ -89,9 +89,13 @@ static int read_text(const uint8_t *text, int64_t length, int64_t have, const st
             wide &= ours;
         }
         if (wide) flags |= WIDE;
-        if (marks) any = 1;
         for (; marks; marks &= marks - 1) {
             int64_t here = at + __builtin_ctzll(marks);
+            if (text[here] > 2) { /* lines and tabs are text */
+                if (text[here] != '\t' && text[here] != '\n' && text[here] != '\r') flags |= CONTROL;
+                continue;
+            }
+            any = 1;
             if (text[here] != 1 + in_value) return flags | ODD; /* a zero, or not in turn */
             if (in_value) {
                 if (name >= 0 && !hit(hits, name, row, base + begin, here - begin)) return -1;
@@ -113,7 +117,7 @@ static int read_text(const uint8_t *text, int64_t length, int64_t have, const st
 }
 
 /* Flags of every property text (ODD: grammar or a zero byte; WIDE: not ASCII; ENDS_LIKE: a name ends like one of
- * `ends`, four bytes each), and where the values of the names asked for are, but for odd texts. Returns 0 where the
+ * `ends`, four bytes each; CONTROL: other control characters than lines and tabs), and where the values of the names asked for are, but for odd texts. Returns 0 where the
  * arrays for those have no room. */
 int64_t rmqstore_texts(const uint8_t *buf, int64_t have, int64_t n, const int64_t *start, const int64_t *length,
                        uint8_t *out, int64_t names_count, const uint64_t *names_word, const int64_t *names_length,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from rmqstore.formats import properties
+from rmqstore.formats.consumequeue import may_be_right, one_bit_apart
 from rmqstore.formats.message import HEAD, Message, parse_message
-from rmqstore.repair.salvage.candidates.tags import one_bit_apart, proved_tags
+from rmqstore.repair.salvage.candidates.tags import proved_tags
 from tests.stores import unpack
 
 
@@ -52,3 +53,19 @@ def test_a_code_that_no_bit_explains_changes_nothing() -> None:
 @pytest.mark.parametrize(("a", "b", "apart"), [(5, 4, True), (-1, -2, True), (-1, 1 << 63, False), (7, 4, False)])
 def test_one_bit_apart(a: int, b: int, apart: bool) -> None:
     assert one_bit_apart(a, b) is apart
+
+
+@pytest.mark.parametrize(
+    ("code", "expected", "may"),
+    [
+        (2598919, 2658501, True),
+        (-2598919, 2658501, True),
+        (2598919, 0, True),  # the message has no TAGS any more
+        (0, 2658501, False),  # a torn unit
+        (2658501 ^ 8, 2658501, False),  # one bit
+        (1 << 40 | 2598919, 2658501, False),  # no hash
+        (-(1 << 62), 2658501, False),  # an address of the extension
+    ],
+)
+def test_only_another_hash_may_be_right(code: int, expected: int, may: bool) -> None:
+    assert may_be_right(code, expected) is may

@@ -25,7 +25,7 @@ from rmqstore.formats.bodies import BodyError, decompress
 from rmqstore.formats.message import HEADS_BY_FLAG, INNER_BATCH, Message, parse_message
 from rmqstore.repair.log.redispatch import Name, can_have_queues
 from rmqstore.repair.salvage.candidates.fields import set_fields
-from rmqstore.repair.salvage.candidates.tags import one_bit_apart, proved_tags
+from rmqstore.repair.salvage.candidates.tags import proved_tags
 from rmqstore.repair.salvage.evidence.filler_records import QueueSlot
 from rmqstore.repair.salvage.evidence.spans import carries_crc
 from rmqstore.scan.units import unit_chunks
@@ -106,7 +106,7 @@ def _mended(store: Store, raw: bytes, message: Message, name: Name, unit: _Unit)
     match wrong:
         case ["queue"] if not _has_unit(store, own, unit.offset):  # all else agrees: it is this record's unit
             new = set_fields(raw, QueueSlot(*name, message.queue_offset))
-        case ["TAGS"] if not one_bit_apart(tags_code, unit.tags_code):
+        case ["TAGS"] if not consumequeue.one_bit_apart(tags_code, unit.tags_code):
             new = proved_tags(raw, message, unit.tags_code)
         case ["STORETIMESTAMP"] if _between(unit, unit.time) and not _between(unit, time):
             at = HEADS_BY_FLAG[message.sys_flag & 0x30].at("store_timestamp")

@@ -341,8 +341,10 @@ def _suspects(text: bytes) -> Iterator[int]:
 
 
 def _sanitized(text: bytes) -> bytes | None:
-    """A sound text of the same length: bytes that are no UTF-8 become `?`, parts without a separator get one."""
+    """A sound text of the same length: what is no text becomes `?`, parts without a separator get one."""
     out = bytearray(text)
+    for at in properties.wrong_controls(text):
+        out[at] = 0x3F
     for _ in range(len(text) + 1):
         try:
             bytes(out).decode()

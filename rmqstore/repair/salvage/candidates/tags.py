@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.verify import Verified
 from rmqstore.files.records import message_at
-from rmqstore.formats import properties
+from rmqstore.formats import consumequeue, properties
 from rmqstore.formats.message import Message, parse_message
 from rmqstore.repair.log.redispatch import Name
 from rmqstore.repair.salvage.candidates.fields import Mended, mend_properties
@@ -45,7 +45,12 @@ def proved_records(verified: Verified) -> Iterator[ProvedTags]:
         if not (isinstance(start, int) and isinstance(code, int) and isinstance(expected, int)):
             continue
         log = next((log for log in logs.results if log.queue.find(start) is not None), None)
-        if log is None or topic == properties.SCHEDULE_TOPIC or one_bit_apart(code, expected) or logs.damaged(start):
+        if (
+            log is None
+            or topic == properties.SCHEDULE_TOPIC
+            or consumequeue.one_bit_apart(code, expected)
+            or logs.damaged(start)
+        ):
             continue
         message = message_at(log.queue, start)
         if message is None:
@@ -54,11 +59,6 @@ def proved_records(verified: Verified) -> Iterator[ProvedTags]:
         new = proved_tags(raw, message, code)
         if new is not None:
             yield ProvedTags(log, start, (topic, int(queue_id)), code, raw, new)
-
-
-def one_bit_apart(a: int, b: int) -> bool:
-    """Whether two stored 64-bit numbers differ in one bit."""
-    return ((a ^ b) & 0xFFFF_FFFF_FFFF_FFFF).bit_count() == 1
 
 
 def proved_tags(raw: bytes, message: Message, code: int) -> bytes | None:
@@ -86,7 +86,7 @@ def with_tags(record: bytes, code: int | None) -> bytes:
     if message is None or code is None or message.topic_text == properties.SCHEDULE_TOPIC:
         return record
     has = properties.tags_code(properties.parse_properties(message.properties).get(properties.TAGS))
-    proved = None if code == has or one_bit_apart(code, has) else proved_tags(record, message, code)
+    proved = None if code == has or consumequeue.one_bit_apart(code, has) else proved_tags(record, message, code)
     return record if proved is None else proved
 
 

@@ -33,14 +33,11 @@ from rmqstore.formats.message import (
     sound_host,
 )
 
-FILLER_KEY = "RMQSTORE_FILLER"
-"""Property that marks a filler; its value is the filler's length, bytes."""
-
+FILLER_KEY = properties.FILLER_KEY
 FILLER_TAG = "RMQSTORE-FILLER"
 """Tag of a filler whose tags are free; one that must have a certain tags code has a text that begins like this."""
 
-UNSEEN_TOPIC = b"RMQSTORE_FILLER"
-SHORT_UNSEEN_TOPIC = b"_"
+UNSEEN_TOPIC, SHORT_UNSEEN_TOPIC = properties.FILLER_TOPICS
 SMALLEST = record_size(0, len(SHORT_UNSEEN_TOPIC), 0)
 """Length of the smallest filler, bytes."""
 

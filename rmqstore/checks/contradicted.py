@@ -1,0 +1,133 @@
+"""Messages that their own index entries prove to be damaged: no checksum covers the keys of most records.
+
+An entry proves its message wrong when all of it fits but the key: it points to the start of a good record, has that
+record's store time, and a query for its hash meets it in its chain. Entries of an earlier life of the log, or of
+another broker's, do not have the time; an entry whose own hash is damaged is not in the chain of that hash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from rmqstore.checks.log.index_catalog import IndexFile, time_diffs
+from rmqstore.checks.log.index_tally import Contradicted
+from rmqstore.checks.log.logs import Logs
+from rmqstore.checks.problems.report import Fact, Finding, Findings
+from rmqstore.files.mapped_file_queue import read_at
+from rmqstore.formats import index, properties
+from rmqstore.formats.javatext import java_text
+from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from rmqstore.scan.columns import Columns
+from rmqstore.scan.kernels import I64, Bool
+
+CODE = "CL-CONTRADICTED"
+_FEW = 8  # records of a chunk; more of them, and most of the chunk, are entries of a kind that is not known here
+_STEPS = 100_000  # along chains, for one chunk
+_SAID = frozenset({"CL-PROPERTIES", "CL-TOPIC", "CL-HEADER", "DL-BODY"})
+"""What is said of a record already explains that its keys are others."""
+
+Entries = tuple[I64, I64, I64, I64, I64]
+
+
+def contradicted(
+    files: Sequence[IndexFile], entries: Entries, loose: Bool, columns: Columns
+) -> dict[int, Contradicted]:
+    """Records that entries prove to be damaged, by their offset.
+
+    `entries`: file number, unit number, offset, hash and time field of all that point to these records; `loose` are
+    those that no key of their record gives.
+    """
+    number, unit, offset, key_hash, diff = entries
+    rows = np.flatnonzero(loose)
+    at = np.minimum(np.searchsorted(columns.offset, offset[rows]), len(columns) - 1)
+    same = columns.offset[at] == offset[rows]
+    same &= columns.sys_flag[at] & TRANSACTION_MASK != TRANSACTION_ROLLBACK
+    rows, at = rows[same], at[same]
+    time = columns.store_timestamp[at]
+    begins = np.array([f.begin_timestamp for f in files], dtype=np.int64)[number[rows]]
+    # the first entry of a file was put with the begin of the file before
+    fits = np.where(unit[rows] == 1, begins == time, diff[rows] == time_diffs(files, number[rows], time))
+    rows, at = rows[fits], at[fits]
+    if len(np.unique(at)) > max(_FEW, len(columns) // 2):
+        return {}
+    chains = _Chains(files)
+    found: dict[int, int] = {}
+    for row, i in zip(rows.tolist(), at.tolist(), strict=True):
+        if chains.hold(int(number[row]), int(unit[row]), int(key_hash[row])):
+            found[i] = found.get(i, 0) + 1
+    out = {}
+    for i, count in found.items():
+        own = np.flatnonzero(offset == columns.offset[i])
+        own = own[np.lexsort((unit[own], number[own]))]
+        one = _of_record(columns, i, tuple(key_hash[own].tolist()), count)
+        out[one.offset] = one
+    return out
+
+
+class _Chains:
+    """Asks whether a query for a hash meets an entry."""
+
+    def __init__(self, files: Sequence[IndexFile]) -> None:
+        self.files = files
+        self.left = _STEPS
+
+    def hold(self, number: int, unit: int, key_hash: int) -> bool:
+        file = self.files[number]
+        at = _int(file, index.slot_at(index.slot_of(key_hash, file.slots)))
+        while self.left > 0 and unit < at <= file.last:
+            self.left -= 1
+            before = _int(file, index.unit_at(at, file.slots) + index.UNIT.at("prev_index"))
+            if before >= at:
+                return False
+            at = before
+        return at == unit
+
+
+def _int(file: IndexFile, at: int) -> int:
+    raw = read_at(file.path, 4, at)
+    return int.from_bytes(raw, "big", signed=True) if len(raw) == 4 else 0
+
+
+def _of_record(columns: Columns, i: int, hashes: tuple[int, ...], entries: int) -> Contradicted:
+    at = int(columns.properties_at[i])
+    found = properties.parse_properties(bytes(columns.buf[at : at + int(columns.properties_length[i])]))
+    return Contradicted(
+        int(columns.offset[i]),
+        int(columns.size[i]),
+        java_text(columns.topic(i)),
+        int(columns.queue_id[i]),
+        int(columns.queue_offset[i]),
+        int(columns.store_timestamp[i]),
+        found.get(properties.UNIQ_KEY, ""),
+        found.get(properties.KEYS, ""),
+        hashes,
+        entries,
+    )
+
+
+def report_contradicted(logs: Logs, findings: Findings) -> None:
+    """A finding for each of these messages of which nothing else says already that its header or text is damaged."""
+    said = {(f.queue, f.offset) for f in findings.listed if f.code in _SAID}
+    for result in logs.results:
+        name = "dledger" if result.lead else "commitlog"
+        for one in _sorted(result.index.contradicted.values()):
+            start = one.offset - result.lead
+            if (name, start) in said or one.offset in logs.misfiled.offsets:
+                continue
+            facts: dict[str, Fact] = {
+                "topic": one.topic,
+                "queue_id": one.queue_id,
+                "queue_offset": one.queue_offset,
+                "store_timestamp": one.store_timestamp,
+                "unique_key": one.unique_key,
+                "keys": one.keys,
+                "entries": one.entries,
+            }
+            size = one.size + result.lead
+            findings.add(Finding(CODE, name, result.file_of(one.offset), start, size, facts))
+
+
+def _sorted(rows: Iterable[Contradicted]) -> list[Contradicted]:
+    return sorted(rows, key=lambda one: one.offset)

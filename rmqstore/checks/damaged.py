@@ -1,0 +1,38 @@
+"""How many messages of a log are damaged, for the first line of a report: a start may leave them all where they are."""
+
+from __future__ import annotations
+
+from rmqstore.checks.problems.report import Findings
+
+_LOGS = ("commitlog", "dledger")
+_OF_ONE_RECORD = frozenset(
+    {
+        *("CL-BODY-CRC", "CL-RECORD-CRC", "CL-PHYSICAL-OFFSET", "CL-PROPERTIES", "CL-TOPIC", "CL-HEADER"),
+        *("CL-SYSFLAG", "CL-HOST", "CL-QUEUE-OFFSET", "CL-CONTRADICTED", "DL-BODY"),
+    }
+)
+"""A finding with one of these codes is about one record."""
+_OF_RECORDS_OR_BYTES = frozenset({"CL-MAGIC", "CL-SIZE", "CL-HALF-MESSAGE", "CL-ZERO-HOLE", "DL-HEADER"})
+"""About one record where the finding names its topic, else about bytes that hold no record any more."""
+
+
+def damage_words(findings: Findings) -> str:
+    """What of the logs is damaged: "4 messages and 1 stretch of the log are damaged"; "" for nothing."""
+    records, places, listed = set[tuple[str, int]](), 0, 0
+    codes = _OF_ONE_RECORD | _OF_RECORDS_OR_BYTES
+    for finding in findings.listed:
+        if finding.queue not in _LOGS or finding.code not in codes:
+            continue
+        listed += 1
+        if finding.code in _OF_ONE_RECORD or "topic" in finding.facts:
+            records.add((finding.queue, finding.offset))
+        else:
+            places += 1
+    unlisted = max(0, sum(findings.counts[code] for code in codes) - listed)
+    messages = len(records) + unlisted
+    parts = []
+    if messages:
+        parts.append("1 message" if messages == 1 else f"{messages:,} messages")
+    if places:
+        parts.append("1 stretch of the log" if places == 1 else f"{places:,} stretches of the log")
+    return f"{' and '.join(parts)} {'is' if messages + places == 1 else 'are'} damaged" if parts else ""

@@ -1,0 +1,90 @@
+"""Fillers of earlier repairs: how many records stand where messages were lost, and which repair put them there.
+
+Most fillers carry a mark, which the pass over the log finds. Those without room for one are known from the plan that
+their repair's journal keeps. A journal is believed in nothing else: what it names must be in the log.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rmqstore.checks.beside.directory import journal_state
+from rmqstore.checks.log.logs import Logs
+from rmqstore.checks.problems.report import Fillers
+from rmqstore.files.mapped_file_queue import file_name_to_offset, list_directory, read_at
+from rmqstore.files.store import Store
+
+_LIMIT = 256 << 20  # bytes of a plan that is read; a plan keeps large contents beside it
+_DONE = "done"
+
+
+def find_fillers(store: Store, logs: Logs) -> list[Fillers]:
+    """The fillers of a store, by the repair that wrote them, the oldest repair first, those of no known one last."""
+    unknown = sorted(at for result in logs.results for at in result.fillers)
+    found = []
+    for name, plan in reversed(list(_plans(store)) if logs.results else []):
+        own = {at for low, high in _written(store, plan, logs) for at in unknown[slice(*_between(unknown, low, high))]}
+        own.update(_unmarked(plan, logs))
+        unknown = [at for at in unknown if at not in own]
+        if own:
+            found.append(Fillers(len(own), name))
+    found.reverse()
+    return [*found, Fillers(len(unknown))] if unknown else found
+
+
+def _between(offsets: list[int], low: int, high: int) -> tuple[int, int]:
+    return bisect_left(offsets, low), bisect_left(offsets, high)
+
+
+def _plans(store: Store) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """(name of the journal, its plan) of every repair that was carried out, oldest first."""
+    for entry in sorted(list_directory(store.journal_directory), key=lambda e: e.path.name):
+        if not entry.directory:
+            continue
+        journal, state = journal_state(entry.path)
+        if state != _DONE:
+            continue
+        try:
+            plan = json.loads(read_at(journal / "plan.json", _LIMIT, 0))
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(plan, dict):
+            yield entry.path.name, plan
+
+
+def _written(store: Store, plan: Mapping[str, Any], logs: Logs) -> Iterator[tuple[int, int]]:
+    """[start, stop) of what the steps of a plan wrote into the logs, global offsets."""
+    homes = {directory for result in logs.results for directory in result.queue.directories}
+    steps = plan.get("steps")
+    for step in steps if isinstance(steps, list) else []:
+        path = step.get("path") if isinstance(step, dict) else None
+        file = store.root / path if isinstance(path, str) and "\0" not in path else Path()
+        start = file_name_to_offset(file.name)
+        if start is None or file.parent not in homes:
+            continue
+        first, size = {
+            "overwrite": (step.get("at"), step.get("length")),
+            "create": (0, step.get("size")),
+            "extend": (step.get("from"), step.get("to")),
+        }.get(str(step.get("do")), (None, None))
+        if isinstance(first, int) and isinstance(size, int):
+            yield start + first, start + (size if step["do"] == "extend" else first + size)
+
+
+def _unmarked(plan: Mapping[str, Any], logs: Logs) -> Iterator[int]:
+    """Offsets of the fillers of a plan that had no room for a mark and are still in the log."""
+    facts = plan.get("facts")
+    rows = facts.get("fillers") if isinstance(facts, dict) else None
+    for row in rows if isinstance(rows, list) else []:
+        if not isinstance(row, dict) or row.get("marked") == "property":
+            continue
+        offset, length = row.get("offset"), row.get("length")
+        if isinstance(offset, int) and isinstance(length, int) and offset >= 0 and not logs.damaged(offset):
+            message = logs.record(offset, length)
+            place = (row.get("topic"), row.get("queue_id"), row.get("queue_offset"))
+            if message is not None and (message.topic_text, message.queue_id, message.queue_offset) == place:
+                yield offset
