@@ -16,11 +16,12 @@ from rmqstore.errors import CouldNotCheck, UsageError
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
-    from rmqstore.views.compare.compare import Comparison, OneSided, Place, Side
+    from rmqstore.views.compare.compare import Comparison, Messages, Place, Side
     from rmqstore.views.compare.fingerprint import Against
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
-_QUEUES = 20
+_LISTED = 20
+_RANGES = 8
 
 
 @command(
@@ -123,12 +124,12 @@ def _side_lines(label: str, side: Side) -> Iterator[str]:
 
 
 _VERDICT = {
-    "equal": "Equal: every message of one is at the same place in the other.",
-    "store-is-prefix": "STORE is shorter: all that it has is equal, OTHER goes on.",
-    "other-is-prefix": "OTHER is shorter: all that it has is equal, STORE goes on.",
-    "moved": "The same messages, at different places.",
-    "diverged": "They differ.",
-    "undecided": "STORE is shorter; what OTHER has at STORE's end is not in its fingerprint.",
+    "equal": "Equal: both stores have the same messages at the same offsets.",
+    "store-is-prefix": "STORE is shorter: all its messages are equal, and OTHER continues.",
+    "other-is-prefix": "OTHER is shorter: all its messages are equal, and STORE continues.",
+    "moved": "The same messages, at different offsets.",
+    "diverged": "The stores differ.",
+    "undecided": "STORE is shorter; OTHER's fingerprint does not say what OTHER has at STORE's end.",
 }
 
 
@@ -137,39 +138,76 @@ def _lines(answer: Comparison) -> Iterator[str]:
     yield ""
     yield from _side_lines("STORE", answer.store)
     yield from _side_lines("OTHER", answer.other)
-    yield f"  equal  {many(answer.equal_messages, 'message')}, from {answer.common_start:,} to {answer.common_stop:,}"
+    equal = f"{many(answer.equal_messages, 'message')} at the same offset"
+    if answer.divergence is not None and answer.leading_messages < answer.equal_messages:
+        equal += f", {answer.leading_messages:,} of them before the first difference"
+    yield f"  equal  {equal}"
     where = answer.divergence
-    if where is None:
-        return
-    yield ""
-    yield f"First difference: {where.log}, offset {where.offset:,}"
-    yield f"  STORE  {_place(where.store)}"
-    yield f"  OTHER  {_place(where.other)}"
+    if where is not None:
+        yield ""
+        yield f"First difference: {where.log}, offset {where.offset:,}"
+        yield f"  STORE  {_place(where.store, where.store_state)}"
+        yield f"  OTHER  {_place(where.other, where.other_state)}"
+    yield from _messages("Damaged in STORE, good in OTHER", answer.damaged_in_store)
+    yield from _messages("Damaged in OTHER, good in STORE", answer.damaged_in_other)
+    yield from _messages("Same offset, different content", answer.changed)
+    yield from _messages("Only in STORE", answer.only_store)
+    yield from _messages("Only in OTHER", answer.only_other)
+    if answer.damaged_in_both:
+        yield ""
+        yield f"Damaged in both: {many(len(answer.damaged_in_both), 'place')}"
+        for both in answer.damaged_in_both[:_LISTED]:
+            how = "with the same bytes" if both.same_bytes else "with different bytes"
+            yield f"  offset {both.offset:,} to {both.until:,}, {how}"
+        yield from _more(len(answer.damaged_in_both), "place")
     if answer.moved:
-        yield f"  {many(answer.moved, 'message')} behind it on both sides, at other places"
-    yield from _one_sided("STORE", answer.only_store)
-    yield from _one_sided("OTHER", answer.only_other)
+        yield ""
+        yield f"At different offsets on the two sides: {many(answer.moved, 'message')}"
 
 
-def _place(place: Place | None) -> str:
+_STATES = {
+    "damaged": "damaged",
+    "missing-file": "the file is missing",
+    "zeros": "zero bytes where a record belongs",
+    "blank": "a BLANK (end of the file)",
+    "other-record": "no record starts here",
+    "ended": "the log ends before it",
+}
+
+
+def _place(place: Place | None, state: str) -> str:
     if place is None:
-        return "ends here"
-    entry = f", index {place.index}, term {place.term}" if place.index >= 0 else ""
+        return _STATES[state]
+    entry = f", index {place.index:,}, term {place.term:,}" if place.index >= 0 else ""
     return (
-        f"{place.topic}/{place.queue_id} offset {place.queue_offset}{entry}, {place.size} bytes at {place.offset:,},"
+        f"{place.topic}/{place.queue_id} offset {place.queue_offset:,}{entry}, {bytes_text(place.size)},"
         f" stored {time_text(place.store_timestamp)}"
     )
 
 
-def _one_sided(label: str, side: OneSided) -> Iterator[str]:
-    if not side.messages:
+def _messages(label: str, part: Messages) -> Iterator[str]:
+    if not part.messages:
         return
     yield ""
-    yield f"Only in {label}: {many(side.messages, 'message')} of {many(len(side.queues), 'queue')}"
-    rows = sorted(side.queues.items())
-    yield from (f"  {name}: {many(n, 'message')}, from queue offset {low} on" for name, (low, n) in rows[:_QUEUES])
-    if len(rows) > _QUEUES:
-        yield f"  … and {many(len(rows) - _QUEUES, 'more queue')}; --json has all"
+    yield f"{label}: {many(part.messages, 'message')} of {many(len(part.queues), 'queue')}"
+    for name, (count, ranges) in sorted(part.queues.items())[:_LISTED]:
+        yield f"  {name}: {many(count, 'message')}, {ranges_text(ranges)}"
+    yield from _more(len(part.queues), "queue")
+
+
+def _more(count: int, word: str) -> Iterator[str]:
+    if count > _LISTED:
+        yield f"  … and {many(count - _LISTED, f'more {word}')}; --json lists all"
+
+
+def ranges_text(ranges: list[tuple[int, int]]) -> str:
+    """Ranges of queue offsets: `queue offset 17`, `queue offsets 17 and 23`, `queue offsets 24 to 37 and 40`."""
+    shown = [f"{low:,}" if low == high else f"{low:,} to {high:,}" for low, high in ranges[:_RANGES]]
+    if len(ranges) > _RANGES:
+        shown.append(many(len(ranges) - _RANGES, "more range"))
+    text = " and ".join((", ".join(shown[:-1]), shown[-1])) if len(shown) > 1 else shown[0]
+    single = len(ranges) == 1 and ranges[0][0] == ranges[0][1]
+    return f"queue {'offset' if single else 'offsets'} {text}"
 
 
 def _against_lines(found: Against) -> Iterator[str]:
@@ -184,4 +222,4 @@ def _against_lines(found: Against) -> Iterator[str]:
         if found.relation == "undecided":
             yield "  the other log is longer: make STORE's fingerprint and compare with it there, to be exact"
     if found.queues:
-        yield f"Queues that differ: {', '.join(found.queues[:_QUEUES])}" + (" …" if len(found.queues) > _QUEUES else "")
+        yield f"Queues that differ: {', '.join(found.queues[:_LISTED])}" + (" …" if len(found.queues) > _LISTED else "")

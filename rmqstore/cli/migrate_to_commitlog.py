@@ -161,13 +161,7 @@ def _choice(
         if other is None:
             raise UsageError(f"--replica {path} is no DLedger store", "give the store of another node of the group")
         own = answer.store.dledger or {"last_index": -1}
-        where = answer.divergence
-        if where is None or where.store is None:
-            equal = own["last_index"]
-        elif where.store.index >= 0:
-            equal = where.store.index - 1
-        else:
-            equal = -1
+        equal = own["last_index"] if answer.equal else answer.equal_index
         found.append(Replica(str(path), equal, other["last_index"]))
     return Choice(nodes, tuple(found), include, only)
 

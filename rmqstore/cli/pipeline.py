@@ -292,10 +292,20 @@ def _rebuild_text(store: dict[str, Any]) -> Iterator[str]:
         yield f"  {note}"
 
 
+_COMPARE_WORDS = {
+    "damaged_in_other": "damaged here",
+    "damaged_in_store": "damaged in the first store",
+    "changed": "different content",
+}
+
+
 def _compare_text(store: dict[str, Any]) -> Iterator[str]:
-    yield f"{store['store']}: {store['relation']} ({many(store['common']['messages'], 'equal message')})"
+    yield f"{store['store']}: {store['relation']} ({many(store['equal_messages'], 'equal message')})"
     if store["first_divergence"] is not None:
         yield f"  first difference: {store['first_divergence']['log']}, offset {store['first_divergence']['offset']:,}"
+        for name, words in _COMPARE_WORDS.items():
+            if store[name]["messages"]:
+                yield f"  {words}: {many(store[name]['messages'], 'message')}"
         yield f"  only here: {many(store['only_in_other']['messages'], 'message')}"
         yield f"  missing here: {many(store['only_in_store']['messages'], 'message')}"
 
