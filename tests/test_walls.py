@@ -352,3 +352,26 @@ def test_no_file_and_no_function_is_too_long_to_be_read_at_once() -> None:
                 if lines > MOST_LINES_OF_A_FUNCTION:
                     long.append(f"{path}:{node.lineno} {node.name}: {lines} lines")
     assert long == []
+
+
+def _templates(tree: ast.AST) -> Iterator[ast.AST]:
+    """Texts with a place to fill in, but those that `.format` fills in and the reason of an Obstacle."""
+    filled = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == "format"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Obstacle":
+            filled |= {id(part) for part in ast.walk(node.args[1])}
+        elif isinstance(node, ast.FunctionDef) and node.name == "_misfit":
+            filled |= {id(part) for part in ast.walk(node)}
+        elif isinstance(node, ast.Expr):
+            filled.add(id(node.value))  # a docstring
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in filled:
+            text = node.value
+            if "{}" in text.replace(":{}", "") and len(text) > 2 and not text.startswith('"'):
+                yield node
+
+
+def test_no_template_is_said_without_what_it_asks_for() -> None:
+    found = [f"{path}:{node.lineno}" for path in SOURCES for node in _templates(ast.parse(path.read_text("utf-8")))]
+    assert found == []
+    assert len(list(_templates(ast.parse("raise Refused('{} has 5 bytes')")))) == 1

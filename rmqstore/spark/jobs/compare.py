@@ -30,8 +30,9 @@ from rmqstore.spark.sources.options import size_of
 from rmqstore.spark.sources.reading import ReadOptions
 from rmqstore.spark.sources.sources import Pieces, Source, plan_messages, skips, spark_schema
 from rmqstore.spark.stores import StoreRef, store_refs
-from rmqstore.views.compare.compare import Comparison, Unequal, comparison
+from rmqstore.views.compare.compare import Unequal, comparison
 from rmqstore.views.compare.rows import LogRows, Rows, rows_of
+from rmqstore.views.comparison import Comparison
 
 _NUMBERS = ("start", "size", "whole", "queue_offset", "content", "time", "index", "term")
 _MARKS = ["start", "size", "whole", "index"]
