@@ -12,7 +12,7 @@ import click
 from rmqstore.cli.filters import Filters, note_unknown_topics, refuse_filters, refuse_with_positions
 from rmqstore.cli.options import command
 from rmqstore.cli.output import Output
-from rmqstore.cli.quantities import in_words, many
+from rmqstore.cli.quantities import Offset, in_words, many
 from rmqstore.cli.table_output import write_rows
 from rmqstore.errors import NotAStore, UsageError
 
@@ -69,8 +69,8 @@ _OF_PART = {
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only messages with these TAGS (may be repeated).")
 @click.option("--key", "keys", multiple=True, metavar="KEY", help="Only messages with this key (may be repeated).")
 @click.option("--msg-id", "msg_ids", multiple=True, metavar="ID", help="Offset message id or unique key (repeatable).")
-@click.option("--from", "start", type=click.IntRange(0), metavar="OFFSET", help="From this offset on.")
-@click.option("--to", "stop", type=click.IntRange(0), metavar="OFFSET", help="Up to this offset, without it.")
+@click.option("--from", "start", type=Offset(), metavar="OFFSET", help="From this offset on.")
+@click.option("--to", "stop", type=Offset(), metavar="OFFSET", help="Up to this offset, without it.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="At most so many records.")
 @click.option("--reverse", is_flag=True, help="Newest first.")
 @click.option("--positions", is_flag=True, help="What every span of the log is; its real end and the broker's.")

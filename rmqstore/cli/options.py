@@ -18,10 +18,11 @@ from typing import Any, ParamSpec
 import click
 
 from rmqstore.cli.output import Output
-from rmqstore.cli.quantities import Size, Time
+from rmqstore.cli.quantities import UTC_KEY, Size, Time
 from rmqstore.errors import UsageError
 
 P = ParamSpec("P")
+SINCE = "Only messages stored at or after this time: 2026-11-21T08:00, -2h, today, 'yesterday 10:00', epoch s or ms."
 VERSIONS = "4.3 … 5.4"
 
 
@@ -112,8 +113,8 @@ def _shared(
                 metavar="ID",
                 help="Only this queue: a queue id, or TOPIC/ID (may be repeated).",
             ),
-            _option("--since", type=Time(), help="Stored at or after: epoch ms, ISO-8601, -2h, today."),
-            _option("--until", type=Time(), help="Stored before."),
+            _option("--since", type=Time(), help=SINCE),
+            _option("--until", type=Time(), help="Only messages stored before this time."),
         ]
     if broker:
         out.append(
@@ -151,9 +152,22 @@ def _shared(
             default="auto",
             help="Progress on stderr (auto: a bar on a terminal).",
         ),
+        _option(
+            "--utc",
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_in_utc,
+            help="Read and show times in UTC.",
+        ),
         _option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", help="Colours."),
     ]
     return out
+
+
+def _in_utc(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    """Eager, so that the times among the other options are read with it."""
+    ctx.meta[UTC_KEY] = value
 
 
 def _option(*names: str, **options: Any) -> click.Option:

@@ -15,6 +15,9 @@ _AS_TIME = frozenset(
     {"store_timestamp", "born_timestamp", "begin_timestamp", "end_timestamp", "timestamp", "write_time"}
 )
 
+_AS_CODE = ("magic", "crc", "code", "hash", "flag", "flags")
+"""Ends of the names of numbers that count nothing: they have no separators."""
+
 
 def write_rows(out: Output, rows: Rows, columns: tuple[str, ...] = ()) -> None:
     """Rows in the format asked for; `columns` are those of a table (default: all but nested ones)."""
@@ -101,6 +104,7 @@ def _table_cell(name: str, value: Any) -> str:
         return "-"
     if name in _AS_TIME and isinstance(value, int):
         return time_text(value)
-    text = _cell(value) if not isinstance(value, int) or isinstance(value, bool) else str(value)
-    text = str(text)
+    if isinstance(value, int) and not isinstance(value, bool) and not name.endswith(_AS_CODE):
+        return f"{value:,}"
+    text = str(_cell(value))
     return "".join(c if c.isprintable() else "·" for c in text[:120])

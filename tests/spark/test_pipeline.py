@@ -234,7 +234,8 @@ def test_replicas_are_compared_as_locally(spark: Any, tmp_path: Path) -> None:
         for name in expected.keys() - {"schema", "store", "other"}:
             assert answer[name] == expected[name], name
     assert found.exit_code == 1
-    assert found.stores[1]["only_in_store"]["messages"] > 0
+    assert found.stores[0]["only_in_store"]["messages"] == 101
+    assert found.stores[1]["damaged_in_other"]["messages"] > 0
 
 
 def test_sql_sees_all_views(spark: Any) -> None:
