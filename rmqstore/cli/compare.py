@@ -35,8 +35,10 @@ _RANGES = 8
     ),
 )
 @click.argument("other", type=click.Path(path_type=Path, readable=False), required=False, metavar="[OTHER]")
-@click.option("--fingerprint-out", type=_FILE, metavar="FILE", help="Write STORE's fingerprint instead of comparing.")
-@click.option("--against", type=_FILE, metavar="FILE", help="Compare STORE with another store's fingerprint.")
+@click.option(
+    "--fingerprint-out", type=_FILE, metavar="FILE", help="Write the fingerprint of STORE to FILE; compare nothing."
+)
+@click.option("--against", type=_FILE, metavar="FILE", help="Compare STORE with the fingerprint of another store.")
 def compare(
     out: Output,
     store: Path,
@@ -47,11 +49,12 @@ def compare(
     jobs: int | None,
     max_rate: int | None,
 ) -> int:
-    """Where two replicas part, and which messages are on one side only.
+    """Compare two replicas, record by record at the same offset: nodes of a DLedger group, or master and slave.
 
-    For nodes of a DLedger group, and for master and slave: the same message stands at the same offset on every one.
-    Files that only one of them still has (retention) are no difference. Two hosts are compared by carrying a small
-    file from one to the other, best from the one with the shorter log. Exit code 0: equal; 1: they differ.
+    Shows the first difference, and which messages are damaged, different or missing on one side. Files that only one
+    side still has because of retention do not count. To compare two hosts, make a fingerprint on one (preferably the
+    one with the shorter log), copy that small file to the other, and use --against.
+    Exit code 0: equal; 1: different; 4: equal as far as they could be read.
     """
     from rmqstore.files.store import open_store
 
@@ -59,7 +62,7 @@ def compare(
         raise UsageError("give one of OTHER, --fingerprint-out FILE, --against FILE")
     opened = open_store(store, config)
     if opened.lock_state().held:
-        out.note("note: a broker is running on this store; it is compared up to where its log ends now")
+        out.note("note: a broker is running on this store; it is compared up to the current end of its log")
     if fingerprint_out is not None:
         return _write(out, opened, fingerprint_out, jobs, max_rate)
     if against is not None:
@@ -118,7 +121,7 @@ def _side_lines(label: str, side: Side) -> Iterator[str]:
         committed = f", committed {d['committed_index']}" if d["committed_index"] >= 0 else ""
         yield f"         index {d['first_index']} to {d['last_index']}, term {d['term']}{committed}"
     if side.unreadable:
-        yield "         the disk gave an error: not everything could be read"
+        yield "         the disk reported an error: not everything was read"
     if side.damaged:
         yield f"         {many(side.damaged, 'damaged place')}: see `rmqstore verify {shlex.quote(side.path)}`"
 
@@ -220,6 +223,6 @@ def _against_lines(found: Against) -> Iterator[str]:
         yield ""
         yield f"First difference: between {found.differs[0]:,} and {found.differs[1]:,}"
         if found.relation == "undecided":
-            yield "  the other log is longer: make STORE's fingerprint and compare with it there, to be exact"
+            yield "  the other log is longer: to be exact, make the fingerprint of STORE and compare on the other host"
     if found.queues:
         yield f"Queues that differ: {', '.join(found.queues[:_LISTED])}" + (" …" if len(found.queues) > _LISTED else "")

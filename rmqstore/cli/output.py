@@ -154,6 +154,11 @@ class Output:
         if target == root or root in target.parents:
             raise UsageError(f"the output {self.path} lies inside the store", "write it elsewhere")
 
+    @property
+    def is_file(self) -> bool:
+        """Whether the output is a file that exists already; not for stdout, a device or a pipe."""
+        return self.path is not None and self.path.exists() and not _is_no_file(self.path)
+
     # --- stdout ------------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager

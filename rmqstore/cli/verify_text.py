@@ -63,7 +63,7 @@ def _verdict(report: Report, width: int) -> Text:
     if report.clean:
         state = "The store itself is sound." if _start_drops(report) else "Nothing is wrong with this store."
     elif not problems:
-        state = "Nothing wrong was found, but not everything was checked."
+        state = "No problems were found, but not everything was checked."
     elif kinds == 1:
         state = f"{many(problems, 'problem')} found."
     else:
@@ -89,9 +89,9 @@ def _what(report: Report, width: int) -> Iterator[Text]:
         state = ", ".join(
             words for n, words in ((behind, f"{behind} behind the log"), (ahead, f"{ahead} ahead of the log")) if n
         )
-        state = state or "all as long as the log says"
+        state = state or "lengths match the log"
         if report.resume_at is not None:
-            state = "not yet compared with all of the log"
+            state = "not yet compared with the whole log"
         yield from _row(
             "queues", f"{many(len(report.queues), 'consume queue')} of {many(topics, 'topic')}, {state}", width
         )
@@ -200,7 +200,7 @@ def _facts(finding: Finding) -> str:
     return ", ".join(
         f"{name.replace('_', ' ')} {_fact(_meaning(finding, name), value)}"
         for name, value in finding.facts.items()
-        if name != "run"  # stands below, as the cure
+        if name != "run"  # shown below, as the cure
     )
 
 
@@ -254,7 +254,7 @@ def _open_journals(report: Report, width: int) -> Iterator[Text]:
         yield from _wrapped("carries a repair that stopped half-way to its end, or", width, "      ", "      ")
         yield Text(f"      rmqstore undo {journal}", no_wrap=True)
         yield from _wrapped(
-            "takes it back. Nothing else may change the store before; then verify it again.", width, "      ", "      "
+            "undoes it. Change nothing else in the store before; then verify it again.", width, "      ", "      "
         )
 
 
@@ -268,7 +268,7 @@ def _next(report: Report, width: int) -> Iterator[Text]:
     if not codes and _start_drops(report):
         yield _command(f"rmqstore recover {store}")
         yield from _wrapped(
-            "spares the store what the next start would do to it; nothing is written until --apply.",
+            "does this clean-up now, so that the next start deletes nothing; writes nothing without --apply.",
             width,
             "      ",
             "      ",
@@ -283,7 +283,7 @@ def _next(report: Report, width: int) -> Iterator[Text]:
         elif worst is not None and worst >= Severity.WARNING:
             yield _command(f"rmqstore recover {store}")
             yield from _wrapped(
-                "says why none of this can be repaired from what is here, and what to do instead; it writes nothing.",
+                "explains why nothing of this can be repaired from this store, and what to do instead; writes nothing.",
                 width,
                 "      ",
                 "      ",
@@ -292,10 +292,10 @@ def _next(report: Report, width: int) -> Iterator[Text]:
             yield Text("Next: nothing to do.", style="green")
         elif report.resume_at is not None:
             yield _command(f"rmqstore verify {store_words(report.store, report.config)} --resume")
-            yield from _wrapped("goes on there; until then this store counts as unchecked.", width, "      ", "      ")
+            yield from _wrapped("continues there; until then the store counts as unchecked.", width, "      ", "      ")
         else:
             yield from _wrapped(
-                "Next: check what was left out; until then this store counts as unchecked.", width, "", ""
+                "Next: check what was left out; until then the store counts as unchecked.", width, "", ""
             )
         return
     if report.live:

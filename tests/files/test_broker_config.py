@@ -23,10 +23,10 @@ def test_delete_when_is_a_list_of_hours(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("mappedFileSizeCommitLog=64M", "=64M is no number"),
+        ("mappedFileSizeCommitLog=64M", "=64M is not a number"),
         ("mappedFileSizeCommitLog=99999999999", "=99999999999 is more than a broker's int holds"),
-        ("mappedFileSizeCommitLog=0", "=0 is no size of a file"),
-        ("mappedFileSizeConsumeQueue=-6000000", "=-6000000 is no size of a file"),
+        ("mappedFileSizeCommitLog=0", "=0 is not a file size"),
+        ("mappedFileSizeConsumeQueue=-6000000", "=-6000000 is not a file size"),
         ("fileReservedTime=99999999999", "=99999999999 is more than a broker's int holds"),
     ],
 )
