@@ -34,7 +34,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "du": ("du", READING, "Count messages and bytes per topic, queue, tag or day."),
     "export": ("export", READING, "Write messages to NDJSON, CSV or Parquet."),
     "compare": ("compare", READING, "Find where two replicas differ."),
-    "recover": ("recover", CHANGING, "Repair a store; keep every message that is left."),
+    "recover": ("recover", CHANGING, "Repair a store, losing as little as possible."),
     "rebuild": ("rebuild", CHANGING, "Rebuild queues, index or checkpoint from the log."),
     "expire": ("expire", CHANGING, "Show or remove the files that are due for deletion."),
     "migrate-to-dledger": ("migrate_to_dledger", CHANGING, "Convert a plain store to DLedger."),

@@ -67,8 +67,8 @@ def verify(
     """Find everything that is wrong with a store, and forecast what the next broker start would do to it.
 
     Checks every byte of the log, compares it with the consume queues, index, checkpoint and configuration, and
-    simulates the recovery of the --broker version. --broker dledger-0.4.0 forecasts DLedger alone, in a version that no RocketMQ
-    release contains; it is the default for a store with snapshots or entries of that version.
+    simulates the recovery of the --broker version. --broker dledger-0.4.0 forecasts DLedger alone, in a version that
+    no RocketMQ release contains; it is the default for a store with snapshots or entries of that version.
     Exit code 0: no problems; 1: problems; 4: not everything was checked.
     """
     from rmqstore.checks.verify import VerifyOptions

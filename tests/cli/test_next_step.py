@@ -67,7 +67,7 @@ def test_the_way_back_can_be_pasted_from_odd_paths(tmp_path: Path) -> None:
     applied = run("recover", str(store), "--apply")
     assert applied.exit_code == 0, applied.output
     assert config.read_bytes() == before
-    (back,) = commands(applied.stdout, "The way back: ")
+    (back,) = commands(applied.stdout, "To undo: ")
     assert run(*back[1:]).exit_code == 0
     assert config.read_bytes() == b""
 

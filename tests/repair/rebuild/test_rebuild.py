@@ -21,7 +21,7 @@ from rmqstore.repair.recover import plan_recovery
 from tests import damage
 from tests.cases.case import locate_record
 from tests.checks.looks import records
-from tests.command import run_json
+from tests.command import run, run_json
 from tests.stores import copy_store, write_broker_conf
 
 PRE_BLANK = consumequeue.PRE_BLANK
@@ -229,6 +229,21 @@ def test_the_command_rebuilds(tmp_path: Path) -> None:
     answer = run_json("rebuild", str(store), "cq", "--topic", "Order_11", "--apply", exit_code=0)
     assert (answer["schema"], answer["applied"]) == ("rmqstore.rebuild/1", True)
     assert run_json("verify", str(store), exit_code=0)["clean"] is True
+
+
+def test_saved_plan_is_applied_by_the_command_that_made_it(tmp_path: Path) -> None:
+    store, saved, journals = copy_store("5.4.0-clean", tmp_path), tmp_path / "plan.json", tmp_path / "new" / "journals"
+    shutil.rmtree(store / "consumequeue" / "Order_11")
+    words = ("rebuild", str(store), "cq")
+    planned = run_json(*words, "--topic", "Order_11", "--plan-out", str(saved), exit_code=1)
+    assert run("rebuild", str(store), "index", "--plan", str(saved), "--apply").exit_code == 2
+    assert run("expire", str(store), "--plan", str(saved), "--apply").exit_code == 2
+    assert not journals.exists()
+    applied = run_json(*words, "--plan", str(saved), "--apply", "--journal", str(journals), exit_code=0)
+    assert (applied["applied"], applied["digest"]) == (True, planned["digest"])
+    assert [Path(str(applied["journal"]))] == list(journals.iterdir())
+    assert run_json("verify", str(store), exit_code=0)["clean"] is True
+    assert run(*words, "--plan", str(saved), "--apply").exit_code == 5  # the store has changed since
 
 
 def test_the_first_record_of_a_queue_offset_counts() -> None:
