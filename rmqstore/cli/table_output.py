@@ -11,9 +11,8 @@ from rmqstore.cli.quantities import columns as columns_of
 from rmqstore.cli.quantities import time_text
 
 Rows = Iterable[dict[str, Any]]
-_AS_TIME = frozenset(
-    {"store_timestamp", "born_timestamp", "begin_timestamp", "end_timestamp", "timestamp", "write_time"}
-)
+_AS_TIME = ("timestamp", "write_time", "read_time")
+"""Ends of the names of times, epoch ms."""
 _WIDEST = 120
 _AS_CODE = ("magic", "crc", "code", "hash", "flag", "flags")
 """Ends of the names of numbers that count nothing: they have no separators."""
@@ -110,7 +109,7 @@ def _table(out: Output, rows: Rows, columns: tuple[str, ...]) -> None:
 def _line(cells: dict[str, str], widths: dict[str, int], row: dict[str, Any]) -> bytes:
     parts = []
     for name, cell in cells.items():
-        right = isinstance(row.get(name), int) and not isinstance(row.get(name), bool) and name not in _AS_TIME
+        right = isinstance(row.get(name), int) and not isinstance(row.get(name), bool) and not name.endswith(_AS_TIME)
         pad = " " * (widths[name] - columns_of(cell))
         parts.append(pad + cell if right else cell + pad)
     return "  ".join(parts).rstrip().encode("utf-8", "backslashreplace")
@@ -119,7 +118,7 @@ def _line(cells: dict[str, str], widths: dict[str, int], row: dict[str, Any]) ->
 def _table_cell(name: str, value: Any) -> str:
     if value is None:
         return "-"
-    if name in _AS_TIME and isinstance(value, int):
+    if name.endswith(_AS_TIME) and isinstance(value, int):
         return time_text(value)
     if isinstance(value, int) and not isinstance(value, bool) and not name.endswith(_AS_CODE):
         return f"{value:,}"

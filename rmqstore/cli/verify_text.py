@@ -302,8 +302,8 @@ def _next(report: Report, width: int) -> Iterator[Text]:
         yield from _wrapped("Next: stop the broker and keep its service stopped; then:", width, "", "")
     yield _command(f"rmqstore recover {store}")
     yield from _wrapped(
-        "shows what would be repaired and what would be lost, and writes nothing until --apply; "
-        "every step is journaled, and `rmqstore undo` takes it back.",
+        "shows what would be repaired and what would be lost; writes nothing without --apply. "
+        "Every step is journaled, and `rmqstore undo` undoes it.",
         width,
         "      ",
         "      ",

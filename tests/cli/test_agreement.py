@@ -34,7 +34,7 @@ def test_info_and_verify_find_the_same_end_where_the_last_records_are_torn(tmp_p
     assert log["torn"] == sum(r.size for r in records[-torn:])
     assert log["last_timestamp"] <= report["last_timestamp"] == max(r.store_timestamp for r in records[:-torn])
     text = run("info", str(store)).stdout
-    assert f"torn: {log['torn']:,} bytes behind it have a record's head only" in text
+    assert f"torn: {log['torn']:,} bytes after it are an incomplete record" in text
     assert f"Look closer     rmqstore verify {store}\n" in text
 
 
