@@ -40,7 +40,7 @@ _WHAT = (
     + ", ".join((*UNITS, *SMALL[:-1]))
     + " or config."
 )
-_FITTING = {  # filters that say something about each kind; --topic stands for --topic and --queue
+_FITTING = {  # filters that apply to each kind; "topic" means --topic and --queue
     "consumequeue": {"topic", "from", "tag"},
     "batchconsumequeue": {"topic", "from", "tag", "since"},
     "index": {"from", "since", "topic", "key"},

@@ -57,7 +57,7 @@ def parse_queues(texts: tuple[str, ...]) -> tuple[frozenset[int], frozenset[tupl
 
 
 def refuse_unknown_codes(codes: Iterable[str]) -> None:
-    """Errors: UsageError for the first --only that is no problem's code, with the nearest one."""
+    """Errors: UsageError for the first --only that is not a problem code, with the nearest one."""
     from rmqstore.checks.problems.table import PROBLEMS
 
     for code in codes:

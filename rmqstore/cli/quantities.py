@@ -62,7 +62,7 @@ def _moment(when: datetime, text: str) -> int:
     if when.tzinfo is None and zone() is not None:
         when = when.replace(tzinfo=zone())
     if when.tzinfo is None and when.timestamp() != when.replace(fold=1).timestamp():
-        raise ValueError(f"{text} is no single moment here, because the clocks change: add the zone, such as +01:00")
+        raise ValueError(f"{text} occurs twice or never in the local zone: add a zone, such as +01:00")
     return round(when.timestamp() * 1000)
 
 
@@ -194,24 +194,24 @@ def many(count: int, word: str, plural: str = "") -> str:
 
 
 _WORDS = {
-    "not-an-offset": "its name is no offset",
-    "wrong-length": "of the wrong length",
-    "empty": "of 0 bytes",
+    "not-an-offset": "the name is not an offset",
+    "wrong-length": "wrong length",
+    "empty": "empty",
     "duplicate": "the same name in two paths",
-    "misaligned": "its offset is no multiple of the file size",
-    "special": "no plain file, or a link that leads nowhere",
+    "misaligned": "the offset is not a multiple of the file size",
+    "special": "not a regular file, or a broken link",
     "unreadable": "cannot be read",
-    "no-directory": "a file where a directory belongs",
+    "no-directory": "a file in the place of a directory",
     "hole": "the file is missing",
     "zero": "zeros",
     "short": "too few bytes for a record",
-    "magic": "no record begins there",
-    "size": "a record's size that cannot be",
-    "lengths": "a record whose parts do not add up",
-    "physical offset": "a record of another place",
+    "magic": "no record starts there",
+    "size": "impossible record size",
+    "lengths": "the parts of the record do not add up to its size",
+    "physical offset": "a record from another offset",
 }
 
 
 def in_words(name: str) -> str:
-    """What JSON has one word for: why an entry is odd, or why bytes are no record."""
+    """The reason why an entry is odd, or why bytes are not a record; JSON has one word for it."""
     return _WORDS.get(name.replace("_", " "), name)

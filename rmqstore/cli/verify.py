@@ -129,9 +129,9 @@ def _state_file(store: Store) -> Path:
 
 
 def _resume_point(store: Store) -> dict[str, int]:
-    """Offsets to go on from, per log.
+    """Offsets to continue from, per log.
 
-    Errors: UsageError when there is nothing to go on from.
+    Errors: UsageError when there is nothing to continue.
     """
     import orjson
 
@@ -145,7 +145,7 @@ def _resume_point(store: Store) -> dict[str, int]:
 
 
 def _remember(store: Store, report: Report) -> None:
-    """Keep, or forget, where the next --resume goes on."""
+    """Keep, or remove, the place where the next --resume continues."""
     from rmqstore.cli.output import remove_file, write_file
 
     if report.resume_at is None and not _state_folder().is_dir():

@@ -1,4 +1,4 @@
-"""The report of `verify` for people: verdict, what is there, findings worst first, what was not checked, what to do."""
+"""The report of `verify` for people: verdict, contents, findings (worst first), what was not checked, what to do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rmqstore.cli.quantities import bytes_text, in_words, many, time_text
 
 EXAMPLES = 3
 _EXPLAINS = ("DIR-MISSING-PATH", "DIR-FILE-SIZE", "CL-FOREIGN-FILE", "CL-NO-MESSAGES", "CQ-FOREIGN", "CL-MISSING-FILE")
-"""Codes that explain others: they stand in front of them, in this order."""
+"""Codes that explain others: they are listed before them, in this order."""
 _STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "cyan"}
 _KINDS = {
     "plain": "plain store",

@@ -204,7 +204,7 @@ def test_output_into_a_pipe_goes_into_the_pipe(tmp_path: Path) -> None:
     assert pipe.is_fifo()
 
 
-@pytest.mark.parametrize(("place", "why"), [("no/out", "there is no such directory"), ("file/out", "Not a directory")])
+@pytest.mark.parametrize(("place", "why"), [("no/out", "no such directory"), ("file/out", "Not a directory")])
 def test_output_that_has_no_place_is_named(place: str, why: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     result = run("info", str(unpack("5.4.0-clean")), "-o", str(tmp_path / place))
