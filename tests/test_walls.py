@@ -354,7 +354,7 @@ def test_no_file_and_no_function_is_too_long_to_be_read_at_once() -> None:
     assert long == []
 
 
-def _templates(tree: ast.AST) -> Iterator[ast.AST]:
+def _templates(tree: ast.AST) -> Iterator[ast.Constant]:
     """Texts with a place to fill in, but those that `.format` fills in and the reason of an Obstacle."""
     filled = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == "format"}
     for node in ast.walk(tree):

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     help="Topic with queue.type=BatchCQ (may be repeated).",
 )
 @click.option("--no-tag-index", is_flag=True, help="Do not index TAGS, as brokers before 5.4.0.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 @click.option("--dry-run", is_flag=True, help="Read and check every row; write nothing.")
 def import_(
     out: Output,

@@ -46,7 +46,7 @@ _PATH = click.Path(path_type=Path)
 @click.option("--self-id", metavar="ID", help="dLegerSelfId, if the store has several DLedger directories.")
 @click.option("--peers", metavar="TEXT", help="dLegerPeers, or the number of nodes in the group.")
 @click.option(
-    "--replica", "replicas", type=_PATH, multiple=True, metavar="DIR", help="Another node's store (may be repeated)."
+    "--replica", "replicas", type=_PATH, multiple=True, metavar="DIR", help="Store of another node (may be repeated)."
 )
 @click.option("--include-uncommitted", is_flag=True, help="Include entries above committedIndex.")
 @click.option("--only-committed", is_flag=True, help="Leave out entries above committedIndex.")
@@ -54,7 +54,7 @@ _PATH = click.Path(path_type=Path)
     "--id-map", type=_PATH, metavar="FILE", help="File for old and new message ids (default: DIR.message-ids.csv)."
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be done; write nothing.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def migrate_to_commitlog(
     out: Output,
     store: Path,

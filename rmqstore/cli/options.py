@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
 
 import click
+from click.core import ParameterSource
 
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import UTC_KEY, Size, Time
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
 
 P = ParamSpec("P")
+_PLANNING = {
+    *("strategy", "role", "only", "accept_fillers", "accept_shift", "merge_neighbours"),
+    *("topics", "queues", "reserved", "any_hour"),
+}
+"""The options of all commands that decide what a plan does."""
 SINCE = "Only messages stored at or after this time: 2026-11-21T08:00, -2h, today, 'yesterday 10:00', epoch s or ms."
 VERSIONS = "4.3 … 5.4"
 
@@ -225,6 +231,15 @@ class Applying:
     plan_file: Path | None
 
 
+def _refuse_beside_a_plan() -> None:
+    """Errors: UsageError for an option that decides what is planned, beside a plan that exists."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        typed = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
+        if typed and parameter.name in _PLANNING:
+            raise UsageError(f"--plan and {parameter.opts[0]} exclude each other", "the plan decides what is done")
+
+
 def applying() -> Callable[[Callable[..., int]], Callable[..., int]]:
     """The options of a command whose plan can be applied, as one value `applying`."""
     file = click.Path(path_type=Path, dir_okay=False)
@@ -248,7 +263,9 @@ def applying() -> Callable[[Callable[..., int]], Callable[..., int]]:
     def decorate(function: Callable[..., int]) -> Callable[..., int]:
         @functools.wraps(function)
         def call(**values: Any) -> int:
-            own = {name: values.pop(name) for name in Applying.__slots__ if name in values}
+            if values["plan_file"] is not None:
+                _refuse_beside_a_plan()
+            own = {name: values.pop(name) for name in Applying.__slots__}
             return function(applying=Applying(**own), **values)
 
         for option in reversed(options):

@@ -302,7 +302,7 @@ def test_the_good_messages_of_a_damaged_store_make_a_new_one(tmp_path: Path, sto
     words = ("import", str(damaged), "--output", str(tmp_path / "made"), "-c", settings, "--renumber")
     answer = run(*words, exit_code=1)
     assert "552 messages" in answer.stdout
-    assert "damaged span" in answer.stderr
+    assert "damaged place" in answer.stderr
     assert run_json("verify", str(tmp_path / "made"))["clean"] is True
 
 

@@ -207,4 +207,4 @@ def test_du_says_what_it_passed_over(tmp_path: Path) -> None:
     zero(store / "commitlog" / f"{0:020d}", 5000, 3000)
     result = run("du", str(store))
     assert result.exit_code == 1
-    assert result.stderr.startswith("warning: 1 damaged span (")
+    assert result.stderr.startswith("warning: 1 damaged place (")

@@ -238,6 +238,8 @@ def test_saved_plan_is_applied_by_the_command_that_made_it(tmp_path: Path) -> No
     planned = run_json(*words, "--topic", "Order_11", "--plan-out", str(saved), exit_code=1)
     assert run("rebuild", str(store), "index", "--plan", str(saved), "--apply").exit_code == 2
     assert run("expire", str(store), "--plan", str(saved), "--apply").exit_code == 2
+    narrowed = run(*words, "--plan", str(saved), "--topic", "Order_11", "--apply")
+    assert narrowed.stderr == "error: --plan and --topic exclude each other — the plan decides what is done\n"
     assert not journals.exists()
     applied = run_json(*words, "--plan", str(saved), "--apply", "--journal", str(journals), exit_code=0)
     assert (applied["applied"], applied["digest"]) == (True, planned["digest"])
