@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -246,6 +247,22 @@ def test_saved_plan_is_applied_by_the_command_that_made_it(tmp_path: Path) -> No
     assert [Path(str(applied["journal"]))] == list(journals.iterdir())
     assert run_json("verify", str(store), exit_code=0)["clean"] is True
     assert run(*words, "--plan", str(saved), "--apply").exit_code == 5  # the store has changed since
+
+
+@pytest.mark.parametrize(("log_file_size", "exit_code"), [(1 << 30, 0), (1 << 29, 5)])
+def test_queue_files_get_the_default_size_when_log_files_have_theirs(
+    log_file_size: int, exit_code: int, tmp_path: Path
+) -> None:
+    from rmqstore.formats.message import build_message
+
+    log = tmp_path / "store" / "commitlog" / f"{0:020d}"
+    log.parent.mkdir(parents=True)
+    (tmp_path / "store" / "consumequeue").mkdir()
+    log.write_bytes(build_message(topic="T", body=b"x"))
+    os.truncate(log, log_file_size)
+    assert run("rebuild", str(tmp_path / "store"), "cq", "--apply").exit_code == exit_code
+    sizes = [path.stat().st_size for path in (tmp_path / "store" / "consumequeue").rglob(f"{0:020d}")]
+    assert sizes == ([6_000_000] if exit_code == 0 else [])
 
 
 def test_the_first_record_of_a_queue_offset_counts() -> None:
