@@ -118,8 +118,8 @@ def _side_lines(label: str, side: Side) -> Iterator[str]:
     yield f"         {many(side.messages, 'message')}, offsets {side.min_offset:,} to {side.wrote:,}"
     if side.dledger is not None:
         d = side.dledger
-        committed = f", committed {d['committed_index']}" if d["committed_index"] >= 0 else ""
-        yield f"         index {d['first_index']} to {d['last_index']}, term {d['term']}{committed}"
+        committed = f", committed {d['committed_index']:,}" if d["committed_index"] >= 0 else ""
+        yield f"         index {d['first_index']:,} to {d['last_index']:,}, term {d['term']:,}{committed}"
     if side.unreadable:
         yield "         the disk reported an error: not everything was read"
     if side.damaged:

@@ -12,6 +12,7 @@ import click
 from rmqstore.cli.apply_command import read_plan, save_plan, tell_refusals
 from rmqstore.cli.options import Applying, applying, command
 from rmqstore.cli.output import Output
+from rmqstore.cli.quantities import many
 from rmqstore.errors import NotReadable, UsageError
 
 if TYPE_CHECKING:
@@ -139,20 +140,20 @@ def _compare(store: Store, path: Path, jobs: int | None) -> ReplicaCheck:
         found = compare(store, open_store(path, BrokerConfig(size)), jobs=jobs)
         where = found.divergence
         if where is not None:
-            what = f"{found.relation.replace('-', ' ')}, first difference at {where.offset}"
+            what = f"{found.relation.replace('-', ' ')}, first difference at {where.offset:,}"
             return ReplicaCheck(str(path), False, what)
         mine, other = found.store, found.other
     else:
         against = compare_with(store, read_fingerprint(path), jobs=jobs)
         if not against.equal:
-            what = f"{against.relation.replace('-', ' ')}, equal until {against.equal_until}"
+            what = f"{against.relation.replace('-', ' ')}, equal until {against.equal_until:,}"
             return ReplicaCheck(str(path), False, what)
         mine, other = against.store, against.other
     if mine.divided_offset != other.divided_offset:
-        what = f"DLedger would begin at {other.divided_offset} there, at {mine.divided_offset} here"
+        what = f"DLedger would begin at {other.divided_offset:,} there, at {mine.divided_offset:,} here"
         return ReplicaCheck(str(path), False, what)
     if other.damaged:
-        return ReplicaCheck(str(path), False, f"{other.damaged} damaged places")
+        return ReplicaCheck(str(path), False, many(other.damaged, "damaged place"))
     return ReplicaCheck(str(path), True)
 
 

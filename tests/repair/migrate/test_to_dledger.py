@@ -317,7 +317,7 @@ def test_replica_that_would_be_padded_elsewhere_is_refused(tmp_path: Path) -> No
     store = make("5.4.0", "partly-filled", tmp_path, rename="n0")
     replica = make("5.4.0", "zero-file-behind-blank", tmp_path, rename="n1")
     said = _refused(store, "--peers", PEERS, "--check-replica", str(replica))
-    assert "DLedger would begin at 589824 there, at 524288 here" in said
+    assert "DLedger would begin at 589,824 there, at 524,288 here" in said
 
 
 def test_node_that_was_migrated_already_is_an_equal_replica(tmp_path: Path) -> None:
