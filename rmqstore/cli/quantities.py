@@ -209,6 +209,15 @@ _WORDS = {
     "size": "impossible record size",
     "lengths": "the parts of the record do not add up to its size",
     "physical offset": "a record from another offset",
+    "body crc": "the body does not match its CRC",
+    "record crc": "the record does not match its CRC",
+    "topic": "invalid topic",
+    "properties": "invalid properties",
+    "entry magic": "no DLedger entry starts there",
+    "entry size": "impossible DLedger entry size",
+    "entry pos": "a DLedger entry from another offset",
+    "entry index": "the DLedger index is out of order",
+    "entry term": "the DLedger term is out of order",
 }
 
 

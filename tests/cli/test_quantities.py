@@ -14,11 +14,13 @@ from rmqstore.cli.quantities import (
     Offset,
     bytes_text,
     fitted,
+    in_words,
     parse_size,
     parse_span,
     parse_time,
     time_text,
 )
+from rmqstore.formats.message import Fault
 
 NOW = 1_763_712_000.5
 
@@ -129,6 +131,12 @@ def test_bytes_are_told_in_the_unit_that_fits() -> None:
     assert [bytes_text(n) for n in (0, 9999, 10240, 65536 * 20, 5 << 40)] == [
         "0 B", "9,999 B", "10.0 KiB", "1.2 MiB", "5.0 TiB",
     ]  # fmt: skip
+
+
+def test_every_fault_of_a_record_has_words() -> None:
+    names = [fault.name.lower().replace("_", " ") for fault in Fault if fault is not Fault.NONE]
+    assert [name for name in names if in_words(name) == name] == []
+    assert in_words("body crc") == "the body does not match its CRC"
 
 
 def test_fitted_counts_wide_characters_twice() -> None:
