@@ -238,4 +238,4 @@ def _done_lines(migration: DLedgerMigration, journal: Path | None, left: Mapping
 def _journal_lines(journal: Path | None) -> Iterator[str]:
     if journal is not None:
         yield ""
-        yield f"To undo it before any broker has run: rmqstore undo {shlex.quote(str(journal))}"
+        yield f"Applied. To undo it before any broker has run: rmqstore undo {shlex.quote(str(journal))}"

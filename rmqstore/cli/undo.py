@@ -35,5 +35,6 @@ def undo(out: Output, journal: Path) -> int:
     if out.as_json:
         out.report({"schema": "rmqstore.undo/1", "restored": done.restored, "store": str(done.store)})
     else:
-        out.lines([f"{done.store} restored: {many(done.restored, 'step')} undone"])
+        said = f"restored: {many(done.restored, 'step')} undone" if done.restored else "was already restored"
+        out.lines([f"{done.store} {said}"])
     return 0

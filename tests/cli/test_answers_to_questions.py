@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.command import run
-from tests.stores import unpack, write_broker_conf
+from tests.damage import cut
+from tests.stores import copy_store, unpack, write_broker_conf
 
 STORE = "5.4.0-clean"
 LOG = "commitlog offsets 0 to 524,288"
@@ -161,3 +162,15 @@ def test_old_spelling_is_honoured_for_the_versions_that_read_it(tmp_path: Path) 
     words = ("verify", str(unpack("4.9.7-clean")), "-c", str(conf))
     assert "did you mean mappedFileSizeCommitLog?" in run(*words, "--broker", "4.9.7").stderr
     assert run(*words, "--broker", "4.5.1").stderr == ""
+
+
+# --- undo -----------------------------------------------------------------------------------------------------------
+
+
+def test_second_undo_says_that_the_store_was_already_restored(tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path)
+    cut(store / "config" / "topics.json", 0)
+    applied = run("recover", str(store), "--apply", "--json")
+    journal = json.loads(applied.stdout)["journal"]
+    assert run("undo", journal).stdout == f"{store} restored: 2 steps undone\n"
+    assert run("undo", journal).stdout == f"{store} was already restored\n"
