@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -221,7 +221,7 @@ def _messages(
     if form:
         found = _write_text(out, store, what, job, damage, count)
     else:
-        rows = chain.from_iterable(read_messages(store, what, job, damage, jobs=count))
+        rows: Iterable[dict[str, Any]] = chain.from_iterable(read_messages(store, what, job, damage, jobs=count))
         columns = _ENTRY_COLUMNS if entries else _MESSAGE_COLUMNS
         if body.style and out.format == "table":
             rows, columns = map(with_body, rows), (*columns, "body")

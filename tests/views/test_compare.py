@@ -80,7 +80,7 @@ def _parts(answer: Mapping[str, object]) -> dict[str, int]:
     """How many messages each part of the answer names; parts with none are left out."""
     names = ("changed", "damaged_in_store", "damaged_in_other", "only_in_store", "only_in_other")
     counts = {name: answer[name]["messages"] for name in names}  # type: ignore[index]
-    return {name: n for name, n in counts.items() if n} | ({"moved": answer["moved"]} if answer["moved"] else {})  # type: ignore[dict-item]
+    return {name: n for name, n in counts.items() if n} | ({"moved": answer["moved"]} if answer["moved"] else {})
 
 
 def test_changed_byte_is_different_content_at_the_same_offset(tmp_path: Path) -> None:
