@@ -132,10 +132,9 @@ def dump(
 ) -> int:
     """Print the records of a store: messages, consume queue units, index entries, checkpoint or configuration.
 
-    OFFSET is an offset in the log in bytes. With --what consumequeue it is a queue offset, with --what dledger-index an
-    entry number. Damaged parts of the log are skipped and named on stderr; the exit code is then 1. Messages with a
-    wrong CRC are printed, with crc_ok false. --format hex shows the bytes of each record with its fields; with --from
-    also the bytes of a damaged place.
+    OFFSET is an offset in the log in bytes, with --what consumequeue a queue offset, with --what dledger-index an entry
+    number. Damaged parts of the log are skipped and named on stderr; the exit code is then 1. Messages with a wrong CRC
+    are printed, with crc_ok false. --format hex shows the bytes of each record, with --from also of a damaged place.
     """
     from rmqstore.files.store import open_store
     from rmqstore.views.dump.message_rows import BodyStyle
@@ -166,9 +165,11 @@ def dump(
     if positions:
         return _positions(out, opened, what, broker, jobs)
     if what in MESSAGES:
-        if out.format == "hex":
-            return _hex(out, opened, what, selection, style)
-        return _messages(out, opened, what, selection, style, jobs, max_rate or 0, live)
+        return (
+            _hex(out, opened, what, selection, style)
+            if out.format == "hex"
+            else _messages(out, opened, what, selection, style, jobs, max_rate or 0, live)
+        )
     if what in UNITS:
         return dump_units(out, opened, what, selection)
     return dump_small(out, opened, what, limit)

@@ -80,10 +80,7 @@ def export(
     from rmqstore.views.export import ExportOptions, export_messages
 
     kind = kind or _format_of(out.path)
-    if kind == "parquet" and out.path is None:
-        raise UsageError("a Parquet file cannot be written to stdout", "name it with -o")
-    if out.path is not None and not overwrite and out.is_file:
-        raise OutputExists(f"{out.path} already exists", "choose another name, or add --overwrite")
+    _refuse_output(out, kind, overwrite)
     opened = open_store(store, config)
     logs = logs_of(opened)
     if not logs and not (opened.commitlog or opened.dledger):
@@ -111,6 +108,14 @@ def export(
     elif out.path is not None:
         out.note(f"{many(written, 'message')} in {out.path}")
     return tell_damage(out, damage)
+
+
+def _refuse_output(out: Output, kind: str, overwrite: bool) -> None:
+    """Errors: UsageError for Parquet on stdout; OutputExists."""
+    if kind == "parquet" and out.path is None:
+        raise UsageError("a Parquet file cannot be written to stdout", "name it with -o")
+    if out.is_file and not overwrite:
+        raise OutputExists(f"{out.path} already exists", "choose another name, or add --overwrite")
 
 
 def _format_of(path: Path | None) -> str:

@@ -74,8 +74,7 @@ def migrate_to_commitlog(
 
     Every DLedger entry becomes a plain record with a new physical offset; the legacy part is copied unchanged. Queue
     offsets and consumer progress do not change. Message ids that contain an offset do: a CSV file maps old to new ids.
-    Consume queues, index and checkpoint are rebuilt, configuration is copied. The new store is written at once, and
-    appears when it is complete; --dry-run writes nothing.
+    Consume queues, index and checkpoint are rebuilt, configuration is copied. --dry-run writes nothing.
 
     DLedger records only every 3 seconds what is committed. In a group of one node all entries count. In a larger group
     entries above that need the stores of the other nodes (--replica) or your decision (--include-uncommitted,

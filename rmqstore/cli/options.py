@@ -136,18 +136,7 @@ def _shared(
         # whether it can be read is not for click to say: that would be wrong usage, exit code 2
         out.append(click.Argument(["store"], type=click.Path(path_type=Path, readable=False), metavar="STORE"))
     if filters:
-        out += [
-            _option("--topic", "topics", multiple=True, metavar="NAME", help="Only this topic (may be repeated)."),
-            _option(
-                "--queue",
-                "queues",
-                multiple=True,
-                metavar="ID",
-                help="Only this queue: a queue id, or TOPIC/ID (may be repeated).",
-            ),
-            _option("--since", type=Time(), help=SINCE),
-            _option("--until", type=Time(), help="Only messages stored before this time."),
-        ]
+        out += _filter_options()
     if broker:
         out.append(
             _option(
@@ -187,7 +176,26 @@ def _shared(
             _option("-o", "--output", type=file, metavar="FILE", help="Write to FILE (atomically) instead of stdout."),
             _option("--string-ints", is_flag=True, help="Write 64-bit numbers as JSON strings."),
         ]
-    out += [
+    return out + _talk_options()
+
+
+def _filter_options() -> list[click.Parameter]:
+    return [
+        _option("--topic", "topics", multiple=True, metavar="NAME", help="Only this topic (may be repeated)."),
+        _option(
+            "--queue",
+            "queues",
+            multiple=True,
+            metavar="ID",
+            help="Only this queue: a queue id, or TOPIC/ID (may be repeated).",
+        ),
+        _option("--since", type=Time(), help=SINCE),
+        _option("--until", type=Time(), help="Only messages stored before this time."),
+    ]
+
+
+def _talk_options() -> list[click.Parameter]:
+    return [
         _option("-q", "--quiet", is_flag=True, help="Print no warnings and no progress."),
         _option("-v", "--verbose", count=True, help="Show more detail."),
         _option(
@@ -208,7 +216,6 @@ def _shared(
             "--color", type=click.Choice(["auto", "always", "never"]), default="auto", help="Whether to use colours."
         ),
     ]
-    return out
 
 
 def _in_utc(ctx: click.Context, param: click.Parameter, value: bool) -> None:

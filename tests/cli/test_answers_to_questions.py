@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import click
 import pytest
 
 from tests.command import run
@@ -174,3 +175,46 @@ def test_second_undo_says_that_the_store_was_already_restored(tmp_path: Path) ->
     journal = json.loads(applied.stdout)["journal"]
     assert run("undo", journal).stdout == f"{store} restored: 2 steps undone\n"
     assert run("undo", journal).stdout == f"{store} was already restored\n"
+
+
+# --- commands -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("word", "advice"),
+    [
+        ("verfy", "did you mean `rmqstore verify`?"),
+        ("Dump", "did you mean `rmqstore dump`?"),
+        ("find", "did you mean `rmqstore dump`? (--key, --msg-id and --topic select messages)"),
+        ("repair", "did you mean `rmqstore recover`?"),
+        ("repiar", "did you mean `rmqstore recover`?"),
+        ("fix", "did you mean `rmqstore recover`?"),
+        ("diff", "did you mean `rmqstore compare`?"),
+        ("show", "did you mean `rmqstore dump`?"),
+        ("check", "did you mean `rmqstore verify`?"),
+        ("xyzzy", "see `rmqstore --help` for all commands"),
+    ],
+)
+def test_unknown_command_names_the_one_that_was_meant(word: str, advice: str) -> None:
+    result = run(word, "x")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"error: no such command: '{word}' — {advice}\n"
+
+
+def test_meant_words_are_no_commands_and_lead_to_commands() -> None:
+    from rmqstore.cli.main import COMMANDS, MEANT
+
+    assert not MEANT.keys() & COMMANDS.keys()
+    assert {command for command, _ in MEANT.values()} <= COMMANDS.keys()
+
+
+def test_every_command_that_writes_at_once_is_in_a_section_that_says_so() -> None:
+    from rmqstore.cli.main import CHANGING, COMMANDS, MAKING, REPAIRS, cli
+
+    for name, (_, section, _) in COMMANDS.items():
+        command = cli.get_command(click.Context(cli), name)
+        assert command is not None
+        options = {option for parameter in command.params for option in parameter.opts}
+        assert ("--apply" in options) == (section == CHANGING), name
+        assert ("--dry-run" in options) == (section == MAKING), name
+        assert (section == REPAIRS) == (name in ("undo", "resume")), name
