@@ -151,12 +151,7 @@ def dump(
         limit=limit,
         reverse=reverse,
     )
-    if positions:
-        refuse_with_positions(out, selection)
-    elif what not in MESSAGES:
-        refuse_filters(what, selection, _FITTING[what])
-    else:
-        note_log_offsets(out, selection)
+    _refuse_what_does_not_apply(out, what, selection, positions)
     note_unknown_topics(out, opened, filters.topics, selection.queues)
     live = opened.lock_state().held
     if live:
@@ -173,6 +168,16 @@ def dump(
     if what in UNITS:
         return dump_units(out, opened, what, selection)
     return dump_small(out, opened, what, limit)
+
+
+def _refuse_what_does_not_apply(out: Output, what: str, selection: Selection, positions: bool) -> None:
+    """Errors: UsageError for a filter that does not apply."""
+    if positions:
+        refuse_with_positions(out, selection)
+    elif what not in MESSAGES:
+        refuse_filters(what, selection, _FITTING[what])
+    else:
+        note_log_offsets(out, selection)
 
 
 # --- messages --------------------------------------------------------------------------------------------------------
