@@ -16,7 +16,6 @@ JOURNAL = ".rmqstore"
 
 def test_every_problem_has_a_case() -> None:
     codes = set(PROBLEMS)
-    assert len(codes) > 100
     shown = {read_case(name).code for name in case_names()}
     assert sorted(codes - shown) == [], "problems without a case folder"
     assert sorted(shown - codes) == [], "case folders without a problem"
