@@ -27,7 +27,7 @@ _DOOR = {
     "PROBLEMS": ("rmqstore.checks.problems.table", "PROBLEMS"),
     "BrokerConfig": ("rmqstore.files.broker_config", "BrokerConfig"),
     "CommitLogChoice": ("rmqstore.repair.migrate.to_commitlog", "Choice"),
-    "Comparison": ("rmqstore.views.compare.compare", "Comparison"),
+    "Comparison": ("rmqstore.views.comparison", "Comparison"),
     "DLedgerCommitLog": ("rmqstore.views.dledger_store", "DLedgerCommitLog"),
     "DLedgerMmapFileStore": ("rmqstore.views.dledger_store", "DLedgerMmapFileStore"),
     "DLedgerTarget": ("rmqstore.repair.migrate.to_dledger_preflight", "Target"),
@@ -88,7 +88,8 @@ if TYPE_CHECKING:
     from rmqstore.repair.plan.recover_options import RecoverOptions
     from rmqstore.repair.rebuild_parts import plan_rebuild
     from rmqstore.repair.recover import plan_recovery
-    from rmqstore.views.compare.compare import Comparison, compare
+    from rmqstore.views.compare.compare import compare
+    from rmqstore.views.comparison import Comparison
     from rmqstore.views.dledger_store import DLedgerCommitLog, DLedgerMmapFileStore
     from rmqstore.views.dump.messages import dump_messages
     from rmqstore.views.dump.selection import Selection

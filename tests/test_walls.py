@@ -403,3 +403,26 @@ def test_no_file_is_in_an_import_cycle() -> None:
 def test_import_cycles_are_seen(sources: dict[str, str], expected: list[str]) -> None:
     found = {name: set(imported_files(ast.parse(source), set(sources))) for name, source in sources.items()}
     assert cycles(found) == expected
+
+
+def _templates(tree: ast.AST) -> Iterator[ast.Constant]:
+    """Texts with a place to fill in, but those that `.format` fills in and the reason of an Obstacle."""
+    filled = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == "format"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Obstacle":
+            filled |= {id(part) for part in ast.walk(node.args[1])}
+        elif isinstance(node, ast.FunctionDef) and node.name == "_misfit":
+            filled |= {id(part) for part in ast.walk(node)}
+        elif isinstance(node, ast.Expr):
+            filled.add(id(node.value))  # a docstring
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in filled:
+            text = node.value
+            if "{}" in text.replace(":{}", "") and len(text) > 2 and not text.startswith('"'):
+                yield node
+
+
+def test_no_template_is_said_without_what_it_asks_for() -> None:
+    found = [f"{path}:{node.lineno}" for path in SOURCES for node in _templates(ast.parse(path.read_text("utf-8")))]
+    assert found == []
+    assert len(list(_templates(ast.parse("raise Refused('{} has 5 bytes')")))) == 1

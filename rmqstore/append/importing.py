@@ -157,6 +157,11 @@ def fingerprint(sources: Iterable[Path], options: ImportOptions) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
+def building_of(output: Path) -> Path:
+    """Where a store is built before it is renamed to `output`; `NAME.json` beside it says by which import."""
+    return output.absolute().with_name(f".{output.name}.importing")
+
+
 def import_messages(
     rows: Iterator[tuple[str, Row]],
     output: Path,
@@ -171,13 +176,13 @@ def import_messages(
     change, and that is another import); Refused when something else is being built there; NoSpace, StoreIsLive.
     """
     if output.exists() or output.is_symlink():
-        raise OutputExists(f"{output} is there already")
+        raise OutputExists(f"{output} already exists")
     first = list(itertools.islice(rows, 1))
     for where, row in first:  # of what cannot be read at all nothing is begun
         message_of(row, where)
     rows = itertools.chain(first, rows)
     make_directories(output.absolute().parent)
-    building = output.absolute().with_name(f".{output.name}.importing")
+    building = building_of(output)
     state = building.with_name(f"{building.name}.json")
     if building.is_dir() and any(building.iterdir()):
         _refuse_other(building, state, mark)

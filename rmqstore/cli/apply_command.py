@@ -1,4 +1,4 @@
-"""What commands that change a store share: print the plan, save it, apply it, verify again, say what is left."""
+"""What commands that change a store share: print the plan, save it, apply it, verify again, list what remains."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Change:
 
 
 def read_plan(path: Path, store: Store, roots: Collection[Path] | None = None) -> Plan:
-    """A saved plan, for this store only; `roots` other directories that it may write to (default: those of its logs).
+    """A saved plan, for this store only; `roots`: other directories that it may write to (default: those of its logs).
 
-    Errors: NotReadable; UsageError for what is no plan, or one of another store.
+    Errors: NotReadable; UsageError for a file that is not a plan, or is the plan of another store.
     """
     from rmqstore.repair.plan.plan_read import plan_from_json
 
@@ -49,6 +49,17 @@ def read_plan(path: Path, store: Store, roots: Collection[Path] | None = None) -
         logs = [d for d in store.commitlog_directories if d.is_dir()]
         roots = [*logs, *(store.dledger.data.directories if store.dledger is not None else ())]
     return plan_from_json(text, store=store.root, roots=roots)
+
+
+def read_plan_of(path: Path, store: Store, fact: str, value: object = None) -> Plan:
+    """A saved plan that has a fact by which its command marks it, with this value where one is given.
+
+    Errors: as `read_plan`; UsageError for a plan of another command.
+    """
+    plan = read_plan(path, store)
+    if fact not in plan.facts or value not in (None, plan.facts[fact]):
+        raise UsageError(f"{path} is a plan of another command", "apply it with the command that made it")
+    return plan
 
 
 def save_plan(path: Path, plan: Plan, store: Path) -> None:
@@ -68,10 +79,10 @@ def finish(out: Output, change: Change, applying: Applying, jobs: int | None) ->
     plan = change.plan
     if applying.plan_out is not None:
         save_plan(applying.plan_out, plan, change.store.path)
-        out.note(f"the plan is in {applying.plan_out}")
+        out.note(f"plan saved to {applying.plan_out}")
     if not applying.apply_it or plan.empty:
         if applying.force is not None and not applying.apply_it:
-            raise UsageError("--force says how to apply", "add --apply")
+            raise UsageError("--force needs --apply", "add --apply, or leave --force out")
         _print(out, change, applied=False, journal=None, after=None)
         return _left(change.report, plan) if plan.empty else 1
     if not out.as_json:
@@ -83,7 +94,7 @@ def finish(out: Output, change: Change, applying: Applying, jobs: int | None) ->
 
 
 def _left(report: Report, plan: Plan) -> int:
-    """Nothing to do, yet something may be wrong that no planner cures (1), or could not be looked at (4)."""
+    """Nothing to do, yet problems may remain that no plan repairs (1), or that could not be checked (4)."""
     return 1 if plan.brakes else report.exit_code
 
 
@@ -112,14 +123,14 @@ def _print(
     if not plan_shown:
         lines += _plan_lines(change, out.verbose)
     if applied:
-        lines.append(f"Applied. The way back: rmqstore undo {shlex.quote(str(journal))}")
+        lines.append(f"Applied. To undo: rmqstore undo {shlex.quote(str(journal))}")
     if after is not None:
         lines += _left_lines(after, change.plan)
     elif change.plan.empty and not change.report.clean:
         lines += _unsaid_lines(change.report, change.plan)
     elif not change.plan.empty:
         force = f" --force {change.plan.digest}" if change.plan.brakes else ""
-        lines.append(f"Nothing was written: add --apply{force} to carry it out.")
+        lines.append(f"Nothing was written. To apply the plan, add --apply{force}")
     out.lines(lines)
 
 
@@ -180,12 +191,12 @@ def _wrote_lines(change: Change, verbose: int) -> Iterator[str]:
     for name, queue in (("commitlog", change.store.commitlog), ("dledger", entries.data if entries else None)):
         wrote = change.wrote.get(name)
         if wrote is not None and queue is not None:
-            yield f"{name} ends at {wrote:,}; its files reach to {queue.stop:,}"
+            yield f"{name} ends at {wrote:,}; its files extend to {queue.stop:,}"
     files = change.store.timer_log
     if files is not None and change.wrote.get("timerlog"):
-        yield f"timer log ends at {change.wrote['timerlog']:,}; its files reach to {files.stop:,}"
+        yield f"timer log ends at {change.wrote['timerlog']:,}; its files extend to {files.stop:,}"
     if entries is not None and change.wrote.get("dledger_index"):
-        yield f"DLedger index ends at {change.wrote['dledger_index']:,}; its files reach to {entries.index.stop:,}"
+        yield f"DLedger index ends at {change.wrote['dledger_index']:,}; its files extend to {entries.index.stop:,}"
     index = change.wrote.get("index") or {}
     if index:
         entries_held = many(sum(index.values()), "entry", "entries")
@@ -205,7 +216,7 @@ def _wrote_lines(change: Change, verbose: int) -> Iterator[str]:
     rows = [(label, state) for label, state in sorted(report.queues.items()) if state.max != state.expected_max]
     shown = rows if verbose else rows[:_SHOWN_QUEUES]
     for label, state in shown:
-        yield f"{label} ends at {state.max:,}; the log says {state.expected_max:,}"
+        yield f"{label} ends at {state.max:,}; by the log it should end at {state.expected_max:,}"
     if len(rows) > len(shown):
         yield f"… and {many(len(rows) - len(shown), 'more queue')} (-v)"
 
@@ -239,10 +250,10 @@ def _refusal_lines(store: str, refusals: Iterable[Refusal]) -> Iterator[str]:
 def _left_lines(report: Report, plan: Plan) -> Iterator[str]:
     left = _remaining(report)
     if not left and not report.unchecked:
-        yield "Verified again: nothing is left."
+        yield "Verified again: no problems."
         return
     said = _said(plan)
-    yield "Verified again; what is left:"
+    yield "Verified again. Problems that remain:"
     for code, count in left.items():
         why, do = said.get(code, ("", ""))
         yield f"  {code} x {count:,}{': ' if why else ''}{why}"
@@ -252,11 +263,11 @@ def _left_lines(report: Report, plan: Plan) -> Iterator[str]:
 
 
 def _unsaid_lines(report: Report, plan: Plan) -> Iterator[str]:
-    """What an empty plan does not tell itself: one of a file knows only what was wrong when it was made."""
+    """Problems that an empty plan does not list itself: a saved plan knows only those of the day it was made."""
     said = _said(plan)
     left = [f"  {code} x {count:,}" for code, count in _remaining(report).items() if code not in said]
     if left:
-        yield "What is wrong and not cured by this (`rmqstore verify` says more):"
+        yield "Problems that this plan does not repair (see `rmqstore verify`):"
         yield from left
     yield from _unchecked(report)
 

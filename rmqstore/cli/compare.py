@@ -16,11 +16,12 @@ from rmqstore.errors import CouldNotCheck, UsageError
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
-    from rmqstore.views.compare.compare import Comparison, OneSided, Place, Side
     from rmqstore.views.compare.fingerprint import Against
+    from rmqstore.views.comparison import Comparison, Messages, Place, Side
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
-_QUEUES = 20
+_LISTED = 20
+_RANGES = 8
 
 
 @command(
@@ -34,8 +35,10 @@ _QUEUES = 20
     ),
 )
 @click.argument("other", type=click.Path(path_type=Path, readable=False), required=False, metavar="[OTHER]")
-@click.option("--fingerprint-out", type=_FILE, metavar="FILE", help="Write STORE's fingerprint instead of comparing.")
-@click.option("--against", type=_FILE, metavar="FILE", help="Compare STORE with another store's fingerprint.")
+@click.option(
+    "--fingerprint-out", type=_FILE, metavar="FILE", help="Write the fingerprint of STORE to FILE; compare nothing."
+)
+@click.option("--against", type=_FILE, metavar="FILE", help="Compare STORE with the fingerprint of another store.")
 def compare(
     out: Output,
     store: Path,
@@ -46,11 +49,12 @@ def compare(
     jobs: int | None,
     max_rate: int | None,
 ) -> int:
-    """Where two replicas part, and which messages are on one side only.
+    """Compare two replicas, record by record at the same offset: nodes of a DLedger group, or master and slave.
 
-    For nodes of a DLedger group, and for master and slave: the same message stands at the same offset on every one.
-    Files that only one of them still has (retention) are no difference. Two hosts are compared by carrying a small
-    file from one to the other, best from the one with the shorter log. Exit code 0: equal; 1: they differ.
+    Shows the first difference, and which messages are damaged, different or missing on one side. Files that only one
+    side still has because of retention do not count. To compare two hosts, make a fingerprint on one (preferably the
+    one with the shorter log), copy that small file to the other, and use --against.
+    Exit code 0: equal; 1: different; 4: equal as far as they could be read.
     """
     from rmqstore.files.store import open_store
 
@@ -58,7 +62,7 @@ def compare(
         raise UsageError("give one of OTHER, --fingerprint-out FILE, --against FILE")
     opened = open_store(store, config)
     if opened.lock_state().held:
-        out.note("note: a broker is running on this store; it is compared up to where its log ends now")
+        out.note("note: a broker is running on this store; it is compared up to the current end of its log")
     if fingerprint_out is not None:
         return _write(out, opened, fingerprint_out, jobs, max_rate)
     if against is not None:
@@ -114,21 +118,21 @@ def _side_lines(label: str, side: Side) -> Iterator[str]:
     yield f"         {many(side.messages, 'message')}, offsets {side.min_offset:,} to {side.wrote:,}"
     if side.dledger is not None:
         d = side.dledger
-        committed = f", committed {d['committed_index']}" if d["committed_index"] >= 0 else ""
-        yield f"         index {d['first_index']} to {d['last_index']}, term {d['term']}{committed}"
+        committed = f", committed {d['committed_index']:,}" if d["committed_index"] >= 0 else ""
+        yield f"         index {d['first_index']:,} to {d['last_index']:,}, term {d['term']:,}{committed}"
     if side.unreadable:
-        yield "         the disk gave an error: not everything could be read"
+        yield "         the disk reported an error: not everything was read"
     if side.damaged:
         yield f"         {many(side.damaged, 'damaged place')}: see `rmqstore verify {shlex.quote(side.path)}`"
 
 
 _VERDICT = {
-    "equal": "Equal: every message of one is at the same place in the other.",
-    "store-is-prefix": "STORE is shorter: all that it has is equal, OTHER goes on.",
-    "other-is-prefix": "OTHER is shorter: all that it has is equal, STORE goes on.",
-    "moved": "The same messages, at different places.",
-    "diverged": "They differ.",
-    "undecided": "STORE is shorter; what OTHER has at STORE's end is not in its fingerprint.",
+    "equal": "Equal: both stores have the same messages at the same offsets.",
+    "store-is-prefix": "STORE is shorter: all its messages are equal, and OTHER continues.",
+    "other-is-prefix": "OTHER is shorter: all its messages are equal, and STORE continues.",
+    "moved": "The same messages, at different offsets.",
+    "diverged": "The stores differ.",
+    "undecided": "STORE is shorter; OTHER's fingerprint does not say what OTHER has at STORE's end.",
 }
 
 
@@ -137,39 +141,76 @@ def _lines(answer: Comparison) -> Iterator[str]:
     yield ""
     yield from _side_lines("STORE", answer.store)
     yield from _side_lines("OTHER", answer.other)
-    yield f"  equal  {many(answer.equal_messages, 'message')}, from {answer.common_start:,} to {answer.common_stop:,}"
+    equal = f"{many(answer.equal_messages, 'message')} at the same offset"
+    if answer.divergence is not None and answer.leading_messages < answer.equal_messages:
+        equal += f", {answer.leading_messages:,} of them before the first difference"
+    yield f"  equal  {equal}"
     where = answer.divergence
-    if where is None:
-        return
-    yield ""
-    yield f"First difference: {where.log}, offset {where.offset:,}"
-    yield f"  STORE  {_place(where.store)}"
-    yield f"  OTHER  {_place(where.other)}"
+    if where is not None:
+        yield ""
+        yield f"First difference: {where.log}, offset {where.offset:,}"
+        yield f"  STORE  {_place(where.store, where.store_state)}"
+        yield f"  OTHER  {_place(where.other, where.other_state)}"
+    yield from _messages("Damaged in STORE, good in OTHER", answer.damaged_in_store)
+    yield from _messages("Damaged in OTHER, good in STORE", answer.damaged_in_other)
+    yield from _messages("Same offset, different content", answer.changed)
+    yield from _messages("Only in STORE", answer.only_store)
+    yield from _messages("Only in OTHER", answer.only_other)
+    if answer.damaged_in_both:
+        yield ""
+        yield f"Damaged in both: {many(len(answer.damaged_in_both), 'place')}"
+        for both in answer.damaged_in_both[:_LISTED]:
+            how = "with the same bytes" if both.same_bytes else "with different bytes"
+            yield f"  offset {both.offset:,} to {both.until:,}, {how}"
+        yield from _more(len(answer.damaged_in_both), "place")
     if answer.moved:
-        yield f"  {many(answer.moved, 'message')} behind it on both sides, at other places"
-    yield from _one_sided("STORE", answer.only_store)
-    yield from _one_sided("OTHER", answer.only_other)
+        yield ""
+        yield f"At different offsets on the two sides: {many(answer.moved, 'message')}"
 
 
-def _place(place: Place | None) -> str:
+_STATES = {
+    "damaged": "damaged",
+    "missing-file": "the file is missing",
+    "zeros": "zero bytes where a record belongs",
+    "blank": "a BLANK (end of the file)",
+    "other-record": "no record starts here",
+    "ended": "the log ends before it",
+}
+
+
+def _place(place: Place | None, state: str) -> str:
     if place is None:
-        return "ends here"
-    entry = f", index {place.index}, term {place.term}" if place.index >= 0 else ""
+        return _STATES[state]
+    entry = f", index {place.index:,}, term {place.term:,}" if place.index >= 0 else ""
     return (
-        f"{place.topic}/{place.queue_id} offset {place.queue_offset}{entry}, {place.size} bytes at {place.offset:,},"
+        f"{place.topic}/{place.queue_id} offset {place.queue_offset:,}{entry}, {bytes_text(place.size)},"
         f" stored {time_text(place.store_timestamp)}"
     )
 
 
-def _one_sided(label: str, side: OneSided) -> Iterator[str]:
-    if not side.messages:
+def _messages(label: str, part: Messages) -> Iterator[str]:
+    if not part.messages:
         return
     yield ""
-    yield f"Only in {label}: {many(side.messages, 'message')} of {many(len(side.queues), 'queue')}"
-    rows = sorted(side.queues.items())
-    yield from (f"  {name}: {many(n, 'message')}, from queue offset {low} on" for name, (low, n) in rows[:_QUEUES])
-    if len(rows) > _QUEUES:
-        yield f"  … and {many(len(rows) - _QUEUES, 'more queue')}; --json has all"
+    yield f"{label}: {many(part.messages, 'message')} of {many(len(part.queues), 'queue')}"
+    for name, (count, ranges) in sorted(part.queues.items())[:_LISTED]:
+        yield f"  {name}: {many(count, 'message')}, {ranges_text(ranges)}"
+    yield from _more(len(part.queues), "queue")
+
+
+def _more(count: int, word: str) -> Iterator[str]:
+    if count > _LISTED:
+        yield f"  … and {many(count - _LISTED, f'more {word}')}; --json lists all"
+
+
+def ranges_text(ranges: list[tuple[int, int]]) -> str:
+    """Ranges of queue offsets: `queue offset 17`, `queue offsets 17 and 23`, `queue offsets 24 to 37 and 40`."""
+    shown = [f"{low:,}" if low == high else f"{low:,} to {high:,}" for low, high in ranges[:_RANGES]]
+    if len(ranges) > _RANGES:
+        shown.append(many(len(ranges) - _RANGES, "more range"))
+    text = " and ".join((", ".join(shown[:-1]), shown[-1])) if len(shown) > 1 else shown[0]
+    single = len(ranges) == 1 and ranges[0][0] == ranges[0][1]
+    return f"queue {'offset' if single else 'offsets'} {text}"
 
 
 def _against_lines(found: Against) -> Iterator[str]:
@@ -182,6 +223,6 @@ def _against_lines(found: Against) -> Iterator[str]:
         yield ""
         yield f"First difference: between {found.differs[0]:,} and {found.differs[1]:,}"
         if found.relation == "undecided":
-            yield "  the other log is longer: make STORE's fingerprint and compare with it there, to be exact"
+            yield "  the other log is longer: to be exact, make the fingerprint of STORE and compare on the other host"
     if found.queues:
-        yield f"Queues that differ: {', '.join(found.queues[:_QUEUES])}" + (" …" if len(found.queues) > _QUEUES else "")
+        yield f"Queues that differ: {', '.join(found.queues[:_LISTED])}" + (" …" if len(found.queues) > _LISTED else "")

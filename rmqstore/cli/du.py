@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqstore.cli.filters import Filters, note_unknown_topics
+from rmqstore.cli.filters import Filters, note_no_message, note_unknown_topics
 from rmqstore.cli.options import command
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import bytes_text, columns, fitted, many
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 DIMENSIONS = ("topic", "queue", "tag", "host", "day")
 _TOP = 10
-_TITLES = {"topic": "topic", "queue": "queue", "tag": "tag", "host": "producer host", "day": "day"}
+_TITLES = {"topic": "topic", "queue": "queue", "tag": "tag", "host": "producer host", "day": "day (UTC)"}
 
 
 @command(
@@ -34,9 +34,14 @@ _TITLES = {"topic": "topic", "queue": "queue", "tag": "tag", "host": "producer h
         "rmqstore du /data/rocketmq/store --since today --json | jq '.by.host'",
     ),
 )
-@click.option("--by", multiple=True, type=click.Choice(DIMENSIONS), help="What to count by (repeatable; default: all).")
 @click.option(
-    "--top", type=click.IntRange(1), metavar="N", help="Only the N biggest (text: 10; --json: all; not days)."
+    "--by", multiple=True, type=click.Choice(DIMENSIONS), help="Count by this (may be repeated; default: by each)."
+)
+@click.option(
+    "--top",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Show only the N largest rows, but all days (default: 10 in text, all in JSON).",
 )
 def du(
     out: Output,
@@ -48,11 +53,11 @@ def du(
     jobs: int | None,
     max_rate: int | None,
 ) -> int:
-    """Messages and bytes per topic, queue, tag, producer host and day.
+    """Count messages and bytes per topic, queue, tag, producer host and day (UTC).
 
-    Counts every message in the log whose record is in order, also those that consumers no longer see. Bytes are whole
-    records. Bodies are not read: a message with a damaged body counts, and only `rmqstore verify` tells. Damaged spans
-    and missing files are passed over, said on stderr, and make the exit code 1.
+    Counts every message of the log whose record is valid, also those that consumers no longer see. Bytes include the
+    whole record. Bodies are not checked: `rmqstore verify` finds damaged ones. Damaged parts and missing files are
+    skipped and named on stderr; the exit code is then 1.
     """
     from rmqstore.cli.dump import tell_damage
     from rmqstore.files.store import open_store
@@ -64,10 +69,10 @@ def du(
     opened = open_store(store, config)
     logs = logs_of(opened)
     if not logs and not (opened.commitlog or opened.dledger):
-        raise NotAStore(f"{store} has no log", "du counts messages: name a store, or its commitlog/")
+        raise NotAStore(f"{store} has no log", "name a store, or its commitlog/")
     live = opened.lock_state().held
     if live:
-        out.note("note: a broker is running on this store; the numbers move")
+        out.note("note: a broker is running on this store; the numbers change")
     selection = filters.selection()
     note_unknown_topics(out, opened, filters.topics, selection.queues)
     wanted = tuple(d for d in DIMENSIONS if not by or d in by)
@@ -87,6 +92,8 @@ def du(
         out.report(found.to_json(str(store), top))
     else:
         out.lines(_text(found, str(store), wanted, top or _TOP, out.width))
+    if not found.messages:
+        note_no_message(out, selection, logs)
     return tell_damage(out, damage)
 
 
@@ -97,13 +104,13 @@ def _text(found: Usage, store: str, dimensions: tuple[str, ...], top: int, width
         shown = rows if dimension == "day" else rows[:top]
         yield ""
         if not rows:
-            yield f"by {dimension}: nothing"
+            yield f"by {dimension}: no messages"
             continue
         labels = ["(none)" if r[dimension] is None else _printable(str(r[dimension])) for r in shown]
-        name = max(len(dimension) + 3, min(max(map(columns, labels)), width - 46, 48))
+        name = max(len(_TITLES[dimension]) + 3, min(max(map(columns, labels)), width - 46, 48))
         bar = max(0, min(30, width - name - 37))
         biggest = max(r["bytes"] for r in rows) or 1
-        yield f"{'by ' + dimension:<{name}} {'messages':>12} {'bytes':>11} {'share':>6}"
+        yield f"{'by ' + _TITLES[dimension]:<{name}} {'messages':>12} {'bytes':>11} {'share':>6}"
         for label, row in zip(labels, shown, strict=True):
             share = row["bytes"] / found.bytes if found.bytes else 0
             line = f"{fitted(label, name)} {row['messages']:>12,} {bytes_text(row['bytes']):>11} {share:>6.1%}"

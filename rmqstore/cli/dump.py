@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqstore.cli.filters import Filters, note_unknown_topics, refuse_filters, refuse_with_positions
+from rmqstore.cli.dump_parts import dump_small, dump_units
+from rmqstore.cli.filters import (
+    Filters,
+    note_log_offsets,
+    note_no_message,
+    note_unknown_topics,
+    refuse_filters,
+    refuse_with_positions,
+)
 from rmqstore.cli.options import command
 from rmqstore.cli.output import Output
-from rmqstore.cli.quantities import in_words, many
-from rmqstore.cli.table_output import write_rows
+from rmqstore.cli.quantities import Offset, in_words, many
+from rmqstore.cli.table_output import with_body, write_rows
 from rmqstore.errors import NotAStore, UsageError
 
 if TYPE_CHECKING:
@@ -27,7 +35,12 @@ ALONE = 32 << 20  # bytes of logs that one process reads sooner than others are 
 MESSAGES = ("messages", "commitlog", "dledger")
 UNITS = ("consumequeue", "batchconsumequeue", "index", "dledger-index", "timerlog", "timerwheel")
 SMALL = ("checkpoint", "config")
-_FITTING = {  # filters that say something about each kind; --topic stands for --topic and --queue
+_WHAT = (
+    "What to print: messages (the default: the whole log), commitlog or dledger (one part of it), "
+    + ", ".join((*UNITS, *SMALL[:-1]))
+    + " or config."
+)
+_FITTING = {  # filters that apply to each kind; "topic" means --topic and --queue
     "consumequeue": {"topic", "from", "tag"},
     "batchconsumequeue": {"topic", "from", "tag", "since"},
     "index": {"from", "since", "topic", "key"},
@@ -65,18 +78,38 @@ _OF_PART = {
         "rmqstore dump /data/rocketmq/store --from 40960 --limit 1 --format hex",
     ),
 )
-@click.option("--what", type=click.Choice([*MESSAGES, *UNITS, *SMALL]), help="What to show (default: messages).")
+@click.option("--what", type=click.Choice([*MESSAGES, *UNITS, *SMALL]), metavar="PART", help=_WHAT)
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only messages with these TAGS (may be repeated).")
 @click.option("--key", "keys", multiple=True, metavar="KEY", help="Only messages with this key (may be repeated).")
-@click.option("--msg-id", "msg_ids", multiple=True, metavar="ID", help="Offset message id or unique key (repeatable).")
-@click.option("--from", "start", type=click.IntRange(0), metavar="OFFSET", help="From this offset on.")
-@click.option("--to", "stop", type=click.IntRange(0), metavar="OFFSET", help="Up to this offset, without it.")
-@click.option("--limit", type=click.IntRange(1), metavar="N", help="At most so many records.")
-@click.option("--reverse", is_flag=True, help="Newest first.")
-@click.option("--positions", is_flag=True, help="What every span of the log is; its real end and the broker's.")
-@click.option("--body", type=click.Choice(["text", "json", "hex", "base64"]), help="Show bodies (personal data!).")
-@click.option("--raw-body", is_flag=True, help="Bodies as stored, not decompressed (base64 unless --body says else).")
-@click.option("--broker", metavar="VERSION", help="Whose stop --positions shows (4.3 … 5.4; default: the newest).")
+@click.option(
+    "--msg-id",
+    "msg_ids",
+    multiple=True,
+    metavar="ID",
+    help="Only this message: offset id or unique key (may be repeated).",
+)
+@click.option("--from", "start", type=Offset(), metavar="OFFSET", help="Only records at or behind this offset.")
+@click.option("--to", "stop", type=Offset(), metavar="OFFSET", help="Only records before this offset.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="Print at most N records.")
+@click.option("--reverse", is_flag=True, help="Print the newest records first.")
+@click.option(
+    "--positions",
+    is_flag=True,
+    help="Show what each part of the log holds, its end, and where a broker's recovery ends.",
+)
+@click.option(
+    "--body",
+    type=click.Choice(["text", "json", "hex", "base64"]),
+    help="Show message bodies in this form. They may be personal data.",
+)
+@click.option(
+    "--raw-body", is_flag=True, help="Do not decompress bodies (shown as base64, unless --body asks for another form)."
+)
+@click.option(
+    "--broker",
+    metavar="VERSION",
+    help="Version whose recovery end `--positions` marks (4.3 … 5.4; default: the newest).",
+)
 def dump(
     out: Output,
     store: Path,
@@ -97,12 +130,11 @@ def dump(
     jobs: int | None,
     max_rate: int | None,
 ) -> int:
-    """The records of a store: messages, consume queue units, index entries, checkpoints, configuration.
+    """Print the records of a store: messages, consume queue units, index entries, checkpoint or configuration.
 
-    OFFSETs are global positions in the log, for consume queues queue offsets, for the DLedger index entry numbers.
-    Damaged spans are passed over, said on stderr, and make the exit code 1; messages that can be read though their CRC
-    is wrong are shown with crc_ok false. --format hex shows the bytes of each record with its fields beside them, and
-    with --from also those of a damaged spot.
+    OFFSET is an offset in the log in bytes, with --what consumequeue a queue offset, with --what dledger-index an entry
+    number. Damaged parts of the log are skipped and named on stderr; the exit code is then 1. Messages with a wrong CRC
+    are printed, with crc_ok false. --format hex shows the bytes of each record, with --from also of a damaged place.
     """
     from rmqstore.files.store import open_store
     from rmqstore.views.dump.message_rows import BodyStyle
@@ -119,24 +151,33 @@ def dump(
         limit=limit,
         reverse=reverse,
     )
-    if positions:
-        refuse_with_positions(out, selection)
-    elif what not in MESSAGES:
-        refuse_filters(what, selection, _FITTING[what])
+    _refuse_what_does_not_apply(out, what, selection, positions)
     note_unknown_topics(out, opened, filters.topics, selection.queues)
     live = opened.lock_state().held
     if live:
-        out.note("note: a broker is running on this store; what it writes meanwhile may or may not be shown")
+        out.note("note: a broker is running on this store; what it writes from now on may be missing")
     style = BodyStyle(body or ("base64" if raw_body else None), raw_body)
     if positions:
         return _positions(out, opened, what, broker, jobs)
     if what in MESSAGES:
-        if out.format == "hex":
-            return _hex(out, opened, what, selection, style)
-        return _messages(out, opened, what, selection, style, jobs, max_rate or 0, live)
+        return (
+            _hex(out, opened, what, selection, style)
+            if out.format == "hex"
+            else _messages(out, opened, what, selection, style, jobs, max_rate or 0, live)
+        )
     if what in UNITS:
-        return _units(out, opened, what, selection)
-    return _small(out, opened, what, limit)
+        return dump_units(out, opened, what, selection)
+    return dump_small(out, opened, what, limit)
+
+
+def _refuse_what_does_not_apply(out: Output, what: str, selection: Selection, positions: bool) -> None:
+    """Errors: UsageError for a filter that does not apply."""
+    if positions:
+        refuse_with_positions(out, selection)
+    elif what not in MESSAGES:
+        refuse_filters(what, selection, _FITTING[what])
+    else:
+        note_log_offsets(out, selection)
 
 
 # --- messages --------------------------------------------------------------------------------------------------------
@@ -184,10 +225,15 @@ def _messages(
     job = Job(selection, form or "row", entries, body, foreign=what == "commitlog", scan=scan)
     count = jobs_or_default(jobs) if total > ALONE and not max_rate else 1
     if form:
-        _write_text(out, store, what, job, damage, count)
+        found = _write_text(out, store, what, job, damage, count)
     else:
-        records = read_messages(store, what, job, damage, jobs=count)
-        write_rows(out, chain.from_iterable(records), _ENTRY_COLUMNS if entries else _MESSAGE_COLUMNS)
+        rows: Iterable[dict[str, Any]] = chain.from_iterable(read_messages(store, what, job, damage, jobs=count))
+        columns = _ENTRY_COLUMNS if entries else _MESSAGE_COLUMNS
+        if body.style and out.format == "table":
+            rows, columns = map(with_body, rows), (*columns, "body")
+        found = write_rows(out, rows, columns)
+    if not found:
+        note_no_message(out, selection, logs, "DLedger entry" if entries else "message")
     return tell_damage(out, damage)
 
 
@@ -199,7 +245,7 @@ def _text_form(out: Output, selection: Selection, body: BodyStyle) -> str:
     return "csv" if out.format == "csv" and whole and not body.style else ""
 
 
-def _write_text(out: Output, store: Store, what: str, job: Job, damage: Damage, jobs: int) -> None:
+def _write_text(out: Output, store: Store, what: str, job: Job, damage: Damage, jobs: int) -> int:
     from rmqstore.views.dump.message_lines import MessageLines
     from rmqstore.views.dump.messages import read_text
 
@@ -210,14 +256,15 @@ def _write_text(out: Output, store: Store, what: str, job: Job, damage: Damage, 
             file.writelines(text if done or not header else [header, *text])
             done += count
             progress(done)
+    return done
 
 
 def tell_damage(out: Output, damage: Damage) -> int:
-    """What was passed over, on stderr; the exit code."""
+    """Name on stderr what was skipped; the exit code."""
     if not damage:
         return 0
     if damage.count:
-        out.note(f"warning: {many(damage.count, 'damaged span')} ({damage.bytes:,} bytes) passed over:")
+        out.note(f"warning: {many(damage.count, 'damaged place')} ({damage.bytes:,} bytes) skipped:")
         for queue, start, stop, why in damage.spans[: 100 if out.verbose else 5]:
             out.note(f"  {queue} {start:,} to {stop:,}: {in_words(why)}")
         if damage.count > 5 and not out.verbose:
@@ -225,74 +272,6 @@ def tell_damage(out: Output, damage: Damage) -> int:
     if damage.shown:
         out.note(f"warning: {many(damage.shown, 'damaged message')} shown")
     return 1
-
-
-# --- units and small files -------------------------------------------------------------------------------------------
-
-
-def _units(out: Output, store: Store, what: str, selection: Selection) -> int:
-    from rmqstore.files.rocksdb import MISSING_EXTRA, CannotRead, is_readable
-    from rmqstore.views.batches import batch_length, batch_lines, batch_rows
-    from rmqstore.views.dump.units import READERS
-
-    rows = store.rocksdb_consume_queue and what == "consumequeue"
-    if rows and not is_readable():
-        out.note(f"warning: consumequeue/ is a RocksDB: its queues cannot be read here: that {MISSING_EXTRA}")
-        return 4
-    problem = ""
-    left = selection.limit
-
-    def batches() -> Iterator[Any]:
-        nonlocal problem
-        try:
-            yield from READERS[what](store, selection)
-        except CannotRead as e:
-            problem = str(e)
-
-    def limited() -> Iterator[Any]:
-        nonlocal left
-        for batch in batches():
-            if left is None:
-                yield batch
-                continue
-            yield {k: v if isinstance(v, (str, int)) else v[:left] for k, v in batch.items()}
-            left -= min(left, batch_length(batch))
-            if left == 0:
-                return
-
-    if out.format == "hex":
-        raise UsageError(f"--format hex does not know --what {what}", "it shows messages, commitlog and dledger")
-    if out.format == "ndjson" and not out.string_ints:
-        with out.stream() as file:
-            for batch in limited():
-                file.write(("\n".join(batch_lines(batch)) + "\n").encode())
-    else:
-        write_rows(out, (row for batch in limited() for row in batch_rows(batch)))
-    if problem:
-        out.note(f"warning: the RocksDB in consumequeue/ cannot be read, or not all of it: {problem}")
-    return 4 if problem else 0
-
-
-def _small(out: Output, store: Store, what: str, limit: int | None) -> int:
-    from itertools import islice
-
-    from rmqstore.views.dump.small_files import checkpoint_rows, config_rows
-
-    if out.format == "hex":
-        raise UsageError(f"--format hex does not know --what {what}", "it shows messages, commitlog and dledger")
-    rows = checkpoint_rows(store) if what == "checkpoint" else config_rows(store)
-    bad = 0
-
-    def counted() -> Iterator[dict[str, Any]]:
-        nonlocal bad
-        for row in islice(rows, limit):
-            bad += row.get("condition", "sound") != "sound" or bool(row.get("faults"))
-            yield row
-
-    write_rows(out, counted())
-    if bad:
-        out.note(f"warning: {many(bad, 'file')} could not be read as what it should be")
-    return 1 if bad else 0
 
 
 # --- positions and hex -----------------------------------------------------------------------------------------------
@@ -304,7 +283,7 @@ def _positions(out: Output, store: Store, what: str, broker: str | None, jobs: i
     from rmqstore.views.dump.positions import positions
 
     if what not in MESSAGES:
-        raise UsageError(f"--positions does not know --what {what}", "it shows messages, commitlog and dledger")
+        raise UsageError(f"--positions does not apply to --what {what}", "it shows messages, commitlog and dledger")
     if not logs_of(store, what):
         raise NotAStore(f"{store.path} has no log", "see `rmqstore info`")
     found = list(positions(store, what, jobs=jobs_or_default(jobs)))
@@ -353,7 +332,7 @@ def _hex(out: Output, store: Store, what: str, selection: Selection, body: BodyS
                         continue
                     show(hex_lines(annotate(log.queue, _entry_start(log, at), log.lead, body=shown)))
                     return 0
-            raise UsageError(f"no log has the offset {selection.start}", "see `rmqstore info` for its range")
+            raise UsageError(f"no log has the offset {selection.start:,}", "see `rmqstore info` for its range")
         entries = what == "dledger"
         for rows in read_messages(store, what, Job(selection, "row", entries, foreign=what == "commitlog"), damage):
             for row in rows:

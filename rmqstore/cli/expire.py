@@ -25,8 +25,13 @@ if TYPE_CHECKING:
         "rmqstore expire /data/rocketmq/store -c broker.conf --json | jq '.loss, .notes'",
     ),
 )
-@click.option("--reserved", type=click.IntRange(0), metavar="HOURS", help="Instead of fileReservedTime (72).")
-@click.option("--any-hour", is_flag=True, help="Do not wait for deleteWhen.")
+@click.option(
+    "--reserved",
+    type=click.IntRange(0),
+    metavar="HOURS",
+    help="Hours to keep files (default: fileReservedTime, or 72).",
+)
+@click.option("--any-hour", is_flag=True, help="Ignore deleteWhen.")
 @applying()
 def expire(
     out: Output,
@@ -39,25 +44,26 @@ def expire(
     max_rate: int | None,
     broker: str | None,
 ) -> int:
-    """Which files the broker's clean-up would delete now, why the others stay, and what becomes unreadable.
+    """Show which files the broker's clean-up would delete now, why it keeps the others, and what becomes unreadable.
 
-    Age goes by modification times, the hour by deleteWhen, the disk by its fill now; a broker deletes ten files per
-    round, this is all rounds. With --apply the files go into quarantine: `rmqstore undo` brings them back, and the
-    space is won when the journal's directory is removed.
+    A file's age is its modification time, the hour comes from deleteWhen, disk usage is the current one. A broker
+    deletes ten files per round; this command shows all rounds. With --apply the files are moved to quarantine:
+    `rmqstore undo` restores them, and removing the journal directory frees the space.
     """
     from rmqstore.checks.verify import VerifyOptions, examine
-    from rmqstore.cli.apply_command import Change, finish
+    from rmqstore.cli.apply_command import Change, finish, read_plan_of
     from rmqstore.files.store import open_store
     from rmqstore.repair.expire import ExpireOptions, plan_expire
     from rmqstore.repair.log.store_guard import wrote_positions
 
     opened = open_store(store, config)
+    saved = applying.plan_file and read_plan_of(applying.plan_file, opened, "expire")
     with out.progress("verify", None) as progress:
         verified = examine(
             opened,
             VerifyOptions(jobs=jobs, quick=True, broker=broker or "", max_rate=max_rate or 0, progress=progress.add),
         )
-    plan = plan_expire(opened, ExpireOptions(reserved, any_hour, version=broker)).plan
+    plan = saved or plan_expire(opened, ExpireOptions(reserved, any_hour, version=broker)).plan
     change = Change("rmqstore.expire/1", opened, config, plan, verified.report, wrote_positions(verified))
     code = finish(out, change, applying, jobs)
     return 0 if plan.empty else code  # what else is wrong with the store is verify's to say

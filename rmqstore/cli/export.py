@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from rmqstore.cli.filters import Filters, note_unknown_topics
+from rmqstore.cli.filters import Filters, note_no_message, note_unknown_topics
 from rmqstore.cli.options import command
 from rmqstore.cli.output import Output, json_bytes
-from rmqstore.errors import NotAStore, UsageError
+from rmqstore.cli.quantities import many
+from rmqstore.errors import NotAStore, OutputExists, UsageError
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
@@ -31,15 +32,24 @@ _SUFFIXES = {".ndjson": "ndjson", ".jsonl": "ndjson", ".csv": "csv", ".parquet":
         "rmqstore export /data/rocketmq/store --topic Order --decode --text | jq .body",
     ),
 )
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write there.")
-@click.option("--format", "kind", type=click.Choice(FORMATS), help="Default: by the name of FILE, else NDJSON.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Output file; must not exist.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
+@click.option(
+    "--format", "kind", type=click.Choice(FORMATS), help="Default: from the suffix of FILE; NDJSON on stdout."
+)
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only messages with these TAGS (may be repeated).")
 @click.option("--key", "keys", multiple=True, metavar="KEY", help="Only messages with this key (may be repeated).")
-@click.option("--limit", type=click.IntRange(1), metavar="N", help="At most so many messages.")
-@click.option("--no-body", is_flag=True, help="Leave bodies out; the export cannot be imported then.")
-@click.option("--decode", is_flag=True, help="Bodies decompressed; otherwise as stored.")
-@click.option("--text", is_flag=True, help="Bodies as text where they are UTF-8; otherwise all in base64.")
-@click.option("--positions", is_flag=True, help="With offset, size and message id, which an imported store changes.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="Export at most N messages.")
+@click.option("--no-body", is_flag=True, help="Leave bodies out. Such an export cannot be imported.")
+@click.option("--decode", is_flag=True, help="Decompress bodies. Without it they are written as stored.")
+@click.option("--text", is_flag=True, help="Write bodies that are UTF-8 as text. Without it all are base64.")
+@click.option("--positions", is_flag=True, help="Add offset, size and message id, which differ in an imported store.")
 def export(
     out: Output,
     store: Path,
@@ -47,6 +57,7 @@ def export(
     filters: Filters,
     jobs: int | None,
     max_rate: int | None,
+    overwrite: bool,
     kind: str | None,
     tags: tuple[str, ...],
     keys: tuple[str, ...],
@@ -56,10 +67,10 @@ def export(
     text: bool,
     positions: bool,
 ) -> int:
-    """Messages with everything that they have, bodies included: for another store, another tool, an archive.
+    """Write complete messages, with their bodies, for another store, another tool or an archive.
 
-    All records are covered, system topics too. `rmqstore import` makes a store of it again, and an export of that
-    store is equal to this one. Damaged spans are passed over, said on stderr, and make the exit code 1.
+    Exports all records, those of system topics included. `rmqstore import` makes a store from an export; an export of
+    that store is equal to the first. Damaged parts of the log are skipped and named on stderr; the exit code is then 1.
     """
     from rmqstore.cli.dump import tell_damage
     from rmqstore.files.store import open_store
@@ -68,16 +79,15 @@ def export(
     from rmqstore.views.dump.messages import Damage, logs_of
     from rmqstore.views.export import ExportOptions, export_messages
 
-    kind = kind or (_SUFFIXES.get(out.path.suffix.lower(), "ndjson") if out.path else "ndjson")
-    if kind == "parquet" and out.path is None:
-        raise UsageError("a Parquet file cannot be written to stdout", "name it with -o")
+    kind = kind or _format_of(out.path)
+    _refuse_output(out, kind, overwrite)
     opened = open_store(store, config)
     logs = logs_of(opened)
     if not logs and not (opened.commitlog or opened.dledger):
         raise NotAStore(f"{store} has no log")
     live = opened.lock_state().held
     if live:
-        out.note("note: a broker is running on this store; what it writes meanwhile may or may not be exported")
+        out.note("note: a broker is running on this store; what it writes from now on may be missing")
     selection = replace(filters.selection(), tags=frozenset(tags), keys=frozenset(keys), limit=limit)
     note_unknown_topics(out, opened, filters.topics, selection.queues)
     options = ExportOptions(
@@ -93,9 +103,34 @@ def export(
     parts = export_messages(opened, selection, options, damage=damage, jobs=count)
     with out.progress("export", unit=" messages") as progress, out.stream() as file:
         written = _write(file, kind, _told(parts, progress), positions)
-    if out.path is not None:
-        out.note(f"{written:,} messages in {out.path}")
+    if not written:
+        note_no_message(out, selection, logs)
+    elif out.path is not None:
+        out.note(f"{many(written, 'message')} in {out.path}")
     return tell_damage(out, damage)
+
+
+def _refuse_output(out: Output, kind: str, overwrite: bool) -> None:
+    """Errors: UsageError for Parquet on stdout; OutputExists."""
+    if kind == "parquet" and out.path is None:
+        raise UsageError("a Parquet file cannot be written to stdout", "name it with -o")
+    if out.is_file and not overwrite:
+        raise OutputExists(f"{out.path} already exists", "choose another name, or add --overwrite")
+
+
+def _format_of(path: Path | None) -> str:
+    """The format that a file's name asks for; NDJSON on stdout and for a device or a pipe.
+
+    Errors: UsageError for an unknown suffix.
+    """
+    if path is None or (path.exists() and not path.is_file()):
+        return "ndjson"
+    kind = _SUFFIXES.get(path.suffix.lower())
+    if kind is None:
+        known = ", ".join(_SUFFIXES)
+        suffix = f"the suffix {path.suffix!r}" if path.suffix else "a name without a suffix"
+        raise UsageError(f"{path}: {suffix} does not say which format to write", f"use {known}, or add --format")
+    return kind
 
 
 def _told(parts: Iterable[list[dict[str, Any]]], progress: Any) -> Iterable[list[dict[str, Any]]]:

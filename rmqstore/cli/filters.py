@@ -1,8 +1,8 @@
-"""What --topic, --queue, --since and --until ask for; filters that say nothing, and topics that the store lacks."""
+"""What --topic, --queue, --since and --until ask for; filters that do not apply, and filters that match nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from rmqstore.errors import UsageError
 if TYPE_CHECKING:
     from rmqstore.cli.output import Output
     from rmqstore.files.store import Store
+    from rmqstore.views.dump.messages import Log
     from rmqstore.views.dump.selection import Selection
 
 _MOST = 64 << 20
@@ -30,7 +31,7 @@ class Filters:
     def selection(self) -> Selection:
         """The same for records.
 
-        Errors: click.BadParameter for a queue that is none.
+        Errors: click.BadParameter for an invalid queue.
         """
         from rmqstore.views.dump.selection import Selection
 
@@ -47,7 +48,7 @@ def parse_queues(texts: tuple[str, ...]) -> tuple[frozenset[int], frozenset[tupl
     for text in texts:
         topic, slash, number = text.rpartition("/")
         if not number.isdigit() or (slash and not topic):
-            raise click.BadParameter(f"{text!r} is no queue: give a queue id, or TOPIC/ID", param_hint="--queue")
+            raise click.BadParameter(f"{text!r} is not a queue: give a queue id, or TOPIC/ID", param_hint="--queue")
         if slash:
             pairs.add((topic, int(number)))
         else:
@@ -56,7 +57,7 @@ def parse_queues(texts: tuple[str, ...]) -> tuple[frozenset[int], frozenset[tupl
 
 
 def refuse_unknown_codes(codes: Iterable[str]) -> None:
-    """Errors: UsageError for the first --only that is no problem's code, with the nearest one."""
+    """Errors: UsageError for the first --only that is not a problem code, with the nearest one."""
     from rmqstore.checks.problems.table import PROBLEMS
 
     for code in codes:
@@ -65,14 +66,14 @@ def refuse_unknown_codes(codes: Iterable[str]) -> None:
 
             close = difflib.get_close_matches(code.upper(), PROBLEMS, 1, 0.5)
             hint = f", did you mean {close[0]}?" if close else ""
-            raise UsageError(f"--only {code}: there is no such problem{hint}", "man rmqstore-problems lists all codes")
+            raise UsageError(f"--only {code}: no such problem code{hint}", "man rmqstore-problems lists all codes")
 
 
 def refuse_filters(what: str, selection: Selection, fitting: Collection[str]) -> None:
-    """Errors: UsageError for a filter that says nothing about what is dumped."""
+    """Errors: UsageError for a filter that does not apply to what is dumped."""
     for name in _filters(selection):
         if name not in fitting:
-            raise UsageError(f"--{name} says nothing about --what {what}", "leave it out, or dump messages")
+            raise UsageError(f"--{name} does not apply to --what {what}", "leave it out, or dump messages")
     if what == "index" and (bool(selection.keys) != bool(selection.topics)):
         raise UsageError("an index entry has only a hash of topic and key", "give both --topic and --key")
 
@@ -91,10 +92,53 @@ def _filters(selection: Selection) -> list[str]:
 
 
 def refuse_with_positions(out: Output, selection: Selection) -> None:
-    """Errors: UsageError for what --positions, which is about the whole log, knows nothing of."""
+    """Errors: UsageError for options that do not apply to --positions, which shows the whole log."""
     others = {"limit": selection.limit is not None, "reverse": selection.reverse, "format hex": out.format == "hex"}
     for name in [*_filters(selection), *(name for name, is_given in others.items() if is_given)]:
-        raise UsageError(f"--{name} says nothing about --positions", "leave it out")
+        raise UsageError(f"--{name} does not apply to --positions", "leave it out")
+
+
+def note_log_offsets(out: Output, selection: Selection) -> None:
+    """Warn when --from or --to, which are log offsets for messages, look as if queue offsets were meant."""
+    if selection.by_queue and (selection.start is not None or selection.stop is not None):
+        out.note(
+            "warning: --from and --to are log offsets here; for queue offsets add --what consumequeue,"
+            " whose commitlog_offset is the message's log offset"
+        )
+
+
+def note_no_message(out: Output, selection: Selection, logs: Iterable[Log], word: str = "message") -> None:
+    """Say on stderr that no log has such a message."""
+    note_no_match(out, word, selection, (f"{o.name} offsets {o.queue.start:,} to {o.queue.stop:,}" for o in logs))
+
+
+def note_no_match(out: Output, word: str, selection: Selection, places: Iterable[str]) -> None:
+    """Say on stderr that nothing was found, where it was searched, and for what."""
+    wanted = ", ".join(_words(selection))
+    out.note(f"note: no {word} found; searched {', '.join(places)}{' for ' if wanted else ''}{wanted}")
+
+
+def _words(selection: Selection) -> Iterator[str]:
+    from rmqstore.cli.quantities import time_text
+
+    queues = [*map(str, sorted(selection.queue_ids)), *(f"{topic}/{i}" for topic, i in sorted(selection.queues))]
+    for name, values in (
+        ("topic", sorted(selection.topics)),
+        ("queue", queues),
+        ("tag", sorted(selection.tags)),
+        ("key", sorted(selection.keys)),
+        ("message id", sorted(selection.msg_ids)),
+    ):
+        if values:
+            yield f"{name} {' or '.join(values)}"
+    if selection.since is not None:
+        yield f"stored from {time_text(selection.since)} on"
+    if selection.until is not None:
+        yield f"stored before {time_text(selection.until)}"
+    if selection.start is not None:
+        yield f"offset {selection.start:,} or higher"
+    if selection.stop is not None:
+        yield f"offset below {selection.stop:,}"
 
 
 def note_unknown_topics(
@@ -111,7 +155,7 @@ def note_unknown_topics(
         if topic not in known:
             near = difflib.get_close_matches(topic, known, 1, 0.5)
             hint = f"; did you mean {near[0]}?" if near else ""
-            out.note(f"note: no consume queue and no configuration of this store names the topic {topic!r}{hint}")
+            out.note(f"note: no topic {topic!r} in the consume queues and configuration of this store{hint}")
 
 
 def _known(store: Store) -> frozenset[str]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqstore.cli.options import command
-from rmqstore.cli.output import Output
+from rmqstore.cli.options import command, read_config
+from rmqstore.cli.output import Output, warn
 from rmqstore.cli.quantities import many
-from rmqstore.errors import NotAStore, OutputExists, UsageError
+from rmqstore.errors import NoSpace, NotAStore, OutputExists, UsageError
 
 if TYPE_CHECKING:
     from rmqstore.append.exchange import Row
@@ -24,19 +26,20 @@ if TYPE_CHECKING:
     "import",
     store=False,
     examples=(
-        "rmqstore import all.ndjson --output /data/rocketmq/new",
-        "rmqstore import order.parquet --output new -c broker.conf --topic-map Order=Order_copy --renumber",
-        "rmqstore import /data/rocketmq/damaged --output new --renumber --flush sync",
+        "rmqstore import all.ndjson -o /data/rocketmq/new",
+        "rmqstore import order.parquet -o new -c broker.conf --topic-map Order=Order_copy --renumber",
+        "rmqstore import /data/rocketmq/damaged -o new --renumber --flush sync",
     ),
 )
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, readable=False), metavar="FILE…")
 @click.option(
+    "-o",
     "--output",
     "target",
     required=True,
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="The new store; it must not be there yet, and appears when it is whole.",
+    help="Directory of the new store; must not exist. It appears when the import is complete.",
 )
 @click.option(
     "-c",
@@ -46,15 +49,28 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="broker.conf: file sizes and switches of the new store.",
 )
-@click.option("--renumber", is_flag=True, help="Number every queue anew from 0; else offsets are kept.")
-@click.option("--topic-map", multiple=True, metavar="A=B", help="Messages of topic A go to B (may be repeated).")
-@click.option("--now", is_flag=True, help="Stamp messages with the clock; else store timestamps are kept.")
-@click.option("--flush", type=click.Choice(["sync", "async"]), default="async", help="Each batch to the disk, or not.")
-@click.option("--dledger", metavar="ID", help="A DLedger store with this self id, such as n0.")
-@click.option("--batch-topic", "batch_topics", multiple=True, metavar="NAME", help="A topic of queue.type=BatchCQ.")
-@click.option("--no-tag-index", is_flag=True, help="No index entries for TAGS (brokers before 5.4.0 make none).")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
-@click.option("--dry-run", is_flag=True, help="Read and check every row, write nothing.")
+@click.option("--renumber", is_flag=True, help="Renumber every queue from 0. Without it, queue offsets are kept.")
+@click.option(
+    "--topic-map", multiple=True, metavar="A=B", help="Write messages of topic A to topic B (may be repeated)."
+)
+@click.option("--now", is_flag=True, help="Set store timestamps to the current time. Without it they are kept.")
+@click.option(
+    "--flush",
+    type=click.Choice(["sync", "async"]),
+    default="async",
+    help="Flush each batch to disk (sync), or let the system do it (async, the default).",
+)
+@click.option("--dledger", metavar="ID", help="Create a DLedger store with this dLegerSelfId, such as n0.")
+@click.option(
+    "--batch-topic",
+    "batch_topics",
+    multiple=True,
+    metavar="NAME",
+    help="Topic with queue.type=BatchCQ (may be repeated).",
+)
+@click.option("--no-tag-index", is_flag=True, help="Do not index TAGS, as brokers before 5.4.0.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+@click.option("--dry-run", is_flag=True, help="Read and check every row; write nothing.")
 def import_(
     out: Output,
     files: tuple[Path, ...],
@@ -69,21 +85,20 @@ def import_(
     no_tag_index: bool,
     dry_run: bool,
 ) -> int:
-    """A new store from exported messages (.ndjson, .csv, .parquet), or from the good messages of another store.
+    """Create a store from exported messages (.ndjson, .csv, .parquet), or from the good messages of another store.
 
-    It is built beside its place and renamed at the end; interrupted, the same command goes on where it was. Queue
-    offsets are kept, which asks for whole queues: for a selection with gaps, or a damaged store, give --renumber. A
-    bad row is an error with its line, and nothing of the new store stays then. Damaged spans of a store are passed
-    over, said on stderr, and make the exit code 1.
+    The store is built in .NAME.importing beside DIR and renamed at the end. After an interruption or a full disk, run
+    the same command again to continue. Queue offsets are kept, which needs complete queues: use --renumber for a
+    selection with gaps, or for a damaged store. An invalid row ends the import: the error names file and line, and
+    nothing remains. Damaged parts of a source store are skipped and named on stderr; the exit code is then 1.
     """
     from rmqstore.append.exchange import message_of
     from rmqstore.append.importing import ImportOptions, fingerprint, import_messages
     from rmqstore.brokers.load.config import batch_topics as topics_of_batches
     from rmqstore.cli.dump import tell_damage
-    from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.views.dump.messages import Damage
 
-    config = BrokerConfig.read(broker_conf) if broker_conf else BrokerConfig()
+    config = read_config(out, broker_conf)
     batches = frozenset(batch_topics).union(*(topics_of_batches(path) for path in files if path.is_dir()))
     options = ImportOptions(
         store=_store_options(config, flush, dledger, batches, not no_tag_index),
@@ -98,11 +113,11 @@ def import_(
     rows = _rows(files, damage)
     if dry_run:
         if target.exists():
-            raise OutputExists(f"{target} is there already")
+            raise OutputExists(f"{target} already exists")
         count = len([message_of(row, where).queue_id for where, row in rows])
         _say(out, target, count, 0, {}, applied=False)
         return tell_damage(out, damage)
-    with out.progress("import", unit=" messages") as progress:
+    with _naming_what_is_left(target), out.progress("import", unit=" messages") as progress:
         done = import_messages(rows, target, options, fingerprint(files, options), progress=progress)
     _say(out, target, done.messages, done.resumed, dict(done.queues), applied=True)
     return tell_damage(out, damage)
@@ -120,10 +135,26 @@ def _say(out: Output, target: Path, messages: int, resumed: int, queues: dict[st
         }
         out.report(report)
     elif not applied:
-        out.lines([f"{many(messages, 'message')} can be imported into {target}; nothing was written."])
+        out.lines([f"{many(messages, 'message')} can be imported into {target}. Nothing was written (--dry-run)."])
     else:
-        before = f" ({resumed:,} of them by a run before)" if resumed else ""
-        out.lines([f"{many(messages, 'message')}{before} in {many(len(queues), 'queue')}: {target}"])
+        before = f" ({resumed:,} of them by an earlier run)" if resumed else ""
+        what = f"{many(messages, 'message')}{before} in {many(len(queues), 'queue')}"
+        out.lines([f"Imported {what} into {target}"])
+
+
+@contextlib.contextmanager
+def _naming_what_is_left(target: Path) -> Iterator[None]:
+    """After a full disk or an interruption, names the unfinished store, which the next run continues."""
+    from rmqstore.append.importing import building_of
+
+    try:
+        yield
+    except (OSError, NoSpace, KeyboardInterrupt):
+        building = building_of(target)
+        if building.exists():
+            remove = shlex.join(["rm", "-r", str(building), f"{building}.json"])
+            warn(f"The unfinished store is {building}. Run the same command again to continue, or remove it: {remove}")
+        raise
 
 
 def _rows(files: tuple[Path, ...], damage: Damage) -> Iterator[tuple[str, Row]]:

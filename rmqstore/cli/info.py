@@ -31,11 +31,11 @@ _ODD = 5
     ),
 )
 def info(out: Output, store: Path, config: BrokerConfig) -> int:
-    """What is in a store, at a glance.
+    """Show what a store contains.
 
-    Kind, files, sizes, first and last offsets, topics and queues, clean exit or not, live or not, checkpoint, DLedger
-    terms and indexes, retained time. Reads a few kilobytes per file, also of a store of terabytes; what is wrong with
-    a store is said by `rmqstore verify`.
+    Kind, files, sizes, first and last offsets, topics and queues, clean or unclean shutdown, whether a broker runs,
+    checkpoint, DLedger terms and indexes, time range. Reads a few kilobytes per file, whatever the size of the store.
+    `rmqstore verify` finds problems; this command does not look for them.
     """
     from rmqstore.files.store import open_store
     from rmqstore.views.info import info as look
@@ -43,7 +43,7 @@ def info(out: Output, store: Path, config: BrokerConfig) -> int:
     seen = look(open_store(store, config))
     if seen.live:
         pid = seen.lock.get("pid")
-        out.note(f"note: a broker is running on this store{f' (pid {pid})' if pid else ''}; the numbers move")
+        out.note(f"note: a broker is running on this store{f' (pid {pid})' if pid else ''}; the numbers change")
     if out.as_json:
         out.report(seen.to_json())
     else:
@@ -65,9 +65,9 @@ def _head(seen: Info) -> Iterator[str]:
             pid = seen.lock.get("pid")
             yield f"A broker is running on it{f' (pid {pid})' if pid else ''}."
         elif seen.abort:
-            yield "The broker did not stop cleanly (abort is there); none is running on it now."
+            yield "Unclean shutdown (abort file present); no broker is running on it now."
         else:
-            yield "The broker stopped cleanly (no abort file); none is running on it now."
+            yield "Clean shutdown (no abort file); no broker is running on it now."
     yield ""
 
 
@@ -101,7 +101,9 @@ def _text(seen: Info, verbose: int, width: int, config: str) -> Iterator[str]:
     bad = [f"{name} ({row['condition']})" for name, row in seen.config.items() if row["condition"] != "sound"]
     yield from _config_rows(seen, bad, width)
     for journal in seen.journals:
-        yield _row("Open repair", f"{journal['journal']} ({journal['state']}): rmqstore undo or resume it")
+        yield _row(
+            "Open repair", f"{journal['journal']} ({journal['state']}): run `rmqstore undo` or `rmqstore resume` on it"
+        )
     for line in seen.unchecked:
         yield from _wrapped("Not read", line, width)
     for line in seen.notes:
@@ -111,7 +113,7 @@ def _text(seen: Info, verbose: int, width: int, config: str) -> Iterator[str]:
         given = f" -c {shlex.quote(config)}" if config else ""
         yield _row("Look closer", f"rmqstore verify {shlex.quote(seen.store)}{given}")
     if seen.part is not None and not (seen.commitlog or seen.dledger or seen.topics or seen.index or seen.timerlog):
-        yield "`rmqstore dump` shows what stands in it."
+        yield "`rmqstore dump` prints its contents."
     if seen.topics:
         yield ""
         yield from _topics(seen.topics, verbose, width)
@@ -137,12 +139,12 @@ def _row(label: str, text: str) -> str:
 
 
 def _log(name: str, log: LogInfo) -> Iterator[str]:
-    how = {"files": "by the files", "names": "by their names", "config": "by broker.conf", "default": "assumed"}
+    how = {"files": "from the files", "names": "from their names", "config": "from broker.conf", "default": "assumed"}
     size = f"{bytes_text(log.file_size)} each, {how.get(log.file_size_from, log.file_size_from)}"
     yield _row(name, f"{many(log.files, 'file')}, {bytes_text(log.bytes)} ({size})")
-    yield _row("", f"offsets {log.min_offset:,} to {log.wrote:,}, where the last whole record ends")
+    yield _row("", f"offsets {log.min_offset:,} to {log.wrote:,}, the end of the last complete record")
     if log.torn:
-        yield _row("", f"torn: {log.torn:,} bytes behind it have a record's head only")
+        yield _row("", f"torn: {log.torn:,} bytes after it are an incomplete record")
     for start, stop in log.holes:
         yield _row("", f"missing: {start:,} to {stop:,} ({bytes_text(stop - start)})")
     for odd in log.odd[:_ODD]:
@@ -160,7 +162,7 @@ def _dledger(group: DLedgerInfo) -> Iterator[str]:
     yield _row("", f"entries {group.first_index:,} to {group.last_index:,}, committed (at least) {committed}")
     yield _row("", f"term {group.term}{voted}; last entry of term {group.last_index_term}")
     if group.divided_commitlog_offset is not None:
-        yield _row("", f"goes on where the commitlog ends: {group.divided_commitlog_offset:,}")
+        yield _row("", f"continues the commitlog at {group.divided_commitlog_offset:,}")
 
 
 def _topics(topics: list[TopicInfo], verbose: int, width: int) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Answers as JSON: bytes that are no text, paths, and numbers that some readers cannot hold."""
+"""Answers as JSON: bytes that are not text, paths, and numbers that some readers cannot hold."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def quote_wide(value: Any, name: str = "") -> Any:
 
 
 def json_bytes(value: Any, *, indent: bool = False) -> bytes:
-    """JSON text; bytes that are no text show as escapes, integers beyond 64 bits as strings."""
+    """JSON text; bytes that are not text show as escapes, integers beyond 64 bits as strings."""
     import orjson
 
     option = orjson.OPT_NON_STR_KEYS | (orjson.OPT_INDENT_2 if indent else 0)

@@ -20,27 +20,53 @@ import click
 from rmqstore import __version__
 from rmqstore.errors import NotReadable, RmqStoreError
 
-READING, CHANGING, FLEET = "Reading", "Changing (a plan first; nothing is written without --apply)", "Many stores"
+READING = "Read a store"
+CHANGING = "Change a store (print a plan; write nothing without --apply)"
+MAKING = "Make a new store beside it (at once; --dry-run writes nothing)"
+REPAIRS = "Finish or undo a repair (at once)"
+FLEET = "Many stores"
 
 # command -> (module, section, short help); the order is that of `rmqstore --help`
 COMMANDS: dict[str, tuple[str, str, str]] = {
-    "info": ("info", READING, "What is here: kind, files, topics, offsets, clean exit or not."),
-    "verify": ("verify", READING, "Everything that is wrong, and what the next broker start would do."),
-    "dump": ("dump", READING, "Records as a table, NDJSON, CSV or annotated hex."),
-    "get": ("get", READING, "One message by log offset, queue offset, message id or unique id."),
-    "du": ("du", READING, "Messages and bytes per topic, queue, tag, producer or day."),
-    "export": ("export", READING, "Messages to NDJSON, CSV or Parquet."),
-    "compare": ("compare", READING, "First divergence of two replicas."),
-    "recover": ("recover", CHANGING, "Makes a store start again, and loses nothing that can be kept."),
-    "rebuild": ("rebuild", CHANGING, "Consume queues, index or checkpoint again from the log."),
-    "expire": ("expire", CHANGING, "Which files the clean-up would remove, and when; or removes them."),
-    "migrate-to-dledger": ("migrate_to_dledger", CHANGING, "A plain store becomes the base of a DLedger group."),
-    "migrate-to-commitlog": ("migrate_to_commitlog", CHANGING, "A DLedger store becomes a plain one, beside it."),
-    "import": ("import_", CHANGING, "Messages of an export into a new store."),
-    "undo": ("undo", CHANGING, "Takes a repair back, byte by byte."),
-    "resume": ("resume", CHANGING, "Goes on with a repair that was interrupted."),
-    "pipeline": ("pipeline", FLEET, "The same answers for many stores, on Spark."),
+    "info": ("info", READING, "Show kind, files, topics and offsets of a store."),
+    "verify": ("verify", READING, "Find all problems, and forecast the next broker start."),
+    "dump": ("dump", READING, "Print records as a table, NDJSON, CSV or hex."),
+    "get": ("get", READING, "Show one message: by offset, queue offset, id or key."),
+    "du": ("du", READING, "Count messages and bytes per topic, queue, tag or day."),
+    "export": ("export", READING, "Write messages to NDJSON, CSV or Parquet."),
+    "compare": ("compare", READING, "Find where two replicas differ."),
+    "recover": ("recover", CHANGING, "Repair a store, losing as little as possible."),
+    "rebuild": ("rebuild", CHANGING, "Rebuild queues, index or checkpoint from the log."),
+    "expire": ("expire", CHANGING, "Show or remove the files that are due for deletion."),
+    "migrate-to-dledger": ("migrate_to_dledger", CHANGING, "Convert a plain store to DLedger."),
+    "migrate-to-commitlog": ("migrate_to_commitlog", MAKING, "Make a plain store from a DLedger store."),
+    "import": ("import_", MAKING, "Make a store from exported messages."),
+    "undo": ("undo", REPAIRS, "Undo a repair, byte for byte."),
+    "resume": ("resume", REPAIRS, "Continue an interrupted repair."),
+    "pipeline": ("pipeline", FLEET, "Run the same work on many stores, with Spark."),
 }
+
+MEANT = {
+    "find": ("dump", "--key, --msg-id and --topic select messages"),
+    "show": ("dump", ""),
+    "list": ("dump", ""),
+    "cat": ("dump", ""),
+    "ls": ("info", ""),
+    "check": ("verify", ""),
+    "fsck": ("verify", ""),
+    "test": ("verify", ""),
+    "repair": ("recover", ""),
+    "fix": ("recover", ""),
+    "clean": ("expire", ""),
+    "diff": ("compare", ""),
+    "usage": ("du", ""),
+    "rollback": ("undo", ""),
+    "revert": ("undo", ""),
+    "continue": ("resume", ""),
+    "migrate": ("migrate-to-dledger", "or `rmqstore migrate-to-commitlog`"),
+    "spark": ("pipeline", ""),
+}
+"""Words that people try first -> the command that they mean, and how to use it."""
 
 
 class _PipeClosed(Exception):
@@ -63,16 +89,12 @@ class CommandGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            import difflib
-
-            close = difflib.get_close_matches(args[0], COMMANDS, 1, 0.5)
-            hint = f"did you mean `rmqstore {close[0]}`?" if close else "see `rmqstore --help` for all commands"
-            raise click.UsageError(f"there is no command {args[0]!r} — {hint}", ctx)
+            raise click.UsageError(f"no such command: {args[0]!r} — {_meant(args[0])}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, COMMANDS))
-        for section in (READING, CHANGING, FLEET):
+        for section in (READING, CHANGING, MAKING, REPAIRS, FLEET):
             with formatter.section(section):
                 formatter.write_dl([(n.ljust(width), text) for n, (_, own, text) in COMMANDS.items() if own == section])
 
@@ -117,7 +139,7 @@ class CommandGroup(click.Group):
         except click.ClickException as e:
             return _tell(e.exit_code, "usage", e.format_message(), "", as_json)
         except (click.Abort, KeyboardInterrupt):
-            return _tell(130, "interrupted", "interrupted", "nothing was left half-written", as_json)
+            return _tell(130, "interrupted", "interrupted", "no output was left half-written", as_json)
         except _PipeClosed:
             raise
         except OSError as e:
@@ -130,8 +152,8 @@ class CommandGroup(click.Group):
         if isinstance(e, BrokenPipeError):
             raise _PipeClosed from e
         if e.errno == errno.ELOOP:
-            what = f"{e.filename} is a symbolic link: it leads to itself, or would have to be written through"
-            return _tell(3, "not-readable", what, "put the file itself in its place", as_json)
+            what = f"{e.filename} is a symbolic link: it points to itself, or would have to be written through"
+            return _tell(3, "not-readable", what, "replace the link with the file itself", as_json)
         if e.errno in (errno.EACCES, errno.EPERM) and isinstance(e.filename, str | bytes | os.PathLike):
             owner, advice = _who_may(Path(os.fsdecode(e.filename)))
             return _tell(3, "not-readable", what + owner, advice, as_json)
@@ -141,7 +163,23 @@ class CommandGroup(click.Group):
             return _tell(5, "no-space", what, "free space, or write the output elsewhere", as_json)
         if e.errno is None:
             return _bug(e, as_json)
-        return _tell(4, "could-not-check", what, "the disk or the system gave an error; see dmesg", as_json)
+        return _tell(
+            4, "could-not-check", what, "the disk or the operating system reported an error; see dmesg", as_json
+        )
+
+
+def _meant(word: str) -> str:
+    """The command that somebody meant: by its meaning, else by its spelling."""
+    command, how = MEANT.get(word.lower(), ("", ""))
+    if not command:
+        import difflib
+
+        known = [*COMMANDS, *MEANT]
+        close = (difflib.get_close_matches(word.lower(), known, 1, 0.6) or [""])[0]
+        command, how = MEANT.get(close, (close, ""))
+    if not command:
+        return "see `rmqstore --help` for all commands"
+    return f"did you mean `rmqstore {command}`?{' (' if how else ''}{how}{')' if how else ''}"
 
 
 def _who_may(path: Path) -> tuple[str, str]:
@@ -189,10 +227,12 @@ Examples:
   rmqstore verify /data/rocketmq/store -c /etc/rocketmq/broker.conf
   rmqstore dump /data/rocketmq/store --topic Order --since -2h --format ndjson
 \b
-Completion of commands and options: eval "$(_RMQSTORE_COMPLETE=bash_source rmqstore)" (or zsh_source, fish_source).
+Shell completion (or zsh_source, fish_source):
+  eval "$(_RMQSTORE_COMPLETE=bash_source rmqstore)"
 \b
-Exit codes: 0 nothing wrong, 1 problems found, 2 usage, 3 no store, 4 not everything could be checked,
-5 refused, 6 apply stopped half-way, 70 a bug, 130 interrupted.
+Exit codes: 0 no problems, 1 problems found, 2 wrong usage, 3 not a store,
+4 not everything was checked, 5 refused, 6 apply stopped half-way,
+70 a bug in rmqstore, 130 interrupted.
 """
 
 
@@ -206,11 +246,11 @@ Exit codes: 0 nothing wrong, 1 problems found, 2 usage, 3 no store, 4 not everyt
 @click.version_option(__version__, prog_name="rmqstore")
 @click.pass_context
 def cli(ctx: click.Context) -> int | None:
-    """Looks into the store directory of an Apache RocketMQ broker without the broker: shows what is in it, proves
-    whether it is sound, says what the next broker start would do to it, and repairs it.
+    """Open the store directory of an Apache RocketMQ broker without the broker: show its contents, check it, forecast
+    what the next broker start would do to it, and repair it.
 
     STORE is a broker's storePathRootDir, a part of it (commitlog/, consumequeue/TOPIC/0/, index/, dledger-n0/), or one
-    file. Commands that read change nothing, and work beside a live broker.
+    file. Commands that read change nothing and work beside a running broker.
     """
     if ctx.invoked_subcommand is None:
         from rmqstore.cli.output import warn

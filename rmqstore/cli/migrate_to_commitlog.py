@@ -35,18 +35,26 @@ _PATH = click.Path(path_type=Path)
     ),
 )
 @click.option(
-    "-o", "--output", "target", type=_PATH, required=True, metavar="DIR", help="The new store; must not exist."
+    "-o",
+    "--output",
+    "target",
+    type=_PATH,
+    required=True,
+    metavar="DIR",
+    help="Directory of the new store; must not exist.",
 )
-@click.option("--self-id", metavar="ID", help="Which DLedger directory, where there are several.")
-@click.option("--peers", metavar="TEXT", help="dLegerPeers, or how many nodes the group has.")
+@click.option("--self-id", metavar="ID", help="dLegerSelfId, if the store has several DLedger directories.")
+@click.option("--peers", metavar="TEXT", help="dLegerPeers, or the number of nodes in the group.")
 @click.option(
-    "--replica", "replicas", type=_PATH, multiple=True, metavar="DIR", help="Another node's store (may be repeated)."
+    "--replica", "replicas", type=_PATH, multiple=True, metavar="DIR", help="Store of another node (may be repeated)."
 )
-@click.option("--include-uncommitted", is_flag=True, help="Take entries above committedIndex too.")
-@click.option("--only-committed", is_flag=True, help="Leave entries above committedIndex out.")
-@click.option("--id-map", type=_PATH, metavar="FILE", help="Old and new message ids (default: DIR.message-ids.csv).")
-@click.option("--dry-run", is_flag=True, help="Say what would be done; write nothing.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
+@click.option("--include-uncommitted", is_flag=True, help="Include entries above committedIndex.")
+@click.option("--only-committed", is_flag=True, help="Leave out entries above committedIndex.")
+@click.option(
+    "--id-map", type=_PATH, metavar="FILE", help="File for old and new message ids (default: DIR.message-ids.csv)."
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be done; write nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def migrate_to_commitlog(
     out: Output,
     store: Path,
@@ -62,15 +70,15 @@ def migrate_to_commitlog(
     jobs: int | None,
     max_rate: int | None,
 ) -> int:
-    """Make a plain store of a DLedger store, beside it: the way back.
+    """Make a plain store from a DLedger store, beside it. The DLedger store is only read.
 
-    Every DLedger entry becomes a plain record with a new physical offset; the legacy part stays as it is. Queue
-    offsets, and with them the progress of consumers, do not change; message ids that contain an address do, and a
-    file tells the new one of each. Consume queues, index and checkpoint are made anew, configuration is copied.
-    The source is only read; the new store appears when it is whole.
+    Every DLedger entry becomes a plain record with a new physical offset; the legacy part is copied unchanged. Queue
+    offsets and consumer progress do not change. Message ids that contain an offset do: a CSV file maps old to new ids.
+    Consume queues, index and checkpoint are rebuilt, configuration is copied. --dry-run writes nothing.
 
-    DLedger writes down what is committed every 3 seconds only. In a group of one all entries count; in a larger group
-    those above need the other nodes' stores, or a word. Exit code 0: done; 5: refused.
+    DLedger records only every 3 seconds what is committed. In a group of one node all entries count. In a larger group
+    entries above that need the stores of the other nodes (--replica) or your decision (--include-uncommitted,
+    --only-committed). Exit code 0: done; 5: refused.
     """
     from rmqstore.checks.verify import VerifyOptions, examine
     from rmqstore.files.broker_config import BrokerConfig as Config
@@ -98,7 +106,7 @@ def migrate_to_commitlog(
         if out.as_json:
             out.report(document)
         else:
-            out.lines([*_plan_lines(migration), "", "Nothing was written: --dry-run."])
+            out.lines([*_plan_lines(migration), "", "Nothing was written (--dry-run)."])
         return 0
     with out.progress("migrate", total) as progress:
         built = run(opened, verified, migration, target, ids, progress.add)
@@ -120,14 +128,14 @@ def _built(migration: CommitLogMigration, built: Built) -> dict[str, Any]:
 
 
 def _free_places(store: Store, target: Path, ids: Path) -> None:
-    """The outputs are not there, and not in the store."""
+    """Refuse outputs that exist, or that lie in the store."""
     root = store.path.absolute().resolve()
     for path in (target, ids):
         place = path.absolute().resolve()
         if place == root or root in place.parents:
             raise UsageError(f"the output {path} lies inside the store", "write it elsewhere")
         if path.is_symlink() or path.exists():
-            raise OutputExists(f"{path} is there already")
+            raise OutputExists(f"{path} already exists")
         if not any(parent.is_dir() for parent in place.parents):
             raise NotReadable(f"{path.parent}: no such directory")
 
@@ -154,20 +162,14 @@ def _choice(
     found = []
     for path in replicas:
         if path.resolve() == store.path.resolve():
-            raise UsageError(f"--replica {path} is this store itself", "give the other node's store")
+            raise UsageError(f"--replica {path} is the store itself", "give the other node's store")
         sizes = {k: v for k, v in store.config.given.items() if k == "mappedFileSizeCommitLog"}
         answer = compare(store, open_store(path, BrokerConfig(sizes)), jobs=jobs)
         other = answer.other.dledger
         if other is None:
-            raise UsageError(f"--replica {path} is no DLedger store", "give the store of another node of the group")
+            raise UsageError(f"--replica {path} is not a DLedger store", "give the store of another node of the group")
         own = answer.store.dledger or {"last_index": -1}
-        where = answer.divergence
-        if where is None or where.store is None:
-            equal = own["last_index"]
-        elif where.store.index >= 0:
-            equal = where.store.index - 1
-        else:
-            equal = -1
+        equal = own["last_index"] if answer.equal else answer.equal_index
         found.append(Replica(str(path), equal, other["last_index"]))
     return Choice(nodes, tuple(found), include, only)
 
@@ -175,7 +177,7 @@ def _choice(
 def _plan_lines(migration: CommitLogMigration) -> Iterator[str]:
     yield f"{migration.store} becomes a plain store:"
     if migration.legacy_messages:
-        yield f"  {many(migration.legacy_messages, 'message')} of the legacy commitlog stay as they are"
+        yield f"  {many(migration.legacy_messages, 'message')} of the legacy commitlog are copied unchanged"
     yield (
         f"  {many(migration.entries, 'DLedger entry', 'DLedger entries')} up to index {migration.last_index:,}"
         f" ({migration.decided_by}) get new physical offsets from {migration.start:,} on"
@@ -193,7 +195,7 @@ def _done_lines(migration: CommitLogMigration, built: Built, target: Path, ids: 
     yield f"  {many(built.files, 'commitlog file')}, the log ends at {built.wrote:,}; {copied} copied"
     yield f"  old and new message ids: {ids}"
     if built.unmapped:
-        yield f"  {many(built.unmapped, 'reference')} to messages that are gone stayed as they were"
+        yield f"  {many(built.unmapped, 'reference')} to missing messages were not changed"
     yield from (f"  note: {note}" for note in built.notes)
     yield ""
     yield f"Check it with: rmqstore verify {shlex.quote(str(target))}"

@@ -12,6 +12,7 @@ import click
 from rmqstore.cli.apply_command import read_plan, save_plan, tell_refusals
 from rmqstore.cli.options import Applying, applying, command
 from rmqstore.cli.output import Output
+from rmqstore.cli.quantities import many
 from rmqstore.errors import NotReadable, UsageError
 
 if TYPE_CHECKING:
@@ -43,9 +44,9 @@ if TYPE_CHECKING:
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="Another node's store, or its fingerprint file: must be equal (may be repeated).",
+    help="Store or fingerprint file of another node; must be equal (may be repeated).",
 )
-@applying(takes_plan=True)
+@applying()
 def migrate_to_dledger(
     out: Output,
     store: Path,
@@ -59,14 +60,14 @@ def migrate_to_dledger(
     max_rate: int | None,
     broker: str | None,
 ) -> int:
-    """Make a plain store the base of a DLedger group, as the broker's first start in DLedger mode does.
+    """Convert a plain store to DLedger, as the first start of a broker in DLedger mode does.
 
-    Pads the commitlog with the 8-byte BLANK where its records really end and lays out the first DLedger file behind
-    it. Old messages stay where they are and are read from there; `undo` brings the plain store back as long as no
-    broker has run. A store that is not sound is refused: the broker's own first start would cut it.
+    Pads the commitlog with the 8-byte BLANK at its real end and creates the first DLedger file behind it. Existing
+    messages stay where they are, and the broker reads them from there. `rmqstore undo` restores the plain store until a
+    broker has run. A store with problems is refused, because the first start of the broker would truncate it.
 
-    With more than one peer every peer's replica is compared first: nodes that are padded at different offsets never
-    agree again. Exit code 0: done; 1: a plan, not applied; 5: refused.
+    With more than one peer, every peer's replica is compared first: nodes that are padded at different offsets never
+    agree again. Exit code 0: done; 1: a plan that is not applied; 5: refused.
     """
     from rmqstore.checks.verify import VerifyOptions, examine
     from rmqstore.files.store import open_store
@@ -134,25 +135,25 @@ def _compare(store: Store, path: Path, jobs: int | None) -> ReplicaCheck:
         raise NotReadable(f"{path}: no such file or directory")
     if path.is_dir():
         if path.resolve() == store.path.resolve():
-            raise UsageError(f"--check-replica {path} is this store itself", "give the other node's store")
+            raise UsageError(f"--check-replica {path} is the store itself", "give the other node's store")
         size = {k: v for k, v in store.config.given.items() if k == "mappedFileSizeCommitLog"}
         found = compare(store, open_store(path, BrokerConfig(size)), jobs=jobs)
         where = found.divergence
         if where is not None:
-            what = f"{found.relation.replace('-', ' ')}, first difference at {where.offset}"
+            what = f"{found.relation.replace('-', ' ')}, first difference at {where.offset:,}"
             return ReplicaCheck(str(path), False, what)
         mine, other = found.store, found.other
     else:
         against = compare_with(store, read_fingerprint(path), jobs=jobs)
         if not against.equal:
-            what = f"{against.relation.replace('-', ' ')}, equal until {against.equal_until}"
+            what = f"{against.relation.replace('-', ' ')}, equal until {against.equal_until:,}"
             return ReplicaCheck(str(path), False, what)
         mine, other = against.store, against.other
     if mine.divided_offset != other.divided_offset:
-        what = f"DLedger would begin at {other.divided_offset} there, at {mine.divided_offset} here"
+        what = f"DLedger would begin at {other.divided_offset:,} there, at {mine.divided_offset:,} here"
         return ReplicaCheck(str(path), False, what)
     if other.damaged:
-        return ReplicaCheck(str(path), False, f"{other.damaged} damaged places")
+        return ReplicaCheck(str(path), False, many(other.damaged, "damaged place"))
     return ReplicaCheck(str(path), True)
 
 
@@ -178,7 +179,7 @@ def _apply_saved(out: Output, store: Store, plan_file: Path, applying: Applying)
     roots = [*store.config.paths("storePathCommitLog"), *store.config.paths("storePathDLedgerCommitLog")]
     plan = read_plan(plan_file, store, [*roots, *(p.parent for p in roots)])
     if plan.facts.get("command") != COMMAND:
-        raise UsageError(f"{plan_file} is no plan of {COMMAND}", "apply it with the command that made it")
+        raise UsageError(f"{plan_file} is not a plan of {COMMAND}", "apply it with the command that made it")
     journal_at: Path | None = None
     if applying.apply_it:
         journal_at = apply(plan, journal_dir=applying.journal, force_digest=applying.force).journal
@@ -210,7 +211,7 @@ def _plan_lines(migration: DLedgerMigration) -> Iterator[str]:
 
     assert migration.plan is not None
     if migration.divided_commitlog_offset >= 0:
-        yield f"DLedger begins at offset {migration.divided_commitlog_offset:,}; what is before it stays as it is."
+        yield f"DLedger begins at offset {migration.divided_commitlog_offset:,}; everything before it stays unchanged."
     else:
         yield "There is no commitlog file: DLedger begins at offset 0 with the first message."
     yield ""
@@ -219,16 +220,16 @@ def _plan_lines(migration: DLedgerMigration) -> Iterator[str]:
     yield from _settings_lines(migration.settings)
     yield ""
     force = f" --force {migration.plan.digest}" if migration.plan.brakes else ""
-    yield f"Nothing was written. To do it, give the same command with --apply{force}"
+    yield f"Nothing was written. To apply the plan, add --apply{force}"
 
 
 def _done_lines(migration: DLedgerMigration, journal: Path | None, left: Mapping[str, int]) -> Iterator[str]:
-    yield "Done: this is a DLedger store now."
+    yield "Done. This is a DLedger store now."
     if migration.pad is not None:
         pad = migration.pad
         yield f"  {pad.file} was closed at byte {pad.at:,} ({pad.size:,} bytes were left)"
     if migration.first_dledger_file is not None:
-        yield f"  DLedger goes on in {migration.first_dledger_file}"
+        yield f"  DLedger continues in {migration.first_dledger_file}"
     if left:
         listed = ", ".join(f"{count} × {code}" for code, count in left.items())
         yield f"  but `rmqstore verify` finds: {listed}"
@@ -240,4 +241,4 @@ def _done_lines(migration: DLedgerMigration, journal: Path | None, left: Mapping
 def _journal_lines(journal: Path | None) -> Iterator[str]:
     if journal is not None:
         yield ""
-        yield f"To take it back, before any broker has run: rmqstore undo {shlex.quote(str(journal))}"
+        yield f"Applied. To undo it before any broker has run: rmqstore undo {shlex.quote(str(journal))}"

@@ -1,4 +1,4 @@
-"""What every command has in common, written once: STORE, -c, --json or --format, -o, filters, --jobs, how to talk.
+"""What the commands share: STORE, -c, --json or --format, -o, filters, --jobs, verbosity, colours.
 
     @command("info", report=True, examples=(...,))
     def info(out: Output, store: Path, config: BrokerConfig) -> int: ...
@@ -9,24 +9,35 @@ about topics, queues and times, and returns the exit code.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 import click
+from click.core import ParameterSource
 
 from rmqstore.cli.output import Output
-from rmqstore.cli.quantities import Size, Time
+from rmqstore.cli.quantities import UTC_KEY, Size, Time
 from rmqstore.errors import UsageError
 
+if TYPE_CHECKING:
+    from rmqstore.files.broker_config import BrokerConfig
+
 P = ParamSpec("P")
+_PLANNING = {
+    *("strategy", "role", "only", "accept_fillers", "accept_shift", "merge_neighbours"),
+    *("topics", "queues", "reserved", "any_hour"),
+}
+"""The options of all commands that decide what a plan does."""
+SINCE = "Only messages stored at or after this time: 2026-11-21T08:00, -2h, today, 'yesterday 10:00', epoch s or ms."
 VERSIONS = "4.3 … 5.4"
 
 
 class Command(click.Command):
-    """A command that shows its examples at the end of its help, each on a line of its own."""
+    """A command whose help ends with examples, one per line."""
 
     examples: tuple[str, ...] = ()
 
@@ -67,9 +78,7 @@ def command(
 
                 values["filters"] = Filters(**{name: values.pop(name) for name in Filters.__slots__})
             if store:
-                from rmqstore.files.broker_config import BrokerConfig
-
-                values["config"] = BrokerConfig.read(config_path) if config_path else BrokerConfig()
+                values["config"] = read_config(out, config_path, values.get("broker"))
                 out.keep_out_of(values["store"])
             return function(out=out, **values)
 
@@ -87,11 +96,35 @@ def command(
     return decorate
 
 
+def read_config(out: Output, path: Path | None, version: str | None = None) -> BrokerConfig:
+    """The settings of a broker.conf, none without a path; warns of keys that a broker of this version ignores.
+
+    Errors: as `BrokerConfig.read`.
+    """
+    from rmqstore.files.broker_config import BrokerConfig
+
+    if path is None:
+        return BrokerConfig()
+    from rmqstore.files.broker_keys import unknown_keys
+
+    exact = ""
+    if version:
+        from rmqstore.brokers.rules.versions import rules_for
+
+        with contextlib.suppress(UsageError):  # the command names a version that nobody knows
+            exact = rules_for(version).version
+    config = BrokerConfig.read(path, exact)
+    for key, near in unknown_keys(config.given):
+        hint = f"; did you mean {near}?" if near else ""
+        out.note(f"warning: {path}: unknown key {key}, ignored{hint}")
+    return config
+
+
 def _refuse_empty(values: Mapping[str, Any], low: str, high: str, *options: str) -> None:
-    """A range that nothing can be in is a mistake, and not an empty answer."""
+    """An empty range is a mistake and not an empty answer."""
     first, behind = values.get(low), values.get(high)
     if isinstance(first, int) and isinstance(behind, int) and first >= behind:
-        raise UsageError(f"nothing is between {options[0]} and {options[1]}", "give the earlier one first")
+        raise UsageError(f"{options[0]} must be less than {options[1]}", "give the earlier one first")
 
 
 def _shared(
@@ -103,57 +136,91 @@ def _shared(
         # whether it can be read is not for click to say: that would be wrong usage, exit code 2
         out.append(click.Argument(["store"], type=click.Path(path_type=Path, readable=False), metavar="STORE"))
     if filters:
-        out += [
-            _option("--topic", "topics", multiple=True, metavar="NAME", help="Only this topic (may be repeated)."),
-            _option(
-                "--queue",
-                "queues",
-                multiple=True,
-                metavar="ID",
-                help="Only this queue: a queue id, or TOPIC/ID (may be repeated).",
-            ),
-            _option("--since", type=Time(), help="Stored at or after: epoch ms, ISO-8601, -2h, today."),
-            _option("--until", type=Time(), help="Stored before."),
-        ]
+        out += _filter_options()
     if broker:
         out.append(
-            _option("--broker", metavar="VERSION", help=f"Whose start to forecast ({VERSIONS}; default: the newest).")
+            _option(
+                "--broker",
+                metavar="VERSION",
+                help=f"Broker version whose start-up to forecast ({VERSIONS}; default: the newest).",
+            )
         )
     if store:
-        out.append(_option("-c", "--config", type=file, metavar="FILE", help="broker.conf: paths, sizes, DLedger."))
+        out.append(
+            _option(
+                "-c",
+                "--config",
+                type=file,
+                metavar="FILE",
+                help="broker.conf with the paths, file sizes and DLedger settings.",
+            )
+        )
     if work:
         out += [
-            _option("--jobs", type=click.IntRange(1), metavar="N", help="Processes (default: all cores)."),
-            _option("--max-rate", type=Size(), metavar="SIZE", help="Read at most so much per second, such as 50M."),
+            _option("--jobs", type=click.IntRange(1), metavar="N", help="Number of processes (default: one per core)."),
+            _option("--max-rate", type=Size(), metavar="SIZE", help="Read at most this much per second, such as 50M."),
         ]
     if report:
-        out.append(_option("--json", "as_json", is_flag=True, help="One JSON object instead of text."))
+        out.append(_option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text."))
     if formats:
         out.append(
             _option(
                 "--format",
                 "format",
                 type=click.Choice(formats),
-                help="Default: a table on a terminal, NDJSON otherwise.",
+                help="Output format (default: a table on a terminal, NDJSON otherwise).",
             )
         )
     if report or formats:
         out += [
-            _option("-o", "--output", type=file, metavar="FILE", help="Write there instead of stdout, all or nothing."),
-            _option("--string-ints", is_flag=True, help="64-bit numbers as JSON strings."),
+            _option("-o", "--output", type=file, metavar="FILE", help="Write to FILE (atomically) instead of stdout."),
+            _option("--string-ints", is_flag=True, help="Write 64-bit numbers as JSON strings."),
         ]
-    out += [
-        _option("-q", "--quiet", is_flag=True, help="No warnings, no progress on stderr."),
-        _option("-v", "--verbose", count=True, help="More to read."),
+    return out + _talk_options()
+
+
+def _filter_options() -> list[click.Parameter]:
+    return [
+        _option("--topic", "topics", multiple=True, metavar="NAME", help="Only this topic (may be repeated)."),
+        _option(
+            "--queue",
+            "queues",
+            multiple=True,
+            metavar="ID",
+            help="Only this queue: a queue id, or TOPIC/ID (may be repeated).",
+        ),
+        _option("--since", type=Time(), help=SINCE),
+        _option("--until", type=Time(), help="Only messages stored before this time."),
+    ]
+
+
+def _talk_options() -> list[click.Parameter]:
+    return [
+        _option("-q", "--quiet", is_flag=True, help="Print no warnings and no progress."),
+        _option("-v", "--verbose", count=True, help="Show more detail."),
         _option(
             "--progress",
             type=click.Choice(["auto", "bar", "json", "none"]),
             default="auto",
-            help="Progress on stderr (auto: a bar on a terminal).",
+            help="How to show progress on stderr (auto: a bar on a terminal).",
         ),
-        _option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", help="Colours."),
+        _option(
+            "--utc",
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_in_utc,
+            help="Read and show times in UTC.",
+        ),
+        _option(
+            "--color", type=click.Choice(["auto", "always", "never"]), default="auto", help="Whether to use colours."
+        ),
     ]
-    return out
+
+
+def _in_utc(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    """Eager, so that the times among the other options are read with it."""
+    ctx.meta[UTC_KEY] = value
 
 
 def _option(*names: str, **options: Any) -> click.Option:
@@ -162,34 +229,50 @@ def _option(*names: str, **options: Any) -> click.Option:
 
 @dataclass(frozen=True, slots=True)
 class Applying:
-    """What is to become of a plan: carried out or only shown, saved in `plan_out`, or taken from `plan_file`."""
+    """What to do with a plan: apply it or only show it, save it in `plan_out`, or read it from `plan_file`."""
 
     apply_it: bool
     plan_out: Path | None
     force: str | None
     journal: Path | None
-    plan_file: Path | None = None
+    plan_file: Path | None
 
 
-def applying(*, takes_plan: bool = False) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """The options of a command whose plan can be applied, as one value `applying`; `takes_plan` adds --plan."""
+def _refuse_beside_a_plan() -> None:
+    """Errors: UsageError for an option that decides what is planned, beside a plan that exists."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        typed = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
+        if typed and parameter.name in _PLANNING:
+            raise UsageError(f"--plan and {parameter.opts[0]} exclude each other", "the plan decides what is done")
+
+
+def applying() -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """The options of a command whose plan can be applied, as one value `applying`."""
     file = click.Path(path_type=Path, dir_okay=False)
     folder = click.Path(path_type=Path, file_okay=False)
-    digest = "Apply a plan that needs a decision; the plan names its digest."
+    digest = "Apply a plan that needs a decision. The printed plan shows its digest."
     options = [
-        click.option("--apply", "apply_it", is_flag=True, help="Carry the plan out; without it nothing is written."),
-        click.option("--plan-out", type=file, metavar="FILE", help="Save the plan."),
-        click.option("--plan", "plan_file", type=file, metavar="FILE", help="Take this plan, made by --plan-out."),
+        click.option(
+            "--apply", "apply_it", is_flag=True, help="Apply the plan. Without this option nothing is written."
+        ),
+        click.option("--plan-out", type=file, metavar="FILE", help="Save the plan as JSON."),
+        click.option("--plan", "plan_file", type=file, metavar="FILE", help="Use this plan, saved by --plan-out."),
         click.option("--force", metavar="DIGEST", help=digest),
-        click.option("--journal", type=folder, metavar="DIR", help="Keep the way back there."),
+        click.option(
+            "--journal",
+            type=folder,
+            metavar="DIR",
+            help="Directory for the undo journal; created if missing (default: STORE/.rmqstore).",
+        ),
     ]
-    if not takes_plan:
-        del options[2]
 
     def decorate(function: Callable[..., int]) -> Callable[..., int]:
         @functools.wraps(function)
         def call(**values: Any) -> int:
-            own = {name: values.pop(name) for name in Applying.__slots__ if name in values}
+            if values["plan_file"] is not None:
+                _refuse_beside_a_plan()
+            own = {name: values.pop(name) for name in Applying.__slots__}
             return function(applying=Applying(**own), **values)
 
         for option in reversed(options):

@@ -81,7 +81,7 @@ def _stdout() -> BinaryIO:
 
 
 def _is_no_file(path: Path) -> bool:
-    """Whether a path is there and names no file on a disk: a device, a pipe, /dev/stdout."""
+    """Whether a path exists and is not a file on a disk: a device, a pipe, /dev/stdout."""
     if any(path.absolute().is_relative_to(name) for name in _OPEN_ALREADY):
         return True
     try:
@@ -98,7 +98,7 @@ def _opened(building: Path, path: Path) -> BinaryIO:
             os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
         return file
     except (FileNotFoundError, NotADirectoryError, PermissionError) as e:
-        why = "there is no such directory" if isinstance(e, FileNotFoundError) else e.strerror or str(e)
+        why = "no such directory" if isinstance(e, FileNotFoundError) else e.strerror or str(e)
         raise NotReadable(f"{path} cannot be written: {why}", "write the output elsewhere") from e
 
 
@@ -154,13 +154,18 @@ class Output:
         if target == root or root in target.parents:
             raise UsageError(f"the output {self.path} lies inside the store", "write it elsewhere")
 
+    @property
+    def is_file(self) -> bool:
+        """Whether the output is a file that exists already; not for stdout, a device or a pipe."""
+        return self.path is not None and self.path.exists() and not _is_no_file(self.path)
+
     # --- stdout ------------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def stream(self) -> Iterator[BinaryIO]:
         """stdout, or a file that appears when everything is written.
 
-        A link stays one; a device or a pipe is written to as it is, for a file in its place would be its end.
+        A link is kept. A device or a pipe is written to directly, and never replaced by a file.
         """
         if self.path is None:
             stdout = _stdout()
@@ -180,7 +185,7 @@ class Output:
                 os.fsync(file.fileno())
             building.replace(target)
         finally:
-            with contextlib.suppress(OSError):  # as when its directory is none: the first error is the one to be told
+            with contextlib.suppress(OSError):  # as without its directory: the first error is the one to report
                 building.unlink(missing_ok=True)
 
     def report(self, value: Json) -> None:
@@ -357,7 +362,7 @@ class _Text:
         self.encoding = "utf-8"
 
     def write(self, text: str) -> int:
-        # paths may hold bytes that are no UTF-8
+        # paths may hold bytes that are not UTF-8
         clean = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
         return int(self._file.write(clean))
 

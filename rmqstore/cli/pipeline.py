@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqstore.cli.options import command
+from rmqstore.cli.options import SINCE, command
 from rmqstore.cli.output import Output, Progress
 from rmqstore.cli.quantities import Size, Time, bytes_text, many
 from rmqstore.errors import UsageError
@@ -34,11 +34,15 @@ _TOP = 10
 )
 @click.argument("job", type=click.Choice(JOBS), metavar="JOB")
 @click.argument("stores", nargs=-1, metavar="STORE...")
-@click.option("--master", metavar="URL", help="spark://…, yarn, k8s://… (default: embedded, local[*]).")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of Spark (may be repeated).")
-@click.option("--py-files", metavar="FILES", help="rmqstore for executors that do not have it: a zip.")
+@click.option("--master", metavar="URL", help="Spark master: spark://…, yarn or k8s://… (default: local[*], embedded).")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Spark setting (may be repeated).")
+@click.option("--py-files", metavar="FILES", help="Zip with rmqstore, for executors that lack it.")
 @click.option(
-    "-o", "--output", "target", metavar="DIR", help="Where export and rebuild write; Parquet of sql and crosscheck."
+    "-o",
+    "--output",
+    "target",
+    metavar="DIR",
+    help="Output directory of export and rebuild; Parquet output of sql and crosscheck.",
 )
 @click.option(
     "-c",
@@ -48,14 +52,16 @@ _TOP = 10
     metavar="FILE",
     help="broker.conf.",
 )
-@click.option("--body", type=click.Choice(["plain", "raw"]), help="With bodies: decompressed, or as stored.")
-@click.option("--topic", "topics", multiple=True, metavar="NAME", help="Only this topic: export, du (may be repeated).")
-@click.option("--since", type=Time(), help="Stored at or after: epoch ms, ISO-8601, -2h, today (export, du).")
-@click.option("--until", type=Time(), help="Stored before (export, du).")
-@click.option("--quick", is_flag=True, help="verify, crosscheck: leave body CRCs out.")
-@click.option("--broker", metavar="VERSION", help="verify: whose start to forecast.")
-@click.option("--split-size", type=Size(), metavar="SIZE", help="Bytes of a task (default 64M, export 256M).")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
+@click.option(
+    "--body", type=click.Choice(["plain", "raw"]), help="Include bodies: decompressed (plain), or as stored (raw)."
+)
+@click.option("--topic", "topics", multiple=True, metavar="NAME", help="export, du: only this topic (may be repeated).")
+@click.option("--since", type=Time(), help="export, du: " + SINCE)
+@click.option("--until", type=Time(), help="export, du: only messages stored before this time.")
+@click.option("--quick", is_flag=True, help="verify, crosscheck: do not check body CRCs.")
+@click.option("--broker", metavar="VERSION", help="verify: broker version whose start-up to forecast.")
+@click.option("--split-size", type=Size(), metavar="SIZE", help="Bytes per task (default: 64M; export: 256M).")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def pipeline(
     out: Output,
     job: str,
@@ -73,12 +79,12 @@ def pipeline(
     broker: str | None,
     split_size: int | None,
 ) -> int:
-    """The same answers for stores of any size and any number, on Spark.
+    """Run a job on many stores, or on very large ones, with Spark. The answers equal those of the local commands.
 
-    JOB is one of export, verify, crosscheck, rebuild, du, compare, sql. STORE is a path, a glob in quotes, or @FILE
-    with a path in each line; executors read the same paths, from a shared file system. Without --master it runs in
-    this machine. Before the stores, sql takes the query, over the views messages, consumequeue, indexfile, dledger,
-    consumer_offsets and findings; compare takes the store that the others are compared with.
+    JOB is one of export, verify, crosscheck, rebuild, du, compare, sql. STORE is a path, a quoted glob, or @FILE with
+    one path per line; executors read the same paths from a shared file system. Without --master the job runs on this
+    machine. The job sql takes its query before the stores; its views are messages, consumequeue, indexfile, dledger,
+    consumer_offsets and findings. The job compare takes the reference store first.
     """
     query, stores = _query(job, stores)
     if not stores:
@@ -129,7 +135,7 @@ def _query(job: str, words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
 def _pair(text: str) -> tuple[str, str]:
     key, sign, value = text.partition("=")
     if not sign or not key:
-        raise UsageError(f"--set {text}: that is no KEY=VALUE")
+        raise UsageError(f"--set {text}: not KEY=VALUE")
     return key, value
 
 
@@ -292,10 +298,20 @@ def _rebuild_text(store: dict[str, Any]) -> Iterator[str]:
         yield f"  {note}"
 
 
+_COMPARE_WORDS = {
+    "damaged_in_other": "damaged here",
+    "damaged_in_store": "damaged in the first store",
+    "changed": "different content",
+}
+
+
 def _compare_text(store: dict[str, Any]) -> Iterator[str]:
-    yield f"{store['store']}: {store['relation']} ({many(store['common']['messages'], 'equal message')})"
+    yield f"{store['store']}: {store['relation']} ({many(store['equal_messages'], 'equal message')})"
     if store["first_divergence"] is not None:
         yield f"  first difference: {store['first_divergence']['log']}, offset {store['first_divergence']['offset']:,}"
+        for name, words in _COMPARE_WORDS.items():
+            if store[name]["messages"]:
+                yield f"  {words}: {many(store[name]['messages'], 'message')}"
         yield f"  only here: {many(store['only_in_other']['messages'], 'message')}"
         yield f"  missing here: {many(store['only_in_store']['messages'], 'message')}"
 

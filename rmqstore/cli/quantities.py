@@ -1,43 +1,69 @@
-"""Times and sizes as people write them: `1763712000000`, `2026-11-21T08:00`, `-2h`, `today`; `64M`."""
+"""Times, sizes and offsets as people write them: `1763712000`, `2026-11-21T08:00`, `-2h`, `today 10:00`; `64M`."""
 
 from __future__ import annotations
 
 import re
 import time
 import unicodedata
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import time as Clock
 
 import click
 
+UTC_KEY = "rmqstore.utc"
+"""Where a click context keeps --utc."""
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _AGO = re.compile(r"-\s*(\d+(?:\.\d+)?)\s*(ms|min|s|m|h|d|w)")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtp]?)(?:i?b)?", re.IGNORECASE)
+_GROUPED = re.compile(r"[0-9]+|[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+(?:_[0-9]+)+")
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|min|s|m|h|d)?")
+
+
+def zone() -> tzinfo | None:
+    """The zone of times without one, typed or shown: UTC with --utc, else None, which is the system's."""
+    context = click.get_current_context(silent=True)
+    return UTC if context is not None and context.meta.get(UTC_KEY) else None
 
 
 def parse_time(text: str, now: float | None = None) -> int:
     """Epoch ms of a time.
 
-    ISO-8601 without a zone is local time; `today`, `yesterday` start at local midnight; `-2h` is that long ago.
-    `now` is in seconds (default: the clock).
-    Errors: ValueError
+    13 digits are epoch ms, 10 are epoch s. A date and time without a zone is local (UTC with --utc). `today` and
+    `yesterday` are midnight, or the time of day behind them; `-2h` is that long ago. `now` is in seconds (default: the
+    clock).
+    Errors: ValueError, with the reason; also for what has two meanings
     """
     text = text.strip()
-    if text.isascii() and text.isdigit():
-        return int(text)
     now = time.time() if now is None else now
+    if re.fullmatch(r"[0-9]+", text):
+        return _epoch(text)
     ago = _AGO.fullmatch(text)
     if ago:
         return round(now * 1000 - float(ago[1]) * _UNITS[ago[2]])
-    midnight = datetime.fromtimestamp(now).replace(hour=0, minute=0, second=0, microsecond=0)
-    match text.lower():
-        case "now":
-            return round(now * 1000)
-        case "today":
-            return round(midnight.timestamp() * 1000)
-        case "yesterday":
-            return round((midnight - timedelta(days=1)).timestamp() * 1000)
-    return round(datetime.fromisoformat(text).timestamp() * 1000)
+    if text.lower() == "now":
+        return round(now * 1000)
+    day, _, clock = text.partition(" ")
+    back = {"today": 0, "yesterday": 1}.get(day.lower())
+    if back is None:
+        return _moment(datetime.fromisoformat(text), text)
+    date = datetime.fromtimestamp(now, zone()).date() - timedelta(days=back)
+    return _moment(datetime.combine(date, Clock.fromisoformat(clock.strip() or "00:00")), text)
+
+
+def _epoch(digits: str) -> int:
+    if len(digits) == 13:
+        return int(digits)
+    if len(digits) == 10:
+        return int(digits) * 1000
+    raise ValueError(f"{digits} has {len(digits)} digits: epoch milliseconds have 13, epoch seconds have 10")
+
+
+def _moment(when: datetime, text: str) -> int:
+    if when.tzinfo is None and zone() is not None:
+        when = when.replace(tzinfo=zone())
+    if when.tzinfo is None and when.timestamp() != when.replace(fold=1).timestamp():
+        raise ValueError(f"{text} occurs twice or never in the local zone: add a zone, such as +01:00")
+    return round(when.timestamp() * 1000)
 
 
 def parse_size(text: str) -> int:
@@ -72,8 +98,11 @@ class Time(click.ParamType[int]):
             return value
         try:
             return parse_time(str(value))
-        except (ValueError, OverflowError, OSError):
-            self.fail(f"{value!r} is no time: give epoch ms, ISO-8601, -2h, today or yesterday", param, ctx)
+        except (ValueError, OverflowError, OSError) as error:
+            reason = str(error) if isinstance(error, ValueError) and ": " in str(error) else ""
+            if not reason or reason.startswith("Invalid isoformat"):
+                reason = f"{value!r} is not a time: give 2026-11-21T08:00, -2h, today, 'yesterday 10:00' or epoch ms"
+            self.fail(reason, param, ctx)
 
 
 class Size(click.ParamType[int]):
@@ -87,7 +116,7 @@ class Size(click.ParamType[int]):
         try:
             return parse_size(str(value))
         except (ValueError, OverflowError):
-            self.fail(f"{value!r} is no size: give bytes, or a number with k, M, G or T", param, ctx)
+            self.fail(f"{value!r} is not a size: give bytes, or a number with k, M, G or T", param, ctx)
 
 
 class Span(click.ParamType[float]):
@@ -101,7 +130,21 @@ class Span(click.ParamType[float]):
         try:
             return parse_span(str(value))
         except (ValueError, OverflowError):
-            self.fail(f"{value!r} is no duration: give seconds, or 10m, 1.5h", param, ctx)
+            self.fail(f"{value!r} is not a duration: give seconds, or 10m, 1.5h", param, ctx)
+
+
+class Offset(click.ParamType[int]):
+    """An offset option: a number from 0 on, also with the separators that tables show (`180,887`)."""
+
+    name = "offset"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        text = str(value)
+        if not _GROUPED.fullmatch(text):
+            self.fail(f"{text!r} is not an offset: give a number, such as 180887 or 180,887", param, ctx)
+        return int(text.replace(",", "").replace("_", ""))
 
 
 def bytes_text(count: float) -> str:
@@ -118,13 +161,15 @@ def bytes_text(count: float) -> str:
 
 
 def time_text(ms: int) -> str:
-    """A store time for people, local, to the second; numbers that are no time as they are."""
+    """A store time for people, to the second, with its zone: local, or UTC with --utc. Other numbers stay numbers."""
     if ms <= 0:
         return "never" if ms == 0 else str(ms)
     try:
-        return datetime.fromtimestamp(ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
+        when = datetime.fromtimestamp(ms / 1000, UTC)
+        when = when if zone() is UTC else when.astimezone()
     except (OverflowError, OSError, ValueError):
         return str(ms)
+    return f"{when:%Y-%m-%d %H:%M:%S} {when.isoformat()[-6:] if when.utcoffset() else 'UTC'}"
 
 
 def columns(text: str) -> int:
@@ -149,24 +194,33 @@ def many(count: int, word: str, plural: str = "") -> str:
 
 
 _WORDS = {
-    "not-an-offset": "its name is no offset",
-    "wrong-length": "of the wrong length",
-    "empty": "of 0 bytes",
+    "not-an-offset": "the name is not an offset",
+    "wrong-length": "wrong length",
+    "empty": "empty",
     "duplicate": "the same name in two paths",
-    "misaligned": "its offset is no multiple of the file size",
-    "special": "no plain file, or a link that leads nowhere",
+    "misaligned": "the offset is not a multiple of the file size",
+    "special": "not a regular file, or a broken link",
     "unreadable": "cannot be read",
-    "no-directory": "a file where a directory belongs",
+    "no-directory": "a file in the place of a directory",
     "hole": "the file is missing",
     "zero": "zeros",
     "short": "too few bytes for a record",
-    "magic": "no record begins there",
-    "size": "a record's size that cannot be",
-    "lengths": "a record whose parts do not add up",
-    "physical offset": "a record of another place",
+    "magic": "no record starts there",
+    "size": "impossible record size",
+    "lengths": "the parts of the record do not add up to its size",
+    "physical offset": "a record from another offset",
+    "body crc": "the body does not match its CRC",
+    "record crc": "the record does not match its CRC",
+    "topic": "invalid topic",
+    "properties": "invalid properties",
+    "entry magic": "no DLedger entry starts there",
+    "entry size": "impossible DLedger entry size",
+    "entry pos": "a DLedger entry from another offset",
+    "entry index": "the DLedger index is out of order",
+    "entry term": "the DLedger term is out of order",
 }
 
 
 def in_words(name: str) -> str:
-    """What JSON has one word for: why an entry is odd, or why bytes are no record."""
+    """The reason why an entry is odd, or why bytes are not a record; JSON has one word for it."""
     return _WORDS.get(name.replace("_", " "), name)

@@ -42,24 +42,25 @@ def rebuild(
     jobs: int | None,
     max_rate: int | None,
 ) -> int:
-    """Consume queues, index, checkpoint or DLedger index again from the log, also when they are gone.
+    """Rebuild consume queues, index, checkpoint or DLedger index from the log, also when they are missing.
 
-    The log itself stays as it is: damage in it is told, and its messages get no units. Only what differs is written.
-    Nothing is written without --apply; `rmqstore undo` takes it back.
+    The log itself is not changed: damage in it is reported, and damaged messages get no units. Only what differs is
+    written. Nothing is written without --apply; `rmqstore undo` undoes it.
     """
     from rmqstore.checks.verify import VerifyOptions, examine
-    from rmqstore.cli.apply_command import Change, finish
+    from rmqstore.cli.apply_command import Change, finish, read_plan_of
     from rmqstore.files.store import open_store
     from rmqstore.repair.log.store_guard import wrote_positions
     from rmqstore.repair.rebuild.unit_buffer import KeptUnits
     from rmqstore.repair.rebuild_parts import plan_rebuild
 
     opened = open_store(store, config)
-    units = KeptUnits() if part == "cq" else None
+    saved = applying.plan_file and read_plan_of(applying.plan_file, opened, "part", part)
+    units = KeptUnits() if part == "cq" and not saved else None
     with out.progress("verify", None) as progress:
         options = VerifyOptions(jobs=jobs, max_rate=max_rate or 0, progress=progress.add, units=units)
         verified = examine(opened, options)
     ids, pairs = parse_queues(queues)
-    plan = plan_rebuild(opened, verified, part, topics=frozenset(topics), queue_ids=ids, queues=pairs)
+    plan = saved or plan_rebuild(opened, verified, part, topics=frozenset(topics), queue_ids=ids, queues=pairs)
     change = Change("rmqstore.rebuild/1", opened, config, plan, verified.report, wrote_positions(verified))
     return finish(out, change, applying, jobs)

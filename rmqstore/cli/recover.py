@@ -27,17 +27,25 @@ if TYPE_CHECKING:
         "--plan plan.json --apply",
     ),
 )
-@applying(takes_plan=True)
+@applying()
 @click.option(
-    "--strategy", type=click.Choice(["salvage", "truncate"]), help="Default: what the broker's role asks for."
+    "--strategy",
+    type=click.Choice(["salvage", "truncate"]),
+    help="How to treat damage in the log (default: by the role of the broker).",
 )
 @click.option(
-    "--role", type=click.Choice(["master", "single", "slave", "controller", "dledger-group"]), help="The broker's role."
+    "--role",
+    type=click.Choice(["master", "single", "slave", "controller", "dledger-group"]),
+    help="Role of the broker (default: from broker.conf and the store).",
 )
-@click.option("--only", metavar="CODE", multiple=True, help="Cure only this problem (may be repeated).")
-@click.option("--accept-fillers", is_flag=True, help="Also more than 1,000 fillers, and a missing file.")
-@click.option("--accept-shift", is_flag=True, help="Also where a queue offset stays without any message.")
-@click.option("--merge-neighbours", is_flag=True, help="Give up a good message beside damage too short for a record.")
+@click.option("--only", metavar="CODE", multiple=True, help="Repair only this problem code (may be repeated).")
+@click.option(
+    "--accept-fillers", is_flag=True, help="Allow more than 1,000 fillers, or fillers for a whole missing file."
+)
+@click.option("--accept-shift", is_flag=True, help="Proceed although some queue offsets will have no message.")
+@click.option(
+    "--merge-neighbours", is_flag=True, help="Sacrifice a good message next to damage that is too short for a record."
+)
 def recover(
     out: Output,
     store: Path,
@@ -53,11 +61,11 @@ def recover(
     max_rate: int | None,
     broker: str | None,
 ) -> int:
-    """Makes a store start in every version that its format allows, and loses nothing that can be kept.
+    """Repair a store so that every broker version that its format allows starts, and keep every message that is left.
 
-    Prints the plan, what would be lost first. Nothing is written without --apply; every change can be taken back with
-    `rmqstore undo`. Exit code 0: nothing to do, or done and clean; 1: something to do, or left; 4: nothing to do, but
-    not everything could be checked; 5: refused.
+    Prints the plan; losses come first. Nothing is written without --apply, and `rmqstore undo` undoes everything.
+    Exit code 0: nothing to do, or done and no problems left; 1: a plan that is not applied, or problems left; 4:
+    nothing to do, but not everything was checked; 5: refused.
     """
     from rmqstore.checks.verify import VerifyOptions, examine
     from rmqstore.cli.apply_command import Change, finish, read_plan
@@ -69,7 +77,7 @@ def recover(
 
     refuse_unknown_codes(only)
     opened = open_store(store, config)
-    # without consume queues all of them are built anew: the units that the pass comes by are kept for that
+    # without consume queues all of them are rebuilt, from the units that this pass meets
     gone = opened.kind is not StoreKind.ROCKSDB and not any(True for _ in opened.queue_directories(QueueKind.SIMPLE))
     units = KeptUnits() if gone else None
     with out.progress("verify", None) as progress:

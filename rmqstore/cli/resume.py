@@ -18,15 +18,15 @@ from rmqstore.cli.quantities import many
     examples=(
         "rmqstore resume /data/rocketmq/store/.rmqstore/20260301T101500.405722Z",
         "rmqstore resume /backup/journals/20260301T101500.405722Z --json",
-        "rmqstore info /data/rocketmq/store   # names an unfinished repair",
+        "rmqstore info /data/rocketmq/store   # shows unfinished repairs",
     ),
 )
 @click.argument("journal", type=click.Path(path_type=Path))
 def resume(out: Output, journal: Path) -> int:
-    """Goes on with a repair that was interrupted, to its end.
+    """Continue an interrupted repair to its end.
 
-    JOURNAL is the directory that the repair named. Refused (exit code 5) when something that the repair touches has
-    changed since, or when it was undone.
+    JOURNAL is the directory that the repair printed. Refused (exit code 5) if anything that the repair changes has
+    changed since, or if the repair was undone.
     """
     from rmqstore.repair.journal.journal import resume as go_on
 
@@ -35,5 +35,5 @@ def resume(out: Output, journal: Path) -> int:
     if out.as_json:
         out.report({"schema": "rmqstore.resume/1", "steps": done.steps, "journal": str(done.journal or journal)})
     else:
-        out.lines([f"{many(done.steps, 'step')} carried out; the repair is complete"])
+        out.lines([f"{many(done.steps, 'step')} done; the repair is complete"])
     return 0

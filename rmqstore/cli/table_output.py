@@ -11,24 +11,43 @@ from rmqstore.cli.quantities import columns as columns_of
 from rmqstore.cli.quantities import time_text
 
 Rows = Iterable[dict[str, Any]]
-_AS_TIME = frozenset(
-    {"store_timestamp", "born_timestamp", "begin_timestamp", "end_timestamp", "timestamp", "write_time"}
-)
+_AS_TIME = ("timestamp", "write_time", "read_time")
+"""Ends of the names of times, epoch ms."""
+_WIDEST = 120
+_AS_CODE = ("magic", "crc", "code", "hash", "flag", "flags")
+"""Ends of the names of numbers that count nothing: they have no separators."""
 
 
-def write_rows(out: Output, rows: Rows, columns: tuple[str, ...] = ()) -> None:
-    """Rows in the format asked for; `columns` are those of a table (default: all but nested ones)."""
+def write_rows(out: Output, rows: Rows, columns: tuple[str, ...] = ()) -> int:
+    """Rows in the format asked for, and how many; `columns` are those of a table (default: all but nested ones)."""
+    count = 0
+
+    def counted(rows: Rows) -> Rows:
+        nonlocal count
+        for row in rows:
+            count += 1
+            yield row
+
+    rows = counted(rows)
     if out.string_ints:
         rows = (quote_wide(row) for row in rows)
     if out.format == "table":
         _table(out, rows, columns)
-        return
+        return count
     with out.stream() as file:
         if out.format == "csv":
             _csv(file, rows)
-            return
-        for row in rows:
-            file.write(json_bytes(row) + b"\n")
+        else:
+            file.writelines(json_bytes(row) + b"\n" for row in rows)
+    return count
+
+
+def with_body(row: dict[str, Any]) -> dict[str, Any]:
+    """A row for a table: the body in one column, whatever it is encoded as."""
+    message = row.get("message")
+    held = message if isinstance(message, dict) else row
+    bodies = (held[name] for name in ("body", "body_base64", "body_hex") if held.get(name) is not None)
+    return row | {"body": next(bodies, None)}
 
 
 def _csv(file: BinaryIO, rows: Rows) -> None:
@@ -90,7 +109,7 @@ def _table(out: Output, rows: Rows, columns: tuple[str, ...]) -> None:
 def _line(cells: dict[str, str], widths: dict[str, int], row: dict[str, Any]) -> bytes:
     parts = []
     for name, cell in cells.items():
-        right = isinstance(row.get(name), int) and not isinstance(row.get(name), bool) and name not in _AS_TIME
+        right = isinstance(row.get(name), int) and not isinstance(row.get(name), bool) and not name.endswith(_AS_TIME)
         pad = " " * (widths[name] - columns_of(cell))
         parts.append(pad + cell if right else cell + pad)
     return "  ".join(parts).rstrip().encode("utf-8", "backslashreplace")
@@ -99,8 +118,10 @@ def _line(cells: dict[str, str], widths: dict[str, int], row: dict[str, Any]) ->
 def _table_cell(name: str, value: Any) -> str:
     if value is None:
         return "-"
-    if name in _AS_TIME and isinstance(value, int):
+    if name.endswith(_AS_TIME) and isinstance(value, int):
         return time_text(value)
-    text = _cell(value) if not isinstance(value, int) or isinstance(value, bool) else str(value)
-    text = str(text)
-    return "".join(c if c.isprintable() else "·" for c in text[:120])
+    if isinstance(value, int) and not isinstance(value, bool) and not name.endswith(_AS_CODE):
+        return f"{value:,}"
+    text = str(_cell(value))
+    text = text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
+    return "".join(c if c.isprintable() else "·" for c in text)

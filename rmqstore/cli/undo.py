@@ -23,10 +23,11 @@ from rmqstore.cli.quantities import many
 )
 @click.argument("journal", type=click.Path(path_type=Path))
 def undo(out: Output, journal: Path) -> int:
-    """Takes a repair back: every byte, name, size, owner, mode and time is as it was before it.
+    """Undo a repair: restore every byte, name, size, owner, mode and time.
 
-    JOURNAL is the directory that the repair named. Refused (exit code 5) when something that the repair touched has
-    changed since, as after a broker's run: undoing would destroy that. Works after a crash in the middle, too.
+    JOURNAL is the directory that the repair printed. Refused (exit code 5) if anything that the repair changed has
+    changed again since, for example after a broker ran: undoing would destroy those changes. Also works after a crash
+    in the middle of a repair.
     """
     from rmqstore.repair.journal.journal import undo as take_back
 
@@ -34,5 +35,6 @@ def undo(out: Output, journal: Path) -> int:
     if out.as_json:
         out.report({"schema": "rmqstore.undo/1", "restored": done.restored, "store": str(done.store)})
     else:
-        out.lines([f"{done.store} is as before: {many(done.restored, 'step')} taken back"])
+        said = f"restored: {many(done.restored, 'step')} undone" if done.restored else "was already restored"
+        out.lines([f"{done.store} {said}"])
     return 0

@@ -34,13 +34,21 @@ if TYPE_CHECKING:
     ),
 )
 @click.option(
-    "--only", metavar="CODE", multiple=True, help="Only this problem (may be repeated): man rmqstore-problems."
+    "--only",
+    metavar="CODE",
+    multiple=True,
+    help="Only this problem code, as in man rmqstore-problems (may be repeated).",
 )
-@click.option("--quick", is_flag=True, help="Leave body CRCs out.")
-@click.option("--max-duration", type=Span(), metavar="TIME", help="Stop after 10m, 2h; --resume goes on.")
-@click.option("--resume", is_flag=True, help="Go on where --max-duration stopped.")
+@click.option("--quick", is_flag=True, help="Do not check body CRCs.")
 @click.option(
-    "--findings-out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="All findings, as NDJSON."
+    "--max-duration", type=Span(), metavar="TIME", help="Stop after this time, such as 10m or 2h; --resume continues."
+)
+@click.option("--resume", is_flag=True, help="Continue where --max-duration stopped.")
+@click.option(
+    "--findings-out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write all findings to FILE as NDJSON.",
 )
 def verify(
     out: Output,
@@ -56,10 +64,11 @@ def verify(
     max_rate: int | None,
     broker: str | None,
 ) -> int:
-    """Everything that is wrong with a store, and what the next start of a broker would make of it.
+    """Find everything that is wrong with a store, and forecast what the next broker start would do to it.
 
-    Checks every byte of the log, compares it with consume queues, index, checkpoint and configuration, and plays
-    through the recovery of --broker. Exit code 0: clean; 1: problems; 4: not everything could be checked.
+    Checks every byte of the log, compares it with the consume queues, index, checkpoint and configuration, and
+    simulates the recovery of the --broker version.
+    Exit code 0: no problems; 1: problems; 4: not everything was checked.
     """
     from rmqstore.checks.verify import VerifyOptions
     from rmqstore.checks.verify import verify as run
@@ -69,7 +78,7 @@ def verify(
     out.keep_out_of(store)
     opened = open_store(store, config)
     if opened.lock_state().held:
-        out.note("note: a broker is running on this store; what it is just writing is not taken for damage")
+        out.note("note: a broker is running on this store; records that it is writing now are not reported as damage")
     ids, pairs = parse_queues(filters.queues)
     note_unknown_topics(out, opened, filters.topics, pairs)
     with out.progress("verify", _bytes_of(opened)) as progress, _sink(out, opened, findings_out) as sink:
@@ -119,9 +128,9 @@ def _state_file(store: Store) -> Path:
 
 
 def _resume_point(store: Store) -> dict[str, int]:
-    """Offsets to go on from, per log.
+    """Offsets to continue from, per log.
 
-    Errors: UsageError when there is nothing to go on from.
+    Errors: UsageError when there is nothing to continue.
     """
     import orjson
 
@@ -130,12 +139,12 @@ def _resume_point(store: Store) -> dict[str, int]:
         return {str(name): int(at) for name, at in state["resume_at"].items()}
     except (OSError, ValueError, KeyError, AttributeError, TypeError):
         raise UsageError(
-            "--resume: no verify of this store was cut short", "run it with --max-duration first, or without --resume"
+            "--resume: no unfinished verify of this store", "use --max-duration first, or leave --resume out"
         ) from None
 
 
 def _remember(store: Store, report: Report) -> None:
-    """Keep, or forget, where the next --resume goes on."""
+    """Keep, or remove, the place where the next --resume continues."""
     from rmqstore.cli.output import remove_file, write_file
 
     if report.resume_at is None and not _state_folder().is_dir():

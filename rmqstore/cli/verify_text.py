@@ -1,4 +1,4 @@
-"""The report of `verify` for people: verdict, what is there, findings worst first, what was not checked, what to do."""
+"""The report of `verify` for people: verdict, contents, findings (worst first), what was not checked, what to do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rmqstore.cli.quantities import bytes_text, in_words, many, time_text
 
 EXAMPLES = 3
 _EXPLAINS = ("DIR-MISSING-PATH", "DIR-FILE-SIZE", "CL-FOREIGN-FILE", "CL-NO-MESSAGES", "CQ-FOREIGN", "CL-MISSING-FILE")
-"""Codes that explain others: they stand in front of them, in this order."""
+"""Codes that explain others: they are listed before them, in this order."""
 _STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "cyan"}
 _KINDS = {
     "plain": "plain store",
@@ -66,7 +66,7 @@ def _verdict(report: Report, width: int) -> Text:
     elif report.clean:
         state = "The store itself is sound." if _start_drops(report) else "Nothing is wrong with this store."
     elif not problems:
-        state = "Nothing wrong was found, but not everything was checked."
+        state = "No problems were found, but not everything was checked."
     elif kinds == 1:
         state = f"{many(problems, 'problem')} found."
     else:
@@ -92,9 +92,9 @@ def _what(report: Report, width: int) -> Iterator[Text]:
         state = ", ".join(
             words for n, words in ((behind, f"{behind} behind the log"), (ahead, f"{ahead} ahead of the log")) if n
         )
-        state = state or "all as long as the log says"
+        state = state or "lengths match the log"
         if report.resume_at is not None:
-            state = "not yet compared with all of the log"
+            state = "not yet compared with the whole log"
         yield from _row(
             "queues", f"{many(len(report.queues), 'consume queue')} of {many(topics, 'topic')}, {state}", width
         )
@@ -203,7 +203,7 @@ def _facts(finding: Finding) -> str:
     return ", ".join(
         f"{name.replace('_', ' ')} {_fact(_meaning(finding, name), value)}"
         for name, value in finding.facts.items()
-        if name != "run"  # stands below, as the cure
+        if name != "run"  # shown below, as the cure
     )
 
 
@@ -257,7 +257,7 @@ def _open_journals(report: Report, width: int) -> Iterator[Text]:
         yield from _wrapped("carries a repair that stopped half-way to its end, or", width, "      ", "      ")
         yield Text(f"      rmqstore undo {journal}", no_wrap=True)
         yield from _wrapped(
-            "takes it back. Nothing else may change the store before; then verify it again.", width, "      ", "      "
+            "undoes it. Change nothing else in the store before; then verify it again.", width, "      ", "      "
         )
 
 
@@ -291,7 +291,7 @@ def _next(report: Report, width: int) -> Iterator[Text]:
     if not codes and _start_drops(report):
         yield _command(f"rmqstore recover {store}")
         yield from _wrapped(
-            "spares the store what the next start would do to it; nothing is written until --apply.",
+            "does this clean-up now, so that the next start deletes nothing; writes nothing without --apply.",
             width,
             "      ",
             "      ",
@@ -306,7 +306,7 @@ def _next(report: Report, width: int) -> Iterator[Text]:
         elif worst is not None and worst >= Severity.WARNING:
             yield _command(f"rmqstore recover {store}")
             yield from _wrapped(
-                "says why none of this can be repaired from what is here, and what to do instead; it writes nothing.",
+                "explains why nothing of this can be repaired from this store, and what to do instead; writes nothing.",
                 width,
                 "      ",
                 "      ",
@@ -315,18 +315,18 @@ def _next(report: Report, width: int) -> Iterator[Text]:
             yield Text("Next: nothing to do.", style="green")
         elif report.resume_at is not None:
             yield _command(f"rmqstore verify {store_words(report.store, report.config)} --resume")
-            yield from _wrapped("goes on there; until then this store counts as unchecked.", width, "      ", "      ")
+            yield from _wrapped("continues there; until then the store counts as unchecked.", width, "      ", "      ")
         else:
             yield from _wrapped(
-                "Next: check what was left out; until then this store counts as unchecked.", width, "", ""
+                "Next: check what was left out; until then the store counts as unchecked.", width, "", ""
             )
         return
     if report.live:
         yield from _wrapped("Next: stop the broker and keep its service stopped; then:", width, "", "")
     yield from map(_command, _commands(report, codes))
     yield from _wrapped(
-        "shows what would be repaired and what would be lost, and writes nothing until --apply; "
-        "every step is journaled, and `rmqstore undo` takes it back.",
+        "shows what would be repaired and what would be lost; writes nothing without --apply. "
+        "Every step is journaled, and `rmqstore undo` undoes it.",
         width,
         "      ",
         "      ",

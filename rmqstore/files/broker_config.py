@@ -61,6 +61,8 @@ DEFAULTS: Mapping[str, str] = {
     "combineCQMaxExtraSearchCommitLogFiles": "3",
 }
 
+_RENAMED_IN = (4, 5, 2)
+"""The first version that reads the new spelling, and no longer the old one (javap of rocketmq-store 4.3.0 to 5.4.0)."""
 _OLD_SPELLING = {
     "mapedFileSizeCommitLog": "mappedFileSizeCommitLog",
     "mapedFileSizeConsumeQueue": "mappedFileSizeConsumeQueue",
@@ -75,23 +77,28 @@ class BrokerConfig:
     """Settings of a broker; `given` holds only what a file or the caller said, the rest are defaults."""
 
     def __init__(self, given: Mapping[str, str] | None = None, source: str = "") -> None:
-        self.given = {_OLD_SPELLING.get(k, k): v for k, v in (given or {}).items()}
+        self.given = dict(given or {})
         self.source = source
 
     @classmethod
-    def read(cls, path: Path) -> BrokerConfig:
-        """From a broker.conf.
+    def read(cls, path: Path, version: str = "") -> BrokerConfig:
+        """From a broker.conf, as a broker of this version reads it (default: the newest).
 
-        Errors: NotReadable; BadBrokerConfig for a file that is no text or is far too big.
+        Up to 4.5.1 a broker reads `mapedFileSize…` and ignores `mappedFileSize…`; later versions do the opposite.
+        Errors: NotReadable; BadBrokerConfig for a file that is not text, or is far too large.
         """
         try:
             raw = path.read_bytes()
         except OSError as e:
             raise NotReadable(f"{path}: {e.strerror or e}") from None
         if len(raw) > _MAX_FILE or b"\0" in raw:
-            raise BadBrokerConfig(f"{path} is no broker.conf")
+            raise BadBrokerConfig(f"{path} is not a broker.conf")
         text = raw.decode("utf-8", "replace")
-        config = cls(parse_java_properties(text)[0], str(path))
+        given = parse_java_properties(text)[0]
+        if version and tuple(int(part) for part in version.split(".")) < _RENAMED_IN:
+            given = {k: v for k, v in given.items() if k not in _OLD_SPELLING.values()}
+            given = {_OLD_SPELLING.get(k, k): v for k, v in given.items()}
+        config = cls(given, str(path))
         for key, default in DEFAULTS.items():
             if key in config.given and default.isdigit() and key not in _TEXT:
                 config._check_int(key)
@@ -103,7 +110,7 @@ class BrokerConfig:
         if not -(1 << 31) <= value < 1 << 31:
             raise BadBrokerConfig(f"{self.source}: {key}={value} is more than a broker's int holds")
         if "FileSize" in key and value <= 0:
-            raise BadBrokerConfig(f"{self.source}: {key}={value} is no size of a file")
+            raise BadBrokerConfig(f"{self.source}: {key}={value} is not a file size")
 
     def text(self, key: str) -> str:
         """A setting as text; empty when neither given nor known."""
@@ -119,7 +126,7 @@ class BrokerConfig:
         try:
             return int(value)
         except ValueError:
-            raise BadBrokerConfig(f"{self.source or 'settings'}: {key}={value} is no number") from None
+            raise BadBrokerConfig(f"{self.source or 'settings'}: {key}={value} is not a number") from None
 
     def bool(self, key: str) -> Truth:
         """A setting as Java's Boolean.parseBoolean reads it."""

@@ -260,7 +260,7 @@ def test_an_import_that_was_killed_goes_on_where_it_was(dledger: str | None, tmp
 
 def test_a_full_disk_leaves_nothing_visible_and_the_import_can_go_on(tmp_path: Path) -> None:
     export(unpack("5.4.0-clean"), tmp_path / "all.ndjson")
-    words = ["import", str(tmp_path / "all.ndjson"), "--output", str(tmp_path / "made")]
+    words = ["import", str(tmp_path / "all.ndjson"), "-o", str(tmp_path / "made")]
     words += ["-c", str(conf("5.4.0-clean", tmp_path))]
     few = 40_000
 
@@ -271,16 +271,20 @@ def test_a_full_disk_leaves_nothing_visible_and_the_import_can_go_on(tmp_path: P
         [sys.executable, "-m", "rmqstore", *words], cwd=ROOT, preexec_fn=limit, capture_output=True, check=False
     )
     assert done.returncode == 5
-    assert b"File too large" in done.stderr
+    left, error = done.stderr.decode().splitlines()
+    assert left.startswith(f"The unfinished store is {tmp_path / '.made.importing'}. Run the same command again")
+    assert "File too large" in error
+    assert {p.name for p in tmp_path.iterdir()} >= {".made.importing", ".made.importing.json"}
     assert not (tmp_path / "made").exists()
     assert run_json(*words)["messages"] == 553
+    assert not {p.name for p in tmp_path.iterdir()} & {".made.importing", ".made.importing.json"}
 
 
 def test_an_output_that_exists_is_refused(tmp_path: Path) -> None:
     export(unpack("4.9.7-clean"), tmp_path / "all.ndjson")
     (tmp_path / "made").mkdir()
     answer = run("import", str(tmp_path / "all.ndjson"), "--output", str(tmp_path / "made"), exit_code=5)
-    assert "is there already" in answer.stderr
+    assert f"{tmp_path / 'made'} already exists" in answer.stderr
     assert list((tmp_path / "made").iterdir()) == []
 
 
@@ -298,7 +302,7 @@ def test_the_good_messages_of_a_damaged_store_make_a_new_one(tmp_path: Path, sto
     words = ("import", str(damaged), "--output", str(tmp_path / "made"), "-c", settings, "--renumber")
     answer = run(*words, exit_code=1)
     assert "552 messages" in answer.stdout
-    assert "damaged span" in answer.stderr
+    assert "damaged place" in answer.stderr
     assert run_json("verify", str(tmp_path / "made"))["clean"] is True
 
 

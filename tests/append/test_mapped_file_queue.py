@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -132,8 +133,10 @@ def test_load_follows_the_length_rule_of_each_version(
         (tmp_path / "notes").write_bytes(bytes(SIZE))
     queue = MappedFileQueue([tmp_path], SIZE)
     if loads is None:
-        with pytest.raises(Refused):
+        path = {"short": f"{SIZE:020d}", "empty-last": f"{2 * SIZE:020d}", "directory": "0backup"}.get(entry, "notes")
+        with pytest.raises(Refused, match=re.escape(str(tmp_path / path))) as refused:
             queue.load(version)
+        assert "{" not in str(refused.value)
         return
     queue.load(version)
     assert [file.full for file in queue.files] == [True] * loads

@@ -34,7 +34,7 @@ def test_info_and_verify_find_the_same_end_where_the_last_records_are_torn(tmp_p
     assert log["torn"] == sum(r.size for r in records[-torn:])
     assert log["last_timestamp"] <= report["last_timestamp"] == max(r.store_timestamp for r in records[:-torn])
     text = run("info", str(store)).stdout
-    assert f"torn: {log['torn']:,} bytes behind it have a record's head only" in text
+    assert f"torn: {log['torn']:,} bytes after it are an incomplete record" in text
     assert f"Look closer     rmqstore verify {store}\n" in text
 
 
@@ -55,9 +55,7 @@ def test_a_record_with_a_damaged_body_is_counted_by_all_of_them(tmp_path: Path) 
 def test_a_missing_file_is_passed_over_aloud(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     (store / "commitlog" / "00000000000000196608").unlink()
-    passed = (
-        "warning: 1 damaged span (65,536 bytes) passed over:\n  commitlog 196,608 to 262,144: the file is missing\n"
-    )
+    passed = "warning: 1 damaged place (65,536 bytes) skipped:\n  commitlog 196,608 to 262,144: the file is missing\n"
     for command in (("du", str(store), "--by", "topic"), ("dump", str(store), "--format", "ndjson")):
         told = run(*command)
         assert (told.exit_code, told.stderr) == (1, passed)

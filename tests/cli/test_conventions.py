@@ -72,12 +72,6 @@ def test_every_listed_command_has_a_short_help_and_a_module() -> None:
         assert cli.get_command(click.Context(cli), name) is not None
 
 
-def test_a_typo_names_the_nearest_command() -> None:
-    result = run("verfy", "x")
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == "error: there is no command 'verfy' — did you mean `rmqstore verify`?\n"
-
-
 @pytest.mark.parametrize("command", READING)
 def test_no_such_path_is_exit_3(command: str, tmp_path: Path) -> None:
     result = run(command, str(tmp_path / "none"))
@@ -116,7 +110,7 @@ def test_a_bad_broker_conf_is_exit_2(tmp_path: Path) -> None:
     conf.write_text("mappedFileSizeCommitLog=big\n")
     result = run("info", str(unpack("5.4.0-clean")), "-c", str(conf))
     assert result.exit_code == 2
-    assert "mappedFileSizeCommitLog=big is no number" in result.stderr
+    assert "mappedFileSizeCommitLog=big is not a number" in result.stderr
 
 
 @pytest.mark.parametrize("command", READING)
@@ -170,7 +164,7 @@ def test_output_into_a_pipe_goes_into_the_pipe(tmp_path: Path) -> None:
     assert pipe.is_fifo()
 
 
-@pytest.mark.parametrize(("place", "why"), [("no/out", "there is no such directory"), ("file/out", "Not a directory")])
+@pytest.mark.parametrize(("place", "why"), [("no/out", "no such directory"), ("file/out", "Not a directory")])
 def test_output_that_has_no_place_is_named(place: str, why: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     result = run("info", str(unpack("5.4.0-clean")), "-o", str(tmp_path / place))
@@ -242,7 +236,7 @@ def test_ctrl_c_is_exit_130_and_leaves_no_output(tmp_path: Path) -> None:
         child.send_signal(signal.SIGINT)
         said = child.stderr.read().decode()
     assert child.returncode == 130
-    assert said.strip() == "error: interrupted — nothing was left half-written"
+    assert said.strip() == "error: interrupted — no output was left half-written"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -318,7 +312,7 @@ def test_progress_as_json_goes_to_stderr() -> None:
 def test_a_topic_that_is_not_there_is_said(command: str, words: tuple[str, str]) -> None:
     result = run(command, str(unpack("5.4.0-clean")), *words)
     assert result.exit_code == (4 if command == "verify" else 0)  # a narrowed verify has not checked everything
-    said = "note: no consume queue and no configuration of this store names the topic 'Order_1'; did you mean Order_11?"
+    said = "note: no topic 'Order_1' in the consume queues and configuration of this store; did you mean Order_11?"
     assert said in result.stderr.splitlines()
     known = run(command, str(unpack("5.4.0-clean")), words[0], words[1].replace("Order_1", "Order_11"))
     assert "note:" not in known.stderr
@@ -329,7 +323,7 @@ def test_what_says_nothing_about_positions_is_refused(option: str) -> None:
     result = run("dump", str(unpack("5.4.0-clean")), "--positions", *option.split())
     assert result.exit_code == 2
     said = option if option.startswith("--format") else option.split()[0]
-    assert result.stderr == f"error: {said} says nothing about --positions — leave it out\n"
+    assert result.stderr == f"error: {said} does not apply to --positions — leave it out\n"
 
 
 def test_a_plan_without_steps_says_what_it_does_not_cure(tmp_path: Path) -> None:
@@ -357,7 +351,7 @@ def test_a_plan_without_steps_says_what_it_does_not_cure(tmp_path: Path) -> None
 def test_a_range_with_nothing_in_it_is_a_mistake(words: tuple[str, ...]) -> None:
     result = run(words[0], str(unpack("5.4.0-clean")), *words[1:])
     assert result.exit_code == 2
-    assert "nothing is between" in result.output
+    assert "must be less than" in result.output
 
 
 @pytest.mark.parametrize("words", [(), ("--json",)])

@@ -275,7 +275,7 @@ def test_hex_of_a_dledger_entry_begins_with_its_header() -> None:
 def test_a_filter_that_says_nothing_is_refused() -> None:
     result = run("dump", str(unpack(PLAIN)), "--what", "checkpoint", "--topic", "a")
     assert result.exit_code == 2
-    assert result.stderr.startswith("error: --topic says nothing about --what checkpoint — ")
+    assert result.stderr.startswith("error: --topic does not apply to --what checkpoint — ")
 
 
 @pytest.mark.parametrize("part", ["commitlog", "commitlog/00000000000000065536"])

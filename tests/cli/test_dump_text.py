@@ -75,7 +75,7 @@ def test_jobs_change_no_byte_and_no_word_about_damage(damaged: Path, form: str) 
     words = [*DUMP, str(damaged), "--format", form, "-v"]
     alone, many = (subprocess.run([*words, "--jobs", n], capture_output=True, check=False) for n in "12")
     assert (many.returncode, many.stderr) == (alone.returncode, alone.stderr) == (1, alone.stderr)
-    assert b"damaged spans" in alone.stderr
+    assert b"damaged places" in alone.stderr
     assert many.stdout == alone.stdout
     assert alone.stdout.count(b"\n") > 20_000
 
@@ -164,7 +164,7 @@ def test_ctrl_c_in_a_terminal_reaches_the_workers_and_one_line_is_said(store: Pa
     with start(store) as child:
         os.killpg(child.pid, signal.SIGINT)
         _, said = child.communicate(timeout=300)
-    assert said.decode().split("\n") == ["", "error: interrupted — nothing was left half-written", ""]
+    assert said.decode().split("\n") == ["", "error: interrupted — no output was left half-written", ""]
     assert child.returncode == 130
 
 

@@ -97,7 +97,7 @@ def test_the_way_back_can_be_pasted_from_odd_paths(tmp_path: Path) -> None:
     applied = run("recover", str(store), "--apply")
     assert applied.exit_code == 0, applied.output
     assert config.read_bytes() == before
-    (back,) = commands(applied.stdout, "The way back: ")
+    (back,) = commands(applied.stdout, "To undo: ")
     assert run(*back[1:]).exit_code == 0
     assert config.read_bytes() == b""
 
@@ -106,8 +106,8 @@ def test_a_plan_that_needs_a_decision_ends_with_the_whole_option(tmp_path: Path)
     store = copy_store("5.4.0-clean", tmp_path)
     shutil.rmtree(store / "consumequeue")
     last = run("recover", str(store)).stdout.splitlines()[-1]
-    assert last.startswith("Nothing was written: add --apply --force ")
-    words = last.partition("add ")[2].removesuffix(" to carry it out.").split()
+    assert last.startswith("Nothing was written. To apply the plan, add --apply --force ")
+    words = last.partition("add ")[2].split()
     assert run("recover", str(store), "--apply").exit_code == 5
     assert run("recover", str(store), *words).exit_code == 0
 

@@ -84,8 +84,8 @@ def test_info_never_calls_a_rocksdb_store_complete_without_the_extra(
 
 def test_info_says_whether_the_broker_stopped_cleanly() -> None:
     clean, killed = run("info", str(unpack("5.4.0-clean"))), run("info", str(unpack("5.4.0-killed")))
-    assert "The broker stopped cleanly" in clean.stdout
-    assert "did not stop cleanly (abort is there)" in killed.stdout
+    assert "Clean shutdown (no abort file)" in clean.stdout
+    assert "Unclean shutdown (abort file present)" in killed.stdout
 
 
 def test_info_of_a_sparse_store_reads_next_to_nothing(tmp_path: Path) -> None:
@@ -207,4 +207,4 @@ def test_du_says_what_it_passed_over(tmp_path: Path) -> None:
     zero(store / "commitlog" / f"{0:020d}", 5000, 3000)
     result = run("du", str(store))
     assert result.exit_code == 1
-    assert result.stderr.startswith("warning: 1 damaged span (")
+    assert result.stderr.startswith("warning: 1 damaged place (")

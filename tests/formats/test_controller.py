@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqstore.formats.controller import BrokerIdentity, EpochEntry, EpochFile, parse_broker_identity, parse_epoch_file
+from rmqstore.formats.message import body_crc
 
 # printed by CheckpointFile#write, 5.4.0
 WRITTEN = b"3\n714226774\n1-0\n2-1000\n7-1073741824\n"
@@ -46,10 +49,48 @@ def test_faults_of_an_epoch_file(data: bytes, entries: int, faults: tuple[str, .
     assert (len(got.entries), got.faults) == (entries, faults)
 
 
-@given(st.binary(max_size=60))
-def test_any_bytes_can_be_read(data: bytes) -> None:
-    assert parse_epoch_file(data).entries or parse_epoch_file(data).faults or data.startswith(b"0")
-    assert parse_broker_identity(data).faults or parse_broker_identity(data).broker_id is not None
+ROWS = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 1 << 40)), min_size=1, max_size=4)
+BYTES = st.binary(max_size=60) | st.text("0123456789-#\n\r;ab", max_size=30).map(str.encode)
+
+
+@given(ROWS)
+def test_rows_that_rise_are_read_back_and_others_are_faults(rows: list[tuple[int, int]]) -> None:
+    entries = tuple(EpochEntry(*row) for row in rows)
+    rising = all(a[0] < b[0] and a[1] <= b[1] for a, b in pairwise(rows))
+    got = parse_epoch_file(EpochFile(entries).build())
+    assert got.entries == entries
+    assert (got.faults == ()) is rising
+
+
+@given(ROWS, st.integers(0, 200), st.binary(min_size=1, max_size=1))
+def test_changed_byte_of_the_rows_is_a_fault(rows: list[tuple[int, int]], at: int, byte: bytes) -> None:
+    data = EpochFile(tuple(EpochEntry(*row) for row in rows)).build()
+    start = data.index(b"\n", data.index(b"\n") + 1) + 1
+    at = start + at % (len(data) - start - 1)  # not the last line end, which may be missing
+    changed = data[:at] + byte + data[at + 1 :]
+    if changed != data and byte not in b"\r\n" and data[at : at + 1] != b"\n":
+        assert any(fault.startswith("CRC is ") for fault in parse_epoch_file(changed).faults)
+
+
+@given(BYTES)
+def test_epoch_file_without_a_fault_says_exactly_its_entries(data: bytes) -> None:
+    got = parse_epoch_file(data)
+    if not got.faults:
+        count, crc, *rows = data.decode().splitlines()
+        assert (int(count), int(crc)) in (
+            (len(rows), 0),
+            (len(rows), body_crc("".join(f"{r}\n" for r in rows).encode())),
+        )
+        assert [tuple(map(int, row.split("-"))) for row in rows] == [(e.epoch, e.start_offset) for e in got.entries]
+
+
+@given(BYTES)
+def test_identity_has_a_fault_exactly_when_a_part_is_missing(data: bytes) -> None:
+    got = parse_broker_identity(data)
+    whole = None not in (got.cluster, got.broker_name, got.broker_id)
+    assert (got.faults == ()) is whole
+    if whole:
+        assert parse_broker_identity(got.build()) == got
 
 
 @pytest.mark.parametrize(

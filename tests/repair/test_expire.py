@@ -20,7 +20,7 @@ from rmqstore.repair.journal.journal import apply, undo
 from rmqstore.repair.plan.steps import Discard
 from tests.append.rewriting import messages_of
 from tests.append.writing import OPTIONS, write
-from tests.command import run_json
+from tests.command import run, run_json
 from tests.untouched import snapshot
 
 NOW = 1_800_000_000_000
@@ -153,7 +153,10 @@ def test_the_command_prints_its_plan_applies_it_and_can_be_undone(
     planned = run_json(*words, exit_code=1)
     assert planned["schema"] == "rmqstore.expire/1"
     assert sorted(path.name for path in (root / "commitlog").iterdir()) == [path.name for path in files]
-    done = run_json(*words, "--apply", exit_code=0)
+    saved = root.parent / "plan.json"
+    assert run_json(*words, "--plan-out", str(saved), exit_code=1)["digest"] == planned["digest"]
+    assert run("rebuild", str(root), "cq", "--plan", str(saved), "--apply").exit_code == 2
+    done = run_json("expire", str(root), "--plan", str(saved), "--apply", exit_code=0)
     assert done["steps"] == planned["steps"]
     assert sorted(path.name for path in (root / "commitlog").iterdir()) == [path.name for path in files[3:]]
     run_json(*words, exit_code=0)

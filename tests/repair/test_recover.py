@@ -274,8 +274,8 @@ def test_the_text_says_the_loss_first_and_how_to_go_on(tmp_path: Path) -> None:
     flip_body(store, 225)
     lines = run("recover", str(store)).stdout.splitlines()
     assert "Lost: 1 message of 1 topic, 292 bytes." in lines
-    assert "commitlog ends at 479,958; its files reach to 524,288" in lines
-    assert lines[-1] == "Nothing was written: add --apply to carry it out."
+    assert "commitlog ends at 479,958; its files extend to 524,288" in lines
+    assert lines[-1] == "Nothing was written. To apply the plan, add --apply"
 
 
 def test_resume_of_a_finished_repair_does_nothing(tmp_path: Path) -> None:

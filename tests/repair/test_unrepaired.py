@@ -47,7 +47,7 @@ def test_the_way_on_is_a_way(tmp_path: Path) -> None:
     assert row["do"] == "add --only CFG-DELAY-BEYOND"
     done = run("recover", str(store), *row["do"].split()[1:], "--apply")
     assert done.exit_code == 0
-    assert done.stdout.splitlines()[-1] == "Verified again: nothing is left."
+    assert done.stdout.splitlines()[-1] == "Verified again: no problems."
 
 
 @pytest.mark.parametrize("name", ["CL-BLANK-SIZE", "CL-SYSFLAG"])
@@ -73,8 +73,8 @@ def test_what_no_step_is_meant_for_is_said_beside_steps(tmp_path: Path) -> None:
         "  CFG-DELAY-BEYOND x 1: delay offsets are only cut when asked for: they may be right, and the queue too short"
     )
     assert lines[lines.index("No step is meant for this:") + 1] == row
-    assert lines[lines.index("Verified again; what is left:") :] == [
-        "Verified again; what is left:",
+    assert lines[lines.index("Verified again. Problems that remain:") :] == [
+        "Verified again. Problems that remain:",
         row,
         "    -> add --only CFG-DELAY-BEYOND",
     ]

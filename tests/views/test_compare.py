@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.cli.compare import ranges_text
+from rmqstore.formats.message import parse_message
 from tests.command import run, run_json
-from tests.repair.migration_stores import all_records
+from tests.damage import flip
+from tests.repair.migration_stores import Record, all_records
 from tests.stores import copy_store, unpack
 from tests.untouched import assert_untouched
 
@@ -62,7 +65,7 @@ def test_killed_slave_is_a_prefix_of_its_master_seen_from_both_sides() -> None:
     only = answer["only_in_other"]
     assert isinstance(only, dict)
     assert only["messages"] == 151
-    assert only["queues"]["Order_11/0"] == {"first": 24, "messages": 14}
+    assert only["queues"]["Order_11/0"] == {"first": 24, "messages": 14, "ranges": [[24, 37]]}
     assert answer["queues"]["Order_11/0"] == {"first_divergence": 24}  # type: ignore[index]
 
 
@@ -73,25 +76,102 @@ def _damage(store: Path, offset: int, data: bytes) -> None:
         file.write(data)
 
 
-def test_one_changed_byte_is_found_at_its_message(tmp_path: Path) -> None:
+def _parts(answer: Mapping[str, object]) -> dict[str, int]:
+    """How many messages each part of the answer names; parts with none are left out."""
+    names = ("changed", "damaged_in_store", "damaged_in_other", "only_in_store", "only_in_other")
+    counts = {name: answer[name]["messages"] for name in names}  # type: ignore[index]
+    return {name: n for name, n in counts.items() if n} | ({"moved": answer["moved"]} if answer["moved"] else {})
+
+
+def test_changed_byte_is_different_content_at_the_same_offset(tmp_path: Path) -> None:
     store = copy_store(MASTER, tmp_path)
     record = all_records(store)[200]
-    _damage(store, record.address + 16, b"\0\0\0\7")  # FLAG: sound in itself, but another
+    _damage(store, record.address + 16, b"\0\0\0\7")  # FLAG: valid in itself, but another
     answer = _compare(store, unpack(MASTER), 1)
     first = answer["first_divergence"]
     assert isinstance(first, dict)
     assert first["offset"] == record.address
     assert first["store"] == first["other"]
-    assert answer["common"]["messages"] == 200  # type: ignore[index]
+    assert (first["store_state"], first["other_state"]) == ("message", "message")
+    assert (answer["relation"], answer["common"]["messages"], answer["equal_messages"]) == ("diverged", 200, 530)  # type: ignore[index]
+    assert _parts(answer) == {"changed": 1}
 
 
-def test_damaged_message_is_missing_on_its_side_only(tmp_path: Path) -> None:
+def test_flipped_bits_are_damage_on_one_side_and_all_else_is_equal(tmp_path: Path) -> None:
     store = copy_store(MASTER, tmp_path)
-    record = all_records(store)[200]
+    records = all_records(store)
+    hit = [records[i] for i in (100, 200, 300, 400)]
+    for record in hit:
+        at = record.address + 88  # in the body
+        flip(store / "commitlog" / f"{at // 65536 * 65536:020d}", at % 65536)
+    for first, second, name in ((store, unpack(MASTER), "store"), (unpack(MASTER), store, "other")):
+        answer = _compare(first, second, 1)
+        assert _parts(answer) == {f"damaged_in_{name}": 4}
+        damaged = answer[f"damaged_in_{name}"]
+        assert isinstance(damaged, dict)
+        assert [row["offset"] for row in damaged["listed"]] == [record.address for record in hit]
+        divergence = answer["first_divergence"]
+        assert isinstance(divergence, dict)
+        assert (divergence["offset"], divergence[f"{name}_state"], divergence[name]) == (
+            hit[0].address,
+            "damaged",
+            None,
+        )
+        assert (answer["relation"], answer["equal_messages"]) == ("diverged", 527)
+
+
+def test_damaged_last_record_is_damaged_and_not_the_end_of_the_log(tmp_path: Path) -> None:
+    store = copy_store(MASTER, tmp_path)
+    record = all_records(store)[-1]
     _damage(store, record.address + 88, b"\xff\xff")
     answer = _compare(store, unpack(MASTER), 1)
-    assert (answer["only_in_store"]["messages"], answer["only_in_other"]["messages"]) == (0, 1)  # type: ignore[index]
-    assert (answer["moved"], answer["store"]["damaged"]) == (330, 1)  # type: ignore[index]
+    assert (answer["relation"], _parts(answer)) == ("diverged", {"damaged_in_store": 1})
+
+
+def _queue(record: Record) -> tuple[bytes, int, int]:
+    message, _ = parse_message(record.data)
+    assert message is not None
+    return message.topic, message.queue_id, message.queue_offset
+
+
+def test_text_lists_the_queue_offsets_that_are_hit_and_no_others(tmp_path: Path) -> None:
+    store = copy_store(MASTER, tmp_path)
+    mine = [r for r in all_records(store) if _queue(r) in ((b"Order_11", 0, 17), (b"Order_11", 0, 23))]
+    for record in mine:
+        _damage(store, record.address + 88, b"\xff\xff")
+    lines = run("compare", str(unpack(MASTER)), str(store)).stdout.splitlines()
+    assert lines[0] == "The stores differ."
+    assert "Damaged in OTHER, good in STORE: 2 messages of 1 queue" in lines
+    assert "  Order_11/0: 2 messages, queue offsets 17 and 23" in lines
+    assert f"First difference: commitlog, offset {mine[0].address:,}" in lines
+    assert "  OTHER  damaged" in lines
+    assert "different offsets" not in "\n".join(lines)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_place_that_is_damaged_on_both_sides_is_named(same: bool, tmp_path: Path) -> None:
+    store, other = copy_store(MASTER, tmp_path / "a"), copy_store(MASTER, tmp_path / "b")
+    record = all_records(store)[200]
+    _damage(store, record.address + 88, b"\xff\xff")
+    _damage(other, record.address + 88, b"\xff\xff" if same else b"\xff\xfe")
+    answer = _compare(store, other, 0 if same else 1)
+    place = {"offset": record.address, "until": record.address + len(record.data), "same_bytes": same}
+    assert answer["damaged_in_both"] == [place]
+    assert (answer["relation"], _parts(answer)) == ("equal" if same else "diverged", {})
+
+
+@pytest.mark.parametrize(
+    ("ranges", "text"),
+    [
+        ([(17, 17)], "queue offset 17"),
+        ([(17, 17), (23, 23)], "queue offsets 17 and 23"),
+        ([(24, 1037)], "queue offsets 24 to 1,037"),
+        ([(1, 2), (4, 4), (6, 9)], "queue offsets 1 to 2, 4 and 6 to 9"),
+        ([(i, i) for i in range(0, 20, 2)], "queue offsets 0, 2, 4, 6, 8, 10, 12, 14 and 2 more ranges"),
+    ],
+)
+def test_ranges_of_queue_offsets_in_words(ranges: list[tuple[int, int]], text: str) -> None:
+    assert ranges_text(ranges) == text
 
 
 @pytest.mark.parametrize("missing", [0, 3, 6])
@@ -107,7 +187,11 @@ def test_missing_file_leaves_its_messages_on_the_other_side_only(missing: int, t
         return
     answer = _compare(store, unpack(N0), 1)
     assert answer["only_in_other"]["messages"] == len(lost)  # type: ignore[index]
-    assert answer["only_in_store"]["messages"] == 0  # type: ignore[index]
+    assert _parts(answer) == {"only_in_other": len(lost)}
+    first = answer["first_divergence"]
+    assert isinstance(first, dict)
+    state = "ended" if start == int(files[-1].name) else "missing-file"
+    assert (first["offset"], first["store_state"]) == (lost[0].address - 48, state)
 
 
 def test_other_store_has_everything_on_one_side_only() -> None:
@@ -126,9 +210,10 @@ def test_same_messages_at_other_places_are_moved_not_missing(tmp_path: Path) -> 
 
 def test_text_names_the_first_difference_and_the_queues() -> None:
     text = run("compare", str(unpack(N0)), str(unpack(N2))).stdout
-    assert "OTHER is shorter: all that it has is equal, STORE goes on." in text
+    assert "OTHER is shorter: all its messages are equal, and STORE continues." in text
     assert "First difference: dledger, offset 297,124" in text
-    assert "Order_11/0: 9 messages, from queue offset 32 on" in text
+    assert "  OTHER  the log ends before it" in text
+    assert "  Order_11/0: 9 messages, queue offsets 32 to 40" in text
 
 
 # --- fingerprints ---------------------------------------------------------------------------------------------------

@@ -60,9 +60,7 @@ class MappedFileQueue:
         places = [*self.directories, *(place for place in self.read_only if place not in self.directories)]
         loaded = load_directories(places, self.file_size, rules_for(version))
         if loaded.obstacle is not None:
-            raise Refused(
-                f"{loaded.obstacle.path}: {loaded.obstacle.reason}", "run `rmqstore verify`, then `rmqstore recover`"
-            )
+            raise Refused(loaded.obstacle.reason_text(), "run `rmqstore verify`, then `rmqstore recover`")
         for path in loaded.deleted:
             path.unlink(missing_ok=True)
         self.files = [MappedFile.open(f.path, f.start, self.file_size, self._clock) for f in loaded.files]

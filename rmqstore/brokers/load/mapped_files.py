@@ -19,19 +19,19 @@ WRONG_LENGTH_TEXT = "length not matched message store config value, please check
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """What a start fails on: where, why (`{}` stands for the path), and the text to search for in the broker's log."""
+    """What a start fails on: where, why (`{}` stands for the path), and the text to search for in the broker's log.
+
+    The reason is private, since it is a template: `reason_text` fills it in.
+    """
 
     path: Path
-    reason: str
+    _reason: str
     log_line: str
 
-    def reason_text(self, root: Path) -> str:
-        """The reason with the path as reports show it: below the root."""
-        try:
-            shown = self.path.relative_to(root).as_posix()
-        except ValueError:
-            shown = str(self.path)
-        return self.reason.replace("{}", shown)
+    def reason_text(self, root: Path | None = None) -> str:
+        """The reason with the path as reports show it: below the root, or in full without one."""
+        below = root is not None and self.path.is_relative_to(root)
+        return self._reason.replace("{}", self.path.relative_to(root).as_posix() if root and below else str(self.path))
 
 
 @dataclass(slots=True)

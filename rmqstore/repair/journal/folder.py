@@ -24,7 +24,7 @@ from pathlib import Path
 
 from rmqstore.errors import CouldNotCheck, NotAStore, Refused, UsageError
 from rmqstore.repair.journal.disk import Disk
-from rmqstore.repair.journal.plan_paths import PlanPaths
+from rmqstore.repair.journal.plan_paths import PlanPaths, existing
 from rmqstore.repair.plan.content import Content, Json, content_from_json, content_to_json
 from rmqstore.repair.plan.fingerprints import read_range
 from rmqstore.repair.plan.plan import Plan
@@ -200,7 +200,10 @@ class JournalFolder:
 
     def make(self, name_pointer: bool) -> None:
         """Make the folders and the first state file. `name_pointer`: the journal lies outside of the store."""
-        self._make_folder(self.path.parent)
+        missing = [folder for folder in self.path.parents if not folder.exists()]
+        for folder in reversed(missing):
+            self._make_folder(folder)
+            self.disk.fsync_directory(folder.parent)
         self.disk.make_directory(self.path)
         self.save()
         for home in self.homes():
@@ -262,8 +265,8 @@ def new_folder(ground: PlanPaths, plan: Plan, journal_dir: Path | None, disk: Di
     outside: Path | None = None
     if journal_dir is not None:
         outside = journal_dir.resolve()
-        if not outside.is_dir():
-            raise UsageError(f"--journal {journal_dir} is no directory")
+        if not existing(outside).is_dir():
+            raise UsageError(f"--journal {journal_dir}: {existing(outside)} is not a directory", "name a directory")
         if ground.store == outside or ground.store in outside.parents:
             raise UsageError(f"--journal {journal_dir} lies in the store", "leave --journal out, or choose another")
         # other folders there say nothing of the order

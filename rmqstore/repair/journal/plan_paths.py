@@ -66,7 +66,7 @@ class PlanPaths:
         Errors: Refused where the data path fills its file system alone.
         """
         folder = existing(self.locate(path).parent)
-        if journal is not None and self.same_file_system(folder, journal):
+        if journal is not None and self.same_file_system(folder, existing(journal)):
             return journal
         if self.same_file_system(folder, self.store):
             return self.store

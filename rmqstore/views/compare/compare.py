@@ -1,13 +1,12 @@
-"""compare: two replicas record by record: where they part, and which messages are on one side only.
+"""compare: two replicas record by record, each record with the one at the same offset of the other.
 
-While the two are equal, only a chunk of each is in memory; behind the first difference 40 bytes per message are kept.
+What differs is one of four things: the other side is damaged there, it has another content there, it has the message at
+another offset, or it lacks the message. Equal records are compared chunk by chunk; 72 bytes are kept per differing one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -17,148 +16,21 @@ from rmqstore.files.store import Store
 from rmqstore.formats.dledger import parse_dledger_checkpoint
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.queues import U64, QueueTable
+from rmqstore.scan.tiling import Kind
 from rmqstore.views.compare.rows import LogRows, Rows
+from rmqstore.views.comparison import BothDamaged, Comparison, Divergence, Messages, Place, Side, State
 
-SCHEMA = "rmqstore.compare/1"
 LISTED = 100
 DLEDGER_NUMBERS = ("first_index", "last_index", "term", "committed_index")
 _MIX = [np.uint64(k) for k in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)]
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """One record of one side. Units: bytes for `offset` (of the record or entry) and `size`, ms for the time."""
-
-    offset: int
-    size: int
-    topic: str
-    queue_id: int
-    queue_offset: int
-    store_timestamp: int
-    index: int
-    term: int
-
-    def to_json(self) -> dict[str, int | str | None]:
-        entry = self.index >= 0
-        return {
-            "offset": self.offset,
-            "size": self.size,
-            "index": self.index if entry else None,
-            "term": self.term if entry else None,
-            "topic": self.topic,
-            "queue_id": self.queue_id,
-            "queue_offset": self.queue_offset,
-            "store_timestamp": self.store_timestamp,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """One store in numbers: global offsets, messages, damaged stretches; DLedger's indexes or None.
-
-    `divided_offset`: where DLedger begins, in a plain store where it would begin.
-    """
-
-    path: str
-    kind: str
-    min_offset: int
-    wrote: int
-    next_append: int
-    divided_offset: int
-    messages: int
-    damaged: int
-    dledger: dict[str, int] | None = None
-    unreadable: bool = False
-
-
-@dataclass(slots=True)
-class Divergence:
-    """Where the two part: `log`, the offset, and the record that each side has there (None: it has ended)."""
-
-    log: str
-    offset: int
-    store: Place | None
-    other: Place | None
-
-
-@dataclass(slots=True)
-class OneSided:
-    """Messages that only one side has: how many, per queue the lowest queue offset and how many, the first ones."""
-
-    messages: int = 0
-    queues: dict[str, tuple[int, int]] = field(default_factory=dict)
-    listed: list[Place] = field(default_factory=list)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "messages": self.messages,
-            "queues": {name: {"first": low, "messages": n} for name, (low, n) in sorted(self.queues.items())},
-            "listed": [place.to_json() for place in self.listed],
-        }
-
-
-@dataclass(slots=True)
-class Comparison:
-    """The answer. `equal_messages` are at the same place on both sides, `moved` on both sides at different places."""
-
-    store: Side
-    other: Side
-    common_start: int
-    common_stop: int
-    equal_messages: int
-    divergence: Divergence | None
-    only_store: OneSided
-    only_other: OneSided
-    moved: int
-
-    @property
-    def equal(self) -> bool:
-        """No record differs from where both have files on."""
-        return self.divergence is None
-
-    @property
-    def relation(self) -> str:
-        """`equal`, `store-is-prefix`, `other-is-prefix`, `moved` (same messages elsewhere), or `diverged`."""
-        if self.divergence is None:
-            return "equal"
-        if self.divergence.store is None:
-            return "store-is-prefix"
-        if self.divergence.other is None:
-            return "other-is-prefix"
-        return "diverged" if self.only_store.messages or self.only_other.messages else "moved"
-
-    def to_json(self) -> dict[str, Any]:
-        """The object of `compare --json`."""
-        first = self.divergence
-        return {
-            "schema": SCHEMA,
-            "store": asdict(self.store),
-            "other": asdict(self.other),
-            "equal": self.equal,
-            "relation": self.relation,
-            "common": {"start": self.common_start, "stop": self.common_stop, "messages": self.equal_messages},
-            "first_divergence": None
-            if first is None
-            else {
-                "log": first.log,
-                "offset": first.offset,
-                "store": None if first.store is None else first.store.to_json(),
-                "other": None if first.other is None else first.other.to_json(),
-            },
-            "queues": {name: {"first_divergence": low} for name, low in sorted(self.queue_divergence.items())},
-            "only_in_store": self.only_store.to_json(),
-            "only_in_other": self.only_other.to_json(),
-            "moved": self.moved,
-        }
-
-    @property
-    def queue_divergence(self) -> dict[str, int]:
-        """Per queue the lowest queue offset that only one side has."""
-        out: dict[str, int] = {}
-        for side in (self.only_store, self.only_other):
-            for queue, (low, _) in side.queues.items():
-                out[queue] = min(low, out.get(queue, low))
-        return out
+_STATES: dict[Kind, State] = {
+    Kind.DIRTY: "damaged",
+    Kind.HOLE: "missing-file",
+    Kind.ZERO: "zeros",
+    Kind.BLANK: "blank",
+}
 
 
 def compare(store: Store, other: Store, *, jobs: int | None = None, max_rate: int = 0) -> Comparison:
@@ -171,33 +43,153 @@ def compare(store: Store, other: Store, *, jobs: int | None = None, max_rate: in
     right = LogRows(other, table, jobs=jobs, max_rate=max_rate)
     start = max(left.min_offset, right.min_offset)
     a, b = _Cursor(left.rows(start)), _Cursor(right.rows(start))
-    equal = 0
-    stop = start
+    found = Unequal(start)
     while a.more() and b.more():
-        n = min(len(a.rows), len(b.rows))
-        same = _same(a.rows.slice(0, n), b.rows.slice(0, n))
-        good = n if same.all() else int(np.argmin(same))
-        if good:
-            equal += good
-            stop = int(a.rows.start[good - 1] + a.rows.size[good - 1])
-            a.skip(good)
-            b.skip(good)
-        if good < n:
-            break
-    divergence = None
-    only_store, only_other, moved = OneSided(), OneSided(), 0
-    if a.more() or b.more():
-        first_a = place_of(a.rows, 0, table) if a.more() else None
-        first_b = place_of(b.rows, 0, table) if b.more() else None
-        offset = min(p.offset for p in (first_a, first_b) if p is not None)
-        divergence = Divergence((left if first_a else right).log_of(offset), offset, first_a, first_b)
-        tail_a, tail_b = a.rest(), b.rest()
-        keys_a, keys_b = _keys(tail_a), _keys(tail_b)
-        lone_a = ~np.isin(keys_a, keys_b)
-        moved = int(np.count_nonzero(~lone_a))
-        only_store = _one_sided(tail_a, lone_a, table)
-        only_other = _one_sided(tail_b, ~np.isin(keys_b, keys_a), table)
-    return Comparison(side_of(left), side_of(right), start, stop, equal, divergence, only_store, only_other, moved)
+        until = min(int(a.rows.start[-1]), int(b.rows.start[-1]))
+        found.add(a.take(until), b.take(until))
+    for cursor in (a, b):
+        while cursor.more():
+            rows = cursor.take(int(cursor.rows.start[-1]))
+            found.add(*((rows, _EMPTY) if cursor is a else (_EMPTY, rows)))
+    return comparison(left, right, found, table)
+
+
+class Unequal:
+    """Collects the records that are not equal at the same offset, from rows of both sides in address order."""
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.stop = start
+        self.equal = 0
+        self.leading = 0
+        self.first: int | None = None
+        self.last_index = -1
+        self._a: list[Rows] = []
+        self._b: list[Rows] = []
+
+    def add(self, a: Rows, b: Rows) -> None:
+        """The next rows: all of both sides up to some offset."""
+        same_a, same_b = _equal_at(a, b), _equal_at(b, a)
+        self.equal += int(np.count_nonzero(same_a))
+        unequal = [int(rows.start[int(np.argmin(same))]) for rows, same in ((a, same_a), (b, same_b)) if not same.all()]
+        if self.first is None:
+            head = a.slice(0, int(np.searchsorted(a.start, min(unequal)))) if unequal else a
+            if len(head):
+                self.leading += len(head)
+                self.stop = int(head.start[-1] + head.size[-1])
+                self.last_index = int(head.index[-1])
+            self.first = min(unequal) if unequal else None
+        if unequal:
+            self.keep(a.where(~same_a), b.where(~same_b))
+
+    def keep(self, a: Rows, b: Rows) -> None:
+        """The next unequal rows of both sides."""
+        self._a.append(a)
+        self._b.append(b)
+
+    def rows(self) -> tuple[Rows, Rows]:
+        """The unequal rows of both sides."""
+        return _joined(self._a), _joined(self._b)
+
+
+def _equal_at(a: Rows, b: Rows) -> Bool:
+    """Which rows of `a` the other side has at the same offset with the same bytes.
+
+    Shape: (len(a),)
+    """
+    if not len(b):
+        return np.zeros(len(a), dtype=np.bool_)
+    at = np.minimum(np.searchsorted(b.start, a.start), len(b) - 1)
+    same: Bool = (b.start[at] == a.start) & (b.size[at] == a.size) & (b.whole[at] == a.whole) & (b.index[at] == a.index)
+    return same
+
+
+def comparison(left: LogRows, right: LogRows, found: Unequal, table: QueueTable) -> Comparison:
+    """Say of each unequal record why it is unequal."""
+    a, b = found.rows()
+    changed_a, changed_b = _changed(a, b), _changed(b, a)
+    out = Comparison(side_of(left), side_of(right), found.start, found.stop, found.leading, found.equal)
+    out.equal_index = found.last_index
+    out.changed = _messages(a.where(changed_a), table)
+    lone_a, lone_b = a.where(~changed_a), b.where(~changed_b)
+    keys_a, keys_b = _keys(lone_a), _keys(lone_b)
+    moved_a, moved_b = np.isin(keys_a, keys_b), np.isin(keys_b, keys_a)
+    out.moved = int(np.count_nonzero(moved_a))
+    damage_a, damage_b = left.damage(), right.damage()
+    lone_a, lone_b = lone_a.where(~moved_a), lone_b.where(~moved_b)
+    hit_a, hit_b = _overlaps(lone_a, damage_b), _overlaps(lone_b, damage_a)
+    out.damaged_in_other, out.only_store = (_messages(lone_a.where(which), table) for which in (hit_a, ~hit_a))
+    out.damaged_in_store, out.only_other = (_messages(lone_b.where(which), table) for which in (hit_b, ~hit_b))
+    out.damaged_in_both = list(_both_damaged(left, right, damage_a, damage_b, found.start))
+    offsets = [both.offset for both in out.damaged_in_both if not both.same_bytes]
+    offsets += [] if found.first is None else [found.first]
+    if offsets:
+        out.divergence = _divergence(left, right, min(offsets), (a, b), table)
+    return out
+
+
+def _changed(a: Rows, b: Rows) -> Bool:
+    """Which rows of `a` are the same message of the same queue at the same offset as one of `b`.
+
+    A record is not the same as an entry that holds it: its own offset is 48 bytes behind the entry's.
+    """
+    if not len(b):
+        return np.zeros(len(a), dtype=np.bool_)
+    at = np.minimum(np.searchsorted(b.start, a.start), len(b) - 1)
+    same: Bool = (b.start[at] == a.start) & ((b.index[at] < 0) == (a.index < 0))
+    same &= (b.queue[at] == a.queue) & (b.queue_offset[at] == a.queue_offset)
+    return same
+
+
+def _overlaps(rows: Rows, spans: list[tuple[int, int]]) -> Bool:
+    """Which rows have bytes in one of the spans, which are in order and do not overlap."""
+    if not spans:
+        return np.zeros(len(rows), dtype=np.bool_)
+    starts, stops = np.array(spans, dtype=np.int64).T
+    last = np.searchsorted(starts, rows.start + rows.size) - 1  # the last span that starts before the row ends
+    hit: Bool = (last >= 0) & (stops[np.maximum(last, 0)] > rows.start)
+    return hit
+
+
+def _both_damaged(
+    left: LogRows, right: LogRows, a: list[tuple[int, int]], b: list[tuple[int, int]], since: int
+) -> Iterator[BothDamaged]:
+    i = j = 0
+    while i < len(a) and j < len(b):
+        start, stop = max(a[i][0], b[j][0], since), min(a[i][1], b[j][1])
+        if start < stop:
+            step = 1 << 20
+            pieces = ((at, min(step, stop - at)) for at in range(start, stop, step))
+            yield BothDamaged(start, stop, all(left.read(at, n) == right.read(at, n) for at, n in pieces))
+        if a[i][1] <= b[j][1]:
+            i += 1
+        else:
+            j += 1
+
+
+def _divergence(
+    left: LogRows, right: LogRows, offset: int, unequal: tuple[Rows, Rows], table: QueueTable
+) -> Divergence:
+    places: list[Place | None] = []
+    states: list[State] = []
+    for log, rows in ((left, unequal[0]), (right, unequal[1])):
+        i = int(np.searchsorted(rows.start, offset))
+        here = i < len(rows) and int(rows.start[i]) == offset
+        places.append(place_of(rows, i, table) if here else None)
+        states.append("message" if here else _state(log, offset))
+    name = (right if states[0] == "ended" else left).log_of(offset)
+    return Divergence(name, offset, places[0], places[1], states[0], states[1])
+
+
+def _state(log: LogRows, offset: int) -> State:
+    """What a side without a record at an offset has there."""
+    if offset >= log.end:
+        return "ended"
+    for result in log.results:
+        run = result.tiling.find(offset)
+        if run is not None:
+            return _STATES.get(run.kind, "other-record")
+    return "missing-file"
 
 
 def side_of(log: LogRows) -> Side:
@@ -262,23 +254,19 @@ class _Cursor:
             self.rows = rows
         return True
 
-    def skip(self, count: int) -> None:
-        self.rows = self.rows.slice(count, len(self.rows))
-
-    def rest(self) -> Rows:
-        """Everything that is left, as one."""
-        parts = [self.rows, *self._source]
-        self.rows = _EMPTY
-        return Rows(*(np.concatenate([getattr(p, name) for p in parts]) for name in Rows.__slots__))
+    def take(self, until: int) -> Rows:
+        """The rows that start at or before an offset."""
+        count = int(np.searchsorted(self.rows.start, until, side="right"))
+        taken, self.rows = self.rows.slice(0, count), self.rows.slice(count, len(self.rows))
+        return taken
 
 
 _NOTHING: I64 = np.empty(0, dtype=np.int64)
 _EMPTY = Rows(*(_NOTHING for _ in Rows.__slots__))
 
 
-def _same(a: Rows, b: Rows) -> Bool:
-    same: Bool = (a.start == b.start) & (a.size == b.size) & (a.whole == b.whole) & (a.index == b.index)
-    return same
+def _joined(parts: list[Rows]) -> Rows:
+    return Rows(*(np.concatenate([_NOTHING, *(getattr(p, name) for p in parts)]) for name in Rows.__slots__))
 
 
 def mix(queue_offset: I64, content: I64) -> U64:
@@ -298,12 +286,13 @@ def _keys(rows: Rows) -> U64:
     return keys
 
 
-def _one_sided(rows: Rows, lone: Bool, table: QueueTable) -> OneSided:
-    out = OneSided(int(np.count_nonzero(lone)))
-    which = np.flatnonzero(lone)
-    for queue in np.unique(rows.queue[which]).tolist():
-        mine = which[rows.queue[which] == queue]
+def _messages(rows: Rows, table: QueueTable) -> Messages:
+    out = Messages(len(rows))
+    for queue in np.unique(rows.queue).tolist():
+        offsets = np.unique(rows.queue_offset[rows.queue == queue])
+        cuts = np.flatnonzero(np.diff(offsets) != 1) + 1
+        ranges = [(int(part[0]), int(part[-1])) for part in np.split(offsets, cuts)]
         label = f"{table.topics[queue].decode('utf-8', 'backslashreplace')}/{table.queue_ids[queue]}"
-        out.queues[label] = (int(rows.queue_offset[mine].min()), len(mine))
-    out.listed = [place_of(rows, i, table) for i in which[:LISTED].tolist()]
+        out.queues[label] = (int(np.count_nonzero(rows.queue == queue)), ranges)
+    out.listed = [place_of(rows, i, table) for i in range(min(len(rows), LISTED))]
     return out

@@ -16,8 +16,9 @@ from rmqstore.errors import NotReadable, UsageError
 from rmqstore.files.store import Store
 from rmqstore.scan.kernels import I64
 from rmqstore.scan.queues import QueueTable
-from rmqstore.views.compare.compare import DLEDGER_NUMBERS, Side, mix, side_of
+from rmqstore.views.compare.compare import DLEDGER_NUMBERS, mix, side_of
 from rmqstore.views.compare.rows import LogRows, Rows
+from rmqstore.views.comparison import Side
 
 SCHEMA = "rmqstore.fingerprint/1"
 _SMALLEST = 1 << 16
@@ -154,7 +155,7 @@ def _add_queues(sums: dict[int, QueueSum], rows: Rows) -> None:
 
 
 def read_fingerprint(path: Path) -> Fingerprint:
-    """A fingerprint file; its text may come from anywhere and is believed in nothing.
+    """Parse a fingerprint file. The input is untrusted; every field is validated.
 
     Errors: NotReadable, UsageError.
     """
@@ -168,7 +169,7 @@ def read_fingerprint(path: Path) -> Fingerprint:
         return _from_json(document)
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
         advice = "make one with `rmqstore compare STORE --fingerprint-out FILE`"
-        raise UsageError(f"{path} is no fingerprint file", advice) from error
+        raise UsageError(f"{path} is not a fingerprint file", advice) from error
 
 
 def _from_json(document: Any) -> Fingerprint:

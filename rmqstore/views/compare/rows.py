@@ -16,7 +16,7 @@ from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats.message import CRC32_PROPERTY, CRC32_RESERVED_LEN, HEAD, HEADS_BY_FLAG, crc32
 from rmqstore.scan import kernels
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.kernels import I64, u64
+from rmqstore.scan.kernels import I64, Bool, u64
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.resync import ENTRY_SIZE
@@ -53,6 +53,10 @@ class Rows:
     def slice(self, low: int, high: int) -> Rows:
         """Rows [low, high)."""
         return Rows(*(getattr(self, name)[low:high] for name in Rows.__slots__))
+
+    def where(self, which: Bool) -> Rows:
+        """The rows that are marked."""
+        return Rows(*(getattr(self, name)[which] for name in Rows.__slots__))
 
 
 class LogRows:
@@ -108,6 +112,25 @@ class LogRows:
         bad = (Kind.DIRTY, Kind.HOLE)
         return sum(1 for r in self.results for run in r.tiling if run.kind in bad and run.start < r.wrote)
 
+    @property
+    def end(self) -> int:
+        """End of the log's content in bytes: also of damage behind the last good record, but not of stale records."""
+        return max((_end(r) for r in self.results if r.messages), default=self.results[0].queue.start)
+
+    def damage(self) -> list[tuple[int, int]]:
+        """The damaged bytes before the end as spans [start, stop), in order: damage and zeros, but no missing file."""
+        bad = (Kind.DIRTY, Kind.ZERO)
+        return [
+            (run.start, run.stop) for r in self.results for run in r.tiling if run.kind in bad and run.start < _end(r)
+        ]
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Bytes of the log that holds an offset; fewer where no file has them."""
+        for result in self.results:
+            if result.queue.start <= offset < result.queue.stop:
+                return result.queue.pread(length, offset)
+        return b""
+
     def log_of(self, offset: int) -> str:
         """`commitlog` or `dledger`: which log holds an offset."""
         last = self.results[-1]
@@ -126,6 +149,13 @@ class LogRows:
                         high = int(np.searchsorted(rows.start, result.wrote))
                         if high > low:
                             yield rows.slice(low, high)
+
+
+def _end(result: LogResult) -> int:
+    if result.stale_from is not None or result.grows:
+        return result.reaches
+    content = (Kind.RECORDS, Kind.INTERNAL, Kind.DIRTY)
+    return max([result.wrote, *(run.stop for run in result.tiling.tail() if run.kind in content)])
 
 
 def rows_of(columns: Columns, table: QueueTable) -> Rows:

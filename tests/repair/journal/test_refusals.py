@@ -209,6 +209,12 @@ def test_journal_inside_of_the_store_cannot_be_asked_for(store: Path) -> None:
         journal.apply(full_plan(store), journal_dir=store / "commitlog")
 
 
+def test_journal_below_a_file_is_refused(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="is not a directory"):
+        journal.apply(full_plan(store), journal_dir=tmp_path / "file" / "journals")
+
+
 def test_store_that_is_gone_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(NotAStore):
         journal.apply(Plan(str(tmp_path / "gone"), (MakeDirectory("x"),)))

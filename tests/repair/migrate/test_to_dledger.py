@@ -220,7 +220,9 @@ def test_record_that_leaves_no_room_for_the_pad_is_refused(tmp_path: Path) -> No
     filler = build_message(topic="T", body=b"x")
     record = build_message(topic="T", body=b"x" * (4096 - len(filler) + 1 - 4))
     (store / "commitlog" / f"{0:020d}").write_bytes(record.ljust(4096, b"\0"))
-    assert "fewer than 8 bytes are left" in _refused(store) or "not sound" in _refused(store)
+    digest = str(run_json("recover", str(store), exit_code=1)["digest"])
+    run_json("recover", str(store), "--apply", "--force", digest, exit_code=0)
+    assert "fewer than 8 bytes are left" in _refused(store)
 
 
 @pytest.mark.parametrize("name", ["5.4.0-dledger", "5.4.0-dledger-mixed"])
@@ -315,7 +317,7 @@ def test_replica_that_would_be_padded_elsewhere_is_refused(tmp_path: Path) -> No
     store = make("5.4.0", "partly-filled", tmp_path, rename="n0")
     replica = make("5.4.0", "zero-file-behind-blank", tmp_path, rename="n1")
     said = _refused(store, "--peers", PEERS, "--check-replica", str(replica))
-    assert "DLedger would begin at 589824 there, at 524288 here" in said
+    assert "DLedger would begin at 589,824 there, at 524,288 here" in said
 
 
 def test_node_that_was_migrated_already_is_an_equal_replica(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from rmqstore.repair.recover import plan_recovery
 from tests import damage
 from tests.cases.case import locate_record
 from tests.checks.looks import records
-from tests.command import run_json
+from tests.command import run, run_json
 from tests.stores import copy_store, write_broker_conf
 
 PRE_BLANK = consumequeue.PRE_BLANK
@@ -229,6 +230,39 @@ def test_the_command_rebuilds(tmp_path: Path) -> None:
     answer = run_json("rebuild", str(store), "cq", "--topic", "Order_11", "--apply", exit_code=0)
     assert (answer["schema"], answer["applied"]) == ("rmqstore.rebuild/1", True)
     assert run_json("verify", str(store), exit_code=0)["clean"] is True
+
+
+def test_saved_plan_is_applied_by_the_command_that_made_it(tmp_path: Path) -> None:
+    store, saved, journals = copy_store("5.4.0-clean", tmp_path), tmp_path / "plan.json", tmp_path / "new" / "journals"
+    shutil.rmtree(store / "consumequeue" / "Order_11")
+    words = ("rebuild", str(store), "cq")
+    planned = run_json(*words, "--topic", "Order_11", "--plan-out", str(saved), exit_code=1)
+    assert run("rebuild", str(store), "index", "--plan", str(saved), "--apply").exit_code == 2
+    assert run("expire", str(store), "--plan", str(saved), "--apply").exit_code == 2
+    narrowed = run(*words, "--plan", str(saved), "--topic", "Order_11", "--apply")
+    assert narrowed.stderr == "error: --plan and --topic exclude each other — the plan decides what is done\n"
+    assert not journals.exists()
+    applied = run_json(*words, "--plan", str(saved), "--apply", "--journal", str(journals), exit_code=0)
+    assert (applied["applied"], applied["digest"]) == (True, planned["digest"])
+    assert [Path(str(applied["journal"]))] == list(journals.iterdir())
+    assert run_json("verify", str(store), exit_code=0)["clean"] is True
+    assert run(*words, "--plan", str(saved), "--apply").exit_code == 5  # the store has changed since
+
+
+@pytest.mark.parametrize(("log_file_size", "exit_code"), [(1 << 30, 0), (1 << 29, 5)])
+def test_queue_files_get_the_default_size_when_log_files_have_theirs(
+    log_file_size: int, exit_code: int, tmp_path: Path
+) -> None:
+    from rmqstore.formats.message import build_message
+
+    log = tmp_path / "store" / "commitlog" / f"{0:020d}"
+    log.parent.mkdir(parents=True)
+    (tmp_path / "store" / "consumequeue").mkdir()
+    log.write_bytes(build_message(topic="T", body=b"x"))
+    os.truncate(log, log_file_size)
+    assert run("rebuild", str(tmp_path / "store"), "cq", "--apply").exit_code == exit_code
+    sizes = [path.stat().st_size for path in (tmp_path / "store" / "consumequeue").rglob(f"{0:020d}")]
+    assert sizes == ([6_000_000] if exit_code == 0 else [])
 
 
 def test_the_first_record_of_a_queue_offset_counts() -> None:

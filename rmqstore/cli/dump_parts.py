@@ -1,0 +1,85 @@
+"""`rmqstore dump` of all that is not a message: units of queues and indexes, checkpoint, configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from rmqstore.cli.filters import note_no_match
+from rmqstore.cli.output import Output
+from rmqstore.cli.quantities import many
+from rmqstore.cli.table_output import write_rows
+from rmqstore.errors import UsageError
+
+if TYPE_CHECKING:
+    from rmqstore.files.store import Store
+    from rmqstore.views.dump.selection import Selection
+
+
+def dump_units(out: Output, store: Store, what: str, selection: Selection) -> int:
+    from rmqstore.files.rocksdb import MISSING_EXTRA, CannotRead, is_readable
+    from rmqstore.views.batches import batch_length, batch_lines, batch_rows
+    from rmqstore.views.dump.units import READERS
+
+    rows = store.rocksdb_consume_queue and what == "consumequeue"
+    if rows and not is_readable():
+        out.note(f"warning: consumequeue/ is a RocksDB, and its queues cannot be read: that {MISSING_EXTRA}")
+        return 4
+    problem = ""
+    left = selection.limit
+
+    def batches() -> Iterator[Any]:
+        nonlocal problem
+        try:
+            yield from READERS[what](store, selection)
+        except CannotRead as e:
+            problem = str(e)
+
+    def limited() -> Iterator[Any]:
+        nonlocal left
+        for batch in batches():
+            if left is None:
+                yield batch
+                continue
+            yield {k: v if isinstance(v, (str, int)) else v[:left] for k, v in batch.items()}
+            left -= min(left, batch_length(batch))
+            if left == 0:
+                return
+
+    if out.format == "hex":
+        raise UsageError(f"--format hex does not apply to --what {what}", "it shows messages, commitlog and dledger")
+    found = 0
+    if out.format == "ndjson" and not out.string_ints:
+        with out.stream() as file:
+            for batch in limited():
+                found += batch_length(batch)
+                file.write(("\n".join(batch_lines(batch)) + "\n").encode())
+    else:
+        found = write_rows(out, (row for batch in limited() for row in batch_rows(batch)))
+    if not found and not problem:
+        note_no_match(out, f"{what} entry", selection, [str(store.path)])
+    if problem:
+        out.note(f"warning: the RocksDB in consumequeue/ cannot be read, or not all of it: {problem}")
+    return 4 if problem else 0
+
+
+def dump_small(out: Output, store: Store, what: str, limit: int | None) -> int:
+    from itertools import islice
+
+    from rmqstore.views.dump.small_files import checkpoint_rows, config_rows
+
+    if out.format == "hex":
+        raise UsageError(f"--format hex does not apply to --what {what}", "it shows messages, commitlog and dledger")
+    rows = checkpoint_rows(store) if what == "checkpoint" else config_rows(store)
+    bad = 0
+
+    def counted() -> Iterator[dict[str, Any]]:
+        nonlocal bad
+        for row in islice(rows, limit):
+            bad += row.get("condition", "sound") != "sound" or bool(row.get("faults"))
+            yield row
+
+    write_rows(out, counted())
+    if bad:
+        out.note(f"warning: {many(bad, 'file')} could not be parsed")
+    return 1 if bad else 0
