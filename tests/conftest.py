@@ -122,20 +122,23 @@ def one_process_per_command() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def no_search_for_other_processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def no_search_for_other_processes(request: pytest.FixtureRequest) -> Iterator[None]:
     """No process uses a test's own copy. Reading the maps of all processes costs more than most tests.
 
     `pytest.mark.other_processes` is for tests in which another process does use the store.
     """
     if request.node.get_closest_marker("other_processes"):
+        yield
         return
     from rmqstore.checks.beside import permissions as rights
     from rmqstore.files import store
     from rmqstore.repair.journal import liveness
 
-    monkeypatch.setattr(liveness, "find_user", lambda places, files: None)
-    monkeypatch.setattr(store, "user_of", lambda root: None)
-    monkeypatch.setattr(rights, "user_of", lambda root: None)
+    with pytest.MonkeyPatch.context() as patch:  # not `monkeypatch`: a test's own patches must end before `tmp_path`
+        patch.setattr(liveness, "find_user", lambda places, files: None)
+        patch.setattr(store, "user_of", lambda root: None)
+        patch.setattr(rights, "user_of", lambda root: None)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
