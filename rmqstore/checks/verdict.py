@@ -67,6 +67,10 @@ def _not_here(report: Report) -> str:
     foreign = report.findings.counts["CL-FOREIGN-FILE"]
     gone = sum(int(f.facts.get("messages") or 0) for f in report.findings.listed if f.code == "CL-MISSING-FILE")
     words = ""
+    hidden = [f for f in report.findings.listed if f.code in ("CL-FALSE-BLANK", "DL-FALSE-BLANK")]
+    under = sum(int(f.facts.get("messages") or 0) for f in hidden)
+    if under:
+        words += f", but {under:,} message{' is' if under == 1 else 's are'} gone where a BLANK is now"
     if foreign:
         words = f", but {foreign:,} file{' is' if foreign == 1 else 's are'} of another log"
     if gone:

@@ -75,6 +75,8 @@ class Verified:
     timer: TimerFacts | None = None
     misplaced: Misplaced | None = None
     units: UnitKeeper | None = None
+    batch_topics: frozenset[str] = frozenset()
+    """Topics whose messages belong into a BatchCQ."""
 
 
 def verify(store: Store, options: VerifyOptions | None = None, mapper: Mapper | None = None) -> Report:

@@ -35,8 +35,10 @@ from rmqstore.checks.problems.report import Findings
 from rmqstore.errors import NotReadable
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.mapped_file_queue import MappedFileQueue, read_at
-from rmqstore.files.store import QueueKind, Store, open_store
+from rmqstore.files.store import Store, open_store
 from rmqstore.formats import consumequeue
+from rmqstore.formats.message import INNER_BATCH
+from rmqstore.formats.properties import inner_batch
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64
 from rmqstore.scan.queues import QueueTable
@@ -64,6 +66,8 @@ class PassOptions:
     crosscheck: bool = True
     forecast: bool = False  # note which properties a simulated broker must parse
     batch_topics: frozenset[str] = frozenset()
+    known_topics: frozenset[str] | None = None  # whose kind of queue is known; None: messages are not asked for any
+    live: bool = False  # a broker writes to the store
     stop_before: int = 1 << 62  # the log's end when the look began, for a store that grows
     keep: int = 10_000
     index: IndexCatalog | None = None  # entries to compare with the messages' keys
@@ -113,6 +117,7 @@ class LogPart:
     index: IndexTally = field(default_factory=IndexTally)
     queues: dict[tuple[str, int], QueuePart] = field(default_factory=dict)
     batches: dict[tuple[str, int], list[BatchRow]] = field(default_factory=dict)
+    inner: set[str] = field(default_factory=set)  # topics of inner batches that were taken for SimpleCQ
     units: list[UnitRows] = field(default_factory=list)
     units_complete: bool = True
     parsed: set[int] = field(default_factory=set)  # see Tiling.parsed
@@ -122,6 +127,22 @@ class LogPart:
 @lru_cache(maxsize=4)
 def _store(path: Path, given: tuple[tuple[str, str], ...], look: bytes) -> Store:
     return open_store(path, BrokerConfig(dict(given)))
+
+
+@lru_cache(maxsize=1)
+def _shared_units(path: Path, given: tuple[tuple[str, str], ...], look: bytes) -> UnitReader:
+    """The units of a store for all splits of a look at it: each queue directory is listed once, not once per split."""
+    return UnitReader(_store(path, given, look))
+
+
+def _units(options: PassOptions) -> UnitReader | None:
+    """Units to compare messages with; a queue that grows, or is in a RocksDB, is looked at anew for each split."""
+    if not options.crosscheck:
+        return None
+    store = _store(options.store, options.given, options.look)
+    if options.live or store.rocksdb_consume_queue:
+        return UnitReader(store)
+    return _shared_units(options.store, options.given, options.look)
 
 
 def rows_of_rocksdb(store: Store) -> RocksDBQueues | None:
@@ -189,7 +210,7 @@ class UnitReader:
 
 def unit_reader(options: PassOptions) -> Callable[[str, int, int], int | None]:
     """Gives the commitlog offset that a queue's unit points to; None for no unit."""
-    units = UnitReader(_store(options.store, options.given, options.look)) if options.crosscheck else None
+    units = _units(options)
 
     def unit_at(topic: str, queue_id: int, index: int) -> int | None:
         if units is None:
@@ -250,7 +271,7 @@ class _SplitScan:
         self.split = split
         self.options = options
         self.store = _store(options.store, options.given, options.look)
-        self.units = UnitReader(self.store) if options.crosscheck else None
+        self.units = _units(options)
         reading = (self.units.read, self.units.file_of) if self.units else (None, _no_file)
         self.levels = delay_levels(self.store)
         self.rows = QueueRows(*reading, keep=options.keep_units, levels=self.levels)
@@ -347,6 +368,7 @@ class _SplitScan:
         for i in texts.fan_out:
             if owed[i]:
                 self._fan_out(columns, i, self.queues.names[int(number[i])], int(tags[i]))
+        self._inner_batches(columns, number)
         if self.queues.batch:
             in_batch = np.isin(number, list(self.queues.batch))
             for i in np.flatnonzero(in_batch & owed).tolist():
@@ -363,6 +385,19 @@ class _SplitScan:
                 columns.size[owed],
                 tags[owed],
             )
+
+    def _inner_batches(self, columns: Columns, number: I64) -> None:
+        """Note topics whose messages prove that they have a BatchCQ, where nothing else says their kind."""
+        if self.options.known_topics is None:
+            return
+        flagged = np.flatnonzero(columns.sys_flag & INNER_BATCH)
+        known = self.options.known_topics | self.options.batch_topics if len(flagged) else frozenset()
+        for i in flagged.tolist():
+            topic = self.queues.names[int(number[i])][0]
+            if topic in known or topic in self.part.inner:
+                continue
+            if inner_batch(record_properties(columns, i)) is not None:
+                self.part.inner.add(topic)
 
     def _fan_out(self, columns: Columns, i: int, name: tuple[str, int], tags: int) -> None:
         for queue, queue_id, offset in light_queues(*name, record_properties(columns, i)):
@@ -387,8 +422,3 @@ def is_sound_topic(topic: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return all(c >= 0x20 for c in topic)
-
-
-def batch_topics(store: Store) -> frozenset[str]:
-    """Topics that have a directory in batchconsumequeue/."""
-    return frozenset(topic for topic, _, _ in store.queue_directories(QueueKind.BATCH))
