@@ -18,7 +18,7 @@ _LEVEL = re.compile(r"[+-]?[0-9]+[smhd]\Z")
 
 
 def batch_topics(root: Path) -> frozenset[str]:
-    """Topics that a broker which starts from `root` takes for BatchCQ: topics.json or its .bak says so, nothing else."""
+    """Topics that a broker takes for BatchCQ when it starts: topics.json or its .bak says so, nothing else."""
     types = configured_types(root) or {}
     return frozenset(topic for topic, kind in types.items() if kind == BATCH_CQ)
 
