@@ -7,10 +7,8 @@ together, and judged, in `commitlog.py` and `consumequeue.py`.
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,14 +27,11 @@ from rmqstore.checks.log.owed_units import (
     put_deliver_times,
     record_properties,
 )
-from rmqstore.checks.log.queue_parts import UNIT, QueuePart, QueueRows, UnitRows
+from rmqstore.checks.log.queue_parts import QueuePart, QueueRows, UnitRows
 from rmqstore.checks.log.record_findings import damage_finding, text_finding, topic_finding
 from rmqstore.checks.problems.report import Findings
-from rmqstore.errors import NotReadable
-from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.checks.stored_units import UnitReader, opened, units_of
 from rmqstore.files.mapped_file_queue import MappedFileQueue, read_at
-from rmqstore.files.store import Store, open_store
-from rmqstore.formats import consumequeue
 from rmqstore.formats.message import INNER_BATCH
 from rmqstore.formats.properties import inner_batch
 from rmqstore.scan.columns import Columns
@@ -51,9 +46,6 @@ from rmqstore.scan.workers import Split
 if TYPE_CHECKING:
     from rmqstore.checks.log.index_catalog import IndexCatalog
     from rmqstore.checks.log.index_keys import KeyReader
-    from rmqstore.files.rocksdb_queues import RocksDBQueues
-
-_OPEN_QUEUES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,88 +116,10 @@ class LogPart:
     findings: Findings = field(default_factory=Findings)
 
 
-@lru_cache(maxsize=4)
-def _store(path: Path, given: tuple[tuple[str, str], ...], look: bytes) -> Store:
-    return open_store(path, BrokerConfig(dict(given)))
-
-
-@lru_cache(maxsize=1)
-def _shared_units(path: Path, given: tuple[tuple[str, str], ...], look: bytes) -> UnitReader:
-    """The units of a store for all splits of a look at it: each queue directory is listed once, not once per split."""
-    return UnitReader(_store(path, given, look))
-
-
 def _units(options: PassOptions) -> UnitReader | None:
-    """Units to compare messages with; a queue that grows, or is in a RocksDB, is looked at anew for each split."""
-    if not options.crosscheck:
-        return None
-    store = _store(options.store, options.given, options.look)
-    if options.live or store.rocksdb_consume_queue:
-        return UnitReader(store)
-    return _shared_units(options.store, options.given, options.look)
-
-
-def rows_of_rocksdb(store: Store) -> RocksDBQueues | None:
-    """The consume queues of a store that has them in a RocksDB; None for other stores.
-
-    Errors: NotReadable: whoever asks for units could read the database a moment ago, or does so on another machine.
-    """
-    if not store.rocksdb_consume_queue:
-        return None
-    from rmqstore.files.rocksdb import CannotRead
-    from rmqstore.files.rocksdb_queues import RocksDBQueues
-
-    try:
-        return RocksDBQueues(store)
-    except CannotRead as e:
-        raise NotReadable(
-            f"consumequeue/: {e}", "start again: a process may have changed it, or a worker lacks the extra rocksdb"
-        ) from None
-
-
-class UnitReader:
-    """Units of consume queues by index; queues stay listed in a small cache."""
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self._open: OrderedDict[tuple[str, int], MappedFileQueue] = OrderedDict()
-        self._rows = rows_of_rocksdb(store)
-
-    def queue(self, topic: str, queue_id: int) -> MappedFileQueue:
-        """The files of a queue; empty for a topic name that cannot be a directory."""
-        key = (topic, queue_id)
-        found = self._open.get(key)
-        if found is None:
-            if self._rows is not None:
-                found = self._rows.queue(topic, queue_id)
-            elif not topic or "/" in topic or "\0" in topic or topic in (".", "..") or len(topic.encode()) > 255:
-                found = MappedFileQueue(topic, [], UNIT, [])
-            else:
-                found = self.store.consume_queue(topic, queue_id).queue
-            self._open[key] = found
-            if len(self._open) > _OPEN_QUEUES:
-                self._open.popitem(last=False)
-        else:
-            self._open.move_to_end(key)
-        return found
-
-    def read(self, topic: str, queue_id: int, first: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
-        """Units [first, first + count), fewer where the queue ends; zeros where files are missing before that."""
-        queue = self.queue(topic, queue_id)
-        before = min(count * UNIT, max(0, queue.start - first * UNIT)) if queue.files else 0
-        raw = bytes(before) + queue.pread(count * UNIT - before, first * UNIT + before)
-        stop = min((first + count) * UNIT, queue.stop)
-        for start, end in queue.holes():
-            at = first * UNIT + len(raw)
-            if start <= at < min(end, stop):
-                raw += bytes(min(end, stop) - at)
-                raw += queue.pread(stop - min(end, stop), min(end, stop))
-        return consumequeue.UNIT.array(raw)
-
-    def file_of(self, topic: str, queue_id: int, at: int) -> str:
-        """Name of the file that holds a byte of a queue."""
-        file = self.queue(topic, queue_id).find(at)
-        return file.name if file else ""
+    """Units to compare messages with; None where they are not compared."""
+    store = opened(options.store, options.given, options.look)
+    return units_of(store, options.look, fresh=options.live) if options.crosscheck else None
 
 
 def unit_reader(options: PassOptions) -> Callable[[str, int, int], int | None]:
@@ -270,7 +184,7 @@ class _SplitScan:
         self.part = part
         self.split = split
         self.options = options
-        self.store = _store(options.store, options.given, options.look)
+        self.store = opened(options.store, options.given, options.look)
         self.units = _units(options)
         reading = (self.units.read, self.units.file_of) if self.units else (None, _no_file)
         self.levels = delay_levels(self.store)
