@@ -12,19 +12,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rmqstore.checks.beside.config import ConfigFacts, check_config
+from rmqstore.checks.beside.config import ConfigFacts, check_batch_topics, check_config
 from rmqstore.checks.beside.directory import check_directory
 from rmqstore.checks.log.commitlog import LogResult, end_of_log, join_queues, reach_of, read_log
 from rmqstore.checks.log.entry_tally import EntryTally
-from rmqstore.checks.log.findings import check_log, check_missing_files, check_queue_offsets
+from rmqstore.checks.log.findings import check_false_blanks, check_log, check_missing_files, check_queue_offsets
 from rmqstore.checks.log.index_tally import IndexTally
-from rmqstore.checks.log.log_pass import PassOptions, batch_topics
+from rmqstore.checks.log.log_pass import PassOptions
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.log.misplaced_files import find_misplaced
 from rmqstore.checks.problems.report import Finding, Findings, QueueState
 from rmqstore.checks.verify_range import VerifyRange
 from rmqstore.files.mapped_file_queue import MappedFileQueue
-from rmqstore.files.store import QueueKind, Store, StoreKind
+from rmqstore.files.store import Store, StoreKind
+from rmqstore.files.topic_types import batch_topics, topics_of_known_kind
 from rmqstore.scan.resync import ENTRY_SIZE
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import Mapper, jobs_or_default
@@ -89,7 +90,7 @@ class Examination:
             self.crosscheck, self.rocksdb_tables, looked_into = rows.queues, rows.tables, rows.directories
             report.unchecked.extend(rows.unchecked)
         if store.kind is not StoreKind.ROCKSDB:
-            self.crosscheck = store.part is None and _has_queues(store)
+            self.crosscheck = store.part is None
         config = ConfigFacts() if self.log_alone else check_config(store, Findings(keep=0), rocksdb=self.rocksdb_tables)
         directory = check_directory(
             store, self.findings, queue_types=config.queue_types, live=report.live, looked_into=looked_into
@@ -122,14 +123,18 @@ class Examination:
     def logs(self) -> None:
         """The pass over each log."""
         options, report, store = self.options, self.report, self.store
-        types = self.verified.config.queue_types or {}
+        types = self.verified.config.queue_types
+        self.verified.batch_topics = batch_topics(store, types)
+        asks = types is None and store.part is None and store.kind is not StoreKind.ROCKSDB
         passing = PassOptions(
             store.path,
             tuple(sorted(store.config.given.items())),
             ScanOptions(crc=not options.quick, drop_cache=report.live, max_rate=options.max_rate),
             crosscheck=self.crosscheck,
+            live=report.live,
             forecast=store.kind is not StoreKind.PART,
-            batch_topics=batch_topics(store) | frozenset(t for t, kind in types.items() if kind == "BatchCQ"),
+            batch_topics=self.verified.batch_topics,
+            known_topics=topics_of_known_kind(store, types) if asks else None,
             keep=options.keep,
             index=self.verified.index,
         )
@@ -151,6 +156,8 @@ class Examination:
                 deadline=deadline,
                 units=options.units,
             )
+            self.verified.batch_topics |= result.inner
+            passing = replace(passing, batch_topics=self.verified.batch_topics)
             if lead:
                 self.verified.dledger = result
             else:
@@ -158,6 +165,12 @@ class Examination:
             if result.cut_at is not None:
                 report.resume_at = {queue.name: result.cut_at}
                 break
+        if store.part is None:
+            check_batch_topics(store, self.verified.config, self.verified.batch_topics, self.findings)
+        elif not self.log_alone:
+            report.unchecked.append(
+                f"the log is not part of this: {store.path.absolute().name} was checked by itself, not against messages"
+            )
         self.partial = self.narrow.left_out(report.resume_at)
         if self.partial is not None:
             report.unchecked.append(self.partial)
@@ -218,9 +231,6 @@ class Examination:
                 self.states = check_queues_alone(store, findings)
             elif store.kind is not StoreKind.ROCKSDB:
                 alone = check_queues_alone(store, Findings(keep=0))
-            if self.states:
-                words = "the log is not part of this: units were checked by themselves, not against messages"
-                report.notes.append(words)
         units = sum(s.max for s in (self.states if results else alone).values())
         if units and not any(r.messages for r in results) and self.partial is None:
             name, at = (results[-1].queue.name, results[-1].min_offset) if results else ("commitlog", 0)
@@ -231,12 +241,13 @@ class Examination:
             check_queue_extensions(store, findings)
         report.queues = self.states
         for result in results:
+            check_false_blanks(result, findings, self.verified.logs.pointing)
             check_missing_files(result, findings, self.verified.logs.pointing)
-            check_queue_offsets(result, findings, self.verified.logs)
         if any(result.index.contradicted for result in results) and self.index_is_kept:
             from rmqstore.checks.contradicted import report_contradicted
 
             report_contradicted(self.verified.logs, findings)
+        check_queue_offsets(findings, self.verified.logs)
 
     def _queues_against_log(self) -> None:
         from rmqstore.checks.queues.batch_queue import check_batch_queues
@@ -333,10 +344,3 @@ class Examination:
 def _lead(queue: MappedFileQueue) -> int:
     """Bytes in front of each record: those of an entry in DLedger data."""
     return ENTRY_SIZE if queue.name == "dledger" else 0
-
-
-def _has_queues(store: Store) -> bool:
-    """Whether consume queues are to be compared: a whole store with a log, also when all its queues are gone."""
-    if (store.root / "consumequeue").is_dir():
-        return True
-    return any(True for _ in store.queue_directories(QueueKind.BATCH)) or (store.root / "config").is_dir()

@@ -72,14 +72,27 @@ def _without_messages(report: Report, forecast: StartForecast) -> str:
 
 def _not_here(report: Report) -> str:
     """What a start neither loses nor brings back: goes behind the sentence of the forecast."""
+    listed = report.findings.listed
     foreign = report.findings.counts["CL-FOREIGN-FILE"]
-    gone = sum(int(f.facts.get("messages") or 0) for f in report.findings.listed if f.code == "CL-MISSING-FILE")
-    words = ""
-    if foreign:
-        words = f", but {foreign:,} file{' is' if foreign == 1 else 's are'} of another log"
-    if gone:
-        words += f", but {gone:,} message{' is' if gone == 1 else 's are'} gone with a missing file of the log"
+    words = f", but {foreign:,} file{' is' if foreign == 1 else 's are'} of another log" if foreign else ""
+    for codes, fact, what, where in _ELSEWHERE:
+        found = [f for f in listed if f.code in codes]
+        count = sum(int(f.facts.get(fact) or (fact == "units")) for f in found)
+        if count:
+            one, many = what
+            words += f", but {count:,} {one if count == 1 else many} {where}"
     return words
+
+
+_MESSAGES = ("message is", "messages are")
+_UNITS = ("consume queue unit leads", "consume queue units lead")
+_ELSEWHERE = (
+    (("CL-FALSE-BLANK", "DL-FALSE-BLANK"), "messages", _MESSAGES, "gone where a BLANK is now"),
+    (("CL-MISSING-FILE",), "messages", _MESSAGES, "gone with a missing file of the log"),
+    (("CQ-BEYOND-LOG",), "units", _UNITS, "behind the end of the log"),
+    (("CQ-DANGLING-UNIT", "BCQ-DANGLING-UNIT"), "units", _UNITS, "to no message"),
+)
+"""Codes, the fact that counts (units: 1 where it is not said), what is counted (one, several), and where it is."""
 
 
 def _known_units(store: Store, verified: Verified) -> KnownUnits | None:

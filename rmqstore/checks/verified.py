@@ -70,3 +70,5 @@ class Verified:
     units: UnitKeeper | None = None
     unreadable_rows: Mapping[tuple[str, int], int] | None = None
     """Messages per queue whose rows in RocksDB cannot be read; None where no rows were looked at."""
+    batch_topics: frozenset[str] = frozenset()
+    """Topics whose messages belong in a BatchCQ."""

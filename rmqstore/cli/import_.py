@@ -94,12 +94,15 @@ def import_(
     """
     from rmqstore.append.exchange import message_of
     from rmqstore.append.importing import ImportOptions, fingerprint, import_messages
-    from rmqstore.brokers.load.config import batch_topics as topics_of_batches
     from rmqstore.cli.dump import tell_damage
+    from rmqstore.files.store import open_store
+    from rmqstore.files.topic_types import batch_topics as topics_of_batches
+    from rmqstore.files.topic_types import configured_types
     from rmqstore.views.dump.messages import Damage
 
     config = read_config(out, broker_conf)
-    batches = frozenset(batch_topics).union(*(topics_of_batches(path) for path in files if path.is_dir()))
+    stores = [open_store(path) for path in files if path.is_dir()]
+    batches = frozenset(batch_topics).union(*(topics_of_batches(s, configured_types(s.root)) for s in stores))
     options = ImportOptions(
         store=_store_options(config, flush, dledger, batches, not no_tag_index),
         renumber=renumber,

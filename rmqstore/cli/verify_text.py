@@ -93,7 +93,9 @@ def _what(report: Report, width: int) -> Iterator[Text]:
             words for n, words in ((behind, f"{behind} behind the log"), (ahead, f"{ahead} ahead of the log")) if n
         )
         state = state or "lengths match the log"
-        if report.resume_at is not None:
+        if not report.commitlog and not report.dledger:
+            state = "not compared with a log"
+        elif report.resume_at is not None:
             state = "not yet compared with the whole log"
         yield from _row(
             "queues", f"{many(len(report.queues), 'consume queue')} of {many(topics, 'topic')}, {state}", width

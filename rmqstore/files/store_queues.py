@@ -5,6 +5,7 @@ Names and places only; no file is opened. Sources: StorePathConfigHelper, Defaul
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from enum import StrEnum
 from functools import cached_property
@@ -52,8 +53,8 @@ class ConsumeQueueFiles(NamedTuple):
 
     @property
     def label(self) -> str:
-        """`TOPIC/ID`, the name of the queue in reports."""
-        return f"{self.topic}/{self.queue_id}"
+        """`TOPIC/ID`, the name of the queue in reports; `topic` alone where its directory is not named by an id."""
+        return f"{self.topic}/{self.queue_id}" if self.queue_id >= 0 else self.topic
 
 
 class StrayEntry(NamedTuple):
@@ -64,6 +65,7 @@ class StrayEntry(NamedTuple):
     length: int
 
 
+_MAX_QUEUE_ID = 0x7FFFFFFF
 _PARENT = {
     QueueKind.SIMPLE: "consumequeue",
     QueueKind.BATCH: "batchconsumequeue",
@@ -131,13 +133,13 @@ class StoreQueues:
             ids = []
             for entry in list_directory(topic.path):
                 queue_id = file_name_to_offset(entry.path.name)
-                if entry.directory and queue_id is not None and queue_id <= 0x7FFFFFFF:
+                if entry.directory and queue_id is not None and queue_id <= _MAX_QUEUE_ID:
                     ids.append((queue_id, entry.path))
             for queue_id, path in sorted(ids):
                 yield topic.path.name, queue_id, path
 
     def _part_queue_directories(self, kind: QueueKind) -> Iterator[tuple[str, int, Path]]:
-        path = self.path.absolute()
+        path = Path(os.path.abspath(self.path))  # noqa: PTH100 - without following links, whose names say the queue
         tree = {QueueKind.SIMPLE: "consumequeue", QueueKind.BATCH: "batchconsumequeue"}.get(kind)
         if tree is None:
             return
@@ -152,7 +154,8 @@ class StoreQueues:
         elif self.part == "consumequeue" or (self.part == "batchconsumequeue" and path.is_dir()):
             directory = path if path.is_dir() else path.parent
             queue_id = file_name_to_offset(directory.name)
-            yield directory.parent.name, queue_id if queue_id is not None else -1, directory
+            named = queue_id is not None and queue_id <= _MAX_QUEUE_ID
+            yield (directory.parent.name, queue_id or 0, directory) if named else (directory.name, -1, directory)
             return
         else:
             return

@@ -150,6 +150,7 @@ class Fault(IntEnum):
     ENTRY_POS = 13
     ENTRY_INDEX = 14
     ENTRY_TERM = 15
+    BLANK = 16  # a BLANK where consume queues say that messages were
     UNREADABLE = 30  # the disk gave an error
 
 

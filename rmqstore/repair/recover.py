@@ -184,10 +184,10 @@ class Recovery:
         if result is not self.results[-1]:
             self.draft.brakes.append("the damage lies in the legacy commitlog: all DLedger entries would go")
         counting = Counting()
-        batch = {t for t, k in (self.verified.config.queue_types or {}).items() if k == "BatchCQ"}
         for later in self.results[self.results.index(result) :]:
             start = max(cut, later.queue.start)
-            Dispatcher(self.store, counting, batch).run(RepairedLog(later, later.queue.stop, ()), start)
+            dispatcher = Dispatcher(self.store, counting, self.verified.batch_topics)
+            dispatcher.run(RepairedLog(later, later.queue.stop, ()), start)
             self.ends[id(later)] = min(self.ends[id(later)], cut)
             zero_from(self.draft, later, cut, "behind the first damage of the log")
             counts, more = lost_in_damage(self.store, self.verified, later, cut)
@@ -258,7 +258,7 @@ class Recovery:
             if work.plan():
                 found = cured(self.draft, (c for c in self.counts if c.startswith(_QUEUES)))
                 found -= {TAG_CODE} if work.kept_codes else set()
-                self.draft.cures |= found - {"CQ-DELETED-TOPIC"}
+                self.draft.cures |= found - {"CQ-DELETED-TOPIC"} - work.left
         if self.cut is not None:
             cut_queues(self.draft, self.cut, wanted or frozenset())
 

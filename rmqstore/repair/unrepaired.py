@@ -56,6 +56,11 @@ _BY_HAND: Mapping[str, Reason] = {
         "which of the records has the right QUEUEOFFSET, nothing proves",
         "their consumers get one of them; `rmqstore dump` shows both",
     ),
+    "CFG-NO-TOPICS": (
+        "which other settings the topics had, nothing in the store tells",
+        "take config/topics.json from a replica or a backup; or write one that gives each of these topics the "
+        'attribute "queue.type": "BatchCQ"',
+    ),
     "CFG-UNREADABLE": ("neither the file nor its .bak can be parsed", f"write it anew, or {_RAW}"),
     "TM-COMPACTION": (
         "compacted messages are nowhere else in the store",

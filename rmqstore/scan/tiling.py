@@ -125,6 +125,18 @@ class Tiling:
 
         return self[bisect_right(self._starts, offset) - 1]
 
+    def disbelieve(self, start: int, cause: Fault) -> None:
+        """Make the run that begins at `start` (global offset) a DIRTY one: something contradicts what it looked like.
+
+        Errors: ValueError when no run begins there.
+        """
+        from bisect import bisect_left
+
+        i = bisect_left(self._starts, start)
+        if i == len(self._starts) or self._starts[i] != start:
+            raise ValueError(f"no run begins at {start}")
+        self._kinds[i], self._counts[i], self._causes[i] = Kind.DIRTY, 0, cause
+
     def is_plain(self, start: int, stop: int) -> bool:
         """Whether it is known that no record that starts in [start, stop) has properties to be parsed one by one."""
         if self.parsed is None or stop <= start:

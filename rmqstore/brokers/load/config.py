@@ -13,33 +13,17 @@ from pathlib import Path
 from rmqstore.brokers.load.mapped_files import Obstacle
 from rmqstore.brokers.rules.versions import BrokerRules
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.mapped_file_queue import read_at
-from rmqstore.formats.configjson import ConfigJsonError, JsonValue, parse_config_object
+from rmqstore.files.topic_types import BATCH_CQ, configured_types, read_config_bytes, read_config_object
 
 _METADATA = ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "consumerFilter.json")
 _METADATA_5 = ("topicQueueMapping.json", "consumerOrderInfo.json")
-_MOST = 64 << 20
 _LEVEL = re.compile(r"[+-]?[0-9]+[smhd]\Z")
 
 
 def batch_topics(root: Path) -> frozenset[str]:
-    """Topics whose attribute queue.type is BatchCQ, from topics.json or its .bak."""
-    for name in ("topics.json", "topics.json.bak"):
-        table = _object(root / "config" / name)
-        if table is None:
-            continue
-        topics = table.get("topicConfigTable")
-        if not isinstance(topics, dict):
-            return frozenset()
-        return frozenset(topic for topic, config in topics.items() if _is_batch(config))
-    return frozenset()
-
-
-def _is_batch(config: JsonValue) -> bool:
-    if not isinstance(config, dict):
-        return False
-    attributes = config.get("attributes")
-    return isinstance(attributes, dict) and attributes.get("queue.type") == "BatchCQ"
+    """Topics that a broker takes for BatchCQ when it starts: topics.json or its .bak says so, nothing else."""
+    types = configured_types(root) or {}
+    return frozenset(topic for topic, kind in types.items() if kind == BATCH_CQ)
 
 
 def unreadable_metadata(root: Path, rules: BrokerRules) -> Obstacle | None:
@@ -63,33 +47,12 @@ def unreadable_behind_store(root: Path, rules: BrokerRules, config: BrokerConfig
 def _unreadable(root: Path, names: Iterable[str]) -> Obstacle | None:
     for name in names:
         path = root / "config" / name
-        if _loads(path):
+        if read_config_object(path) is not None:
             continue
         backup = path.with_name(name + ".bak")
-        if not backup.exists() or not _read(backup) or _object(backup) is not None:
+        if not backup.exists() or not read_config_bytes(backup) or read_config_object(backup) is not None:
             continue
         return Obstacle(
             path, "neither {} nor its .bak can be parsed", f"load {path} failed, and try to load backup file"
         )
     return None
-
-
-def _loads(path: Path) -> bool:
-    return _object(path) is not None
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return b"" if path.stat().st_size > _MOST else read_at(path, _MOST, 0)
-    except OSError:
-        return b""
-
-
-def _object(path: Path) -> dict[str, JsonValue] | None:
-    raw = _read(path)
-    if not raw:
-        return None
-    try:
-        return parse_config_object(raw)
-    except ConfigJsonError:
-        return None

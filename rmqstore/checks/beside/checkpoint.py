@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -14,6 +15,7 @@ _TIMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
 _OFFSETS = ("master_flushed_offset", "confirm_phy_offset")
 _LAST_TIME = int(datetime(9999, 1, 1, tzinfo=UTC).timestamp() * 1000)
 _LAST_OFFSET = 1 << 62
+_CLOCKS = 86_400_000  # ms: how far the clocks of two machines may be apart
 LIVE_SLACK = 10_000  # ms: what lies this near to the end of a live store's log may not be there yet
 
 
@@ -70,6 +72,8 @@ def _field(name: str, value: int, log: LogEnd | None, findings: Findings, file: 
     if name in _TIMES:
         if value > log.last_store_timestamp + slack:
             facts: dict[str, Fact] = {"field": name, "value": value, "last_store_timestamp": log.last_store_timestamp}
+            if value > time.time() * 1000 + _CLOCKS:
+                facts["in_future"] = True
             findings.add(Finding("CK-AHEAD", "checkpoint", file, at, size, facts))
     elif value > log.wrote and not slack:
         findings.add(

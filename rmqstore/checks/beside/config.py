@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +12,7 @@ from typing import NamedTuple
 from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.mapped_file_queue import list_directory, open_regular
 from rmqstore.files.store import Store
+from rmqstore.files.topic_types import types_of
 from rmqstore.formats.configjson import Condition, ConfigJsonError, JsonValue, parse_config_object
 from rmqstore.formats.properties import SCHEDULE_TOPIC
 
@@ -36,6 +37,7 @@ _LIMIT = 256 << 20
 _OFFSET, _DELAY = "CFG-OFFSET-BEYOND", "CFG-DELAY-BEYOND"
 _INT = re.compile(r"-?[0-9]{1,10}")
 MISSING, UNREADABLE = "missing", "unreadable"
+_NAMED = 5  # topics
 
 
 @dataclass(slots=True)
@@ -99,6 +101,19 @@ def check_config(
     if queue_range is not None and not slave:
         _offsets(tables, queue_range, findings)
     return facts
+
+
+def check_batch_topics(store: Store, facts: ConfigFacts, topics: Iterable[str], findings: Findings) -> None:
+    """Topics with a BatchCQ that no topics.json names; a file that cannot be read has its own finding.
+
+    A topic that a readable topics.json leaves out was deleted, or has a directory of the wrong kind: said elsewhere.
+    """
+    files = [store.root / "config" / name for name in ("topics.json", "topics.json.bak")]
+    names = sorted(topics)
+    if facts.queue_types is not None or store.rocksdb_config or not names or any(map(os.path.lexists, files)):
+        return
+    named = ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
+    findings.add(Finding("CFG-NO-TOPICS", "config", "topics.json", facts={"count": len(names), "topics": named}))
 
 
 def _part(path: Path, findings: Findings, facts: ConfigFacts, queue_range: QueueRange | None) -> None:
@@ -214,16 +229,13 @@ def _read_text(path: Path, facts: ConfigFacts) -> _Read:
 
 
 def _topics(table: dict[str, JsonValue] | None, facts: ConfigFacts, rocksdb: bool) -> None:
-    topics = table.get("topicConfigTable") if table is not None else None
-    if rocksdb or not isinstance(topics, dict):
+    types = types_of(table)
+    if rocksdb or types is None:
         return
-    facts.queue_types = {}
-    for topic, config in topics.items():
+    facts.queue_types = types
+    for topic, config in _objects(table, "topicConfigTable"):
         attributes = config.get("attributes") if isinstance(config, dict) else None
-        attributes = attributes if isinstance(attributes, dict) else {}
-        kind, policy = attributes.get("queue.type"), attributes.get("cleanup.policy")
-        facts.queue_types[topic] = kind if isinstance(kind, str) else "SimpleCQ"
-        if policy == "COMPACTION":
+        if isinstance(attributes, dict) and attributes.get("cleanup.policy") == "COMPACTION":
             facts.compacted.add(topic)
 
 

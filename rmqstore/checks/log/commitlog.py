@@ -70,6 +70,7 @@ class LogResult:
     index: IndexTally = field(default_factory=IndexTally)
     queues: dict[tuple[str, int], QueuePart] = field(default_factory=dict)
     batches: dict[tuple[str, int], list[BatchRow]] = field(default_factory=dict)
+    inner: set[str] = field(default_factory=set)  # topics that only their messages prove to have a BatchCQ
     back_from: int | None = None
     back_max: int = -1
     damaged_time: int = -1
@@ -171,6 +172,11 @@ class LogResult:
         i = bisect_left(stops, low + 1)
         return i < len(starts) and starts[i] < high
 
+    def disbelieve(self, start: int) -> None:
+        """Take the BLANK at `start` (global offset) for damage from now on."""
+        self.tiling.disbelieve(start, Fault.BLANK)
+        self._bad_cache = None
+
     _bad_cache: tuple[list[int], list[int]] | None = None
 
     @property
@@ -213,6 +219,13 @@ def read_log(
         deadline,
         units,
     )
+    if result.inner:
+        options = replace(options, batch_topics=options.batch_topics | result.inner)
+        if units is not None:
+            units.forget_log()
+        parts = joined(partial(scan_split, options=options), splits, jobs, mapper)
+        inner, result = result.inner, _pass(queue, lead, options, parts, Findings(keep=0), None, deadline, units)
+        result.inner |= inner
     _stale(result)
     if result.stale_from is not None:  # what stale records say of queues, keys and entries is not of this log
         stop = min(result.stale_from, options.stop_before)
@@ -224,6 +237,7 @@ def read_log(
         again = _pass(queue, lead, options, parts, Findings(keep=0), None, units=units)
         again.tiling, again.stale_from = result.tiling, result.stale_from
         again.back_from, again.back_max = result.back_from, result.back_max
+        again.inner |= result.inner
         again.damaged_time, again.unreadable = result.damaged_time, result.unreadable
         again.expired_to = max(result.expired_to, again.expired_to)
         return again
@@ -292,6 +306,7 @@ def _append(result: LogResult, part: LogPart, findings: Findings, unit_at: UnitO
             result.back_from, result.back_max = part.back_from, part.back_max
         result.max_time = max(result.max_time, part.max_time)
         result.min_time = min(result.min_time, part.min_time)
+    result.inner |= part.inner
     for name, rows in part.batches.items():
         result.batches.setdefault(name, []).extend(rows)
     for name, new in part.queues.items():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.log.logs import Logs
-from rmqstore.checks.log.queue_parts import Gap
+from rmqstore.checks.log.queue_parts import QueuePart
 from rmqstore.checks.log.record_findings import code_of
 from rmqstore.checks.log.unowned_units import Pointing
 from rmqstore.checks.problems.report import Fact, Finding, Findings
@@ -86,10 +86,7 @@ def check_missing_files(result: LogResult, findings: Findings, pointing: Pointin
         if run.kind is not Kind.HOLE or result.lead or run.stop <= result.expired_to or result.queue.find(run.start):
             continue
         facts: dict[str, Fact] = {"from": run.start, "to": run.stop}
-        lost = pointing.lost.get(run.start)
-        if lost:
-            most = [f"{topic} {count:,}" for topic, count in lost.most_common(_TOPICS)]
-            facts |= {"messages": lost.total(), "topics": ", ".join(most) + (", …" if len(lost) > _TOPICS else "")}
+        facts |= _lost_facts(pointing, run.start)
         findings.add(Finding("CL-MISSING-FILE", "commitlog", "", run.start, run.stop - run.start, facts))
 
 
@@ -107,6 +104,30 @@ def _older(result: LogResult, findings: Findings) -> None:
         facts = {"youngest": result.back_max, "before": result.max_time}
         at = result.back_from
         findings.add(Finding("CL-TIME-BACK", name, result.file_of(at), at, wrote - at, facts))
+
+
+def check_false_blanks(result: LogResult, findings: Findings, pointing: Pointing) -> None:
+    """BLANKs where consume queues say that messages were: from here on they are damage of the log.
+
+    Source: CommitLog.DefaultAppendMessageCallback#doAppend writes one only where the next message does not fit, 5.4.0
+    """
+    name, prefix = ("dledger", "DL") if result.lead else ("commitlog", "CL")
+    for run in list(result.tiling) if pointing.lost else []:
+        if run.kind is not Kind.BLANK or run.start not in pointing.lost:
+            continue
+        result.disbelieve(run.start)
+        facts = _lost_facts(pointing, run.start)
+        file = result.file_of(run.start)
+        findings.add(Finding(f"{prefix}-FALSE-BLANK", name, file, run.start, run.stop - run.start, facts))
+
+
+def _lost_facts(pointing: Pointing, start: int) -> dict[str, Fact]:
+    """How many messages consume queues name in a run of the log, and of which topics."""
+    lost = pointing.lost.get(start)
+    if not lost:
+        return {}
+    most = [f"{topic} {count:,}" for topic, count in lost.most_common(_TOPICS)]
+    return {"messages": lost.total(), "topics": ", ".join(most) + (", …" if len(lost) > _TOPICS else "")}
 
 
 _TOPICS = 5  # that are named
@@ -129,40 +150,53 @@ def unknown_records(queue: MappedFileQueue, run: Run) -> tuple[int, int] | None:
     return (magic, count) if count >= _STRANGE_LEAST else None
 
 
-def check_queue_offsets(result: LogResult, findings: Findings, logs: Logs) -> None:
-    """Gaps, repeats, outliers and restarts of queue offsets that neither damage nor a misfiled record explains."""
-    misfiled = logs.misfiled
-    # what is said of another broker's file explains these, too
-    stale = min((at for at in (result.stale_from, logs.foreign_from) if at is not None), default=None)
-    name = "dledger" if result.lead else "commitlog"
+def check_queue_offsets(findings: Findings, logs: Logs) -> None:
+    """Gaps, repeats, outliers and restarts of queue offsets that neither damage nor a misfiled record explains.
 
-    head = ENTRY_SIZE if result.lead else 0
-    for (topic, queue_id), part in sorted(result.queues.items()):
+    A queue goes on from the legacy log to DLedger: queues are judged over all logs of the store.
+    """
+    for name, part in sorted(logs.queues.items()):
+        _QueueOffsets(name, findings, logs).judge(part)
 
-        def fact(gap: Gap, topic: str = topic, queue_id: int = queue_id) -> dict[str, Fact]:
-            return {"topic": topic, "queue_id": queue_id, "expected": gap.expected, "got": gap.got}
 
+class _QueueOffsets:
+    """What the queue offsets of one queue say."""
+
+    def __init__(self, name: tuple[str, int], findings: Findings, logs: Logs) -> None:
+        self.name = name
+        self.findings = findings
+        self.logs = logs
+
+    def judge(self, part: QueuePart) -> None:
+        """Add the findings of the queue; `part` joins what all logs say of it."""
+        misfiled = self.logs.misfiled
         for gap in part.outliers:
-            if (stale is None or gap.at < stale) and gap.at not in misfiled.offsets:
-                findings.add(Finding("CL-QUEUE-OFFSET", name, result.file_of(gap.at), gap.at - head, 0, fact(gap)))
+            if gap.at not in misfiled.offsets:
+                self._add("CL-QUEUE-OFFSET", gap.at, {"expected": gap.expected, "got": gap.got})
         for gap in part.gaps:
-            explained = result.bad_between(gap.before, gap.at) or (
-                gap.got - gap.expected == 1 and (topic, queue_id, gap.expected) in misfiled.units
+            explained = self.logs.bad_between(gap.before, gap.at) or (
+                gap.got - gap.expected == 1 and (*self.name, gap.expected) in misfiled.units
             )
-            if (stale is None or gap.at < stale) and not explained:
-                findings.add(Finding("CL-QUEUE-OFFSET-GAP", name, result.file_of(gap.at), gap.at - head, 0, fact(gap)))
-        facts: dict[str, Fact]
-        restarts = [at for at in part.restarts if stale is None or at < stale]
-        for at in restarts if len(restarts) <= _RESTARTS else restarts[-1:]:
-            facts = {"topic": topic, "queue_id": queue_id}
-            if len(restarts) > _RESTARTS:
-                facts["times"] = len(restarts)
-            findings.add(Finding("CL-QUEUE-RESTARTED", name, result.file_of(at), at - head, 0, facts))
-        kept = 0
+            if not explained:
+                self._add("CL-QUEUE-OFFSET-GAP", gap.at, {"expected": gap.expected, "got": gap.got})
+        restarts = [at for at in part.restarts if not self._left_out(at)]
+        times: dict[str, Fact] = {"times": len(restarts)} if len(restarts) > _RESTARTS else {}
+        for at in restarts[-1:] if times else restarts:
+            self._add("CL-QUEUE-RESTARTED", at, times)
         for at, index in part.repeats:
-            if stale is None or at < stale:
-                facts = {"topic": topic, "queue_id": queue_id, "queue_offset": index}
-                findings.add(Finding("CL-QUEUE-OFFSET-REPEAT", name, result.file_of(at), at - head, 0, facts))
-            kept += 1
-        if logs.foreign_from is None:
-            findings.count("CL-QUEUE-OFFSET-REPEAT", part.repeat_count - kept)
+            self._add("CL-QUEUE-OFFSET-REPEAT", at, {"queue_offset": index})
+        if self.logs.foreign_from is None:
+            self.findings.count("CL-QUEUE-OFFSET-REPEAT", part.repeat_count - len(part.repeats))
+
+    def _left_out(self, at: int) -> bool:
+        """Whether a record is stale, or behind the start of another broker's file: that has its own finding."""
+        stale = self.logs.result_at(at).stale_from
+        return any(start is not None and at >= start for start in (stale, self.logs.foreign_from))
+
+    def _add(self, code: str, at: int, facts: dict[str, Fact]) -> None:
+        if self._left_out(at):
+            return
+        result = self.logs.result_at(at)
+        name, head = ("dledger", ENTRY_SIZE) if result.lead else ("commitlog", 0)
+        about: dict[str, Fact] = {"topic": self.name[0], "queue_id": self.name[1]}
+        self.findings.add(Finding(code, name, result.file_of(at), at - head, 0, about | facts))

@@ -7,10 +7,8 @@ together, and judged, in `commitlog.py` and `consumequeue.py`.
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,14 +29,13 @@ from rmqstore.checks.log.owed_units import (
     put_deliver_times,
     record_properties,
 )
-from rmqstore.checks.log.queue_parts import UNIT, QueuePart, QueueRows, UnitRows
+from rmqstore.checks.log.queue_parts import QueuePart, QueueRows, UnitRows
 from rmqstore.checks.log.record_findings import damage_finding, text_finding, topic_finding
 from rmqstore.checks.problems.report import Findings
-from rmqstore.errors import NotReadable
-from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.checks.stored_units import UnitReader, opened, units_of
 from rmqstore.files.mapped_file_queue import MappedFileQueue, read_at
-from rmqstore.files.store import QueueKind, Store, open_store
-from rmqstore.formats import consumequeue
+from rmqstore.formats.message import INNER_BATCH
+from rmqstore.formats.properties import inner_batch
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64
 from rmqstore.scan.queues import QueueTable
@@ -51,9 +48,6 @@ from rmqstore.scan.workers import Split
 if TYPE_CHECKING:
     from rmqstore.checks.log.index_catalog import IndexCatalog
     from rmqstore.checks.log.index_keys import KeyReader
-    from rmqstore.files.rocksdb_queues import RocksDBQueues
-
-_OPEN_QUEUES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +60,8 @@ class PassOptions:
     crosscheck: bool = True
     forecast: bool = False  # note which properties a simulated broker must parse
     batch_topics: frozenset[str] = frozenset()
+    known_topics: frozenset[str] | None = None  # whose kind of queue is known; None: messages are not asked for any
+    live: bool = False  # a broker writes to the store
     stop_before: int = 1 << 62  # the log's end when the look began, for a store that grows
     keep: int = 10_000
     index: IndexCatalog | None = None  # entries to compare with the messages' keys
@@ -115,6 +111,7 @@ class LogPart:
     index: IndexTally = field(default_factory=IndexTally)
     queues: dict[tuple[str, int], QueuePart] = field(default_factory=dict)
     batches: dict[tuple[str, int], list[BatchRow]] = field(default_factory=dict)
+    inner: set[str] = field(default_factory=set)  # topics of inner batches that were taken for SimpleCQ
     units: list[UnitRows] = field(default_factory=list)
     units_complete: bool = True
     parsed: set[int] = field(default_factory=set)  # see Tiling.parsed
@@ -123,77 +120,15 @@ class LogPart:
     findings: Findings = field(default_factory=Findings)
 
 
-@lru_cache(maxsize=4)
-def _store(path: Path, given: tuple[tuple[str, str], ...], look: bytes) -> Store:
-    return open_store(path, BrokerConfig(dict(given)))
-
-
-def rows_of_rocksdb(store: Store) -> RocksDBQueues | None:
-    """The consume queues of a store that has them in a RocksDB; None for other stores.
-
-    Errors: NotReadable: whoever asks for units could read the database a moment ago, or does so on another machine.
-    """
-    if not store.rocksdb_consume_queue:
-        return None
-    from rmqstore.files.rocksdb import CannotRead
-    from rmqstore.files.rocksdb_queues import RocksDBQueues
-
-    try:
-        return RocksDBQueues(store)
-    except CannotRead as e:
-        raise NotReadable(
-            f"consumequeue/: {e}", "start again: a process may have changed it, or a worker lacks the extra rocksdb"
-        ) from None
-
-
-class UnitReader:
-    """Units of consume queues by index; queues stay listed in a small cache."""
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self._open: OrderedDict[tuple[str, int], MappedFileQueue] = OrderedDict()
-        self._rows = rows_of_rocksdb(store)
-
-    def queue(self, topic: str, queue_id: int) -> MappedFileQueue:
-        """The files of a queue; empty for a topic name that cannot be a directory."""
-        key = (topic, queue_id)
-        found = self._open.get(key)
-        if found is None:
-            if self._rows is not None:
-                found = self._rows.queue(topic, queue_id)
-            elif not consumequeue.is_directory_name(topic.encode("utf-8", "surrogatepass")):
-                found = MappedFileQueue(topic, [], UNIT, [])
-            else:
-                found = self.store.consume_queue(topic, queue_id).queue
-            self._open[key] = found
-            if len(self._open) > _OPEN_QUEUES:
-                self._open.popitem(last=False)
-        else:
-            self._open.move_to_end(key)
-        return found
-
-    def read(self, topic: str, queue_id: int, first: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
-        """Units [first, first + count), fewer where the queue ends; zeros where files are missing before that."""
-        queue = self.queue(topic, queue_id)
-        before = min(count * UNIT, max(0, queue.start - first * UNIT)) if queue.files else 0
-        raw = bytes(before) + queue.pread(count * UNIT - before, first * UNIT + before)
-        stop = min((first + count) * UNIT, queue.stop)
-        for start, end in queue.holes():
-            at = first * UNIT + len(raw)
-            if start <= at < min(end, stop):
-                raw += bytes(min(end, stop) - at)
-                raw += queue.pread(stop - min(end, stop), min(end, stop))
-        return consumequeue.UNIT.array(raw)
-
-    def file_of(self, topic: str, queue_id: int, at: int) -> str:
-        """Name of the file that holds a byte of a queue."""
-        file = self.queue(topic, queue_id).find(at)
-        return file.name if file else ""
+def _units(options: PassOptions) -> UnitReader | None:
+    """Units to compare messages with; None where they are not compared."""
+    store = opened(options.store, options.given, options.look)
+    return units_of(store, options.look, fresh=options.live) if options.crosscheck else None
 
 
 def unit_reader(options: PassOptions) -> Callable[[str, int, int], int | None]:
     """Gives the commitlog offset that a queue's unit points to; None for no unit."""
-    units = UnitReader(_store(options.store, options.given, options.look)) if options.crosscheck else None
+    units = _units(options)
 
     def unit_at(topic: str, queue_id: int, index: int) -> int | None:
         if units is None:
@@ -253,8 +188,8 @@ class _SplitScan:
         self.part = part
         self.split = split
         self.options = options
-        self.store = _store(options.store, options.given, options.look)
-        self.units = UnitReader(self.store) if options.crosscheck else None
+        self.store = opened(options.store, options.given, options.look)
+        self.units = _units(options)
         reading = (self.units.read, self.units.file_of) if self.units else (None, _no_file)
         self.levels = delay_levels(self.store)
         self.rows = QueueRows(*reading, keep=options.keep_units, levels=self.levels)
@@ -353,6 +288,7 @@ class _SplitScan:
         for i in texts.fan_out:
             if owed[i]:
                 self._fan_out(columns, i, self.queues.names[int(number[i])], int(tags[i]))
+        self._inner_batches(columns, number)
         if self.queues.batch:
             in_batch = np.isin(number, list(self.queues.batch))
             for i in np.flatnonzero(in_batch & owed).tolist():
@@ -369,6 +305,19 @@ class _SplitScan:
                 columns.size[owed],
                 tags[owed],
             )
+
+    def _inner_batches(self, columns: Columns, number: I64) -> None:
+        """Note topics whose messages prove that they have a BatchCQ, where nothing else says their kind."""
+        if self.options.known_topics is None:
+            return
+        flagged = np.flatnonzero(columns.sys_flag & INNER_BATCH)
+        known = self.options.known_topics | self.options.batch_topics if len(flagged) else frozenset()
+        for i in flagged.tolist():
+            topic = self.queues.names[int(number[i])][0]
+            if topic in known or topic in self.part.inner:
+                continue
+            if inner_batch(record_properties(columns, i)) is not None:
+                self.part.inner.add(topic)
 
     def _fan_out(self, columns: Columns, i: int, name: tuple[str, int], tags: int) -> None:
         for queue, queue_id, offset in light_queues(*name, record_properties(columns, i)):
@@ -393,8 +342,3 @@ def is_sound_topic(topic: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return all(c >= 0x20 for c in topic)
-
-
-def batch_topics(store: Store) -> frozenset[str]:
-    """Topics that have a directory in batchconsumequeue/."""
-    return frozenset(topic for topic, _, _ in store.queue_directories(QueueKind.BATCH))

@@ -9,8 +9,8 @@ from rmqstore.checks.log.commitlog import LogResult, Misfiled
 from rmqstore.checks.log.queue_parts import QueuePart
 from rmqstore.checks.log.unowned_units import Pointing
 from rmqstore.files.records import message_at
-from rmqstore.formats.message import Message
-from rmqstore.scan.tiling import Kind
+from rmqstore.formats.message import MIN_SIZE, Message
+from rmqstore.scan.tiling import Kind, Run
 
 Name = tuple[str, int]
 
@@ -54,6 +54,17 @@ class Logs:
         found = (result.queue.find(offset) for result in self.results)
         return next((file.start for file in found if file is not None), -1)
 
+    def result_at(self, offset: int) -> LogResult:
+        """The log that holds a record at a global offset."""
+        return next(r for r in reversed(self.results) if offset >= r.tiling.start)
+
+    def bad_between(self, low: int, high: int) -> bool:
+        """Whether damage, zeros or a hole lie within [low, high), also where no file is between two logs."""
+        if any(r.bad_between(low, high) for r in self.results):
+            return True
+        between = ((a.tiling.stop, b.tiling.start) for a, b in pairwise(self.results))
+        return any(stop < start and low < start and stop < high for stop, start in between)
+
     def lose(self, offset: int, topic: str) -> None:
         """Note a unit of a topic that points into damage."""
         runs = (result.tiling.find(offset) for result in self.results)
@@ -62,10 +73,31 @@ class Logs:
             self.pointing.damaged(start, topic)
 
     def damaged(self, offset: int) -> bool:
-        """Whether the byte at an offset lies in damage, zeros or a hole of a log."""
-        for result in self.results:
+        """Whether the byte at an offset lies in damage, zeros or a hole of a log, which has its own finding.
+
+        A BLANK is no damage, nor are the zeros behind the end of the log: nothing else says what a unit there lost.
+        """
+        for i, result in enumerate(self.results):
             run = result.tiling.find(offset)
             if run is not None:
-                return run.kind is not Kind.RECORDS
+                followed = i + 1 < len(self.results)
+                zeros = run.kind is Kind.ZERO and (run.start < result.wrote or followed)
+                return zeros or run.kind in (Kind.DIRTY, Kind.HOLE)
         # files between a legacy log and DLedger's first one
         return any(a.tiling.stop <= offset < b.tiling.start for a, b in pairwise(self.results))
+
+    def blank_at(self, offset: int) -> Run | None:
+        """The BLANK that holds the byte at an offset; None where there is none."""
+        runs = (result.tiling.find(offset) for result in self.results)
+        return next((run for run in runs if run is not None and run.kind is Kind.BLANK), None)
+
+    def hidden(self, offset: int, size: int) -> bool:
+        """Whether a unit that no message contradicts names a message where a BLANK is now.
+
+        A broker puts a BLANK only behind a file's last message. At the end of the log nothing follows it: there it may
+        be the end of a log that was cut.
+        """
+        run = self.blank_at(offset)
+        if run is None or size < MIN_SIZE or offset + size > run.stop:
+            return False
+        return run.stop <= self.results[-1].wrote

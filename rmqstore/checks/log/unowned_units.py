@@ -18,6 +18,7 @@ from rmqstore.formats import properties
 _ROW = 3  # units one behind the other with the same other queue: no damage of records does that
 _LEAST = 10  # units that fit nothing, before a store's queues are said to be of another
 NO_RECORD = "no record starts there"
+IN_A_BLANK = "the file ends there with a BLANK"
 ANOTHER_RECORD = "another record starts there"
 
 
@@ -70,8 +71,9 @@ class Pointing:
 
     def damaged(self, start: int, topic: str) -> None:
         """A unit of a topic points into damage. Light queues only point to messages of others."""
+        lost = self.lost.setdefault(start, Counter())
         if not properties.is_lmq(topic):
-            self.lost.setdefault(start, Counter())[topic] += 1
+            lost[topic] += 1
 
     @property
     def foreign(self) -> bool:

@@ -177,6 +177,16 @@ CONFIG: Rows = (
         "Neither the file nor its .bak is JSON: the broker does not start (exit 253).",
     ),
     Problem(
+        "CFG-NO-TOPICS",
+        "topics.json is missing, and topics have batch queues",
+        _E,
+        None,
+        False,
+        "batchconsumequeue/ has queues, and neither topics.json nor its .bak says queue.type=BatchCQ of their topics: "
+        "the broker does not start (exit 253, `The queue type of topic … should be BatchCQ, but is SimpleCQ`). Take "
+        "config/topics.json from a replica or a backup.",
+    ),
+    Problem(
         "CFG-BROKEN",
         "config file is broken, its .bak is good",
         _W,

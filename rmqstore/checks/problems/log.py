@@ -242,6 +242,15 @@ COMMITLOG: Rows = (
         "No file holds this part of the address space. Brokers only log `mappedFile queue's data is damaged`.",
     ),
     Problem(
+        "CL-FALSE-BLANK",
+        "BLANK where messages were",
+        _E,
+        "recover",
+        True,
+        "A BLANK ends this file before its last message: consume queues name messages in the bytes that it covers. "
+        "Brokers go on with the next file. Consumers do not get these messages.",
+    ),
+    Problem(
         "CL-UNKNOWN-MAGIC",
         "records of an unknown magic",
         _E,
@@ -282,6 +291,15 @@ DLEDGER: Rows = (
         True,
         "Magic, size or pos of an entry header do not fit its place. In an old file the node exits with 255 "
         "(`The processOffset is too small`), in the last two it cuts the log.",
+    ),
+    Problem(
+        "DL-FALSE-BLANK",
+        "DLedger BLANK where entries were",
+        _E,
+        "recover",
+        True,
+        "A BLANK ends this data file before its last entry: consume queues name messages in the bytes that it covers. "
+        "Consumers do not get these messages, and a follower that asks for the entries gets none.",
     ),
     Problem(
         "DL-INDEX-ORDER",

@@ -41,6 +41,7 @@ def check_batch_queues(store: Store, logs: Logs, findings: Findings) -> dict[str
 def _queue(files: ConsumeQueueFiles, rows: list[BatchRow], logs: Logs, findings: Findings) -> QueueState:
     label, queue = files.label, files.queue
     by_offset = {row.offset: row for row in rows}
+    bases = {row.base for row in rows}
     matched: set[int] = set()
     low, high, before = -1, 0, -1
     ended = False
@@ -65,7 +66,9 @@ def _queue(files: ConsumeQueueFiles, rows: list[BatchRow], logs: Logs, findings:
             continue
         row = by_offset.get(offset)
         if row is None:
-            if not logs.damaged(offset):
+            if logs.damaged(offset) or (logs.hidden(offset, size) and base not in bases):
+                logs.lose(offset, files.topic)
+            else:
                 add("BCQ-DANGLING-UNIT", at, facts | {"reason": "no batch of this queue starts there"})
             continue
         matched.add(offset)

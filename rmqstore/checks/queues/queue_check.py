@@ -14,6 +14,7 @@ from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.log.queue_parts import KEPT, UNIT, Gap, Missing, QueuePart
 from rmqstore.checks.log.unowned_units import (
     ANOTHER_RECORD,
+    IN_A_BLANK,
     NO_RECORD,
     Pointed,
     UnownedUnits,
@@ -196,11 +197,17 @@ class QueueCheck:
         known: Gap | None = self.outlier_units.get(index)
         if known is not None and known.at == offset:
             return  # the unit is right, the record's QUEUEOFFSET is not: said already
-        message = self.logs.record(offset, size)
         if self.logs.damaged(offset):  # the unit is right: its record is damaged, which is said where the damage is
             self.logs.lose(offset, self.files.topic)
             return
         file = self.logs.file_start(offset)
+        if self.logs.blank_at(offset) is not None:  # whatever bytes follow its header, no broker reads them
+            if self.logs.hidden(offset, size) and not any(m.start <= index < m.stop for m in self.part.missing):
+                self.logs.lose(offset, self.files.topic)
+            else:
+                self.loose.append(UnownedUnits(index, offset, size, tags, file, IN_A_BLANK))
+            return
+        message = self.logs.record(offset, size)
         if message is None:
             self.loose.append(UnownedUnits(index, offset, size, tags, file, NO_RECORD))
             return

@@ -345,10 +345,12 @@ def list_folders(store: Path, disk: Disk) -> list[JournalFolder]:
 
 def _has_not_begun(folder: Path) -> bool:
     """A folder without state is what a killed `make` or `discard` left, unless something of a journal is in it."""
-    quarantine = folder / QUARANTINE
-    return not any((folder / name).exists() for name in (STATE, PLAN, UNDO_LOG, POINTER)) and (
-        not quarantine.exists() or not any(quarantine.iterdir())
-    )
+    if any((folder / name).exists() for name in (STATE, PLAN, UNDO_LOG, POINTER)):
+        return False
+    try:
+        return not any((folder / QUARANTINE).iterdir())
+    except FileNotFoundError:  # also where another process removes the folder just now
+        return True
 
 
 def _entries(folder: Path) -> list[Path]:

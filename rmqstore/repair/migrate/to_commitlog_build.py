@@ -12,7 +12,6 @@ from rmqstore.append.readdress.timer import fix_timercheck, relay_timer_log
 from rmqstore.append.store.dispatch import DispatchOptions
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.log.delay_levels import delay_levels
-from rmqstore.checks.log.log_pass import batch_topics
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import PlanStale
 from rmqstore.files.broker_config import BATCH_FILE_SIZE, CONSUME_QUEUE_FILE_SIZE
@@ -131,8 +130,7 @@ def _options(store: Store, verified: Verified, migration: CommitLogMigration) ->
         index=config.bool("messageIndexEnable"),
         tag_key=_indexes_tags(store, verified, slots),
         lmq=light or (config.bool("enableLmq") and config.bool("enableMultiDispatch")),
-        batch_topics=batch_topics(store)
-        | frozenset(t for t, kind in (verified.config.queue_types or {}).items() if kind == "BatchCQ"),
+        batch_topics=verified.batch_topics,
         delay_levels=delay_levels(store),
     )
     return ReaddressOptions(migration.file_size, migration.start, dispatch, slots, units, _known(store, verified))

@@ -24,6 +24,8 @@ DEFAULT_GROUP = "RaftNode00"
 _NODE = re.compile(r"[A-Za-z]\d{1,9}")
 _PEER = re.compile(r"([A-Za-z]\d{1,9})-(.+):(\d{1,5})")
 HARMLESS = "CL-BLANK-SIZE"  # no broker looks at the size that a BLANK says
+_REBUILT = {"CQ-MISSING-QUEUE", "CQ-MISSING-UNIT", "CQ-PARTLY-REBUILT", "CQ-LEFT-BEHIND", "BCQ-MISSING-UNIT"}
+"""Units that are not there: `rebuild cq` makes them, and in DLedger mode brokers from 5.0.0 on never do."""
 _GONE_WITH_THE_LOG = ("CQ-", "BCQ-", "IX-", "CK-", "CFG-", "CL-NO-MESSAGES")
 
 
@@ -126,6 +128,10 @@ def preflight(
 
 def _recover(store: Store) -> str:
     return f"run `rmqstore recover {words_for(store)} --apply`, then this command again"
+
+
+def _rebuild(store: Store) -> str:
+    return f"run `rmqstore rebuild {words_for(store)} cq --apply`, then this command again"
 
 
 def words_for(store: Store) -> str:
@@ -245,7 +251,10 @@ def _unsound(store: Store, verified: Verified) -> list[Refusal]:
         total = sum(counts[code] for code in bad)
         listed = ", ".join(f"{counts[code]} × {code}" for code in bad[:4])
         out.append(
-            Refusal(f"the store is not sound: {total} problem{'' if total == 1 else 's'} ({listed})", _recover(store))
+            Refusal(
+                f"the store is not sound: {total} problem{'' if total == 1 else 's'} ({listed})",
+                _rebuild(store) if set(bad) <= _REBUILT else _recover(store),
+            )
         )
     if verified.report.unchecked:
         out.append(Refusal(f"not everything could be checked: {verified.report.unchecked[0]}", "check it first"))
@@ -255,7 +264,7 @@ def _unsound(store: Store, verified: Verified) -> list[Refusal]:
             Refusal(
                 f"{len(late)} consume queues are behind the log ({late[0]} first): in DLedger mode brokers from 5.0.0"
                 " on do not dispatch legacy messages",
-                f"run `rmqstore rebuild {words_for(store)} cq --apply`, then this command again",
+                _rebuild(store),
             )
         )
     return out

@@ -125,7 +125,8 @@ class QueueRebuild:
         self.deleted_too = deleted_too
         self.allow_gaps = allow_gaps
         self.min_offset = self.logs.min_offset
-        self.batch_topics = _batch_topics(verified, self.store)
+        self.batch_topics = verified.batch_topics
+        self.left: set[str] = set()  # problems that stay, though their queues were asked for
         self.kept = self._kept(limit)
         self.spill = UnitBuffer(wanted, _parts(self.logs), limit, self.kept.spill if self.kept else None)
 
@@ -184,6 +185,8 @@ class QueueRebuild:
                 continue  # the whole directory is of the wrong kind
             if not files.queue.files and not self.deleted_too and not known_topic(self.logs, name[0]):
                 continue
+            if kind is QueueKind.BATCH and not files.queue.files and self._unnamed(name[0]):
+                continue
             before = len(self.draft.steps)
             if kind is QueueKind.BATCH:
                 plan_batch_queue(self.draft, files, units.batches, self.min_offset, WHY)
@@ -197,6 +200,16 @@ class QueueRebuild:
                 if brake is not None:
                     self.draft.brakes.append(brake)
         return changed
+
+    def _unnamed(self, topic: str) -> bool:
+        """Whether a new batch queue would keep brokers from starting: there is no topics.json that names its topic."""
+        if "CFG-NO-TOPICS" not in self.verified.report.findings.counts:
+            return False
+        self.left.add("BCQ-MISSING-UNIT")
+        words = f"{topic} gets no batch queue: no broker starts with it before config/topics.json is back"
+        if words not in self.draft.notes:
+            self.draft.notes.append(words)
+        return True
 
     def _simple(self, files: ConsumeQueueFiles, units: QueueUnits) -> None:
         gone = {f.path for f in files.queue.files if self.draft.path(f.path) in self.draft.gone}
@@ -273,10 +286,3 @@ def _batch_end(files: ConsumeQueueFiles, stop: int) -> int:
 
 def _parts(logs: Logs) -> Mapping[Name, QueuePart]:
     return logs.queues
-
-
-def _batch_topics(verified: Verified, store: Store) -> frozenset[str]:
-    types = verified.config.queue_types
-    if types is None:
-        return frozenset(topic for topic, _, _ in store.queue_directories(QueueKind.BATCH))
-    return frozenset(topic for topic, kind in types.items() if kind == "BatchCQ")

@@ -141,12 +141,18 @@ def _bound(out: Behind, verified: Verified, floor: int, bare: int, *, gone: bool
         out.notes.append(
             "the loss is a lower bound: the broker was killed, and its last messages may not have been in a queue yet"
         )
-    elif gone and (verified.report.findings.counts.get("CK-AHEAD") or out.messages):
+    elif gone and (_told_by_checkpoint(verified) or out.messages):
         out.at_least = True
         out.notes.append(
             f"the loss is a lower bound: messages stood behind the log's end at {floor:,}, and consume queues that "
             "would name them are gone too"
         )
+
+
+def _told_by_checkpoint(verified: Verified) -> bool:
+    """Whether the checkpoint knows of messages behind the log's end: no broker wrote a time that is yet to come."""
+    ahead = [f for f in verified.report.findings.listed if f.code == "CK-AHEAD"]
+    return any(not f.facts.get("in_future") for f in ahead)
 
 
 def _units(store: Store, verified: Verified, result: LogResult, floor: int) -> _Rows:

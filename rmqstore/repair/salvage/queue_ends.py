@@ -90,23 +90,24 @@ def find_untold(verified: Verified, layouts: Sequence[Layout], queues: tuple[Nam
     """What is left of the spans when everything that is known stands in its cell. `queues`: those with open ends."""
     if not queues:
         return Untold()
-    size = messages = 0
+    size = entries = held = floating = 0
     for layout in layouts:
+        if layout.refused:
+            continue
         cells = [c for c in layout.cells if c.kept is None and not c.blank]
         unknown = [
             c for c in cells if c.lost is None and (c.message is None or c.message.transaction_type not in NO_UNIT)
         ]
-        if layout.refused or not unknown:
-            continue
         size += sum(c.length for c in unknown)
         if layout.lead:  # every entry is a message
-            messages += len(unknown)
+            entries += len(unknown)
             continue
-        placed = {c.start for c in cells if c.lost is not None and c.lost.offset is not None}
-        floating = sum(c.lost is not None and c.lost.offset is None for c in cells)
-        held = indexed_in(verified, layout.damage.start, layout.damage.stop) - placed
-        messages += max(0, len(held) - floating)
-    return Untold(size, messages, queues) if size else Untold()
+        # a message that only a gap tells of may have stood in any of the spans: it is not counted once more for its key
+        floating += sum(c.lost is not None and c.lost.offset is None for c in cells)
+        if unknown:
+            placed = {c.start for c in cells if c.lost is not None and c.lost.offset is not None}
+            held += len(indexed_in(verified, layout.damage.start, layout.damage.stop) - placed)
+    return Untold(size, entries + max(0, held - floating), queues) if size else Untold()
 
 
 def indexed_in(verified: Verified, start: int, stop: int) -> set[int]:

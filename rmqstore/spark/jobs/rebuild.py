@@ -42,7 +42,6 @@ from rmqstore.scan.tiling import Kind
 from rmqstore.spark.jobs.jobs import JobResult, Paths, finish, lost_store
 from rmqstore.spark.jobs.task_groups import Progress, Watch, spark_mapper
 from rmqstore.spark.jobs.views import load
-from rmqstore.spark.sources.dispatched import queue_types
 from rmqstore.spark.sources.sources import Source
 from rmqstore.spark.stores import StoreRef, store_refs
 
@@ -150,7 +149,7 @@ def _facts(spark: Any, ref: StoreRef, output: Path, progress: Progress | None, s
     parts = {name: part for name, part in verified.logs.queues.items() if part.restarts or part.outliers}
     ends = tuple((r.queue.start, r.wrote) for r in results)
     topics = verified.logs.topics
-    return LogFacts(ref, output, queue_types(store), verified.logs.min_offset, ends, *gaps, topics, parts)
+    return LogFacts(ref, output, verified.batch_topics, verified.logs.min_offset, ends, *gaps, topics, parts)
 
 
 def _write(

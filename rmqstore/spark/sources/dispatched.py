@@ -13,9 +13,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from rmqstore.checks.beside.config import check_config
-from rmqstore.checks.log.log_pass import batch_topics
 from rmqstore.checks.problems.report import Findings
 from rmqstore.files.store import Store
+from rmqstore.files.topic_types import batch_topics
 from rmqstore.repair.log.redispatch import Dispatcher, Name
 from rmqstore.scan.kernels import I64
 from rmqstore.scan.records import scan_file
@@ -86,12 +86,9 @@ def _text(topic: str) -> str:
     return topic.encode("utf-8", "backslashreplace").decode()
 
 
-def queue_types(store: Store) -> frozenset[str]:
-    """Topics whose queues are BatchCQ: by topics.json, else by their directories."""
-    types = check_config(store, Findings(keep=0)).queue_types
-    if types is None:
-        return batch_topics(store)
-    return frozenset(topic for topic, kind in types.items() if kind == "BatchCQ")
+def topics_of_batches(store: Store) -> frozenset[str]:
+    """Topics whose queues are BatchCQ, by topics.json and by their directories."""
+    return batch_topics(store, check_config(store, Findings(keep=0)).queue_types)
 
 
 class DispatchedSource(Source):
@@ -130,7 +127,7 @@ class DispatchedReader(DataSourceReader):  # type: ignore[misc]
         size = size_of(self.settings, "splitsize", SPLIT_SIZE)
         out: list[InputPartition] = []
         for ref, store in opened(refs_of_options(self.settings), skip=self.skip):
-            batch = queue_types(store)
+            batch = topics_of_batches(store)
             for name, queue, lead in logs_of(store):
                 groups = packed(log_pieces(ref.label, name, queue, lead, size), size)
                 out += [StorePieces(ref, batch, group) for group in groups]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -218,3 +218,21 @@ def test_journal_below_a_file_is_refused(store: Path, tmp_path: Path) -> None:
 def test_store_that_is_gone_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(NotAStore):
         journal.apply(Plan(str(tmp_path / "gone"), (MakeDirectory("x"),)))
+
+
+def test_a_journal_folder_that_vanishes_while_it_is_looked_at_never_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "store"
+    folder = store / ".rmqstore" / "20261122T120000.000000Z"
+    (folder / "quarantine").mkdir(parents=True)
+    listing = Path.iterdir
+
+    def iterdir(path: Path) -> Iterator[Path]:
+        if path.name == "quarantine":  # of three applies at once one drops what the others had begun to make
+            shutil.rmtree(folder)
+        return listing(path)
+
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+    assert journal.find_unfinished(store) == []
+    assert not folder.exists()

@@ -288,13 +288,14 @@ def test_queues_and_index_in_bulk_equal_those_of_the_broker(name: str, tmp_path:
     """Batch and light queues, V2, delayed messages, IPv6: the same units and index entries at the same places."""
     from rmqstore.append.readdress.dispatch import ReaddressDispatch
     from rmqstore.append.store.dispatch import DispatchOptions
-    from rmqstore.checks.log.log_pass import batch_topics
     from rmqstore.files.store import open_store
+    from rmqstore.files.topic_types import batch_topics, configured_types
     from rmqstore.scan.records import scan_file
     from rmqstore.scan.tiling import Kind
 
     store = open_store(unpack(name))
-    options = DispatchOptions(2000, 4600, tag_key=name.startswith("5.4"), lmq=True, batch_topics=batch_topics(store))
+    topics = batch_topics(store, configured_types(store.root))
+    options = DispatchOptions(2000, 4600, tag_key=name.startswith("5.4"), lmq=True, batch_topics=topics)
     built = ReaddressDispatch(tmp_path / "new", options, 100, 400, lambda topic, queue_id: True)
     assert store.commitlog is not None
     for file in store.commitlog.files:

@@ -1,0 +1,107 @@
+"""The units that a store has, by queue and index, as the pass over its log asks for them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rmqstore.errors import NotReadable
+from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.mapped_file_queue import MappedFileQueue
+from rmqstore.files.store import Store, open_store
+from rmqstore.formats import consumequeue
+
+if TYPE_CHECKING:
+    from rmqstore.files.rocksdb_queues import RocksDBQueues
+
+UNIT = consumequeue.UNIT.size
+_OPEN_QUEUES = 4096
+
+
+@lru_cache(maxsize=4)
+def opened(path: Path, given: tuple[tuple[str, str], ...], look: bytes) -> Store:
+    """The store, listed once in a process for each look at it; `given` are the settings of broker.conf."""
+    return open_store(path, BrokerConfig(dict(given)))
+
+
+@lru_cache(maxsize=1)
+def _shared_units(path: Path, given: tuple[tuple[str, str], ...], look: bytes) -> UnitReader:
+    """The units of a store for all splits of a look at it: each queue directory is listed once, not once per split."""
+    return UnitReader(opened(path, given, look))
+
+
+def units_of(store: Store, look: bytes, *, fresh: bool) -> UnitReader:
+    """The units of a store opened by `opened` for a look at it.
+
+    `fresh`: listed again, as for a store that grows. A RocksDB is opened again each time too.
+    """
+    if fresh or store.rocksdb_consume_queue:
+        return UnitReader(store)
+    return _shared_units(store.path, tuple(sorted(store.config.given.items())), look)
+
+
+def rows_of_rocksdb(store: Store) -> RocksDBQueues | None:
+    """The consume queues of a store that has them in a RocksDB; None for other stores.
+
+    Errors: NotReadable: whoever asks for units could read the database a moment ago, or does so on another machine.
+    """
+    if not store.rocksdb_consume_queue:
+        return None
+    from rmqstore.files.rocksdb import CannotRead
+    from rmqstore.files.rocksdb_queues import RocksDBQueues
+
+    try:
+        return RocksDBQueues(store)
+    except CannotRead as e:
+        raise NotReadable(
+            f"consumequeue/: {e}", "start again: a process may have changed it, or a worker lacks the extra rocksdb"
+        ) from None
+
+
+class UnitReader:
+    """Units of consume queues by index; queues stay listed in a small cache."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._open: OrderedDict[tuple[str, int], MappedFileQueue] = OrderedDict()
+        self._rows = rows_of_rocksdb(store)
+
+    def queue(self, topic: str, queue_id: int) -> MappedFileQueue:
+        """The files of a queue; empty for a topic name that cannot be a directory."""
+        key = (topic, queue_id)
+        found = self._open.get(key)
+        if found is None:
+            if self._rows is not None:
+                found = self._rows.queue(topic, queue_id)
+            elif not consumequeue.is_directory_name(topic.encode("utf-8", "surrogatepass")):
+                found = MappedFileQueue(topic, [], UNIT, [])
+            else:
+                found = self.store.consume_queue(topic, queue_id).queue
+            self._open[key] = found
+            if len(self._open) > _OPEN_QUEUES:
+                self._open.popitem(last=False)
+        else:
+            self._open.move_to_end(key)
+        return found
+
+    def read(self, topic: str, queue_id: int, first: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+        """Units [first, first + count), fewer where the queue ends; zeros where files are missing before that."""
+        queue = self.queue(topic, queue_id)
+        before = min(count * UNIT, max(0, queue.start - first * UNIT)) if queue.files else 0
+        raw = bytes(before) + queue.pread(count * UNIT - before, first * UNIT + before)
+        stop = min((first + count) * UNIT, queue.stop)
+        for start, end in queue.holes():
+            at = first * UNIT + len(raw)
+            if start <= at < min(end, stop):
+                raw += bytes(min(end, stop) - at)
+                raw += queue.pread(stop - min(end, stop), min(end, stop))
+        return consumequeue.UNIT.array(raw)
+
+    def file_of(self, topic: str, queue_id: int, at: int) -> str:
+        """Name of the file that holds a byte of a queue."""
+        file = self.queue(topic, queue_id).find(at)
+        return file.name if file else ""

@@ -1,0 +1,244 @@
+"""A clean verdict is true: whatever a broker would not serve has a finding, and what was not compared is unchecked."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqstore.checks.stored_units import UnitReader
+from rmqstore.checks.verify import VerifyOptions, examine, verify
+from rmqstore.files.store import Store, open_store
+from rmqstore.files.topic_types import batch_topics, configured_types
+from rmqstore.formats.message import BLANK_MAGIC
+from rmqstore.repair.migrate.to_dledger_preflight import Target, preflight
+from rmqstore.repair.plan.recover_options import RecoverOptions
+from rmqstore.repair.recover import plan_recovery
+from rmqstore.scan.records import scan_file
+from rmqstore.scan.tiling import Kind
+from tests.checks.looks import Units, unit
+from tests.damage import cut, overwrite, zero
+from tests.stores import copy_store
+
+DLEDGER = [f"{v}-{kind}" for v in ("4.9.7", "5.1.4", "5.4.0") for kind in ("dledger", "dledger-mixed")]
+
+
+def close_early(store: Store, file_index: int, count: int) -> list[tuple[int, int]]:
+    """Put a correct BLANK in place of the last records of a commitlog file; their (offset, size)."""
+    assert store.commitlog is not None
+    file = store.commitlog.files[file_index]
+    records: list[tuple[int, int]] = []
+    for run in scan_file(file):
+        if run.kind is Kind.RECORDS and run.columns is not None:
+            records += zip(run.columns.offset.tolist(), run.columns.size.tolist(), strict=True)
+    gone = records[-count:]
+    at = gone[0][0] - file.start
+    left = file.file_size - at
+    blank = left.to_bytes(4, "big") + (BLANK_MAGIC & 0xFFFFFFFF).to_bytes(4, "big")
+    overwrite(file.path, at, blank.ljust(left, b"\0"))
+    return gone
+
+
+def test_a_blank_over_messages_is_named_with_what_it_hides(tmp_path: Path) -> None:
+    store = open_store(copy_store("5.4.0-dledger-mixed", tmp_path))
+    gone = close_early(store, -1, 5)
+    report = verify(open_store(store.path))
+    (finding,) = report.findings.listed
+    assert (finding.code, finding.offset) == ("CL-FALSE-BLANK", gone[0][0])
+    assert finding.facts["messages"] == 5
+    assert report.verdict.endswith("but 5 messages are gone where a BLANK is now")
+
+
+def test_one_wrong_unit_into_a_blank_does_not_make_it_a_false_one(tmp_path: Path) -> None:
+    store = open_store(copy_store("5.4.0-clean", tmp_path))
+    assert store.commitlog is not None
+    blank = next(r for r in scan_file(store.commitlog.files[1]) if r.kind is Kind.BLANK)
+    Units(store.root / "consumequeue/Order_11/0").write(10, unit(blank.start, blank.stop - blank.start))
+    report = verify(open_store(store.path))
+    assert dict(report.findings.counts) == {"CQ-DANGLING-UNIT": 1}
+    assert report.verdict.endswith("but 1 consume queue unit leads to no message")
+
+
+def test_units_behind_the_end_of_the_log_are_part_of_the_verdict(tmp_path: Path) -> None:
+    store = open_store(copy_store("5.4.0-clean", tmp_path))
+    close_early(store, -1, 5)
+    report = verify(open_store(store.path))
+    assert report.findings.counts["CQ-BEYOND-LOG"] == 2
+    assert report.verdict.endswith("but 5 consume queue units lead behind the end of the log")
+
+
+@pytest.mark.parametrize("name", DLEDGER)
+def test_a_log_without_any_queue_and_configuration_is_not_clean(name: str, tmp_path: Path) -> None:
+    root = copy_store(name, tmp_path)
+    shutil.rmtree(root / "consumequeue")
+    shutil.rmtree(root / "config")
+    version = name[:5]
+    report = verify(open_store(root), VerifyOptions(broker=version))
+    assert dict(report.findings.counts) == {"CQ-MISSING-QUEUE": 21}
+    assert report.exit_code == 1
+    owed = sum(q.expected_max for q in report.queues.values())
+    assert report.broker is not None
+    if version == "4.9.7":  # dispatches all of the log again
+        assert sum(report.broker["redispatched"].values()) == owed
+    else:
+        assert report.verdict.startswith(f"RocketMQ {version} would start and never deliver {owed} messages")
+
+
+def shift_entries(store: Store, by: int) -> None:
+    """Add to the queue offsets of Order_11/0 in DLedger's part; the legacy part has 42 of its messages."""
+    assert store.dledger is not None
+    for file in store.dledger.data.files:
+        for run in scan_file(file, lead=48):
+            columns = run.columns
+            if run.kind is not Kind.RECORDS or columns is None:
+                continue
+            for i in range(len(columns)):
+                if columns.topic(i) == b"Order_11" and columns.queue_id[i] == 0:
+                    value = int(columns.queue_offset[i]) + by
+                    overwrite(file.path, int(columns.offset[i]) - file.start + 20, value.to_bytes(8, "big"))
+
+
+@pytest.mark.parametrize(("by", "code"), [(3, "CL-QUEUE-OFFSET-GAP"), (-42, "CL-QUEUE-RESTARTED")])
+def test_queue_offsets_are_judged_over_the_border_of_legacy_log_and_dledger(by: int, code: str, tmp_path: Path) -> None:
+    store = open_store(copy_store("5.4.0-dledger-mixed", tmp_path))
+    shift_entries(store, by)
+    report = verify(open_store(store.path))
+    assert dict(report.findings.counts) == {code: 1, "CQ-SHIFTED": 1}
+    (finding,) = [f for f in report.findings.listed if f.code == code]
+    assert (finding.queue, finding.offset) == ("dledger", 541277)
+
+
+def test_a_store_without_queues_is_not_migrated_to_dledger(tmp_path: Path) -> None:
+    root = copy_store("5.4.0-clean", tmp_path)
+    shutil.rmtree(root / "consumequeue")
+    for file in (root / "config").glob("topics.json*"):
+        file.unlink()
+    store = open_store(root)
+    refusals, _ = preflight(store, examine(store), Target(str(root), "n0"), [])
+    assert [r.reason for r in refusals] == ["the store is not sound: 21 problems (21 × CQ-MISSING-QUEUE)"]
+    assert refusals[0].advice.startswith(f"run `rmqstore rebuild {root} cq --apply`")
+
+
+@pytest.mark.parametrize(
+    "part", ["consumequeue/Order_11/0", "consumequeue/Order_11/0/00000000000000000000", "index", "checkpoint", "config"]
+)
+def test_a_part_without_its_log_is_unchecked(part: str, tmp_path: Path) -> None:
+    report = verify(open_store(copy_store("5.4.0-clean", tmp_path) / part))
+    assert (report.clean, report.exit_code) == (False, 4)
+    assert report.unchecked == [
+        f"the log is not part of this: {Path(part).name} was checked by itself, not against messages"
+    ]
+
+
+def test_a_log_alone_is_checked(tmp_path: Path) -> None:
+    assert verify(open_store(copy_store("5.4.0-clean", tmp_path) / "commitlog")).exit_code == 0
+
+
+def test_a_queue_outside_of_its_tree_has_the_name_of_its_directory(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    shutil.copytree(store / "consumequeue/Order_11/0", tmp_path / "w")
+    assert list(verify(open_store(tmp_path / "w")).queues) == ["w"]
+    assert list(verify(open_store(tmp_path / "w/00000000000000000000")).queues) == ["w"]
+    shutil.copytree(store / "consumequeue/Order_11", tmp_path / "Order_11")
+    assert list(verify(open_store(tmp_path / "Order_11/0")).queues) == ["Order_11/0"]
+
+
+def _no_topics_json(root: Path) -> None:
+    for file in (root / "config").glob("topics.json*"):
+        file.unlink()
+
+
+def _only_bak(root: Path) -> None:
+    config = root / "config"
+    shutil.copy(config / "topics.json", config / "topics.json.bak")
+    cut(config / "topics.json", 100)
+
+
+def _no_directory(root: Path) -> None:
+    shutil.rmtree(root / "batchconsumequeue")
+
+
+@pytest.mark.parametrize("damage", [[], [_only_bak, _no_directory], [_no_topics_json], [_no_directory]])
+def test_batch_topics_are_known_from_topics_json_its_bak_or_their_directories(
+    damage: list[Callable[[Path], None]], tmp_path: Path
+) -> None:
+    root = copy_store("5.4.0-formats", tmp_path)
+    for step in damage:
+        step(root)
+    store = open_store(root)
+    assert batch_topics(store, configured_types(root)) == {"BatchCq_11"}
+    assert examine(store).batch_topics == {"BatchCq_11"}
+
+
+def test_inner_batches_prove_a_batch_topic_where_nothing_else_is_left(tmp_path: Path) -> None:
+    root = copy_store("5.4.0-formats", tmp_path)
+    _no_topics_json(root)
+    _no_directory(root)
+    store = open_store(root)
+    assert batch_topics(store, configured_types(root)) == frozenset()
+    verified = examine(store)
+    assert verified.batch_topics == {"BatchCq_11"}
+    counts = verified.report.findings.counts
+    assert (counts["BCQ-MISSING-UNIT"], counts["CFG-NO-TOPICS"], counts["CQ-MISSING-QUEUE"]) == (2, 1, 0)
+    plan = plan_recovery(store, verified, RecoverOptions())
+    assert [step.path for step in plan.steps if "batchconsumequeue" in step.path] == []
+
+
+def test_the_loss_of_a_cut_counts_batches_also_without_topics_json(tmp_path: Path) -> None:
+    losses = []
+    for number, damage in enumerate([[], [_no_topics_json]]):
+        root = copy_store("5.4.0-formats", tmp_path, rename=str(number))
+        for step in damage:
+            step(root)
+        overwrite(root / "commitlog/00000000000000131072", 100, b"\xff" * 64)
+        store = open_store(root)
+        plan = plan_recovery(store, examine(store), RecoverOptions(strategy="truncate"))
+        losses.append({q: n for q, n in plan.loss.queues.items() if q.startswith("BatchCq_11/")})
+    assert losses[0] == losses[1] == {"BatchCq_11/0": 25, "BatchCq_11/1": 24}
+
+
+def test_a_checkpoint_in_the_future_does_not_make_a_loss_a_lower_bound(tmp_path: Path) -> None:
+    losses = []
+    for number in range(2):
+        root = copy_store("5.4.0-clean", tmp_path, rename=str(number))
+        store = open_store(root)
+        assert store.commitlog is not None
+        last = [r for f in store.commitlog.files for r in scan_file(f) if r.kind is Kind.RECORDS][-1]
+        file = store.commitlog.find(last.start)
+        assert file is not None
+        shutil.rmtree(root / "consumequeue/Order_11/0")
+        overwrite(file.path, last.start - file.start + 40, b"\xee" * 400)
+        if number:
+            overwrite(root / "checkpoint", 0, (4_102_444_800_000).to_bytes(8, "big"))
+        store = open_store(root)
+        plan = plan_recovery(store, examine(store), RecoverOptions())
+        losses.append((plan.loss.messages, plan.loss.more.get("at_least")))
+    assert losses[0] == losses[1]
+
+
+def test_a_message_that_two_spans_may_have_held_is_lost_once(tmp_path: Path) -> None:
+    root = copy_store("5.4.0-clean", tmp_path)
+    zero(root / "commitlog/00000000000000000000", 58_966, 65_536 - 58_966)  # within one message, to the file's end
+    zero(root / "commitlog/00000000000000065536", 0, 1_795)  # within the next one
+    for queue in ("Order_11/2", "SCHEDULE_TOPIC_XXXX/4", "SCHEDULE_TOPIC_XXXX/17"):
+        shutil.rmtree(root / "consumequeue" / queue)
+    store = open_store(root)
+    plan = plan_recovery(store, examine(store), RecoverOptions())
+    assert (plan.loss.messages, plan.loss.more.get("at_least")) == (2, True)
+
+
+def test_a_look_lists_each_queue_directory_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = copy_store("5.4.0-clean", tmp_path)
+    listed: list[str] = []
+    opened = UnitReader.queue
+
+    def count(self: UnitReader, topic: str, queue_id: int) -> object:
+        if (topic, queue_id) not in self._open:
+            listed.append(f"{topic}/{queue_id}")
+        return opened(self, topic, queue_id)
+
+    monkeypatch.setattr(UnitReader, "queue", count)
+    verify(open_store(root), VerifyOptions(jobs=1))
+    assert len(listed) == len(set(listed)) == 21

@@ -1,0 +1,39 @@
+"""What verify says of stores whose messages a broker does not serve, beside what the broker serves."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rmqstore.checks.verify import VerifyOptions, verify
+from rmqstore.files.store import open_store
+from tests.checks.test_true_verdicts import DLEDGER, close_early
+from tests.real_broker.oracle import Oracle
+from tests.stores import VERSIONS, copy_store, meta
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_messages_under_a_blank_are_those_that_the_broker_does_not_read(version: str, tmp_path: Path) -> None:
+    name = f"{version}-dledger-mixed"
+    root = copy_store(name, tmp_path)
+    close_early(open_store(root), -1, 5)
+    report = verify(open_store(root), VerifyOptions(broker=version))
+    hidden = [f.facts["messages"] for f in report.findings.listed if f.code == "CL-FALSE-BLANK"]
+    reading = Oracle(version).load(root, meta(name).oracle_args, start=True)
+    assert [reading.offsets - reading.readable] == hidden
+
+
+@pytest.mark.parametrize("name", DLEDGER)
+def test_what_a_start_makes_of_a_log_without_queues_and_configuration(name: str, tmp_path: Path) -> None:
+    version = name[:5]
+    root = copy_store(name, tmp_path)
+    shutil.rmtree(root / "consumequeue")
+    shutil.rmtree(root / "config")
+    report = verify(open_store(root), VerifyOptions(broker=version))
+    assert report.broker is not None
+    told = {queue: (ends["min"], ends["max"]) for queue, ends in report.broker["queues"].items()}
+    reading = Oracle(version).load(root, meta(name).oracle_args, start=True)
+    assert told == {queue: (ends.min, ends.max) for queue, ends in reading.queues.items() if ends.max}
+    assert sum(high - low for low, high in told.values()) == reading.readable
