@@ -46,6 +46,8 @@ class ConsumeQueue:
         self.queue = MappedFileQueue([directory], file_size)
         self.max_physic_offset = -1
         self.min_logic_offset = 0
+        self.end = 0
+        """Where `load` found the end of the units (bytes)."""
 
     @property
     def max_offset(self) -> int:
@@ -83,13 +85,19 @@ class ConsumeQueue:
         return answer
 
     def load(self, version: str | None = None) -> None:
-        """Open the files and find the end of their units, from the third file from the end on.
+        """Open the files and find the end of their units, from the third file from the end on. Nothing is written.
 
         Errors: Refused where the load of that version returns false. Source: ConsumeQueue#recover
         """
         self.queue.load(version)
-        end, self.max_physic_offset = _end(self.queue, UNIT.size, _good_units)
-        self._cut(end)
+        self.end, self.max_physic_offset = _end(self.queue, UNIT.size, _good_units)
+
+    def settle(self) -> None:
+        """Cut what `load` found behind the last good unit; what is cut is zeroed. Errors: NoSpace and others."""
+        if self.max_physic_offset < 0 and self.queue.min_offset <= 0:
+            self.queue.destroy()  # no unit of a message: pre-blanks alone would block the queue below 2 GiB
+            return
+        self._cut(self.end)
 
     def truncate(self, offset: int) -> None:
         """Cut the units that point at or behind a commitlog offset; what is cut is zeroed.
@@ -115,7 +123,10 @@ class ConsumeQueue:
 
     def _cut(self, end: int) -> None:
         self.queue.truncate_dirty_files(end, blank=True)
+        if end > self.queue.min_offset:
+            self.queue.drop_empty_last()
         self.queue.set_where(end)
+        self.end = end
 
 
 class BatchConsumeQueue:
@@ -125,6 +136,8 @@ class BatchConsumeQueue:
         self.queue = MappedFileQueue([directory], file_size)
         self.max_physic_offset = -1
         self.max_queue_offset = 0
+        self.end = 0
+        """Where `load` found the end of the units (bytes)."""
 
     @property
     def max_offset(self) -> int:
@@ -152,10 +165,14 @@ class BatchConsumeQueue:
         return Put.WRITTEN
 
     def load(self, version: str | None = None) -> None:
-        """Open the files and find their end. Errors: as ConsumeQueue#load."""
+        """Open the files and find their end. Nothing is written. Errors: as ConsumeQueue#load."""
         self.queue.load(version)
-        end, _ = _end(self.queue, BATCH_UNIT.size, _good_batch_units)
-        self._cut(end)
+        self.end, _ = _end(self.queue, BATCH_UNIT.size, _good_batch_units)
+        self._find_last(self.end)
+
+    def settle(self) -> None:
+        """Cut what `load` found behind the last good unit. Errors: NoSpace and others."""
+        self._cut(self.end)
 
     def truncate(self, offset: int) -> None:
         """Cut the units that point at or behind a commitlog offset (bytes)."""
@@ -175,7 +192,11 @@ class BatchConsumeQueue:
 
     def _cut(self, end: int) -> None:
         self.queue.truncate_dirty_files(end, blank=True)
+        self.queue.drop_empty_last()
         self.queue.set_where(end)
+        self._find_last(end)
+
+    def _find_last(self, end: int) -> None:
         self.max_physic_offset, self.max_queue_offset = -1, 0
         file = self.queue.find_by_offset(end - 1) if end else None
         if file is not None:
@@ -193,7 +214,9 @@ def _good_units(raw: bytes) -> tuple[int, int]:
     units = UNIT.array(raw)
     bad = np.flatnonzero((units["commitlog_offset"] < 0) | (units["size"] <= 0))
     n = int(bad[0]) if len(bad) else len(units)
-    return n, int(units["commitlog_offset"][n - 1]) + int(units["size"][n - 1]) if n else -1
+    if not n or raw[(n - 1) * UNIT.size : n * UNIT.size] == PRE_BLANK:
+        return n, -1  # a pre-blank is the unit of no message
+    return n, int(units["commitlog_offset"][n - 1]) + int(units["size"][n - 1])
 
 
 def _good_batch_units(raw: bytes) -> tuple[int, int]:

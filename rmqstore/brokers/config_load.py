@@ -32,6 +32,15 @@ def batch_topics(root: Path) -> frozenset[str]:
     return frozenset()
 
 
+def topic_names(root: Path) -> frozenset[str] | None:
+    """Topics of topics.json or its .bak; None where neither can be read."""
+    for name in ("topics.json", "topics.json.bak"):
+        table = (_object(root / "config" / name) or {}).get("topicConfigTable")
+        if isinstance(table, dict):
+            return frozenset(table)
+    return None
+
+
 def _is_batch(config: JsonValue) -> bool:
     if not isinstance(config, dict):
         return False

@@ -60,6 +60,11 @@ def check_index(store: Store, findings: Findings, *, live: bool = False) -> Inde
     return catalog
 
 
+def index_sizes(store: Store) -> tuple[int, int] | None:
+    """(slots, units) of the store's index files, from their content; None where there is none to tell it."""
+    return _sizes(store.index_files)
+
+
 def _configured(store: Store) -> tuple[int, int] | None:
     config = store.config
     if not (config.given_int("maxHashSlotNum") or config.given_int("maxIndexNum")):
