@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rmqstore.append.encoder import packer
 from rmqstore.append.mapped_file_queue import MappedFileQueue
-from rmqstore.formats.consumequeue import BATCH_UNIT, PRE_BLANK, UNIT, is_batch_unit, pre_blanks
+from rmqstore.formats.consumequeue import BATCH_UNIT, PRE_BLANK, PRE_BLANK_SIZE, UNIT, is_batch_unit, pre_blanks
 
 _PACK = packer(UNIT).pack
 _PACK_BATCH = packer(BATCH_UNIT).pack
@@ -91,11 +91,24 @@ class ConsumeQueue:
         """
         self.queue.load(version)
         self.end, self.max_physic_offset = _end(self.queue, UNIT.size, _good_units)
+        self.min_logic_offset = self._first_unit()
+
+    def _first_unit(self) -> int:
+        """Where the first unit of a message stands, behind the pre-blanks of the first file (bytes)."""
+        if not self.queue.files:
+            return 0
+        file, at = self.queue.files[0], 0
+        while raw := file.read(at, SCAN // UNIT.size * UNIT.size):
+            blanks = _leading_pre_blanks(raw)
+            at += blanks * UNIT.size
+            if blanks * UNIT.size < len(raw):
+                break
+        return file.start + at
 
     def settle(self) -> None:
         """Cut what `load` found behind the last good unit; what is cut is zeroed. Errors: NoSpace and others."""
-        if self.max_physic_offset < 0 and self.queue.min_offset <= 0:
-            self.queue.destroy()  # no unit of a message: pre-blanks alone would block the queue below 2 GiB
+        if self.end == 0:
+            self.queue.destroy()  # a broker would take the first unit of zeros for real
             return
         self._cut(self.end)
 
@@ -217,6 +230,14 @@ def _good_units(raw: bytes) -> tuple[int, int]:
     if not n or raw[(n - 1) * UNIT.size : n * UNIT.size] == PRE_BLANK:
         return n, -1  # a pre-blank is the unit of no message
     return n, int(units["commitlog_offset"][n - 1]) + int(units["size"][n - 1])
+
+
+def _leading_pre_blanks(raw: bytes) -> int:
+    import numpy as np
+
+    units = UNIT.array(raw)
+    blank = (units["commitlog_offset"] == 0) & (units["size"] == PRE_BLANK_SIZE) & (units["tags_code"] == 0)
+    return len(blank) if blank.all() else int(np.argmin(blank))
 
 
 def _good_batch_units(raw: bytes) -> tuple[int, int]:

@@ -185,7 +185,7 @@ class _Known:
                 i = int(hidden[0])
                 raise Refused(
                     f"{self._label(int(numbers[i]))}: the log has its message {columns.queue_offset[i]} at "
-                    f"{columns.offset[i]}, but its first consume queue file begins at {self.first[numbers[i]]}",
+                    f"{columns.offset[i]}, but its consume queue begins at {self.first[numbers[i]]}",
                     _REBUILD,
                 )
         return found
@@ -239,9 +239,8 @@ class _Known:
         state = self.dispatcher.queues.get((topic, self.table.queue_ids[number]))
         if state is not None and state.simple is not None and state.simple.queue.files:
             simple = state.simple
-            if simple.max_physic_offset >= 0 or simple.queue.min_offset > 0:
-                first, stop = simple.queue.min_offset // UNIT.size, simple.end // UNIT.size
-                return _Queue(simple.max_physic_offset, first, stop)
+            if simple.end > 0:
+                return _Queue(simple.max_physic_offset, simple.min_logic_offset // UNIT.size, simple.end // UNIT.size)
         elif state is not None and state.batch is not None and state.batch.queue.files:
             return _Queue(state.batch.max_physic_offset + 1, numbered=False)
         known = self.topics is None or topic in self.topics or is_system_topic(topic) or is_lmq(topic)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append.consumequeue import BatchConsumeQueue, ConsumeQueue
+from rmqstore.append.consumequeue import BatchConsumeQueue, ConsumeQueue, Put
 from rmqstore.append.encoder import NewMessage
 from rmqstore.append.flush import FlushIntervals, FlushPolicy
 from rmqstore.append.mapped_file_queue import MappedFileQueue
@@ -152,15 +152,25 @@ def test_a_cut_leaves_no_batch_file_of_zeros(tmp_path: Path, below: int, files: 
     queue.queue.close()
 
 
-def test_pre_blanks_alone_are_no_queue(tmp_path: Path) -> None:
+def test_pre_blanks_alone_say_only_where_the_queue_begins(tmp_path: Path) -> None:
     queue = MappedFileQueue([tmp_path], 200)
     queue.last_file(0, PRE_BLANK * 4)
     queue.close()
     again = ConsumeQueue(tmp_path, 200)
     again.load()
-    assert (again.max_physic_offset, again.end) == (-1, 80)
+    assert (again.max_physic_offset, again.end, again.min_logic_offset) == (-1, 80, 80)
     again.settle()
-    assert list(tmp_path.iterdir()) == []
+    assert again.put(0, 100, 7, 4) is Put.WRITTEN
+    assert (names(tmp_path), again.max_offset) == ([0], 5)
+    again.queue.close()
+
+
+def test_a_queue_file_of_zeros_alone_goes(tmp_path: Path) -> None:
+    (tmp_path / f"{0:020d}").write_bytes(bytes(200))
+    queue = ConsumeQueue(tmp_path, 200)
+    queue.load()
+    queue.settle()
+    assert names(tmp_path) == []
 
 
 def test_a_file_that_was_held_is_deleted_by_offset_when_it_is_released(tmp_path: Path) -> None:

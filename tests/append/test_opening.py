@@ -17,6 +17,7 @@ from rmqstore.append.store import MessageStore, StoreOptions
 from rmqstore.errors import Refused, StoreIsLive
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
+from rmqstore.formats.consumequeue import PRE_BLANK
 from tests.append.rewriting import index_bytes, queue_bytes
 from tests.append.small import SMALL, clean, message, units
 from tests.append.test_on_disk import tree
@@ -69,7 +70,16 @@ def test_units_of_later_queue_files_come_back(root: Path) -> None:
 
 def test_a_missing_first_queue_file_is_refused(root: Path) -> None:
     queue(root, 0).unlink()
-    refused(root, "TopicTest/0: the log has its message 0 at 0, but its first consume queue file begins at 50")
+    refused(root, "TopicTest/0: the log has its message 0 at 0, but its consume queue begins at 50")
+
+
+def test_a_message_hidden_behind_pre_blanks_is_refused(root: Path) -> None:
+    for number in range(3):
+        queue(root, number).unlink()
+    data = bytearray(queue(root, 3).read_bytes())
+    data[: 20 * 20] = PRE_BLANK * 20
+    queue(root, 3).write_bytes(data)
+    refused(root, "TopicTest/0: the log has its message 0 at 0, but its consume queue begins at 170")
 
 
 def test_a_missing_queue_file_in_the_middle_is_refused(root: Path) -> None:
