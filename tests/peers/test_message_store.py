@@ -232,6 +232,7 @@ def test_too_long_properties_are_refused_and_take_no_queue_offset(store: Message
 def test_a_body_over_the_maximum_is_refused(store: MessageStore) -> None:
     """DefaultMessageStoreTest#testPutMsgExceedsMaxLength (MESSAGE_ILLEGAL)"""
     refused(store, "maxMessageSize is 4194304", body=bytes((4 << 20) + 1))
+    assert store.put(NewMessage("FooBar", bytes(100))).queue_offset == 0
 
 
 def test_of_a_batch_with_a_body_over_the_maximum_nothing_is_written(store: MessageStore) -> None:
