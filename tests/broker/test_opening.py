@@ -91,7 +91,7 @@ def test_a_cut_at_the_border_of_a_queue_file_leaves_no_ghost(
     assert [p.name for p in (root / "consumequeue/Order/0").iterdir()] == [f"{0:020d}"]
     tear(49)
     (root / "abort").touch()
-    seen = oracle(version).load(root, SETTINGS | {"mappedFileSizeCommitLog": 1 << 16}, start=True)
+    seen = oracle(version).load(root, {**SETTINGS, "mappedFileSizeCommitLog": 1 << 16}, start=True)
     queue = seen.queues["Order/0"]
     assert (seen.load, seen.crash, queue.min, queue.max, queue.readable) == (True, None, 0, 49, 49)
 
@@ -112,6 +112,6 @@ def test_delayed_messages_are_due_when_the_store_s_own_levels_say(
     shutil.rmtree(root / "consumequeue")  # the broker makes the units itself, and they are the same
     (root / "abort").touch()
     (root / "checkpoint").write_bytes(bytes(4096))
-    seen = oracle(version).load(root, SETTINGS | {"messageDelayLevel": "7s 9s 3m"}, start=True, shutdown=True)
+    seen = oracle(version).load(root, {**SETTINGS, "messageDelayLevel": "7s 9s 3m"}, start=True, shutdown=True)
     assert (seen.load, seen.crash, seen.readable) == (True, None, 7)
     assert (root / "consumequeue" / SCHEDULE_TOPIC / "0" / f"{0:020d}").read_bytes() == before
