@@ -47,8 +47,10 @@ def recover(
     dispatcher: Dispatcher,
     checkpoint: StoreCheckpoint,
     version: str | None = None,
-) -> None:
+) -> int:
     """Load log, consume queues and index; cut the log at its end; dispatch what is missing.
+
+    Returns the latest store time of the log (ms), 0 without messages: no checkpoint may be ahead of it.
 
     All records of the log are looked at. A broker looks at the last files only: what lacks its unit before them is
     never served again, and the units of later messages hide it behind pre-blanks.
@@ -97,6 +99,7 @@ def recover(
         files: ConsumeQueue | BatchConsumeQueue | None = state.simple or state.batch
         if files is not None and files.max_offset:
             state.next_offset, state.started = max(state.next_offset, files.max_offset), True
+    return known.latest
 
 
 class _Walk:
@@ -148,6 +151,8 @@ class _Known:
         self.first = np.zeros(0, dtype=np.int64)
         self.known = np.zeros(0, dtype=np.bool_)
         self.next: list[int] = []
+        self.latest = 0
+        """Latest store time that `first_missing` met (ms)."""
         self.numbered: list[bool] = []
 
     def lacks_unit(self, columns: Columns) -> npt.NDArray[np.bool_]:
@@ -170,6 +175,8 @@ class _Known:
                 directory = consume_queue.queue.directories[0]
                 raise Refused(f"{directory}: no file holds the units in [{stop}, {start})", _REBUILD)
         for columns in walk.records(0, crc=False):
+            if len(columns):
+                self.latest = max(self.latest, int(columns.store_timestamp.max()))
             lacks = self.lacks_unit(columns)
             rows = np.flatnonzero(lacks)
             if len(rows):

@@ -161,7 +161,9 @@ class MessageStore:
         given = options_of_store(root, options or StoreOptions(), config)
         store = cls(root, given, StoreLock(root), clock)
         try:
-            recover(store.root, store.log, store.dispatcher, store.checkpoint.values(), store.options.version)
+            latest = recover(store.root, store.log, store.dispatcher, store.checkpoint.values(), store.options.version)
+            store.checkpoint.limit(latest)
+            store._flush.index_timestamp = store.checkpoint.index_msg_timestamp
             store._start()
         except BaseException:
             store.crash()

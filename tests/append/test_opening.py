@@ -17,6 +17,7 @@ from rmqstore.append.store import MessageStore, StoreOptions
 from rmqstore.errors import Refused, StoreIsLive
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
+from rmqstore.formats.checkpoint import parse_checkpoint
 from rmqstore.formats.consumequeue import PRE_BLANK
 from tests.append.rewriting import index_bytes, queue_bytes
 from tests.append.small import SMALL, clean, message, units
@@ -91,6 +92,24 @@ def test_a_unit_that_would_be_misplaced_is_refused(root: Path) -> None:
     queue(root, 3).unlink()
     (root / "commitlog" / f"{8 << 14:020d}").unlink()  # the messages 153 to 171
     refused(root, "TopicTest/0: the log has its message 172 at 147456, but its consume queue would go on at 153")
+
+
+def test_the_checkpoint_is_not_ahead_of_a_log_that_was_cut(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    with MessageStore.create(root, SMALL) as store:
+        for number in range(60):
+            one = message(number, size=700)
+            one.store_timestamp = 1_700_000_000_000 + number * 1000
+            store.put(one)
+    for path in sorted((root / "commitlog").iterdir())[2:]:
+        path.unlink()
+    (root / "abort").touch()
+    MessageStore.open(root, SMALL).close()
+    point = parse_checkpoint((root / "checkpoint").read_bytes())
+    left = len(units(root))
+    assert 0 < left < 60
+    assert (point.physic_msg_timestamp, point.logics_msg_timestamp) == (1_700_000_000_000 + (left - 1) * 1000,) * 2
+    assert clean(root) == {}
 
 
 def test_the_units_of_a_deleted_topic_do_not_come_back(root: Path) -> None:

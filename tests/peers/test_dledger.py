@@ -264,7 +264,7 @@ def test_units_of_messages_that_were_lost_are_cut(tmp_path: Path, lost: int, lef
     with MessageStore.open(root, SIZES) as store:
         assert store.dispatcher.queue("T", 0).next_offset == left
     assert (len(data_of(root)), len(units(root, "T"))) == (12 - lost, left)
-    assert clean(root) == {}
+    assert clean(root) == ({} if left else {"CK-MISSING": 1})  # without messages the checkpoint is that of a new store
 
 
 @pytest.mark.parametrize("exit_", ["clean", "killed"])
