@@ -67,8 +67,8 @@ class PutResult:
 class MessageStore:
     """A store open for appending: plain, or a single DLedger member that is its own leader.
 
-    One process at a time (lock file); any number of threads. After an error in writing nothing more is accepted: the
-    store is closed as by a crash, and opened again it is recovered.
+    One writer at a time (lock file), with any number of threads. After a write error nothing more is accepted: the
+    store is closed as by a crash, and recovered when it is opened again.
     """
 
     def __init__(self, root: Path, options: StoreOptions, lock: StoreLock, clock: Clock = now_ms) -> None:
@@ -153,10 +153,11 @@ class MessageStore:
         What `options` and `config` (broker.conf) do not give is read from the store. The whole log is read, so that no
         message stays without its consume queue unit. A DLedger store needs its self id: only the caller can know that
         its group has no other member.
-        Errors, all of them before the first write: Refused where options contradict the store, where the log is a
-        replica, where good records follow damage (run `rmqstore recover`), where consume queues lack units that
-        cannot be appended (run `rmqstore rebuild`), or where the load of `options.version` fails; StoreIsLive,
-        NotAStore, NotReadable, NoSpace.
+        Errors: Refused where options contradict the store, or where the log is a replica, before anything is opened
+        for writing; Refused, too, where good records follow damage (run `rmqstore recover`), where consume queues lack
+        units that cannot be appended (run `rmqstore rebuild`), or where the load of `options.version` fails: then
+        queues, index and a plain log are as they were, and a DLedger log has been cut where its own start cuts it.
+        StoreIsLive, NotAStore, NotReadable, NoSpace.
         """
         given = options_of_store(root, options or StoreOptions(), config)
         store = cls(root, given, StoreLock(root), clock)
@@ -363,7 +364,7 @@ class MessageStore:
         raise error
 
     def close(self) -> None:
-        """Flush all, bring the checkpoint up to date, remove `abort`, give the lock back.
+        """Flush everything, update the checkpoint, remove `abort`, release the lock.
 
         Errors: NoSpace and others, also one that a flushing thread has met and nobody was told; then `abort` stays,
         and the next start recovers the store.
