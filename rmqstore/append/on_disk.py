@@ -70,7 +70,8 @@ def options_of_store(root: Path, options: StoreOptions, config: BrokerConfig | N
             batch_topics=_batch_topics(store, dispatch.batch_topics),
         ),
     )
-    if not done.dispatch.consume_queue_file_size and done.commitlog_file_size not in (0, COMMITLOG_FILE_SIZE):
+    sizes = done.dispatch.consume_queue_file_size or done.dispatch.batch_file_size
+    if not sizes and done.commitlog_file_size not in (0, COMMITLOG_FILE_SIZE):
         raise Refused(
             f"{root}: no consume queue file is left to tell their size, and the log files have no default size",
             "give consume_queue_file_size (mappedFileSizeConsumeQueue)",

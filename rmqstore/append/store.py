@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
@@ -28,6 +27,7 @@ from rmqstore.append.index import IndexService
 from rmqstore.append.mapped_file import Clock, now_ms
 from rmqstore.append.mapped_file_queue import MappedFileQueue
 from rmqstore.append.on_disk import options_of_store
+from rmqstore.append.put_result import PutResult, PutStatus, waits
 from rmqstore.append.recovery import recover
 from rmqstore.append.store_flush import StoreFlush
 from rmqstore.append.store_lock import StoreLock, mark_clean, mark_running
@@ -37,31 +37,6 @@ from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 
 __all__ = ["MessageStore", "PutResult", "PutStatus", "StoreOptions"]
-
-
-class PutStatus(StrEnum):
-    """What became of a message that is in the log. Source: PutMessageStatus"""
-
-    PUT_OK = "PUT_OK"
-    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
-    """It was not on the disk within syncFlushTimeout."""
-
-
-@dataclass(frozen=True, slots=True)
-class PutResult:
-    """Where a message went. Units: bytes, units of the queue, ms."""
-
-    offset: int
-    size: int
-    queue_offset: int
-    store_timestamp: int
-    store_host: bytes
-    status: PutStatus = PutStatus.PUT_OK
-
-    @property
-    def message_id(self) -> str:
-        """The offset message id (MessageDecoder#createMessageId)."""
-        return (self.store_host + self.offset.to_bytes(8, "big", signed=True)).hex().upper()
 
 
 class MessageStore:
@@ -419,9 +394,3 @@ class MessageStore:
             self.close()
         else:
             self.crash()
-
-
-def waits(message: NewMessage) -> bool:
-    """Whether a synchronous put of the message waits for the disk. Source: MessageExt#isWaitStoreMsgOK"""
-    value = property_value(message.properties, b"WAIT")
-    return not value or value.lower() == b"true"
