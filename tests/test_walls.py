@@ -31,7 +31,7 @@ FLOORS = {
 }
 # manual.py writes man/ of this project; spark/hadoop.py names the output of a job through Hadoop's file system
 WRITERS = ("repair/disk.py", "append/", "cli/output.py", "manual.py", "spark/hadoop.py", "files/rocksdb_links.py")
-LOCKERS = ("repair/liveness.py",)
+LOCKERS = ("repair/liveness.py", "files/lock.py")
 
 OS_WRITES = {
     *("write", "writev", "pwrite", "pwritev", "truncate", "ftruncate", "posix_fallocate", "sendfile", "splice"),
