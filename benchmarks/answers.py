@@ -131,8 +131,8 @@ def _tree(root: Path) -> dict[str, str]:
 def spark_answers(spark: Any, stores: Stores, work: Path, split: int) -> Answers:
     """What the jobs say with splits of a size, in a form that is equal to that of `local_answers`."""
     from rmqstore.checks.verify import VerifyOptions
-    from rmqstore.spark import jobs
-    from rmqstore.spark.compare import compare
+    from rmqstore.spark.jobs import jobs
+    from rmqstore.spark.jobs.compare import compare
 
     out = Answers()
     how: dict[str, Any] = {"whole_below": 0, "task_bytes": split}
@@ -158,7 +158,7 @@ def _spark_export(spark: Any, store: Path, lake: Path, split: int) -> Any:
     import pyarrow as pa
     import pyarrow.dataset as ds
 
-    from rmqstore.spark.export import export
+    from rmqstore.spark.jobs.export import export
 
     code = export(spark, [store], lake, body="raw", split_bytes=split).exit_code
     parts = ds.partitioning(
@@ -171,7 +171,7 @@ def _spark_export(spark: Any, store: Path, lake: Path, split: int) -> Any:
 
 
 def _spark_rebuild(spark: Any, stores: Stores, target: Path, split: int) -> list[dict[str, str]]:
-    from rmqstore.spark.rebuild import rebuild
+    from rmqstore.spark.jobs.rebuild import rebuild
 
     rebuild(spark, [stores.bare, stores.damaged], target, config=stores.conf, split_size=split)
     found = [_tree(target / f"{number:04d}") for number in range(2)]

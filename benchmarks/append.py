@@ -22,9 +22,9 @@ from pathlib import Path
 
 from benchmarks import rivals
 from benchmarks.measure import run
-from rmqstore.append.encoder import NewMessage
-from rmqstore.append.flush import FlushPolicy
-from rmqstore.append.store import MessageStore, StoreOptions
+from rmqstore.append.files.flush import FlushPolicy
+from rmqstore.append.store.encoder import NewMessage
+from rmqstore.append.store.message_store import MessageStore, StoreOptions
 
 BODIES = (256, 1024)
 COUNTS = {"async": 200_000, "sync": 2_000}
@@ -54,7 +54,7 @@ def put(root: Path, body: int, count: int, policy: str, dledger: str | None) -> 
 
 
 def ask(command: list[str], work: Path) -> float | str:
-    """Messages per second that a command reports on its last line, or why there are none."""
+    """Messages per second that a command reports on its last line, or why it reports none."""
     ran = run(command, work / "stdout", timeout=600)
     try:
         return float(json.loads(ran.last_line)["messages_per_second"])

@@ -23,7 +23,7 @@ class Case:
     """One thing to measure.
 
     `rival` names the case that it is compared with; `prepare` runs before and after each run, off the clock;
-    `trouble` is why there are no figures, `exit_code` what the process ended with; `seen` counts the messages that it
+    `trouble` says why figures are missing, `exit_code` what the process ended with; `seen` counts the messages that it
     says it saw; `rounds` is 0 for the number that the user asked for.
     """
 

@@ -19,8 +19,8 @@ from benchmarks.measure import Sampler
 
 def do(spark: Any, job: str, store: Path, target: Path) -> int:
     """One job; how many messages it saw."""
-    from rmqstore.spark import jobs
-    from rmqstore.spark.export import export
+    from rmqstore.spark.jobs import jobs
+    from rmqstore.spark.jobs.export import export
 
     if job == "scan":
         result = jobs.verify(spark, [store / "commitlog"])

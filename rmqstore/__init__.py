@@ -24,76 +24,76 @@ __version__ = "0.1.0"
 
 # public name -> (module, name in it)
 _DOOR = {
-    "PROBLEMS": ("rmqstore.checks.problems", "PROBLEMS"),
+    "PROBLEMS": ("rmqstore.checks.problems.table", "PROBLEMS"),
     "BrokerConfig": ("rmqstore.files.broker_config", "BrokerConfig"),
-    "CommitLogChoice": ("rmqstore.repair.migrate_to_commitlog", "Choice"),
-    "Comparison": ("rmqstore.views.compare", "Comparison"),
+    "CommitLogChoice": ("rmqstore.repair.migrate.to_commitlog", "Choice"),
+    "Comparison": ("rmqstore.views.compare.compare", "Comparison"),
     "DLedgerCommitLog": ("rmqstore.views.dledger_store", "DLedgerCommitLog"),
     "DLedgerMmapFileStore": ("rmqstore.views.dledger_store", "DLedgerMmapFileStore"),
-    "DLedgerTarget": ("rmqstore.repair.migrate_to_dledger_preflight", "Target"),
+    "DLedgerTarget": ("rmqstore.repair.migrate.to_dledger_preflight", "Target"),
     "ExpireOptions": ("rmqstore.repair.expire", "ExpireOptions"),
     "ExportOptions": ("rmqstore.views.export", "ExportOptions"),
-    "Finding": ("rmqstore.checks.report", "Finding"),
-    "MessageStore": ("rmqstore.append.store", "MessageStore"),
-    "NewMessage": ("rmqstore.append.encoder", "NewMessage"),
-    "Plan": ("rmqstore.repair.plan", "Plan"),
-    "RecoverOptions": ("rmqstore.repair.settings", "RecoverOptions"),
-    "Report": ("rmqstore.checks.report", "Report"),
+    "Finding": ("rmqstore.checks.problems.report", "Finding"),
+    "MessageStore": ("rmqstore.append.store.message_store", "MessageStore"),
+    "NewMessage": ("rmqstore.append.store.encoder", "NewMessage"),
+    "Plan": ("rmqstore.repair.plan.plan", "Plan"),
+    "RecoverOptions": ("rmqstore.repair.plan.recover_options", "RecoverOptions"),
+    "Report": ("rmqstore.checks.problems.report", "Report"),
     "RmqStoreError": ("rmqstore.errors", "RmqStoreError"),
-    "Selection": ("rmqstore.views.selection", "Selection"),
+    "Selection": ("rmqstore.views.dump.selection", "Selection"),
     "Store": ("rmqstore.files.store", "Store"),
-    "StoreOptions": ("rmqstore.append.store", "StoreOptions"),
+    "StoreOptions": ("rmqstore.append.store.message_store", "StoreOptions"),
     "Verified": ("rmqstore.checks.verify", "Verified"),
     "VerifyOptions": ("rmqstore.checks.verify", "VerifyOptions"),
-    "apply": ("rmqstore.repair.journal", "apply"),
-    "compare": ("rmqstore.views.compare", "compare"),
-    "dump_messages": ("rmqstore.views.messages", "dump_messages"),
+    "apply": ("rmqstore.repair.journal.journal", "apply"),
+    "compare": ("rmqstore.views.compare.compare", "compare"),
+    "dump_messages": ("rmqstore.views.dump.messages", "dump_messages"),
     "examine": ("rmqstore.checks.verify", "examine"),
     "export_messages": ("rmqstore.views.export", "export_messages"),
     "info": ("rmqstore.views.info", "info"),
-    "migrate_to_commitlog": ("rmqstore.repair.migrate_to_commitlog_build", "migrate_to_commitlog"),
+    "migrate_to_commitlog": ("rmqstore.repair.migrate.to_commitlog_build", "migrate_to_commitlog"),
     "open": ("rmqstore.files.store", "open_store"),
     "open_store": ("rmqstore.files.store", "open_store"),
     "plan_expire": ("rmqstore.repair.expire", "plan_expire"),
-    "plan_migration_to_commitlog": ("rmqstore.repair.migrate_to_commitlog", "plan_migration_to_commitlog"),
-    "plan_migration_to_dledger": ("rmqstore.repair.migrate_to_dledger", "plan_migration_to_dledger"),
+    "plan_migration_to_commitlog": ("rmqstore.repair.migrate.to_commitlog", "plan_migration_to_commitlog"),
+    "plan_migration_to_dledger": ("rmqstore.repair.migrate.to_dledger", "plan_migration_to_dledger"),
     "plan_rebuild": ("rmqstore.repair.rebuild_parts", "plan_rebuild"),
     "plan_recovery": ("rmqstore.repair.recover", "plan_recovery"),
-    "resume": ("rmqstore.repair.journal", "resume"),
+    "resume": ("rmqstore.repair.journal.journal", "resume"),
     "simulate_start": ("rmqstore.brokers.simulate", "simulate_start"),
-    "undo": ("rmqstore.repair.journal", "undo"),
+    "undo": ("rmqstore.repair.journal.journal", "undo"),
     "usage": ("rmqstore.views.usage", "usage"),
     "verify": ("rmqstore.checks.verify", "verify"),
 }
 
 if TYPE_CHECKING:
-    from rmqstore.append.encoder import NewMessage
-    from rmqstore.append.store import MessageStore, StoreOptions
+    from rmqstore.append.store.encoder import NewMessage
+    from rmqstore.append.store.message_store import MessageStore, StoreOptions
     from rmqstore.brokers.simulate import simulate_start
-    from rmqstore.checks.problems import PROBLEMS
-    from rmqstore.checks.report import Finding, Report
+    from rmqstore.checks.problems.report import Finding, Report
+    from rmqstore.checks.problems.table import PROBLEMS
     from rmqstore.checks.verify import Verified, VerifyOptions, examine, verify
     from rmqstore.errors import RmqStoreError
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store, open_store
     from rmqstore.files.store import open_store as open  # noqa: A004 - the door's word, as gzip.open
     from rmqstore.repair.expire import ExpireOptions, plan_expire
-    from rmqstore.repair.journal import apply, resume, undo
-    from rmqstore.repair.migrate_to_commitlog import Choice as CommitLogChoice
-    from rmqstore.repair.migrate_to_commitlog import plan_migration_to_commitlog
-    from rmqstore.repair.migrate_to_commitlog_build import migrate_to_commitlog
-    from rmqstore.repair.migrate_to_dledger import plan_migration_to_dledger
-    from rmqstore.repair.migrate_to_dledger_preflight import Target as DLedgerTarget
-    from rmqstore.repair.plan import Plan
+    from rmqstore.repair.journal.journal import apply, resume, undo
+    from rmqstore.repair.migrate.to_commitlog import Choice as CommitLogChoice
+    from rmqstore.repair.migrate.to_commitlog import plan_migration_to_commitlog
+    from rmqstore.repair.migrate.to_commitlog_build import migrate_to_commitlog
+    from rmqstore.repair.migrate.to_dledger import plan_migration_to_dledger
+    from rmqstore.repair.migrate.to_dledger_preflight import Target as DLedgerTarget
+    from rmqstore.repair.plan.plan import Plan
+    from rmqstore.repair.plan.recover_options import RecoverOptions
     from rmqstore.repair.rebuild_parts import plan_rebuild
     from rmqstore.repair.recover import plan_recovery
-    from rmqstore.repair.settings import RecoverOptions
-    from rmqstore.views.compare import Comparison, compare
+    from rmqstore.views.compare.compare import Comparison, compare
     from rmqstore.views.dledger_store import DLedgerCommitLog, DLedgerMmapFileStore
+    from rmqstore.views.dump.messages import dump_messages
+    from rmqstore.views.dump.selection import Selection
     from rmqstore.views.export import ExportOptions, export_messages
     from rmqstore.views.info import info
-    from rmqstore.views.messages import dump_messages
-    from rmqstore.views.selection import Selection
     from rmqstore.views.usage import usage
 
 __all__ = [

@@ -149,32 +149,35 @@ def _clean(text: str) -> str:
 
 def _formats_page() -> str:
     from rmqstore.formats import checkpoint, consumequeue, dledger, index, message, messageid, rocksdbkeys, timer
-    from rmqstore.formats.layout import Layout
+    from rmqstore.formats.layout import Record, fixed_part
 
     lines = list(_head("rmqstore-formats", 5, "the files of a RocketMQ store"))
     lines += [".SH DESCRIPTION"]
     lines += _paragraphs(
-        "All numbers are big-endian. Each table gives the position in the record, the field, its type, its unit and "
-        "what it says. The tables are made from the declarations that rmqstore reads and writes with."
+        "All numbers are big-endian. Each table gives the position in the record (where it is fixed), the field, its "
+        "type, its unit and its meaning. The tables come from the declarations that rmqstore reads and writes with."
     )
     seen: set[str] = set()
     for module in (message, consumequeue, index, checkpoint, dledger, timer, messageid, rocksdbkeys):
-        for layout in vars(module).values():
-            if not isinstance(layout, Layout) or layout.name in seen:
+        for record in vars(module).values():
+            if not isinstance(record, Record) or record.name in seen:
                 continue
-            seen.add(layout.name)
-            lines += [f".SH {_escape(layout.name.upper())}", _escape(f"{layout.size} bytes. Source: {layout.source}.")]
-            if layout.about:
-                lines += _paragraphs(layout.about)
-            for at, name, kind, unit, about in layout.table():
-                unit = f", {unit}" if unit else ""
-                lines += [".TP", f".B {at}  {_escape(name)}", _escape(f"({kind}{unit}) {about}")]
+            seen.add(record.name)
+            fixed = fixed_part(record, record.name, "", sys_flag=0)
+            size = f"{fixed.size} bytes" if len(fixed.fields) == len(record.fields) else "Variable size"
+            lines += [f".SH {_escape(record.name.upper())}", _escape(f"{size}. Source: {record.source}.")]
+            if record.about:
+                lines += _paragraphs(record.about)
+            for field in record:
+                at = f"{fixed.at(field.name)}  " if field.name in {f.name for f in fixed} else ""
+                unit = f", {field.unit}" if field.unit else ""
+                lines += [".TP", f".B {at}{_escape(field.name)}", _escape(f"({field.words}{unit}) {field.about}")]
     lines += [".SH SEE ALSO", ".BR rmqstore (1),", ".BR rmqstore\\-problems (7)"]
     return "\n".join(lines) + "\n"
 
 
 def _problems_page() -> str:
-    from rmqstore.checks.problems import PROBLEMS
+    from rmqstore.checks.problems.table import PROBLEMS
 
     lines = list(_head("rmqstore-problems", 7, "everything that rmqstore verify can find"))
     lines += [".SH DESCRIPTION"]

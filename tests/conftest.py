@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.broker.java import BrokerUnavailable, java_classes
-from tests.broker.oracle import Oracle
-from tests.broker.whole_broker import WholeBroker
+from tests.real_broker.java import BrokerUnavailable, java_classes
+from tests.real_broker.oracle import Oracle
+from tests.real_broker.whole_broker import WholeBroker
 from tests.stores import changed_masters, copy_store
 
 # Machines are shared and slow at times: how long an example, or making one, takes says nothing. Under CI the examples
@@ -30,7 +30,7 @@ BROKER_TESTS = Path(__file__).parent / "broker"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever lies in tests/broker runs real RocketMQ: it carries the marker without having to say so."""
+    """Whatever lies in tests/real_broker runs real RocketMQ: it carries the marker without having to say so."""
     for item in items:
         if item.path.is_relative_to(BROKER_TESTS):
             item.add_marker(pytest.mark.broker)

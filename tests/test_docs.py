@@ -10,10 +10,10 @@ from pathlib import Path
 import click
 import pytest
 
-from tests.brokers.cases import CASES
-from tests.brokers.dledger_cases import LIBRARY_CASES
 from tests.command import command_names, run
 from tests.damage import flip
+from tests.forecast.cases import CASES
+from tests.forecast.dledger_cases import LIBRARY_CASES
 from tests.stores import ROOT, copy_store
 
 PAGES = ("README.md", "CHANGELOG.md", "docs/architecture.md", "docs/pipeline.md", "fixtures/README.md")

@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-from rmqstore.checks.problems import PROBLEMS
-from rmqstore.formats.message import HEAD
+from rmqstore.checks.problems.table import PROBLEMS
+from rmqstore.formats.message import HEAD, MESSAGE
 from rmqstore.manual import pages
 from tests.command import command_names
 from tests.stores import ROOT
@@ -31,6 +31,7 @@ def test_every_problem_stands_in_section_7() -> None:
 def test_every_field_of_a_message_stands_in_section_5() -> None:
     page = pages()["rmqstore-formats.5"]
     assert [f.name for f in HEAD if f"{HEAD.at(f.name)}  {f.name}" not in page] == []
+    assert [f.name for f in MESSAGE if f".B {f.name}" not in page and f"  {f.name}\n" not in page] == []
 
 
 @pytest.mark.skipif(shutil.which("groff") is None, reason="no groff on this machine")

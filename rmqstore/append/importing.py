@@ -17,11 +17,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rmqstore.append.disk import make_directories, replace_file, sync_directory
-from rmqstore.append.encoder import NewMessage
 from rmqstore.append.exchange import Row, message_of
-from rmqstore.append.flush import FlushPolicy
-from rmqstore.append.store import MessageStore, StoreOptions
+from rmqstore.append.files.disk import make_directories, replace_file, sync_directory
+from rmqstore.append.files.flush import FlushPolicy
+from rmqstore.append.store.encoder import NewMessage
+from rmqstore.append.store.message_store import MessageStore, StoreOptions
 from rmqstore.errors import BadRow, MessageRefused, NotReadable, OutputExists, Refused, UsageError
 from rmqstore.files.mapped_file_queue import MappedFile as FileToRead
 from rmqstore.formats.message import INNER_BATCH

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rmqstore.brokers.dledger_library import is_newer, written_by_newer
-from rmqstore.brokers.forecast import StartForecast
-from rmqstore.brokers.plain_start import PlainStart
-from rmqstore.brokers.record import DEFAULT_HEAP
-from rmqstore.brokers.rules import rules_for
+from rmqstore.brokers.dledger.library import is_newer, written_by_newer
+from rmqstore.brokers.log.plain_start import PlainStart
+from rmqstore.brokers.rules.forecast import StartForecast
+from rmqstore.brokers.rules.record import DEFAULT_HEAP
+from rmqstore.brokers.rules.versions import rules_for
 from rmqstore.errors import UsageError
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import Store
@@ -44,14 +44,14 @@ def simulate_start(
     if store.part is not None:
         raise UsageError(f"{store.path} is a part of a store: a broker starts on the whole", "give the store's root")
     if newer:
-        from rmqstore.brokers.dledger_newer import simulate_newer
+        from rmqstore.brokers.dledger.newer import simulate_newer
 
         return simulate_newer(store, tiling, thorough=thorough)
     config = BrokerConfig({**store.config.given, **(settings or {})}, store.config.source)
     if in_dledger_mode(store, config):
         if rules.dledger is None:
             raise UsageError(f"RocketMQ {rules.version} has no DLedger mode")
-        from rmqstore.brokers.dledger_start import DLedgerStart
+        from rmqstore.brokers.dledger.start import DLedgerStart
 
         return DLedgerStart(store, tiling, rules, config, thorough, heap, dispatch).knowing(units).run()
     return PlainStart(store, tiling, rules, config, thorough, heap, dispatch).knowing(units).run()

@@ -11,17 +11,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rmqstore.checks.commitlog import LogResult, end_of_log, join_queues, reach_of, read_log
-from rmqstore.checks.config import ConfigFacts, check_config
-from rmqstore.checks.directory import check_directory
-from rmqstore.checks.entry_tally import EntryTally
-from rmqstore.checks.index_tally import IndexTally
-from rmqstore.checks.log_findings import check_log, check_missing_files, check_queue_offsets
-from rmqstore.checks.log_pass import PassOptions, batch_topics
-from rmqstore.checks.logs import Logs
-from rmqstore.checks.misplaced import find_misplaced
-from rmqstore.checks.narrowing import Narrowing
-from rmqstore.checks.report import Finding, Findings, QueueState
+from rmqstore.checks.beside.config import ConfigFacts, check_config
+from rmqstore.checks.beside.directory import check_directory
+from rmqstore.checks.log.commitlog import LogResult, end_of_log, join_queues, reach_of, read_log
+from rmqstore.checks.log.entry_tally import EntryTally
+from rmqstore.checks.log.findings import check_log, check_missing_files, check_queue_offsets
+from rmqstore.checks.log.index_tally import IndexTally
+from rmqstore.checks.log.log_pass import PassOptions, batch_topics
+from rmqstore.checks.log.logs import Logs
+from rmqstore.checks.log.misplaced_files import find_misplaced
+from rmqstore.checks.problems.report import Finding, Findings, QueueState
+from rmqstore.checks.verify_range import VerifyRange
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import QueueKind, Store, StoreKind
 from rmqstore.scan.resync import ENTRY_SIZE
@@ -55,7 +55,7 @@ class Examination:
         self.store = misplaced.store
         self.log_alone = store.part in _LOGS
         verified.misplaced, verified.units = misplaced, options.units
-        self.narrow = Narrowing(options.since, options.until, options.start_at)
+        self.narrow = VerifyRange(options.since, options.until, options.start_at)
         self.partial: str | None = None
         self.crosscheck = False
         self.rocksdb_tables: dict[str, dict[str, JsonValue]] = {}
@@ -82,7 +82,7 @@ class Examination:
         store, report = self.store, self.report
         looked_into: set[str] = set()
         if store.has_rocksdb:
-            from rmqstore.checks.rocksdb import look_into_rocksdb
+            from rmqstore.checks.queues.rocksdb import look_into_rocksdb
 
             rows = look_into_rocksdb(store)
             self.crosscheck, self.rocksdb_tables, looked_into = rows.queues, rows.tables, rows.directories
@@ -101,7 +101,7 @@ class Examination:
     def index(self) -> None:
         """Index files against themselves."""
         if self.store.index_files:
-            from rmqstore.checks.index import check_index
+            from rmqstore.checks.beside.index import check_index
 
             self.verified.index = check_index(self.store, self.findings, live=self.report.live)
             self.report.unchecked.extend(self.verified.index.unchecked)
@@ -161,7 +161,7 @@ class Examination:
         report, store, verified, results = self.report, self.store, self.verified, self.results
         committed = None
         if store.dledger is not None:
-            from rmqstore.checks.committed import committed_end
+            from rmqstore.checks.beside.committed import committed_end
 
             committed = committed_end(store.dledger, verified.dledger.tiling if verified.dledger else None)
         for result in results:
@@ -206,7 +206,7 @@ class Examination:
         if self.crosscheck and results:
             self._queues_against_log()
         elif not results and not self.log_alone:
-            from rmqstore.checks.consumequeue import check_queues_alone
+            from rmqstore.checks.queues.consumequeue import check_queues_alone
 
             if store.kind is StoreKind.PART:
                 self.states = check_queues_alone(store, findings)
@@ -220,7 +220,7 @@ class Examination:
             name, at = (results[-1].queue.name, results[-1].min_offset) if results else ("commitlog", 0)
             findings.add(Finding("CL-NO-MESSAGES", name, "", at, 0, {"units": units}))
         if self.crosscheck:
-            from rmqstore.checks.consumequeue_ext import check_queue_extensions
+            from rmqstore.checks.queues.consumequeue_ext import check_queue_extensions
 
             check_queue_extensions(store, findings)
         report.queues = self.states
@@ -229,12 +229,12 @@ class Examination:
             check_queue_offsets(result, findings, self.verified.logs)
 
     def _queues_against_log(self) -> None:
-        from rmqstore.checks.batchqueue import check_batch_queues
-        from rmqstore.checks.consumequeue import check_consume_queues
+        from rmqstore.checks.queues.batch_queue import check_batch_queues
+        from rmqstore.checks.queues.consumequeue import check_consume_queues
 
         store, logs = self.store, self.verified.logs
         if store.kind is StoreKind.ROCKSDB:
-            from rmqstore.checks.rocksdb import check_rocksdb_queues
+            from rmqstore.checks.queues.rocksdb import check_rocksdb_queues
 
             in_rows = check_rocksdb_queues(store, logs, self.findings)
             self.states = in_rows.states
@@ -243,7 +243,7 @@ class Examination:
         else:
             self.states = check_consume_queues(store, logs, self.findings)
         if store.rocksdb_beside:
-            from rmqstore.checks.rocksdb_beside import look_beside
+            from rmqstore.checks.queues.double_write import look_beside
 
             note, unchecked = look_beside(store, self.states, live=self.report.live)
             self.report.notes.extend([note] * bool(note))
@@ -260,7 +260,7 @@ class Examination:
         """The checkpoint, and offsets in the configuration, against what the log and the queues say."""
         if self.log_alone:
             return
-        from rmqstore.checks.checkpoint import LogEnd, check_checkpoint
+        from rmqstore.checks.beside.checkpoint import LogEnd, check_checkpoint
 
         store, results = self.store, self.results
         end = LogEnd(max(0, *(r.latest for r in results)), results[-1].rolled) if results else None
@@ -280,13 +280,13 @@ class Examination:
         if store.dledger is not None:
             self._group()
         elif store.part in ("dledger-checkpoint", "currterm"):
-            from rmqstore.checks.dledger import check_dledger_texts
+            from rmqstore.checks.beside.dledger import check_dledger_texts
 
             check_dledger_texts(store, self.findings)
         if self.log_alone:
             return
-        from rmqstore.checks.compaction import check_compaction
-        from rmqstore.checks.timer import LogRange, check_timer
+        from rmqstore.checks.beside.compaction import check_compaction
+        from rmqstore.checks.beside.timer import LogRange, check_timer
 
         span = LogRange(min(r.min_offset for r in results), results[-1].reaches) if results else None
         slave = store.config.role == "slave"
@@ -300,7 +300,7 @@ class Examination:
             add_verdict(self.on_disk, self.verified, self.options)
 
     def _group(self) -> None:
-        from rmqstore.checks.dledger import check_dledger
+        from rmqstore.checks.beside.dledger import check_dledger
 
         store, verified, report = self.store, self.verified, self.report
         assert store.dledger is not None

@@ -7,14 +7,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqstore.brokers.simulate import simulate_start
-from rmqstore.checks import delays
-from rmqstore.checks.report import Fact, Finding, Report
-from rmqstore.checks.rights import rights_words
-from rmqstore.checks.unreached import NothingOwed, left_unreadable, never_dispatched, nothing_owed
+from rmqstore.checks.beside.permissions import rights_words
+from rmqstore.checks.log import delay_levels as delays
+from rmqstore.checks.problems.report import Fact, Finding, Report
+from rmqstore.checks.queues.undelivered import NothingOwed, left_unreadable, never_dispatched, nothing_owed
 from rmqstore.files.store import Store, StoreKind
 
 if TYPE_CHECKING:
-    from rmqstore.brokers.forecast import StartForecast
+    from rmqstore.brokers.rules.forecast import StartForecast
     from rmqstore.checks.verify import Verified, VerifyOptions
     from rmqstore.scan.units import KnownUnits
 

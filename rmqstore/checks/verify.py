@@ -8,21 +8,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rmqstore.checks.commitlog import LogResult, UnitKeeper
-from rmqstore.checks.config import ConfigFacts
+from rmqstore.checks.beside.config import ConfigFacts
 from rmqstore.checks.examination import Examination
-from rmqstore.checks.logs import Logs
-from rmqstore.checks.problems import Severity
-from rmqstore.checks.report import Finding, Findings, Report
+from rmqstore.checks.log.commitlog import LogResult, UnitKeeper
+from rmqstore.checks.log.logs import Logs
+from rmqstore.checks.problems.report import Finding, Findings, Report
+from rmqstore.checks.problems.table import Severity
 from rmqstore.files.recognise import store_above
 from rmqstore.files.store import Store, StoreKind, open_store
 from rmqstore.scan.workers import Mapper
 
 if TYPE_CHECKING:
-    from rmqstore.checks.directory import DirectoryFacts
-    from rmqstore.checks.index_catalog import IndexCatalog
-    from rmqstore.checks.misplaced import Misplaced
-    from rmqstore.checks.timer import TimerFacts
+    from rmqstore.checks.beside.directory import DirectoryFacts
+    from rmqstore.checks.beside.timer import TimerFacts
+    from rmqstore.checks.log.index_catalog import IndexCatalog
+    from rmqstore.checks.log.misplaced_files import Misplaced
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from rmqstore.errors import CouldNotCheck, UsageError
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
-    from rmqstore.views.compare import Comparison, OneSided, Place, Side
-    from rmqstore.views.compare_fingerprint import Against
+    from rmqstore.views.compare.compare import Comparison, OneSided, Place, Side
+    from rmqstore.views.compare.fingerprint import Against
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _QUEUES = 20
@@ -62,7 +62,7 @@ def compare(
     if fingerprint_out is not None:
         return _write(out, opened, fingerprint_out, jobs, max_rate)
     if against is not None:
-        from rmqstore.views.compare_fingerprint import compare_with, read_fingerprint
+        from rmqstore.views.compare.fingerprint import compare_with, read_fingerprint
 
         found = compare_with(opened, read_fingerprint(against), jobs=jobs, max_rate=max_rate or 0)
         if out.as_json:
@@ -71,7 +71,7 @@ def compare(
             out.lines(_against_lines(found))
         return _exit_code(found.equal, found.store, found.other)
     from rmqstore.files.broker_config import BrokerConfig
-    from rmqstore.views.compare import compare as run
+    from rmqstore.views.compare.compare import compare as run
 
     assert other is not None
     sizes = {k: v for k, v in config.given.items() if k.startswith(("mappedFileSize", "mapperFileSize"))}
@@ -93,7 +93,7 @@ def _exit_code(equal: bool, *sides: Side) -> int:
 def _write(out: Output, opened: object, path: Path, jobs: int | None, max_rate: int | None) -> int:
     from rmqstore.cli.output import json_bytes
     from rmqstore.files.store import Store
-    from rmqstore.views.compare_fingerprint import fingerprint
+    from rmqstore.views.compare.fingerprint import fingerprint
 
     assert isinstance(opened, Store)
     target = Output(path=path)

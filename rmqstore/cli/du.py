@@ -58,7 +58,7 @@ def du(
     from rmqstore.files.store import open_store
     from rmqstore.scan.window import ScanOptions
     from rmqstore.scan.workers import jobs_or_default
-    from rmqstore.views.messages import Damage, logs_of
+    from rmqstore.views.dump.messages import Damage, logs_of
     from rmqstore.views.usage import usage
 
     opened = open_store(store, config)

@@ -13,15 +13,15 @@ from rmqstore.cli.filters import Filters, note_unknown_topics, refuse_filters, r
 from rmqstore.cli.options import command
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import in_words, many
-from rmqstore.cli.rows import write_rows
+from rmqstore.cli.table_output import write_rows
 from rmqstore.errors import NotAStore, UsageError
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
-    from rmqstore.views.message_rows import BodyStyle
-    from rmqstore.views.messages import Damage, Job
-    from rmqstore.views.selection import Selection
+    from rmqstore.views.dump.message_rows import BodyStyle
+    from rmqstore.views.dump.messages import Damage, Job
+    from rmqstore.views.dump.selection import Selection
 
 ALONE = 32 << 20  # bytes of logs that one process reads sooner than others are started
 MESSAGES = ("messages", "commitlog", "dledger")
@@ -105,7 +105,7 @@ def dump(
     with --from also those of a damaged spot.
     """
     from rmqstore.files.store import open_store
-    from rmqstore.views.message_rows import BodyStyle
+    from rmqstore.views.dump.message_rows import BodyStyle
 
     opened = open_store(store, config)
     what = what or _OF_PART.get(opened.part or "commitlog", "checkpoint")
@@ -170,7 +170,7 @@ def _messages(
 
     from rmqstore.scan.window import ScanOptions
     from rmqstore.scan.workers import jobs_or_default
-    from rmqstore.views.messages import SPLIT, Damage, Job, logs_of, read_messages
+    from rmqstore.views.dump.messages import SPLIT, Damage, Job, logs_of, read_messages
 
     logs = logs_of(store, what)
     if not logs and not (store.commitlog or store.dledger):
@@ -200,8 +200,8 @@ def _text_form(out: Output, selection: Selection, body: BodyStyle) -> str:
 
 
 def _write_text(out: Output, store: Store, what: str, job: Job, damage: Damage, jobs: int) -> None:
-    from rmqstore.views.message_lines import MessageLines
-    from rmqstore.views.messages import read_text
+    from rmqstore.views.dump.message_lines import MessageLines
+    from rmqstore.views.dump.messages import read_text
 
     header = MessageLines(entries=job.entries, csv=True).header() if job.form == "csv" else b""
     with out.stream() as file, out.progress("dump", unit=" records") as progress:
@@ -232,7 +232,7 @@ def tell_damage(out: Output, damage: Damage) -> int:
 
 def _units(out: Output, store: Store, what: str, selection: Selection) -> int:
     from rmqstore.files.rocksdb import MISSING_EXTRA, CannotRead, is_readable
-    from rmqstore.views.units import READERS, batch_length, batch_lines, batch_rows
+    from rmqstore.views.dump.units import READERS, batch_length, batch_lines, batch_rows
 
     rows = store.rocksdb_consume_queue and what == "consumequeue"
     if rows and not is_readable():
@@ -275,7 +275,7 @@ def _units(out: Output, store: Store, what: str, selection: Selection) -> int:
 def _small(out: Output, store: Store, what: str, limit: int | None) -> int:
     from itertools import islice
 
-    from rmqstore.views.small_files import checkpoint_rows, config_rows
+    from rmqstore.views.dump.small_files import checkpoint_rows, config_rows
 
     if out.format == "hex":
         raise UsageError(f"--format hex does not know --what {what}", "it shows messages, commitlog and dledger")
@@ -299,8 +299,8 @@ def _small(out: Output, store: Store, what: str, limit: int | None) -> int:
 
 def _positions(out: Output, store: Store, what: str, broker: str | None, jobs: int | None) -> int:
     from rmqstore.scan.workers import jobs_or_default
-    from rmqstore.views.messages import logs_of
-    from rmqstore.views.positions import positions
+    from rmqstore.views.dump.messages import logs_of
+    from rmqstore.views.dump.positions import positions
 
     if what not in MESSAGES:
         raise UsageError(f"--positions does not know --what {what}", "it shows messages, commitlog and dledger")
@@ -333,8 +333,8 @@ def _broker_stop(out: Output, store: Store, broker: str | None) -> dict[str, Any
 
 
 def _hex(out: Output, store: Store, what: str, selection: Selection, body: BodyStyle) -> int:
-    from rmqstore.views.hexdump import annotate, hex_lines
-    from rmqstore.views.messages import Damage, Job, logs_of, read_messages
+    from rmqstore.views.dump.hexdump import annotate, hex_lines
+    from rmqstore.views.dump.messages import Damage, Job, logs_of, read_messages
 
     logs = logs_of(store, what)
     damage = Damage()

@@ -46,10 +46,10 @@ def expire(
     space is won when the journal's directory is removed.
     """
     from rmqstore.checks.verify import VerifyOptions, examine
-    from rmqstore.cli.changes import Change, finish
+    from rmqstore.cli.apply_command import Change, finish
     from rmqstore.files.store import open_store
     from rmqstore.repair.expire import ExpireOptions, plan_expire
-    from rmqstore.repair.whole_store import wrote_positions
+    from rmqstore.repair.log.store_guard import wrote_positions
 
     opened = open_store(store, config)
     with out.progress("verify", None) as progress:

@@ -65,8 +65,8 @@ def export(
     from rmqstore.files.store import open_store
     from rmqstore.scan.window import ScanOptions
     from rmqstore.scan.workers import jobs_or_default
+    from rmqstore.views.dump.messages import Damage, logs_of
     from rmqstore.views.export import ExportOptions, export_messages
-    from rmqstore.views.messages import Damage, logs_of
 
     kind = kind or (_SUFFIXES.get(out.path.suffix.lower(), "ndjson") if out.path else "ndjson")
     if kind == "parquet" and out.path is None:

@@ -13,7 +13,7 @@ from rmqstore.errors import UsageError
 if TYPE_CHECKING:
     from rmqstore.cli.output import Output
     from rmqstore.files.store import Store
-    from rmqstore.views.selection import Selection
+    from rmqstore.views.dump.selection import Selection
 
 _MOST = 64 << 20
 
@@ -32,7 +32,7 @@ class Filters:
 
         Errors: click.BadParameter for a queue that is none.
         """
-        from rmqstore.views.selection import Selection
+        from rmqstore.views.dump.selection import Selection
 
         ids, pairs = parse_queues(self.queues)
         return Selection(frozenset(self.topics), ids, pairs, since=self.since, until=self.until)
@@ -57,7 +57,7 @@ def parse_queues(texts: tuple[str, ...]) -> tuple[frozenset[int], frozenset[tupl
 
 def refuse_unknown_codes(codes: Iterable[str]) -> None:
     """Errors: UsageError for the first --only that is no problem's code, with the nearest one."""
-    from rmqstore.checks.problems import PROBLEMS
+    from rmqstore.checks.problems.table import PROBLEMS
 
     for code in codes:
         if code not in PROBLEMS:

@@ -15,9 +15,9 @@ from rmqstore.errors import NotAStore, OutputExists, UsageError
 
 if TYPE_CHECKING:
     from rmqstore.append.exchange import Row
-    from rmqstore.append.store import StoreOptions
+    from rmqstore.append.store.message_store import StoreOptions
     from rmqstore.files.broker_config import BrokerConfig
-    from rmqstore.views.messages import Damage
+    from rmqstore.views.dump.messages import Damage
 
 
 @command(
@@ -78,10 +78,10 @@ def import_(
     """
     from rmqstore.append.exchange import message_of
     from rmqstore.append.importing import ImportOptions, fingerprint, import_messages
-    from rmqstore.brokers.config_load import batch_topics as topics_of_batches
+    from rmqstore.brokers.load.config import batch_topics as topics_of_batches
     from rmqstore.cli.dump import tell_damage
     from rmqstore.files.broker_config import BrokerConfig
-    from rmqstore.views.messages import Damage
+    from rmqstore.views.dump.messages import Damage
 
     config = BrokerConfig.read(broker_conf) if broker_conf else BrokerConfig()
     batches = frozenset(batch_topics).union(*(topics_of_batches(path) for path in files if path.is_dir()))
@@ -138,8 +138,8 @@ def _rows(files: tuple[Path, ...], damage: Damage) -> Iterator[tuple[str, Row]]:
 
 def _rows_of_store(path: Path, damage: Damage) -> Iterator[tuple[str, Row]]:
     from rmqstore.files.store import open_store
+    from rmqstore.views.dump.messages import logs_of
     from rmqstore.views.export import export_messages
-    from rmqstore.views.messages import logs_of
 
     store = open_store(path)
     if not logs_of(store):
@@ -165,10 +165,10 @@ def _store_options(
     config: BrokerConfig, flush: str, dledger: str | None, batch_topics: frozenset[str], tag_key: bool
 ) -> StoreOptions:
     """The settings of the new store: broker.conf's, where there is one."""
-    from rmqstore.append.dispatch import DispatchOptions
-    from rmqstore.append.encoder import Limits
-    from rmqstore.append.flush import FlushPolicy
-    from rmqstore.append.store import StoreOptions
+    from rmqstore.append.files.flush import FlushPolicy
+    from rmqstore.append.store.dispatch import DispatchOptions
+    from rmqstore.append.store.encoder import Limits
+    from rmqstore.append.store.message_store import StoreOptions
     from rmqstore.formats.consumequeue import round_file_size
     from rmqstore.formats.properties import parse_delay_levels
 

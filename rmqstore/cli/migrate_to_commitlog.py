@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqstore.cli.changes import tell_refusals
+from rmqstore.cli.apply_command import tell_refusals
 from rmqstore.cli.options import command
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import many
@@ -18,8 +18,8 @@ from rmqstore.errors import NotReadable, OutputExists, UsageError
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
-    from rmqstore.repair.migrate_to_commitlog import Choice, CommitLogMigration
-    from rmqstore.repair.migrate_to_commitlog_build import Built
+    from rmqstore.repair.migrate.to_commitlog import Choice, CommitLogMigration
+    from rmqstore.repair.migrate.to_commitlog_build import Built
 
 _PATH = click.Path(path_type=Path)
 
@@ -75,9 +75,9 @@ def migrate_to_commitlog(
     from rmqstore.checks.verify import VerifyOptions, examine
     from rmqstore.files.broker_config import BrokerConfig as Config
     from rmqstore.files.store import open_store
-    from rmqstore.repair.liveness import refuse_locked
-    from rmqstore.repair.migrate_to_commitlog import plan_migration_to_commitlog
-    from rmqstore.repair.migrate_to_commitlog_build import migrate_to_commitlog as run
+    from rmqstore.repair.journal.liveness import refuse_locked
+    from rmqstore.repair.migrate.to_commitlog import plan_migration_to_commitlog
+    from rmqstore.repair.migrate.to_commitlog_build import migrate_to_commitlog as run
 
     if self_id is not None:
         config = Config({**config.given, "dLegerSelfId": self_id}, config.source)
@@ -137,8 +137,8 @@ def _choice(
 ) -> Choice:
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import open_store
-    from rmqstore.repair.migrate_to_commitlog import Choice, Replica
-    from rmqstore.views.compare import compare
+    from rmqstore.repair.migrate.to_commitlog import Choice, Replica
+    from rmqstore.views.compare.compare import compare
 
     if include and only:
         raise UsageError("--include-uncommitted and --only-committed exclude each other")

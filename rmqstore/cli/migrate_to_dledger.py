@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqstore.cli.changes import read_plan, save_plan, tell_refusals
+from rmqstore.cli.apply_command import read_plan, save_plan, tell_refusals
 from rmqstore.cli.options import Applying, applying, command
 from rmqstore.cli.output import Output
 from rmqstore.errors import NotReadable, UsageError
 
 if TYPE_CHECKING:
-    from rmqstore.checks.report import Report
+    from rmqstore.checks.problems.report import Report
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
-    from rmqstore.repair.migrate_to_dledger import DLedgerMigration
-    from rmqstore.repair.migrate_to_dledger_preflight import ReplicaCheck, Target
+    from rmqstore.repair.migrate.to_dledger import DLedgerMigration
+    from rmqstore.repair.migrate.to_dledger_preflight import ReplicaCheck, Target
 
 
 @command(
@@ -70,8 +70,8 @@ def migrate_to_dledger(
     """
     from rmqstore.checks.verify import VerifyOptions, examine
     from rmqstore.files.store import open_store
-    from rmqstore.repair.liveness import refuse_locked
-    from rmqstore.repair.migrate_to_dledger import plan_migration_to_dledger
+    from rmqstore.repair.journal.liveness import refuse_locked
+    from rmqstore.repair.migrate.to_dledger import plan_migration_to_dledger
 
     opened = open_store(store, config)
     refuse_locked(opened.root)
@@ -95,7 +95,7 @@ def migrate_to_dledger(
         else:
             out.lines(_plan_lines(migration))
         return 1
-    from rmqstore.repair.journal import apply
+    from rmqstore.repair.journal.journal import apply
 
     applied = apply(migration.plan, journal_dir=applying.journal, force_digest=applying.force)
     after = examine(open_store(store, config), VerifyOptions(jobs=jobs)).report
@@ -109,7 +109,7 @@ def migrate_to_dledger(
 
 
 def _target(store: Store, self_id: str, group: str | None, peers: str | None, broker: str | None) -> Target:
-    from rmqstore.repair.migrate_to_dledger_preflight import DEFAULT_GROUP, Target
+    from rmqstore.repair.migrate.to_dledger_preflight import DEFAULT_GROUP, Target
 
     given = store.config.given
     return Target(
@@ -126,9 +126,9 @@ def _compare(store: Store, path: Path, jobs: int | None) -> ReplicaCheck:
     """Whether another node's store, or fingerprint file, holds the same log and would be padded at the same place."""
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import open_store
-    from rmqstore.repair.migrate_to_dledger_preflight import ReplicaCheck
-    from rmqstore.views.compare import compare
-    from rmqstore.views.compare_fingerprint import compare_with, read_fingerprint
+    from rmqstore.repair.migrate.to_dledger_preflight import ReplicaCheck
+    from rmqstore.views.compare.compare import compare
+    from rmqstore.views.compare.fingerprint import compare_with, read_fingerprint
 
     if not path.exists():
         raise NotReadable(f"{path}: no such file or directory")
@@ -162,8 +162,8 @@ def _bytes_of(store: Store) -> int:
 
 def _remaining(report: Report) -> dict[str, int]:
     """What verify still says afterwards, but for what no broker looks at."""
-    from rmqstore.checks.problems import PROBLEMS, Severity
-    from rmqstore.repair.migrate_to_dledger_preflight import HARMLESS
+    from rmqstore.checks.problems.table import PROBLEMS, Severity
+    from rmqstore.repair.migrate.to_dledger_preflight import HARMLESS
 
     counts = sorted(report.findings.counts.items())
     return {code: n for code, n in counts if PROBLEMS[code].severity >= Severity.WARNING and code != HARMLESS}
@@ -171,8 +171,8 @@ def _remaining(report: Report) -> dict[str, int]:
 
 def _apply_saved(out: Output, store: Store, plan_file: Path, applying: Applying) -> int:
     """Apply a plan that was saved, if it is one of this command for this store."""
-    from rmqstore.repair.journal import apply
-    from rmqstore.repair.migrate_to_dledger import COMMAND, SCHEMA
+    from rmqstore.repair.journal.journal import apply
+    from rmqstore.repair.migrate.to_dledger import COMMAND, SCHEMA
 
     roots = [*store.config.paths("storePathCommitLog"), *store.config.paths("storePathDLedgerCommitLog")]
     plan = read_plan(plan_file, store, [*roots, *(p.parent for p in roots)])

@@ -14,7 +14,7 @@ from rmqstore.cli.quantities import Size, Time, bytes_text, many
 from rmqstore.errors import UsageError
 
 if TYPE_CHECKING:
-    from rmqstore.spark.jobs import JobResult
+    from rmqstore.spark.jobs.jobs import JobResult
 
 JOBS = ("export", "verify", "crosscheck", "rebuild", "du", "compare", "sql")
 _NEEDS_OUTPUT = ("export", "rebuild")
@@ -158,9 +158,9 @@ class _Work:
     ) -> JobResult:
         """Everything but sql."""
         from rmqstore.checks.verify import VerifyOptions
-        from rmqstore.spark import jobs
-        from rmqstore.spark.jobs import WHOLE_BELOW
-        from rmqstore.views.selection import Selection
+        from rmqstore.spark.jobs import jobs
+        from rmqstore.spark.jobs.jobs import WHOLE_BELOW
+        from rmqstore.views.dump.selection import Selection
 
         where: dict[str, Any] = {"config": self.config, "progress": self.progress}
         # a split size that is asked for holds for small stores, too
@@ -170,7 +170,7 @@ class _Work:
             run = jobs.verify if job == "verify" else jobs.crosscheck
             result = run(self.spark, self.stores, options=options, **where, **size)
             if job == "crosscheck" and target:
-                from rmqstore.spark.crosscheck import crosscheck_rows
+                from rmqstore.spark.jobs.crosscheck import crosscheck_rows
 
                 crosscheck_rows(self.spark, self.stores, config=self.config).write.parquet(target)
             return result
@@ -178,14 +178,14 @@ class _Work:
             wanted = Selection(topics=frozenset(topics), since=since, until=until)
             return jobs.du(self.spark, self.stores, selection=wanted, split_size=split, **where, **size)
         if job == "compare":
-            from rmqstore.spark.compare import compare
+            from rmqstore.spark.jobs.compare import compare
 
             return compare(self.spark, self.stores, split_size=split, **where)
         if job == "rebuild":
-            from rmqstore.spark.rebuild import rebuild
+            from rmqstore.spark.jobs.rebuild import rebuild
 
             return rebuild(self.spark, self.stores, Path(target), split_size=split, **where)
-        from rmqstore.spark.export import SPLIT, export
+        from rmqstore.spark.jobs.export import SPLIT, export
 
         return export(
             self.spark,
@@ -201,7 +201,7 @@ class _Work:
 
     def sql(self, query: str, body: str, target: str | None) -> int:
         """Rows of a query: a table, one JSON object, or Parquet in a directory."""
-        from rmqstore.spark.views import sql
+        from rmqstore.spark.jobs.views import sql
 
         frame, lost = sql(self.spark, query, self.stores, config=self.config, body=body, progress=self.progress)
         for store in lost:

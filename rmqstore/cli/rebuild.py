@@ -48,11 +48,11 @@ def rebuild(
     Nothing is written without --apply; `rmqstore undo` takes it back.
     """
     from rmqstore.checks.verify import VerifyOptions, examine
-    from rmqstore.cli.changes import Change, finish
+    from rmqstore.cli.apply_command import Change, finish
     from rmqstore.files.store import open_store
+    from rmqstore.repair.log.store_guard import wrote_positions
+    from rmqstore.repair.rebuild.unit_buffer import KeptUnits
     from rmqstore.repair.rebuild_parts import plan_rebuild
-    from rmqstore.repair.unit_spill import KeptUnits
-    from rmqstore.repair.whole_store import wrote_positions
 
     opened = open_store(store, config)
     units = KeptUnits() if part == "cq" else None

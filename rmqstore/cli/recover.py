@@ -60,12 +60,12 @@ def recover(
     not everything could be checked; 5: refused.
     """
     from rmqstore.checks.verify import VerifyOptions, examine
-    from rmqstore.cli.changes import Change, finish, read_plan
+    from rmqstore.cli.apply_command import Change, finish, read_plan
     from rmqstore.files.store import QueueKind, StoreKind, open_store
+    from rmqstore.repair.log.store_guard import wrote_positions
+    from rmqstore.repair.plan.recover_options import RecoverOptions
+    from rmqstore.repair.rebuild.unit_buffer import KeptUnits
     from rmqstore.repair.recover import plan_recovery
-    from rmqstore.repair.settings import RecoverOptions
-    from rmqstore.repair.unit_spill import KeptUnits
-    from rmqstore.repair.whole_store import wrote_positions
 
     refuse_unknown_codes(only)
     opened = open_store(store, config)

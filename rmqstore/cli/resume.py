@@ -28,7 +28,7 @@ def resume(out: Output, journal: Path) -> int:
     JOURNAL is the directory that the repair named. Refused (exit code 5) when something that the repair touches has
     changed since, or when it was undone.
     """
-    from rmqstore.repair.journal import resume as go_on
+    from rmqstore.repair.journal.journal import resume as go_on
 
     with out.progress("resume", None, unit="batch") as progress:
         done = go_on(journal, progress=progress)

@@ -28,7 +28,7 @@ def undo(out: Output, journal: Path) -> int:
     JOURNAL is the directory that the repair named. Refused (exit code 5) when something that the repair touched has
     changed since, as after a broker's run: undoing would destroy that. Works after a crash in the middle, too.
     """
-    from rmqstore.repair.journal import undo as take_back
+    from rmqstore.repair.journal.journal import undo as take_back
 
     done = take_back(journal)
     if out.as_json:

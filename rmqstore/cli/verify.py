@@ -16,7 +16,7 @@ from rmqstore.cli.quantities import Span
 from rmqstore.errors import UsageError
 
 if TYPE_CHECKING:
-    from rmqstore.checks.report import Finding, Report
+    from rmqstore.checks.problems.report import Finding, Report
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from rich.text import Text
 
-from rmqstore.checks.problems import PROBLEMS, Problem, Severity
-from rmqstore.checks.report import Fact, Finding, Report, next_command, remedy_of, store_words
+from rmqstore.checks.problems.report import Fact, Finding, Report, next_command, remedy_of, store_words
+from rmqstore.checks.problems.table import PROBLEMS, Problem, Severity
 from rmqstore.cli.quantities import bytes_text, in_words, many, time_text
 
 EXAMPLES = 3

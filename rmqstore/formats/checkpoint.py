@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from construct import Int64sb
+
 from rmqstore.formats.layout import Field, Layout
 
 STORE_CHECKPOINT = Layout(
     "checkpoint",
     "StoreCheckpoint, RocketMQ 5.4.0",
-    Field("physic_msg_timestamp", "i64", "Store time of the last flushed commitlog message.", "ms"),
-    Field("logics_msg_timestamp", "i64", "Store time of the last dispatched message.", "ms"),
-    Field("index_msg_timestamp", "i64", "End time of the last full index file.", "ms"),
-    Field("master_flushed_offset", "i64", "How far the master had flushed (5.0.0 and newer).", "bytes"),
-    Field("confirm_phy_offset", "i64", "Start of the last confirmed message (5.1.1 and newer).", "bytes"),
+    Field("physic_msg_timestamp", Int64sb, "Store time of the last flushed commitlog message.", "ms"),
+    Field("logics_msg_timestamp", Int64sb, "Store time of the last dispatched message.", "ms"),
+    Field("index_msg_timestamp", Int64sb, "End time of the last full index file.", "ms"),
+    Field("master_flushed_offset", Int64sb, "How far the master had flushed (5.0.0 and newer).", "bytes"),
+    Field("confirm_phy_offset", Int64sb, "Start of the last confirmed message (5.1.1 and newer).", "bytes"),
     about="A file of 4096 bytes; the rest is zero. There is neither magic nor CRC.",
 )
 FILE_SIZE = 4096

@@ -6,42 +6,44 @@ Source: ConsumeQueue#putMessagePositionInfo, #fillPreBlank; BatchConsumeQueue; S
 
 from __future__ import annotations
 
+from construct import Int16sb, Int32sb, Int64sb
+
 from rmqstore.formats.layout import Field, Layout
 
 UNIT = Layout(
     "consume queue unit",
     "ConsumeQueue#putMessagePositionInfo, RocketMQ 5.4.0",
-    Field("commitlog_offset", "i64", "Where the message starts in the commitlog.", "bytes"),
-    Field("size", "i32", "TOTALSIZE of the message.", "bytes"),
-    Field("tags_code", "i64", "Hash of TAGS; due time (ms) in the schedule topic; or address in the extension."),
+    Field("commitlog_offset", Int64sb, "Where the message starts in the commitlog.", "bytes"),
+    Field("size", Int32sb, "TOTALSIZE of the message.", "bytes"),
+    Field("tags_code", Int64sb, "Hash of TAGS; due time (ms) in the schedule topic; or address in the extension."),
     about="Index of a unit = (file name number + position) / 20. Twenty zero bytes are the end of data.",
 )
 BATCH_UNIT = Layout(
     "batch consume queue unit",
     "BatchConsumeQueue#putBatchMessagePositionInfo, RocketMQ 5.4.0",
-    Field("commitlog_offset", "i64", "Where the message starts in the commitlog.", "bytes"),
-    Field("size", "i32", "TOTALSIZE of the message.", "bytes"),
-    Field("tags_code", "i64", "Hash of TAGS."),
-    Field("store_timestamp", "i64", "Broker's clock at append.", "ms"),
-    Field("base_offset", "i64", "Queue offset of the first message in the batch.", "units"),
-    Field("batch_size", "i16", "Messages in the batch.", "messages"),
-    Field("compacted_offset", "i32", "Always -1.", const=-1),
-    Field("reserved", "i32", "Always 0."),
+    Field("commitlog_offset", Int64sb, "Where the message starts in the commitlog.", "bytes"),
+    Field("size", Int32sb, "TOTALSIZE of the message.", "bytes"),
+    Field("tags_code", Int64sb, "Hash of TAGS."),
+    Field("store_timestamp", Int64sb, "Broker's clock at append.", "ms"),
+    Field("base_offset", Int64sb, "Queue offset of the first message in the batch.", "units"),
+    Field("batch_size", Int16sb, "Messages in the batch.", "messages"),
+    Field("compacted_offset", Int32sb, "Always -1.", const=-1),
+    Field("reserved", Int32sb, "Always 0."),
     about="Also the unit of compacted topics (SparseCQ). File positions have no relation to queue offsets.",
 )
 EXT_UNIT = Layout(
     "consume queue extension unit",
     "ConsumeQueueExt.CqExtUnit#write, RocketMQ 5.4.0",
-    Field("size", "i16", "Length of the unit with its bitmap; -1 closes the file.", "bytes"),
-    Field("tags_code", "i64", "Hash of TAGS."),
-    Field("store_timestamp", "i64", "Broker's clock at append.", "ms"),
-    Field("bitmap_size", "i16", "Length of the filter bitmap that follows.", "bytes"),
+    Field("size", Int16sb, "Length of the unit with its bitmap; -1 closes the file.", "bytes"),
+    Field("tags_code", Int64sb, "Hash of TAGS."),
+    Field("store_timestamp", Int64sb, "Broker's clock at append.", "ms"),
+    Field("bitmap_size", Int16sb, "Length of the filter bitmap that follows.", "bytes"),
     about="Followed by the Bloom filter bitmap.",
 )
 EXT_END = Layout(
     "consume queue extension end",
     "ConsumeQueueExt#fullFillToEnd, RocketMQ 5.4.0",
-    Field("size", "i16", "Always -1: the rest of the file is unused.", const=-1),
+    Field("size", Int16sb, "Always -1: the rest of the file is unused.", const=-1),
 )
 
 PRE_BLANK_SIZE = 0x7FFFFFFF

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from construct import Int32sb, Int64sb
+
 from rmqstore.formats.javatext import parse_java_properties, parse_long
 from rmqstore.formats.layout import Field, Layout
 
@@ -19,33 +21,33 @@ BLANK_MAGIC = -1
 ENTRY = Layout(
     "dledger entry",
     "DLedgerEntryCoder#encode, DLedger 0.3.2",
-    Field("magic", "i32", "1 (since DLedger 0.4 a type: 2 NOOP, 3 CONFIG_CHANGE); a BLANK has -1.", const=MAGIC),
-    Field("size", "i32", "Whole entry: 48 + body length.", "bytes"),
-    Field("index", "i64", "Number of the entry: 0, 1, 2 without gaps.", "entries"),
-    Field("term", "i64", "Term of the leader that appended it; never falls."),
-    Field("pos", "i64", "The entry's own position.", "bytes"),
-    Field("channel", "i32", "Always 0."),
-    Field("chain_crc", "i32", "Always 0: never computed, never checked."),
-    Field("body_crc", "i32", "Always 0: never computed, never checked."),
-    Field("body_length", "i32", "Length of the body that follows.", "bytes"),
+    Field("magic", Int32sb, "1 (since DLedger 0.4 a type: 2 NOOP, 3 CONFIG_CHANGE); a BLANK has -1.", const=MAGIC),
+    Field("size", Int32sb, "Whole entry: 48 + body length.", "bytes"),
+    Field("index", Int64sb, "Number of the entry: 0, 1, 2 without gaps.", "entries"),
+    Field("term", Int64sb, "Term of the leader that appended it; never falls."),
+    Field("pos", Int64sb, "The entry's own position.", "bytes"),
+    Field("channel", Int32sb, "Always 0."),
+    Field("chain_crc", Int32sb, "Always 0: never computed, never checked."),
+    Field("body_crc", Int32sb, "Always 0: never computed, never checked."),
+    Field("body_length", Int32sb, "Length of the body that follows.", "bytes"),
     about="The body is exactly one commitlog record, whose PHYSICALOFFSET is pos + 48.",
 )
 BLANK = Layout(
     "dledger blank",
     "MmapFileList#preAppend, DLedger 0.3.2",
-    Field("magic", "i32", "Always -1.", const=BLANK_MAGIC),
-    Field("size", "i32", "Bytes left in the file, counted from here.", "bytes"),
+    Field("magic", Int32sb, "Always -1.", const=BLANK_MAGIC),
+    Field("size", Int32sb, "Bytes left in the file, counted from here.", "bytes"),
     about="End of a data file; the rest is zero. Magic first: the other way round than in a commitlog. "
     "DLedger 0.4 also puts one over what a snapshot made superfluous, from the file's start to the first entry kept.",
 )
 INDEX_UNIT = Layout(
     "dledger index unit",
     "DLedgerEntryCoder#encodeIndex, DLedger 0.3.2",
-    Field("magic", "i32", "Magic of the entry.", const=MAGIC),
-    Field("pos", "i64", "Where the entry starts.", "bytes"),
-    Field("size", "i32", "Whole entry.", "bytes"),
-    Field("index", "i64", "Number of the entry.", "entries"),
-    Field("term", "i64", "Term of the entry."),
+    Field("magic", Int32sb, "Magic of the entry.", const=MAGIC),
+    Field("pos", Int64sb, "Where the entry starts.", "bytes"),
+    Field("size", Int32sb, "Whole entry.", "bytes"),
+    Field("index", Int64sb, "Number of the entry.", "entries"),
+    Field("term", Int64sb, "Term of the entry."),
     about="Position of the unit of an entry = index × 32.",
 )
 

@@ -7,32 +7,34 @@ from __future__ import annotations
 
 from datetime import datetime, tzinfo
 
+from construct import Int32sb, Int64sb
+
 from rmqstore.formats.javatext import java_string_hash
 from rmqstore.formats.layout import Field, Layout
 
 HEADER = Layout(
     "index header",
     "IndexHeader, RocketMQ 5.4.0",
-    Field("begin_timestamp", "i64", "Store time of the first entry.", "ms"),
-    Field("end_timestamp", "i64", "Store time of the last entry.", "ms"),
-    Field("begin_phy_offset", "i64", "Commitlog position of the first entry.", "bytes"),
-    Field("end_phy_offset", "i64", "Commitlog position of the last entry.", "bytes"),
-    Field("hash_slot_count", "i32", "Slots in use (up to 4.7.0: puts).", "slots"),
-    Field("index_count", "i32", "Entries + 1; 0 in a file never written to.", "units"),
+    Field("begin_timestamp", Int64sb, "Store time of the first entry.", "ms"),
+    Field("end_timestamp", Int64sb, "Store time of the last entry.", "ms"),
+    Field("begin_phy_offset", Int64sb, "Commitlog position of the first entry.", "bytes"),
+    Field("end_phy_offset", Int64sb, "Commitlog position of the last entry.", "bytes"),
+    Field("hash_slot_count", Int32sb, "Slots in use (up to 4.7.0: puts).", "slots"),
+    Field("index_count", Int32sb, "Entries + 1; 0 in a file never written to.", "units"),
     about="A new file starts with the end values of the file before it.",
 )
 SLOT = Layout(
     "index slot",
     "IndexFile#putKey, RocketMQ 5.4.0",
-    Field("newest", "i32", "Number of the newest unit of the chain; 0: empty.", "units"),
+    Field("newest", Int32sb, "Number of the newest unit of the chain; 0: empty.", "units"),
 )
 UNIT = Layout(
     "index unit",
     "IndexFile#putKey, RocketMQ 5.4.0",
-    Field("key_hash", "i32", "Hash of topic, '#' and key."),
-    Field("phy_offset", "i64", "Where the message starts in the commitlog.", "bytes"),
-    Field("time_diff", "i32", "Store time after the header's begin.", "s"),
-    Field("prev_index", "i32", "Unit before it in the chain of the slot; 0: none.", "units"),
+    Field("key_hash", Int32sb, "Hash of topic, '#' and key."),
+    Field("phy_offset", Int64sb, "Where the message starts in the commitlog.", "bytes"),
+    Field("time_diff", Int32sb, "Store time after the header's begin.", "s"),
+    Field("prev_index", Int32sb, "Unit before it in the chain of the slot; 0: none.", "units"),
     about="Unit 0 is never used.",
 )
 

@@ -13,10 +13,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
+from typing import Any
 
-from rmqstore.formats.layout import Field, Layout
+from construct import (
+    Bytes,
+    ConstructError,
+    IfThenElse,
+    Int8sb,
+    Int16sb,
+    Int32sb,
+    Int64sb,
+    Rebuild,
+    len_,
+    this,
+)
 
-Buffer = bytes | bytearray | memoryview
+from rmqstore.formats.layout import Buffer, Field, Kind, Layout, Record, fixed_part
+
 crc32: Callable[..., int]
 try:
     from zlib_ng.zlib_ng import crc32  # 40 ns for a small body; isal leaves AVX-512 registers dirty, 160 ns on new CPUs
@@ -52,34 +65,63 @@ MAX_PROPERTIES = 32767
 BLANK = Layout(
     "blank",
     "CommitLog.DefaultAppendMessageCallback#doAppend, RocketMQ 5.4.0",
-    Field("size", "i32", "Bytes left in the file, counted from this record's start.", "bytes"),
-    Field("magic", "i32", "BLANK_MAGIC_CODE (CBD43194).", const=BLANK_MAGIC),
+    Field("size", Int32sb, "Bytes left in the file, counted from this record's start.", "bytes"),
+    Field("magic", Int32sb, "BLANK_MAGIC_CODE (CBD43194).", const=BLANK_MAGIC),
     about="End of a commitlog file. The bytes behind these 8 are undefined.",
 )
+
+
+def _host(v6_bit: int) -> Kind:
+    """4 or 16 bytes of address and 4 of port; a bit of SYSFLAG says which."""
+    return IfThenElse(this.sys_flag & v6_bit, Bytes(20), Bytes(8))
+
+
+def _counted(length: Any) -> Kind:
+    """As many bytes as a length field says; the broker skips the part when the length is negative."""
+    return IfThenElse(length > 0, Bytes(length), Bytes(0))
+
+
+MESSAGE = Record(
+    "message",
+    "MessageExtEncoder#encode, MessageDecoder#decode, RocketMQ 5.4.0",
+    Field("size", Int32sb, "TOTALSIZE: the whole record.", "bytes"),
+    Field("magic", Int32sb, "MESSAGE_MAGIC_CODE: DAA320A7 (V1) or DAA320AB (V2)."),
+    Field("body_crc", Int32sb, "CRC-32 of the stored body without its top bit; 0 for an empty body."),
+    Field("queue_id", Int32sb, "Queue of the topic."),
+    Field("flag", Int32sb, "Flag set by the producer; not interpreted."),
+    Field("queue_offset", Int64sb, "Position in the consume queue; 0 for prepared and rollback.", "units"),
+    Field("physical_offset", Int64sb, "The record's own position in the commitlog.", "bytes"),
+    Field("sys_flag", Int32sb, "MessageSysFlag: compression, transaction, IPv6 and batch bits."),
+    Field("born_timestamp", Int64sb, "Producer's clock at send.", "ms"),
+    Field("born_host", _host(BORN_HOST_V6), "Producer's address and port."),
+    Field("store_timestamp", Int64sb, "Broker's clock at append.", "ms"),
+    Field("store_host", _host(STORE_HOST_V6), "Broker's address and port."),
+    Field("reconsume_times", Int32sb, "How often consumption was retried.", "times"),
+    Field("prepared_transaction_offset", Int64sb, "Position of the half message, else 0.", "bytes"),
+    Field("body_length", Rebuild(Int32sb, len_(this.body)), "Length of the body that follows.", "bytes"),
+    Field("body", _counted(this.body_length), "The body, compressed if SYSFLAG says so."),
+    Field(
+        "topic_length",
+        Rebuild(IfThenElse(this.magic == MAGIC_V2, Int16sb, Int8sb), len_(this.topic)),
+        "Length of the topic: one byte in V1, two in V2.",
+        "bytes",
+    ),
+    Field("topic", Bytes(this.topic_length), "The topic in UTF-8."),
+    Field("properties_length", Rebuild(Int16sb, len_(this.properties)), "Length of the properties.", "bytes"),
+    Field("properties", _counted(this.properties_length), "NAME 0x01 VALUE 0x02 for each property, in UTF-8."),
+    about="Positions are those with IPv4 hosts (8 bytes each); SYSFLAG says which host is an IPv6 one (20 bytes).",
+)
+"""The record as RocketMQ writes it: V1 and V2, IPv4 and IPv6 hosts."""
 
 
 @cache
 def head(born_v6: bool = False, store_v6: bool = False) -> Layout:
     """The fixed part of a record up to the body, for one of the four combinations of host families."""
-    return Layout(
+    return fixed_part(
+        MESSAGE,
         "message",
-        "MessageExtEncoder#encode, RocketMQ 5.4.0",
-        Field("size", "i32", "TOTALSIZE: the whole record.", "bytes"),
-        Field("magic", "i32", "MESSAGE_MAGIC_CODE: DAA320A7 (V1) or DAA320AB (V2)."),
-        Field("body_crc", "i32", "CRC-32 of the stored body without its top bit; 0 for an empty body."),
-        Field("queue_id", "i32", "Queue of the topic."),
-        Field("flag", "i32", "Flag set by the producer; not interpreted."),
-        Field("queue_offset", "i64", "Position in the consume queue; 0 for prepared and rollback.", "units"),
-        Field("physical_offset", "i64", "The record's own position in the commitlog.", "bytes"),
-        Field("sys_flag", "i32", "MessageSysFlag: compression, transaction, IPv6 and batch bits."),
-        Field("born_timestamp", "i64", "Producer's clock at send.", "ms"),
-        Field("born_host", f"bytes:{20 if born_v6 else 8}", "Producer's address and port."),
-        Field("store_timestamp", "i64", "Broker's clock at append.", "ms"),
-        Field("store_host", f"bytes:{20 if store_v6 else 8}", "Broker's address and port."),
-        Field("reconsume_times", "i32", "How often consumption was retried.", "times"),
-        Field("prepared_transaction_offset", "i64", "Position of the half message, else 0.", "bytes"),
-        Field("body_length", "i32", "Length of the body that follows.", "bytes"),
-        about="Followed by body, topic length (1 byte, V2: 2), topic, properties length (2 bytes), properties.",
+        "Followed by body, topic length (1 byte, V2: 2), topic, properties length (2 bytes), properties.",
+        sys_flag=(BORN_HOST_V6 if born_v6 else 0) | (STORE_HOST_V6 if store_v6 else 0),
     )
 
 
@@ -206,31 +248,14 @@ def parse_message(data: Buffer, at: int = 0, available: int | None = None) -> tu
         return None, Fault.MAGIC
     if size < MIN_SIZE or size > left or left < HEAD.size:
         return None, Fault.SIZE
-    flags = int.from_bytes(view[at + SYS_FLAG_AT : at + SYS_FLAG_AT + 4], "big") & 0x30
-    layout = HEADS_BY_FLAG[flags]
-    if size < layout.size + 3:
+    try:
+        values = MESSAGE.parse(view, at, size)
+    except ConstructError:  # a part ends behind the record, or a length is negative
         return None, Fault.LENGTHS
-    values = layout.parse(view, at)
-    wide = 2 if magic == MAGIC_V2 else 1
-    body_at = at + layout.size
-    topic_at = body_at + max(0, values["body_length"]) + wide
-    end = at + size
-    if topic_at + 2 > end:
+    lengths = (values["body_length"], values.pop("topic_length"), values.pop("properties_length"))
+    if record_size(*lengths, v2=magic == MAGIC_V2, sys_flag=values["sys_flag"]) != size:
         return None, Fault.LENGTHS
-    topic_length = int.from_bytes(view[topic_at - wide : topic_at], "big", signed=True)
-    properties_at = topic_at + topic_length + 2
-    if topic_length < 0 or properties_at > end:
-        return None, Fault.LENGTHS
-    properties_length = int.from_bytes(view[properties_at - 2 : properties_at], "big", signed=True)
-    if properties_at + max(0, properties_length) != end:
-        return None, Fault.LENGTHS
-    message = Message(
-        **values,
-        topic=bytes(view[topic_at : properties_at - 2]),
-        properties=bytes(view[properties_at:end]),
-        body=bytes(view[body_at : topic_at - wide]),
-    )
-    return message, Fault.NONE
+    return Message(**values), Fault.NONE
 
 
 def record_crc(data: Buffer, at: int, size: int) -> tuple[int | None, int]:
@@ -294,9 +319,8 @@ def build_message(
     if len(properties) > MAX_PROPERTIES:
         raise ValueError(f"properties of {len(properties)} bytes")
     sys_flag = (sys_flag & ~0x30) | (0x10 if len(born_host) == 20 else 0) | (0x20 if len(store_host) == 20 else 0)
-    size = record_size(len(body), len(name), len(properties), v2=v2, sys_flag=sys_flag)
-    out = HEADS_BY_FLAG[sys_flag & 0x30].build(
-        size=size,
+    out = MESSAGE.build(
+        size=record_size(len(body), len(name), len(properties), v2=v2, sys_flag=sys_flag),
         magic=MAGIC_V2 if v2 else MAGIC_V1,
         body_crc=body_crc(body),
         queue_id=queue_id,
@@ -310,9 +334,10 @@ def build_message(
         store_host=store_host,
         reconsume_times=reconsume_times,
         prepared_transaction_offset=prepared_transaction_offset,
-        body_length=len(body),
+        body=body,
+        topic=name,
+        properties=properties,
     )
-    out += body + len(name).to_bytes(2 if v2 else 1, "big") + name + len(properties).to_bytes(2, "big") + properties
     return set_record_crc(out) if append_crc else out
 
 

@@ -9,21 +9,23 @@ import ipaddress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 
+from construct import Bytes, Int16sb, Int32sb, Int32ub, Int64sb
+
 from rmqstore.formats.layout import Field, Layout
 
 _ID_V4 = Layout(
     "offset message id (IPv4)",
     "MessageDecoder#createMessageId, RocketMQ 5.4.0",
-    Field("address", "bytes:4", "Address of the broker that stored the message."),
-    Field("port", "i32", "Port of that broker."),
-    Field("physical_offset", "i64", "PHYSICALOFFSET of the record; in DLedger mode entry position + 48.", "bytes"),
+    Field("address", Bytes(4), "Address of the broker that stored the message."),
+    Field("port", Int32sb, "Port of that broker."),
+    Field("physical_offset", Int64sb, "PHYSICALOFFSET of the record; in DLedger mode entry position + 48.", "bytes"),
 )
 _ID_V6 = Layout(
     "offset message id (IPv6)",
     "MessageDecoder#createMessageId, RocketMQ 5.4.0",
-    Field("address", "bytes:16", "Address of the broker that stored the message."),
-    Field("port", "i32", "Port of that broker."),
-    Field("physical_offset", "i64", "PHYSICALOFFSET of the record; in DLedger mode entry position + 48.", "bytes"),
+    Field("address", Bytes(16), "Address of the broker that stored the message."),
+    Field("port", Int32sb, "Port of that broker."),
+    Field("physical_offset", Int64sb, "PHYSICALOFFSET of the record; in DLedger mode entry position + 48.", "bytes"),
 )
 OFFSET_IDS = {layout.size: layout for layout in (_ID_V4, _ID_V6)}
 
@@ -32,11 +34,11 @@ def _uniq(name: str, address: int) -> Layout:
     return Layout(
         name,
         "MessageClientIDSetter#createUniqID, RocketMQ 5.4.0",
-        Field("address", f"bytes:{address}", "Address of the client's host."),
-        Field("pid", "i16", "Low 16 bits of the client's process id."),
-        Field("class_loader", "i32", "Hash of the class loader of the client."),
-        Field("span", "u32", "Time since the client's local month began.", "ms"),
-        Field("counter", "i16", "Low 16 bits of the client's message counter.", "messages"),
+        Field("address", Bytes(address), "Address of the client's host."),
+        Field("pid", Int16sb, "Low 16 bits of the client's process id."),
+        Field("class_loader", Int32sb, "Hash of the class loader of the client."),
+        Field("span", Int32ub, "Time since the client's local month began.", "ms"),
+        Field("counter", Int16sb, "Low 16 bits of the client's message counter.", "messages"),
     )
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from construct import Bytes, Int32sb, Int64sb
+
 from rmqstore.formats.layout import Field, Layout
 
 CTRL_0, CTRL_1, CTRL_2 = b"\x00", b"\x01", b"\x02"
@@ -18,43 +20,43 @@ DEFAULT_CF, OFFSET_CF = b"default", b"offset"
 TOPIC_HEAD = Layout(
     "RocksDB key head",
     "RocksDBConsumeQueueTable#buildCQKeyByteBuffer, RocketMQ 5.4.0",
-    Field("topic_length", "i32", "Length of the topic that follows the control byte.", "bytes"),
-    Field("control", "bytes:1", "Always 0x01."),
+    Field("topic_length", Int32sb, "Length of the topic that follows the control byte.", "bytes"),
+    Field("control", Bytes(1), "Always 0x01."),
 )
 UNIT_KEY_TAIL = Layout(
     "RocksDB consume queue key tail",
     "RocksDBConsumeQueueTable#buildCQKeyByteBuffer, RocketMQ 5.4.0",
-    Field("control", "bytes:1", "Always 0x01."),
-    Field("queue_id", "i32", "Queue of the topic."),
-    Field("control2", "bytes:1", "Always 0x01."),
-    Field("queue_offset", "i64", "Queue offset of the message.", "units"),
+    Field("control", Bytes(1), "Always 0x01."),
+    Field("queue_id", Int32sb, "Queue of the topic."),
+    Field("control2", Bytes(1), "Always 0x01."),
+    Field("queue_offset", Int64sb, "Queue offset of the message.", "units"),
 )
 UNIT_VALUE = Layout(
     "RocksDB consume queue value",
     "RocksDBConsumeQueueTable#buildCQValueByteBuffer, RocketMQ 5.4.0",
-    Field("commitlog_offset", "i64", "Where the message starts in the commitlog.", "bytes"),
-    Field("size", "i32", "TOTALSIZE of the message.", "bytes"),
-    Field("tags_code", "i64", "Hash of TAGS; due time (ms) in the schedule topic."),
-    Field("store_timestamp", "i64", "Broker's clock at append.", "ms"),
+    Field("commitlog_offset", Int64sb, "Where the message starts in the commitlog.", "bytes"),
+    Field("size", Int32sb, "TOTALSIZE of the message.", "bytes"),
+    Field("tags_code", Int64sb, "Hash of TAGS; due time (ms) in the schedule topic."),
+    Field("store_timestamp", Int64sb, "Broker's clock at append.", "ms"),
 )
 OFFSET_KEY_TAIL = Layout(
     "RocksDB queue bound key tail",
     "RocksDBConsumeQueueOffsetTable#buildOffsetKeyByteBuffer, RocketMQ 5.4.0",
-    Field("control", "bytes:1", "Always 0x01."),
-    Field("bound", "bytes:3", "ASCII max or min."),
-    Field("control2", "bytes:1", "Always 0x01."),
-    Field("queue_id", "i32", "Queue of the topic."),
+    Field("control", Bytes(1), "Always 0x01."),
+    Field("bound", Bytes(3), "ASCII max or min."),
+    Field("control2", Bytes(1), "Always 0x01."),
+    Field("queue_id", Int32sb, "Queue of the topic."),
 )
 OFFSET_VALUE = Layout(
     "RocksDB queue bound value",
     "RocksDBConsumeQueueOffsetTable#buildOffsetValueByteBuffer, RocketMQ 5.4.0",
-    Field("commitlog_offset", "i64", "Where that message starts in the commitlog.", "bytes"),
-    Field("queue_offset", "i64", "Queue offset of the first (min) or last (max) message.", "units"),
+    Field("commitlog_offset", Int64sb, "Where that message starts in the commitlog.", "bytes"),
+    Field("queue_offset", Int64sb, "Queue offset of the first (min) or last (max) message.", "units"),
 )
 CHECKPOINT_VALUE = Layout(
     "RocksDB consume queue checkpoint",
     "RocksDBConsumeQueueOffsetTable#appendMaxPhyOffset, RocketMQ 5.4.0",
-    Field("max_phy_offset", "i64", "End of the last dispatched message.", "bytes"),
+    Field("max_phy_offset", Int64sb, "End of the last dispatched message.", "bytes"),
 )
 
 

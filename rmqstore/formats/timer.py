@@ -5,6 +5,8 @@ Source: TimerLog, TimerMessageStore#doEnqueue, TimerWheel, Slot, TimerCheckpoint
 
 from __future__ import annotations
 
+from construct import Int32sb, Int64sb
+
 from rmqstore.formats.javatext import java_string_hash
 from rmqstore.formats.layout import Field, Layout
 from rmqstore.formats.message import BLANK_MAGIC
@@ -12,42 +14,42 @@ from rmqstore.formats.message import BLANK_MAGIC
 LOG_UNIT = Layout(
     "timer log unit",
     "TimerMessageStore#doEnqueue, RocketMQ 5.4.0",
-    Field("size", "i32", "Length of the unit.", "bytes", const=52),
-    Field("prev_pos", "i64", "Timer log position of the unit before it in the slot; -1: none.", "bytes"),
-    Field("magic", "i32", "Kind bits: 1 default, 2 roll, 4 delete."),
-    Field("write_time", "i64", "Base time of the slot when written.", "ms"),
-    Field("delayed_time", "i32", "Due time after the write time.", "ms"),
-    Field("commitlog_offset", "i64", "Message in topic rmq_sys_wheel_timer.", "bytes"),
-    Field("message_size", "i32", "TOTALSIZE of that message.", "bytes"),
-    Field("real_topic_hash", "i32", "Java hash of the topic to deliver to."),
-    Field("reserved", "i64", "Always 0."),
+    Field("size", Int32sb, "Length of the unit.", "bytes", const=52),
+    Field("prev_pos", Int64sb, "Timer log position of the unit before it in the slot; -1: none.", "bytes"),
+    Field("magic", Int32sb, "Kind bits: 1 default, 2 roll, 4 delete."),
+    Field("write_time", Int64sb, "Base time of the slot when written.", "ms"),
+    Field("delayed_time", Int32sb, "Due time after the write time.", "ms"),
+    Field("commitlog_offset", Int64sb, "Message in topic rmq_sys_wheel_timer.", "bytes"),
+    Field("message_size", Int32sb, "TOTALSIZE of that message.", "bytes"),
+    Field("real_topic_hash", Int32sb, "Java hash of the topic to deliver to."),
+    Field("reserved", Int64sb, "Always 0."),
 )
 LOG_BLANK = Layout(
     "timer log blank",
     "TimerLog#append, RocketMQ 5.4.0",
-    Field("size", "i32", "Bytes left in the file, counted from here.", "bytes"),
-    Field("reserved", "i64", "Always 0."),
-    Field("magic", "i32", "BLANK_MAGIC_CODE (CBD43194).", const=BLANK_MAGIC),
+    Field("size", Int32sb, "Bytes left in the file, counted from here.", "bytes"),
+    Field("reserved", Int64sb, "Always 0."),
+    Field("magic", Int32sb, "BLANK_MAGIC_CODE (CBD43194).", const=BLANK_MAGIC),
 )
 WHEEL_SLOT = Layout(
     "timer wheel slot",
     "Slot, TimerWheel#putSlot, RocketMQ 5.4.0",
-    Field("time", "i64", "Due time divided by the precision.", "s"),
-    Field("first_pos", "i64", "Timer log position of the oldest unit.", "bytes"),
-    Field("last_pos", "i64", "Timer log position of the newest unit.", "bytes"),
-    Field("num", "i32", "Units in the slot.", "units"),
-    Field("magic", "i32", "Not used."),
+    Field("time", Int64sb, "Due time divided by the precision.", "s"),
+    Field("first_pos", Int64sb, "Timer log position of the oldest unit.", "bytes"),
+    Field("last_pos", Int64sb, "Timer log position of the newest unit.", "bytes"),
+    Field("num", Int32sb, "Units in the slot.", "units"),
+    Field("magic", Int32sb, "Not used."),
 )
 TIMERCHECK = Layout(
     "timercheck",
     "TimerCheckpoint, RocketMQ 5.4.0",
-    Field("last_read_time", "i64", "How far the wheel was read.", "ms"),
-    Field("last_timer_log_flush_pos", "i64", "How far the timer log was flushed.", "bytes"),
-    Field("last_timer_queue_offset", "i64", "Next unit of queue rmq_sys_wheel_timer.", "units"),
-    Field("master_timer_queue_offset", "i64", "The same on the master.", "units"),
-    Field("state_version", "i64", "Data version: state."),
-    Field("timestamp", "i64", "Data version: time.", "ms"),
-    Field("counter", "i64", "Data version: counter."),
+    Field("last_read_time", Int64sb, "How far the wheel was read.", "ms"),
+    Field("last_timer_log_flush_pos", Int64sb, "How far the timer log was flushed.", "bytes"),
+    Field("last_timer_queue_offset", Int64sb, "Next unit of queue rmq_sys_wheel_timer.", "units"),
+    Field("master_timer_queue_offset", Int64sb, "The same on the master.", "units"),
+    Field("state_version", Int64sb, "Data version: state."),
+    Field("timestamp", Int64sb, "Data version: time.", "ms"),
+    Field("counter", Int64sb, "Data version: counter."),
     about="A file of 4096 bytes; the rest is zero.",
 )
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rmqstore.append.retention import (
+from rmqstore.brokers.clean_up import (
     BATCH,
     Candidate,
     Decision,
@@ -29,16 +29,16 @@ from rmqstore.append.retention import (
     expired_by_offset,
     expired_index,
 )
-from rmqstore.brokers.rules import rules_for
-from rmqstore.checks.misplaced import find_misplaced
+from rmqstore.brokers.rules.versions import rules_for
+from rmqstore.checks.log.misplaced_files import find_misplaced
 from rmqstore.errors import Refused, UsageError
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, read_at
 from rmqstore.files.store import UNIT_SIZE, Store, StoreKind
 from rmqstore.formats import dledger, index
-from rmqstore.repair.content import Json
-from rmqstore.repair.draft import Draft
-from rmqstore.repair.plan import Plan
+from rmqstore.repair.plan.content import Json
+from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
@@ -123,7 +123,7 @@ def plan_expire(store: Store, options: ExpireOptions | None = None) -> Expiry:
     if options.any_hour:
         rules = replace(rules, delete_when=str(hour))
     ask = options.disk_of or disk_of
-    draft = Draft(store)
+    draft = PlanBuilder(store)
     root_disk = ask(store.root)
     plain = data = None
     legacy = store.commitlog if store.commitlog is not None and store.commitlog.files else None
@@ -163,7 +163,7 @@ def _candidates(queue: MappedFileQueue) -> list[Candidate]:
     return [Candidate(str(f.path), f.start, f.length, f.mtime_ns // 1_000_000) for f in queue.files]
 
 
-def _take(draft: Draft, queue: MappedFileQueue, decision: Decision, lead: int) -> None:
+def _take(draft: PlanBuilder, queue: MappedFileQueue, decision: Decision, lead: int) -> None:
     reasons = {candidate.path: why for candidate, why in decision.delete}
     for file in queue.files:
         why = reasons.get(str(file.path))
@@ -201,7 +201,7 @@ def _minimum(
     return 0
 
 
-def _queues(draft: Draft, minimum: int) -> None:
+def _queues(draft: PlanBuilder, minimum: int) -> None:
     """Consume queue files that point wholly below the minimum."""
     for consume_queue in draft.store.consume_queues():
         files = consume_queue.queue.files
@@ -214,7 +214,7 @@ def _queues(draft: Draft, minimum: int) -> None:
             draft.discard(file.path, f"all its units point below {minimum}")
 
 
-def _index(draft: Draft, minimum: int) -> None:
+def _index(draft: PlanBuilder, minimum: int) -> None:
     entries = draft.store.index_files
     ends = []
     for entry in entries:
@@ -225,7 +225,7 @@ def _index(draft: Draft, minimum: int) -> None:
 
 
 def _say(
-    draft: Draft, rules: RetentionRules, hour: int, plain: Decision | None, data: Decision | None, disk: Disk
+    draft: PlanBuilder, rules: RetentionRules, hour: int, plain: Decision | None, data: Decision | None, disk: Disk
 ) -> None:
     """Why what goes goes, and why the rest does not."""
     note = draft.notes.append

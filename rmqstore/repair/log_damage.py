@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rmqstore.checks.report import Finding, Findings
-from rmqstore.repair.misplaced import MISPLACED
-from rmqstore.repair.salvage_batches import CODES as BATCH_CODES
+from rmqstore.checks.problems.report import Finding, Findings
+from rmqstore.repair.log.misplaced_files import MISPLACED
+from rmqstore.repair.salvage.candidates.batch_records import CODES as BATCH_CODES
 
 _HEADS = ("CL-SYSFLAG", "CL-HOST")
 _OFFSETS = ("CL-QUEUE-OFFSET", "CL-QUEUE-OFFSET-GAP", "CL-QUEUE-OFFSET-REPEAT")

@@ -5,16 +5,16 @@ from __future__ import annotations
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused, UsageError
 from rmqstore.files.store import QueueKind, Store, StoreKind
-from rmqstore.repair.believed import Believed, tell
-from rmqstore.repair.content import Literal
-from rmqstore.repair.draft import Draft
-from rmqstore.repair.log_rows import Name
-from rmqstore.repair.log_view import LogView
-from rmqstore.repair.plan import Plan
-from rmqstore.repair.rocksdb_stores import refuse_or_tell
-from rmqstore.repair.salvage_divided import reach
-from rmqstore.repair.staying import outside_of
-from rmqstore.repair.whole_store import data_roots, refuse_whole
+from rmqstore.repair.beside.rocksdb import refuse_or_tell
+from rmqstore.repair.log.redispatch import Name
+from rmqstore.repair.log.repaired_log import RepairedLog
+from rmqstore.repair.log.store_guard import data_roots, refuse_whole
+from rmqstore.repair.plan.content import Literal
+from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.repair.salvage.legacy_boundary import reach
+from rmqstore.repair.salvage.proved_records import ProvedRecords, tell
+from rmqstore.repair.unrepaired import outside_of
 
 CQ, INDEX, CHECKPOINT, DLEDGER_INDEX = "cq", "index", "checkpoint", "dledger-index"
 
@@ -40,14 +40,14 @@ def plan_rebuild(
         raise Refused("there is no good message in the log to build from", "run `rmqstore verify` on it")
     if part != CQ and (topics or queue_ids or queues):
         raise UsageError("--topic and --queue are for consume queues", "leave them out")
-    draft = Draft(store)
-    believed = Believed(store, verified)
+    draft = PlanBuilder(store)
+    believed = ProvedRecords(store, verified)
     views = [believed.view(r, reach(store, verified, r), draft) for r in results]
     if part == CQ:
         if store.kind is StoreKind.ROCKSDB:
             raise Refused("the consume queues are in RocksDB", "only a broker writes them; `rmqstore recover` says how")
-        from rmqstore.repair.decisions import offset_brakes
-        from rmqstore.repair.rebuild import QueueRebuild
+        from rmqstore.repair.brakes import offset_brakes
+        from rmqstore.repair.rebuild.consume_queues import QueueRebuild
 
         draft.brakes.extend(offset_brakes(results))
         wanted = _chosen(store, verified, topics, queue_ids, queues)
@@ -100,8 +100,8 @@ def _chosen(
     return wanted
 
 
-def _index(draft: Draft, verified: Verified, views: list[LogView]) -> None:
-    from rmqstore.repair.rebuild_index import IndexRebuild
+def _index(draft: PlanBuilder, verified: Verified, views: list[RepairedLog]) -> None:
+    from rmqstore.repair.rebuild.index import IndexRebuild
 
     index = IndexRebuild(draft, verified, views, everything=True)
     if index.needed:
@@ -110,21 +110,21 @@ def _index(draft: Draft, verified: Verified, views: list[LogView]) -> None:
         index.plan_new()
 
 
-def _dledger_index(draft: Draft, verified: Verified, views: list[LogView]) -> None:
+def _dledger_index(draft: PlanBuilder, verified: Verified, views: list[RepairedLog]) -> None:
     if verified.dledger is None:
         raise Refused("this store has no DLedger entries", "rebuild cq, index or checkpoint")
-    from rmqstore.repair.dledger import plan_dledger
-    from rmqstore.repair.settings import RecoverOptions
+    from rmqstore.repair.beside.dledger import plan_dledger
+    from rmqstore.repair.plan.recover_options import RecoverOptions
 
     plan_dledger(draft, verified, views[-1], RecoverOptions(only=("DL-DATA-INDEX",)), changed=False, force=True)
 
 
-def _checkpoint(draft: Draft, verified: Verified, end: int) -> None:
+def _checkpoint(draft: PlanBuilder, verified: Verified, end: int) -> None:
     last = max((r.max_time for r in verified.logs.results), default=0)
     entry = draft.store.checkpoint
     if entry is not None:
-        from rmqstore.repair.checkpoints import plan_checkpoint
-        from rmqstore.repair.settings import RecoverOptions
+        from rmqstore.repair.beside.checkpoint import plan_checkpoint
+        from rmqstore.repair.plan.recover_options import RecoverOptions
 
         plan_checkpoint(draft, verified, RecoverOptions(), last, end, force=True)
         return

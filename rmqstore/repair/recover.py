@@ -11,30 +11,29 @@ from collections.abc import Mapping
 from functools import cached_property
 
 from rmqstore.brokers.simulate import simulate_start
-from rmqstore.checks.commitlog import LogResult
+from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.verify import Verified
 from rmqstore.files.store import Store, StoreKind
-from rmqstore.repair.believed import Believed, cured, tell
-from rmqstore.repair.checkpoints import plan_checkpoint
-from rmqstore.repair.configs import plan_configs, plan_offsets
-from rmqstore.repair.decisions import damage_brakes, offset_brakes, sizes_brakes
-from rmqstore.repair.directories import plan_directories
-from rmqstore.repair.dledger import plan_dledger
-from rmqstore.repair.draft import Draft
-from rmqstore.repair.followers import dispatch_limit, lag_needs_abort
+from rmqstore.repair.beside.checkpoint import plan_checkpoint
+from rmqstore.repair.beside.config import plan_configs, plan_offsets
+from rmqstore.repair.beside.directory import plan_directories
+from rmqstore.repair.beside.dledger import plan_dledger
+from rmqstore.repair.beside.rocksdb import refuse_or_tell
+from rmqstore.repair.beside.timer import plan_timer
+from rmqstore.repair.brakes import damage_brakes, offset_brakes, sizes_brakes
+from rmqstore.repair.log.misplaced_files import but_names, plan_misplaced, store_in_place
+from rmqstore.repair.log.redispatch import Dispatcher, Name
+from rmqstore.repair.log.repaired_log import RepairedLog
+from rmqstore.repair.log.store_guard import data_roots, refuse_whole, wrote_positions
 from rmqstore.repair.log_damage import MENDABLE, cut_with, is_log_damage
-from rmqstore.repair.log_rows import Dispatcher, Name
-from rmqstore.repair.log_view import LogView
-from rmqstore.repair.misplaced import but_names, plan_misplaced, store_in_place
-from rmqstore.repair.plan import Plan
-from rmqstore.repair.rebuild import QueueRebuild, cut_queues, known_topic, wanted_queues
-from rmqstore.repair.rebuild_index import IndexRebuild
-from rmqstore.repair.rocksdb_stores import refuse_or_tell
-from rmqstore.repair.salvage import SalvageResult, plan_salvage
-from rmqstore.repair.salvage_divided import missing_front, reach
-from rmqstore.repair.settings import TRUNCATE, Choice, RecoverOptions, choose
-from rmqstore.repair.staying import what_stays
-from rmqstore.repair.tails import (
+from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.repair.plan.recover_options import TRUNCATE, Choice, RecoverOptions, choose
+from rmqstore.repair.rebuild.consume_queues import QueueRebuild, cut_queues, known_topic, wanted_queues
+from rmqstore.repair.rebuild.index import IndexRebuild
+from rmqstore.repair.salvage.dispatch_limit import dispatch_limit, lag_needs_abort
+from rmqstore.repair.salvage.legacy_boundary import missing_front, reach
+from rmqstore.repair.salvage.log_end import (
     Counting,
     drop_behind_hole,
     first_damage,
@@ -43,8 +42,9 @@ from rmqstore.repair.tails import (
     plan_tail,
     zero_from,
 )
-from rmqstore.repair.timers import plan_timer
-from rmqstore.repair.whole_store import data_roots, refuse_whole, wrote_positions
+from rmqstore.repair.salvage.proved_records import ProvedRecords, cured, tell
+from rmqstore.repair.salvage.salvage import SalvageResult, plan_salvage
+from rmqstore.repair.unrepaired import what_stays
 
 _LOG = ("CL-", "DL-")
 _QUEUES = ("CQ-", "BCQ-")
@@ -72,7 +72,7 @@ class Recovery:
         self.verified = verified
         self.options = options
         self.choice: Choice = choose(store, options)
-        self.draft = Draft(store)
+        self.draft = PlanBuilder(store)
         self.results = [r for r in (verified.legacy, verified.dledger) if r is not None]
         # behind a legacy log DLedger goes on: what is repaired at its end is part of it
         self.ends = {id(r): reach(store, verified, r) for r in self.results}
@@ -184,7 +184,7 @@ class Recovery:
         batch = {t for t, k in (self.verified.config.queue_types or {}).items() if k == "BatchCQ"}
         for later in self.results[self.results.index(result) :]:
             start = max(cut, later.queue.start)
-            Dispatcher(self.store, counting, batch).run(LogView(later, later.queue.stop, ()), start)
+            Dispatcher(self.store, counting, batch).run(RepairedLog(later, later.queue.stop, ()), start)
             self.ends[id(later)] = min(self.ends[id(later)], cut)
             zero_from(self.draft, later, cut, "behind the first damage of the log")
             counts, more = lost_in_damage(self.store, self.verified, later, cut)
@@ -200,7 +200,7 @@ class Recovery:
 
     # --- what follows from the log --------------------------------------------------------------------------------
 
-    def _views(self, limit: int | None = None) -> list[LogView]:
+    def _views(self, limit: int | None = None) -> list[RepairedLog]:
         ends = [self.ends[id(r)] for r in self.results]
         if limit is not None:
             ends = [min(end, max(limit, r.queue.start)) for end, r in zip(ends, self.results, strict=True)]
@@ -209,14 +209,14 @@ class Recovery:
         return views
 
     @cached_property
-    def believed(self) -> Believed:
-        return Believed(self.store, self.verified)
+    def believed(self) -> ProvedRecords:
+        return ProvedRecords(self.store, self.verified)
 
     def _dledger(self) -> None:
         result = self.verified.dledger
         if result is None or self.store.part not in (None, "dledger-group"):
             return
-        view = LogView.of(result, self.ends[id(result)], self.draft)
+        view = RepairedLog.of(result, self.ends[id(result)], self.draft)
         changed = bool(view.patches) or self.cut is not None or self.tail_cut
         plan_dledger(self.draft, self.verified, view, self.options, changed=changed)
 
@@ -301,7 +301,7 @@ class Recovery:
         if self.cut is None and not self._touches_log(names_too=False):
             return latest
         for result in reversed(self.results):
-            view = LogView.of(result, self.ends[id(result)], self.draft)
+            view = RepairedLog.of(result, self.ends[id(result)], self.draft)
             for file in reversed(result.queue.files):
                 times = [int(c.store_timestamp.max()) for c in view.chunks([file])]
                 times += [m.store_timestamp for at, m in view.patched() if file.start <= at < file.stop]

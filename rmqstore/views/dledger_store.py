@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rmqstore.append.dledger import DLedgerEntry
+from rmqstore.append.store.dledger import DLedgerEntry
 from rmqstore.errors import NotAStore
+from rmqstore.files.log_ends import find_end
 from rmqstore.files.mapped_file_queue import MappedFileQueue, read_at
 from rmqstore.files.store import DLedgerFiles, Store
 from rmqstore.formats.dledger import BLANK_MAGIC, ENTRY, INDEX_UNIT, MAGIC, parse_dledger_checkpoint
@@ -27,7 +28,6 @@ from rmqstore.formats.message import (
     parse_message,
 )
 from rmqstore.scan.units import last_nonzero
-from rmqstore.views.ends import find_end
 
 _INDEX_STEP_BACK = 4096  # units that may lie behind the data's end: DLedger cuts them at its next start
 _CHECKPOINT = 1 << 16
@@ -193,7 +193,7 @@ class DLedgerCommitLog:
     """The messages of a store in DLedger mode, in one address space: legacy files below `divided_commitlog_offset`.
 
     A plain store can be read by it too.
-    Errors: NotAStore when there is no log.
+    Errors: NotAStore for a store without a log.
     """
 
     def __init__(self, store: Store) -> None:
@@ -243,7 +243,7 @@ class DLedgerCommitLog:
         return data if len(data) == size else b""
 
     def get_message(self, offset: int, size: int) -> Message | None:
-        """The message of a consume queue unit, decoded; None when there is none, or it is damaged."""
+        """The message of a consume queue unit, decoded; None when it is missing or damaged."""
         message, fault = parse_message(self.get_data(offset, size))
         if message is None or fault is not Fault.NONE or message.size != size:
             return None

@@ -9,7 +9,6 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from rmqstore.append.encoder import packer
 from rmqstore.append.exchange import Row, row_of
 from rmqstore.files.store import Store
 from rmqstore.formats.bodies import BodyError, decompress
@@ -19,11 +18,11 @@ from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import Split, joined, plan_splits
-from rmqstore.views.messages import Damage, logs_of
-from rmqstore.views.selection import Selection, Selector
+from rmqstore.views.dump.messages import Damage, logs_of
+from rmqstore.views.dump.selection import Selection, Selector
 
 SPLIT = 4 << 20
-_UNPACK = {flags: packer(layout) for flags, layout in HEADS_BY_FLAG.items()}
+_UNPACK = {flags: layout.packer for flags, layout in HEADS_BY_FLAG.items()}
 
 
 @dataclass(frozen=True, slots=True)

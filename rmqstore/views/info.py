@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from rmqstore.files.log_ends import LogEnd, OpenFile, find_end, first_timestamp, queue_bounds, written_units
 from rmqstore.files.mapped_file_queue import MappedFileQueue, read_at
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats import checkpoint, dledger, index, timer
-from rmqstore.views.ends import LogEnd, OpenFile, find_end, first_timestamp, queue_bounds, written_units
-from rmqstore.views.info_config import config_rows, config_tables
+from rmqstore.views.dump.config_values import config_rows, config_tables
 
 if TYPE_CHECKING:
-    from rmqstore.views.rocksdb import RowBounds
+    from rmqstore.views.dump.rocksdb import RowBounds
 
 SCHEMA = "rmqstore.info/1"
 
@@ -182,7 +182,7 @@ def info(store: Store) -> Info:
     out.checkpoint = _checkpoint(store)
     out.config = dict(config_tables(store)) | dict(config_rows(store, problems))
     if whole and store.journal_directory.is_dir():  # else the whole room of repairs would be loaded for nothing
-        from rmqstore.repair.journal import find_unfinished
+        from rmqstore.repair.journal.journal import find_unfinished
 
         out.journals = [j.to_json() for j in find_unfinished(store.root)]
     out.unchecked = problems + _unchecked(store)
@@ -215,7 +215,7 @@ def _rows(store: Store, log_start: int, problems: list[str]) -> list[RowBounds]:
     if not is_readable():
         problems.append(f"consumequeue/ is a RocksDB: its queues are not read: that {MISSING_EXTRA}")
         return []
-    from rmqstore.views.rocksdb import queue_bounds as row_bounds
+    from rmqstore.views.dump.rocksdb import queue_bounds as row_bounds
 
     try:
         return row_bounds(store, log_start)
@@ -319,7 +319,7 @@ def _checkpoint(store: Store) -> dict[str, int] | None:
 def _unchecked(store: Store) -> list[str]:
     if not store.missing_paths:
         return []
-    from rmqstore.checks.directory import paths_that_miss
+    from rmqstore.checks.beside.directory import paths_that_miss
 
     return [f"configured path {p} is not there" for p, _ in paths_that_miss(store)]
 
@@ -327,7 +327,7 @@ def _unchecked(store: Store) -> list[str]:
 def _notes(store: Store) -> list[str]:
     out = [f"{name} is not read: {store.dledger.directory.name} is" for name in store.other_dledger if store.dledger]
     if store.rocksdb_beside:
-        from rmqstore.checks.rocksdb_beside import NAMED
+        from rmqstore.checks.queues.double_write import NAMED
 
         out.append(f"{NAMED}; consumers get what the files say, and so does this page")
     out += [

@@ -19,9 +19,9 @@ from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import SPLIT_SIZE, Mapper, Split, joined, plan_splits
-from rmqstore.views.dump_properties import PropertyTexts
-from rmqstore.views.messages import Damage, logs_of
-from rmqstore.views.selection import Selection, Selector
+from rmqstore.views.dump.messages import Damage, logs_of
+from rmqstore.views.dump.properties import PropertyTexts
+from rmqstore.views.dump.selection import Selection, Selector
 
 SCHEMA = "rmqstore.du/1"
 DIMENSIONS = ("topic", "queue", "tag", "host", "day")

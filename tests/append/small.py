@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rmqstore.append.dispatch import DispatchOptions
-from rmqstore.append.encoder import NewMessage
-from rmqstore.append.flush import FlushIntervals
-from rmqstore.append.store import StoreOptions
+from rmqstore.append.files.flush import FlushIntervals
+from rmqstore.append.store.dispatch import DispatchOptions
+from rmqstore.append.store.encoder import NewMessage
+from rmqstore.append.store.message_store import StoreOptions
 from rmqstore.checks.verify import examine
 from rmqstore.files.store import open_store
 from rmqstore.formats.consumequeue import UNIT

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append.dispatch import DispatchOptions
-from rmqstore.append.store import MessageStore
+from rmqstore.append.store.dispatch import DispatchOptions
+from rmqstore.append.store.message_store import MessageStore
 from rmqstore.checks.verify import examine
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
-from rmqstore.repair.journal import apply
+from rmqstore.repair.journal.journal import apply
 from rmqstore.repair.rebuild_parts import plan_rebuild
 from tests.append.rewriting import index_bytes, queue_bytes
 from tests.append.small import SMALL, message

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append.dispatch import DispatchOptions
-from rmqstore.append.flush import FlushIntervals, FlushPolicy
-from rmqstore.append.store import MessageStore, StoreOptions
+from rmqstore.append.files.flush import FlushIntervals, FlushPolicy
+from rmqstore.append.store.dispatch import DispatchOptions
+from rmqstore.append.store.message_store import MessageStore, StoreOptions
 from rmqstore.errors import CouldNotCheck, NoSpace, Refused
 from rmqstore.files.store import open_store
 from rmqstore.formats.index import HEADER as INDEX_HEADER
@@ -102,10 +102,10 @@ def test_a_full_disk_is_an_error_and_what_was_acknowledged_stays(tmp_path: Path)
 WRITER = """
 import sys, os
 from pathlib import Path
-from rmqstore.append.store import MessageStore, StoreOptions
-from rmqstore.append.encoder import NewMessage
-from rmqstore.append.dispatch import DispatchOptions
-from rmqstore.append.flush import FlushIntervals, FlushPolicy, FlushIntervals
+from rmqstore.append.store.message_store import MessageStore, StoreOptions
+from rmqstore.append.store.encoder import NewMessage
+from rmqstore.append.store.dispatch import DispatchOptions
+from rmqstore.append.files.flush import FlushIntervals, FlushPolicy, FlushIntervals
 root, policy, dledger = Path(sys.argv[1]), FlushPolicy(sys.argv[2]), sys.argv[3] or None
 options = StoreOptions(commitlog_file_size=1 << 14, index_slots=20, index_units=60, flush=policy, dledger=dledger,
     dispatch=DispatchOptions(consume_queue_file_size=1000),

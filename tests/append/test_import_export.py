@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from rmqstore.append.dispatch import DispatchOptions
-from rmqstore.append.encoder import NewMessage
-from rmqstore.append.store import MessageStore, StoreOptions
+from rmqstore.append.store.dispatch import DispatchOptions
+from rmqstore.append.store.encoder import NewMessage
+from rmqstore.append.store.message_store import MessageStore, StoreOptions
 from rmqstore.files.store import open_store
 from rmqstore.formats.message import MAGIC_V2, parse_message
 from tests import command
@@ -211,7 +211,7 @@ def test_a_parquet_file_that_is_cut_is_told(tmp_path: Path) -> None:
 
 STOPS_HALF_WAY = """
 import sys, time
-from rmqstore.append.store import MessageStore
+from rmqstore.append.store.message_store import MessageStore
 from rmqstore.cli.main import cli
 put_many, batches = MessageStore.put_many, []
 def counted(store, messages):

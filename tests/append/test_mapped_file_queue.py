@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append.mapped_file import PAGE, MappedFile
-from rmqstore.append.mapped_file_queue import MappedFileQueue
+from rmqstore.append.files.mapped_file import PAGE, MappedFile
+from rmqstore.append.files.mapped_file_queue import MappedFileQueue
 from rmqstore.errors import OutputExists, Refused
 
 SIZE = 1 << 16

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqstore.append.retention import (
+from rmqstore.brokers.clean_up import (
     HOUR,
     Candidate,
     Disk,

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.generate import generate
 from benchmarks.parts import Options
-from tests.broker.oracle import Oracle, Setting
+from tests.real_broker.oracle import Oracle, Setting
 
 pytestmark = pytest.mark.broker
 

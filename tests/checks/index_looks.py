@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from rmqstore.checks.index import check_index
-from rmqstore.checks.index_catalog import IndexCatalog
-from rmqstore.checks.index_keys import KeyReader
-from rmqstore.checks.index_tally import IndexTally
-from rmqstore.checks.report import Findings
+from rmqstore.checks.beside.index import check_index
+from rmqstore.checks.log.index_catalog import IndexCatalog
+from rmqstore.checks.log.index_keys import KeyReader
+from rmqstore.checks.log.index_tally import IndexTally
+from rmqstore.checks.problems.report import Findings
 from rmqstore.files.store import Store
 from rmqstore.formats import index
 from rmqstore.scan.queues import QueueTable

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rmqstore.checks.problems import Severity
-from rmqstore.checks.report import Finding, Findings
+from rmqstore.checks.problems.report import Finding, Findings
+from rmqstore.checks.problems.table import Severity
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import QueueKind, Store, open_store
 from rmqstore.scan.units import recovery_end

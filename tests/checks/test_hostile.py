@@ -13,7 +13,7 @@ from types import FrameType
 
 import pytest
 
-from rmqstore.checks.report import Report
+from rmqstore.checks.problems.report import Report
 from rmqstore.checks.verify import VerifyOptions, verify
 from rmqstore.files.store import open_store
 from tests import damage

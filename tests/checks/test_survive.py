@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.checks.checkpoint import LogEnd, check_checkpoint
-from rmqstore.checks.compaction import check_compaction
-from rmqstore.checks.config import check_config
-from rmqstore.checks.directory import check_directory
-from rmqstore.checks.dledger import check_dledger
-from rmqstore.checks.entry_tally import EntryTally, add_entries
-from rmqstore.checks.index import check_index
-from rmqstore.checks.report import Findings
-from rmqstore.checks.timer import LogRange, check_timer
+from rmqstore.checks.beside.checkpoint import LogEnd, check_checkpoint
+from rmqstore.checks.beside.compaction import check_compaction
+from rmqstore.checks.beside.config import check_config
+from rmqstore.checks.beside.directory import check_directory
+from rmqstore.checks.beside.dledger import check_dledger
+from rmqstore.checks.beside.index import check_index
+from rmqstore.checks.beside.timer import LogRange, check_timer
+from rmqstore.checks.log.entry_tally import EntryTally, add_entries
+from rmqstore.checks.problems.report import Findings
 from rmqstore.files.store import open_store
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind

@@ -231,7 +231,7 @@ def test_zeros_behind_the_end_are_no_damage() -> None:
 
 
 def test_many_jobs_give_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rmqstore.views import messages
+    from rmqstore.views.dump import messages
 
     store = str(unpack(PLAIN))
     whole = run("dump", store).stdout

@@ -15,7 +15,8 @@ from benchmarks.generate import generate
 from benchmarks.parts import Options
 from rmqstore.cli import dump
 from rmqstore.scan.workers import Split
-from rmqstore.views import dump_workers, messages
+from rmqstore.views.dump import messages
+from rmqstore.views.dump import workers as dump_workers
 from tests.command import run
 from tests.damage import flip, garble, zero
 

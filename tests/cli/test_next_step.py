@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.checks.report import Finding, next_command
+from rmqstore.checks.problems.report import Finding, next_command
 from tests.command import run, run_json
 from tests.damage import close_to_owner, cut, flip
 from tests.stores import copy_store, unpack

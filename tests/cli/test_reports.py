@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.checks.problems import PROBLEMS
+from rmqstore.checks.problems.table import PROBLEMS
 from tests.command import run, run_json
 from tests.damage import flip, zero
 from tests.rocksdb_rows import without_extra

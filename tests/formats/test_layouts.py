@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from construct import ConstructError
+from construct import Bytes, ConstructError, Int8sb
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,14 +47,13 @@ SIZES = {
     "RocksDB consume queue value": 28,
     "RocksDB queue bound value": 16,
 }
-BITS = {"i8": 8, "i16": 16, "i32": 32, "i64": 64}
 
 
 def values_of(field: Field) -> st.SearchStrategy[Any]:
-    if field.type == "u32":
+    if field.dtype == ">u4":
         return st.integers(0, (1 << 32) - 1)
-    if field.type in BITS:
-        bits = BITS[field.type]
+    if field.number:
+        bits = 8 * field.size
         return st.integers(-(1 << bits - 1), (1 << bits - 1) - 1)
     return st.binary(min_size=field.size, max_size=field.size)
 
@@ -70,15 +69,16 @@ def test_builder_parser_and_dtype_agree(layout: Layout, data: st.DataObject) -> 
     raw = layout.build(values)
     assert len(raw) == layout.size == layout.dtype.itemsize
     assert layout.parse(b"\xaa" * 3 + raw, 3) == values
-    assert layout.struct.build(values) == raw
+    assert layout.unpack(b"\xaa" * 3 + raw, 3) == values
+    assert layout.packer.pack(*values.values()) == layout.struct.build(values) == raw
     assert {f.name: layout.struct.parse(raw)[f.name] for f in layout} == values
     (record,) = layout.array(raw + b"\xaa" * (layout.size - 1))
     for f in layout:
         got = record[f.name]
-        assert (got.tobytes() if f.type.startswith("bytes:") else int(got)) == values[f.name]
+        assert (got.tobytes() if not f.number else int(got)) == values[f.name]
         part = raw[layout.at(f.name) : layout.at(f.name) + f.size]
         whole = values[f.name]
-        assert part == (whole if isinstance(whole, bytes) else whole.to_bytes(f.size, "big", signed=f.type != "u32"))
+        assert part == (whole if isinstance(whole, bytes) else whole.to_bytes(f.size, "big", signed=f.dtype != ">u4"))
     rows = pa.Table.from_pylist([values], schema=layout.arrow_schema())
     assert rows.to_pylist() == [values]
 
@@ -95,7 +95,7 @@ def test_fields_tile_the_record_and_say_what_they_are(layout: Layout) -> None:
 
 
 def test_what_does_not_fit_is_said_by_the_declaration() -> None:
-    layout = Layout("pair", "Somewhere#here", Field("a", "i8", "One."), Field("b", "bytes:2", "Two."))
+    layout = Layout("pair", "Somewhere#here", Field("a", Int8sb, "One."), Field("b", Bytes(2), "Two."))
     for wrong in ({"a": 128}, {"b": b"1"}, {"b": b"123"}, {"a": "x"}):
         with pytest.raises(ConstructError):
             layout.build(wrong)
@@ -112,3 +112,35 @@ def test_sizes_are_those_on_disk() -> None:
 def test_names_are_unique_but_for_the_four_message_heads() -> None:
     names = [layout.name for layout in LAYOUTS if layout.name != "message"]
     assert len(set(names)) == len(names)
+
+
+@given(
+    body=st.binary(max_size=40),
+    topic=st.binary(min_size=1, max_size=127),
+    properties=st.binary(max_size=40),
+    v2=st.booleans(),
+    born_v6=st.booleans(),
+    store_v6=st.booleans(),
+)
+def test_a_message_is_built_parsed_and_measured_by_one_declaration(
+    body: bytes, topic: bytes, properties: bytes, v2: bool, born_v6: bool, store_v6: bool
+) -> None:
+    raw = message.build_message(
+        topic=topic,
+        body=body,
+        properties=properties,
+        v2=v2,
+        born_host=bytes(20 if born_v6 else 8),
+        store_host=bytes(20 if store_v6 else 8),
+    )
+    values = message.MESSAGE.parse(b"\xaa" + raw + b"\xaa", 1)
+    assert (values["body"], values["topic"], values["properties"]) == (body, topic, properties)
+    assert message.MESSAGE.build(values) == raw
+    spans = message.MESSAGE.spans(raw)
+    assert [start for _, start, _ in spans] == [0, *(stop for _, _, stop in spans[:-1])]
+    assert spans[-1][2] == len(raw)
+    assert {f.name: raw[start:stop] for f, start, stop in spans}["topic"] == topic
+    fixed = message.head(born_v6, store_v6)
+    assert [(f.name, start, stop - start) for f, start, stop in spans[: len(fixed.fields)]] == [
+        (f.name, fixed.at(f.name), f.size) for f in fixed
+    ]

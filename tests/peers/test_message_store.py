@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append.dispatch import DispatchOptions
-from rmqstore.append.encoder import Limits, NewMessage
-from rmqstore.append.flush import FlushPolicy
-from rmqstore.append.store import MessageStore, PutResult, PutStatus, StoreOptions
+from rmqstore.append.files.flush import FlushPolicy
+from rmqstore.append.store.dispatch import DispatchOptions
+from rmqstore.append.store.encoder import Limits, NewMessage
+from rmqstore.append.store.message_store import MessageStore, PutResult, PutStatus, StoreOptions
 from rmqstore.errors import MessageRefused, StoreIsLive
 from rmqstore.files.store import open_store
 from rmqstore.formats.message import Message, host_bytes, parse_message
-from rmqstore.views.messages import dump_messages
-from rmqstore.views.selection import Selection
+from rmqstore.views.dump.messages import dump_messages
+from rmqstore.views.dump.selection import Selection
 from tests.append.rewriting import messages_of
 from tests.append.small import clean, units
 

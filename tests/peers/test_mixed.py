@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append.encoder import NewMessage
-from rmqstore.append.store import MessageStore
+from rmqstore.append.store.encoder import NewMessage
+from rmqstore.append.store.message_store import MessageStore
 from rmqstore.checks.verify import examine
 from rmqstore.errors import Refused
 from rmqstore.files.broker_config import BrokerConfig

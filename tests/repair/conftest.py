@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.repair import liveness
+from rmqstore.repair.journal import liveness
 from tests.repair.trees import build
 
 

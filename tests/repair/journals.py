@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rmqstore.errors import HalfApplied
-from rmqstore.repair import journal
-from rmqstore.repair.plan import Plan, Step
+from rmqstore.repair.journal import journal
+from rmqstore.repair.plan.plan import Plan, Step
 from tests.repair.trees import CountingDisk, failing_at, full_plan
 
 

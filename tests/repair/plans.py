@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqstore.repair.plan import (
+from rmqstore.repair.plan.plan import (
     Create,
     Discard,
     Extend,

@@ -10,10 +10,10 @@ from rmqstore.checks.verify import Verified, VerifyOptions, examine
 from rmqstore.files.store import Store, open_store
 from rmqstore.formats import dledger
 from rmqstore.formats.message import Message, build_message
-from rmqstore.repair import journal
-from rmqstore.repair.plan import Plan
-from rmqstore.repair.salvage import SalvageResult, plan_salvage
-from rmqstore.repair.salvage_spans import carries_crc
+from rmqstore.repair.journal import journal
+from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.salvage.evidence.spans import carries_crc
+from rmqstore.repair.salvage.salvage import SalvageResult, plan_salvage
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from tests import damage

@@ -13,10 +13,10 @@ from rmqstore.errors import Refused, UsageError
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
 from rmqstore.formats.consumequeue import PRE_BLANK
-from rmqstore.repair.journal import apply, undo
-from rmqstore.repair.plan import Overwrite, Plan, Zeros
+from rmqstore.repair.journal.journal import apply, undo
+from rmqstore.repair.plan.plan import Overwrite, Plan, Zeros
+from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.recover import plan_recovery
-from rmqstore.repair.settings import RecoverOptions
 from tests import damage
 from tests.cases.case import locate_record
 from tests.command import run, run_json

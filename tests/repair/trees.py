@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 from rmqstore.errors import HalfApplied
-from rmqstore.repair.disk import Disk
-from rmqstore.repair.plan import (
+from rmqstore.repair.journal.disk import Disk
+from rmqstore.repair.plan.fingerprints import fingerprint_entry, fingerprint_range
+from rmqstore.repair.plan.plan import (
     Create,
     Discard,
     Extend,
@@ -29,7 +30,6 @@ from rmqstore.repair.plan import (
     Truncate,
     Zeros,
 )
-from rmqstore.repair.probe import fingerprint_entry, fingerprint_range
 
 Entry: TypeAlias = tuple[str, int, int, int, int, bytes]
 OLD = 1_600_000_000_123_456_789

@@ -17,9 +17,9 @@ from rmqstore.formats.message import build_message
 from rmqstore.repair.recover import plan_recovery
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
-from tests.brokers.dledger_cases import internal, reset
 from tests.command import run_json
 from tests.damage import flip, overwrite, zero
+from tests.forecast.dledger_cases import internal, reset
 from tests.stores import copy_store, meta
 
 SIZE = 16384

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from rmqstore.checks.index_keys import KeyReader
+from rmqstore.checks.log.index_keys import KeyReader
 from rmqstore.formats import index, properties
 from rmqstore.formats.javatext import java_string_hash
 from rmqstore.formats.message import build_message

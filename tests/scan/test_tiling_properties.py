@@ -123,10 +123,10 @@ def test_chunk_size_does_not_change_the_runs(log: str) -> None:
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=12)
 def test_splits_and_jobs_do_not_change_the_answer(seed: int, tmp_path: Path) -> None:
-    from rmqstore.checks.commitlog import read_log
-    from rmqstore.checks.log_findings import check_log
-    from rmqstore.checks.log_pass import PassOptions
-    from rmqstore.checks.report import Findings
+    from rmqstore.checks.log.commitlog import read_log
+    from rmqstore.checks.log.findings import check_log
+    from rmqstore.checks.log.log_pass import PassOptions
+    from rmqstore.checks.problems.report import Findings
 
     noise = random.Random(seed)
     folder = tmp_path / f"s{seed}"
@@ -208,7 +208,7 @@ def test_partial_is_kept_importable() -> None:
     """`scan_split` is what workers get: it must be a module-level function, picklable with its options."""
     import pickle
 
-    from rmqstore.checks.log_pass import PassOptions, scan_split
+    from rmqstore.checks.log.log_pass import PassOptions, scan_split
 
     job = partial(scan_split, options=PassOptions(Path("x"), (), ScanOptions()))
     assert pickle.loads(pickle.dumps(job)).keywords == job.keywords

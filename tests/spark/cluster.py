@@ -20,7 +20,7 @@ import pytest
 from tests.stores import ROOT
 
 DEADLINE = 300.0  # seconds until something that has to come is given up: a loaded machine starts a JVM in a minute
-MODULES = tuple(sorted(path.name for path in ROOT.glob("pyspark_rmqstore*.py")))
+MODULES = tuple(sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("spark_plugins/pyspark_*.py")))
 
 
 def spark_environment() -> dict[str, str]:
@@ -59,8 +59,8 @@ def package_zip(target: Path) -> Path:
     command = [sys.executable, "-m", "zipfile", "-c", str(target), "rmqstore", *MODULES]
     subprocess.run(command, cwd=ROOT, check=True, timeout=DEADLINE)
     names = zipfile.ZipFile(target).namelist()
-    assert "rmqstore/spark/sources.py" in names
-    assert set(MODULES) <= set(names)
+    assert "rmqstore/spark/sources/sources.py" in names
+    assert {Path(module).name for module in MODULES} <= set(names)
     return target
 
 

@@ -16,8 +16,8 @@ from typing import Any
 from rmqstore.checks.verify import VerifyOptions, verify
 from rmqstore.files.store import open_store
 from rmqstore.scan.workers import Split
+from rmqstore.spark.jobs.task_groups import spark_mapper
 from rmqstore.spark.session import open_session
-from rmqstore.spark.spread import spark_mapper
 
 
 def main(master: str, store: str, mark: str, who: str, *settings: str) -> None:

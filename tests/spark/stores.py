@@ -9,8 +9,8 @@ from typing import Any
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
 from rmqstore.formats.message import HEAD
-from rmqstore.views.messages import Damage, Job, read_messages
-from rmqstore.views.selection import Selection
+from rmqstore.views.dump.messages import Damage, Job, read_messages
+from rmqstore.views.dump.selection import Selection
 from tests import damage
 from tests.stores import copy_store, meta
 

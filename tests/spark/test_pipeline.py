@@ -21,18 +21,18 @@ from rmqstore.cli.pipeline import _text
 from rmqstore.errors import OutputExists, UsageError
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
-from rmqstore.spark import jobs
-from rmqstore.spark.compare import compare
-from rmqstore.spark.crosscheck import crosscheck_rows, crosscheck_summary
-from rmqstore.spark.export import STATE, export, read_export
 from rmqstore.spark.hadoop import Folder
-from rmqstore.spark.passed_over import Stretch, passed_over
-from rmqstore.spark.rebuild import LogFacts, _assumed, rebuild
+from rmqstore.spark.jobs import jobs
+from rmqstore.spark.jobs.compare import compare
+from rmqstore.spark.jobs.crosscheck import crosscheck_rows, crosscheck_summary
+from rmqstore.spark.jobs.export import STATE, export, read_export
+from rmqstore.spark.jobs.passed_over import Stretch, passed_over
+from rmqstore.spark.jobs.rebuild import LogFacts, _assumed, rebuild
+from rmqstore.spark.jobs.views import load, sql
+from rmqstore.spark.sources.streaming import end_of
 from rmqstore.spark.stores import StoreRef
-from rmqstore.spark.streaming import end_of
-from rmqstore.spark.views import load, sql
-from rmqstore.views.compare import compare as compare_here
-from rmqstore.views.messages import Damage
+from rmqstore.views.compare.compare import compare as compare_here
+from rmqstore.views.dump.messages import Damage
 from rmqstore.views.usage import usage
 from tests.damage import overwrite
 from tests.spark.stores import (
@@ -122,7 +122,7 @@ def test_du_is_equal_to_the_local_one(spark: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["5.4.0-dledger-mixed", "5.4.0-formats"])
 def test_rebuilt_queues_equal_those_of_the_local_rebuild(spark: Any, name: str, tmp_path: Path) -> None:
     from rmqstore.checks.verify import examine
-    from rmqstore.repair.journal import apply
+    from rmqstore.repair.journal.journal import apply
     from rmqstore.repair.rebuild_parts import plan_rebuild
 
     conf = conf_file(name, tmp_path)

@@ -17,14 +17,14 @@ from rmqstore.errors import NotReadable, UsageError
 from rmqstore.files.store import open_store
 from rmqstore.formats.consumequeue import UNIT
 from rmqstore.formats.message import HEAD, PHYSICAL_OFFSET_AT, build_blank
-from rmqstore.spark.message_rows import MessageOptions
-from rmqstore.spark.options import selection_of, size_of
-from rmqstore.spark.pieces import Piece, first_border, log_pieces, packed, spread
-from rmqstore.spark.reading import ReadOptions, queue_pieces, read_messages, read_units
+from rmqstore.spark.sources.file_splits import Piece, first_border, log_pieces, packed, spread
+from rmqstore.spark.sources.message_rows import MessageOptions
+from rmqstore.spark.sources.options import selection_of, size_of
+from rmqstore.spark.sources.reading import ReadOptions, queue_pieces, read_messages, read_units
+from rmqstore.spark.sources.streaming import end_of, pieces_between
 from rmqstore.spark.stores import logs_of, refs_of_options, store_refs
-from rmqstore.spark.streaming import end_of, pieces_between
-from rmqstore.views.selection import Selection
-from rmqstore.views.units import batch_length, consume_queue_units
+from rmqstore.views.dump.selection import Selection
+from rmqstore.views.dump.units import batch_length, consume_queue_units
 from tests.damage import overwrite
 from tests.spark.stores import NAMES, damaged_copy, first_log_file, local_rows
 from tests.stores import ROOT, copy_store, unpack
@@ -181,8 +181,8 @@ ONE_QUEUE = """
 import resource, sys
 from pathlib import Path
 import numpy as np, pyarrow as pa
-from rmqstore.spark.dispatched import dispatched_schema
-from rmqstore.spark.rebuild import LogFacts, write_queues
+from rmqstore.spark.sources.dispatched import dispatched_schema
+from rmqstore.spark.jobs.rebuild import LogFacts, write_queues
 from rmqstore.spark.stores import StoreRef
 
 store, output, count = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
@@ -225,7 +225,7 @@ def test_one_huge_queue_does_not_grow_in_memory(tmp_path: Path) -> None:
 
 def test_a_session_that_is_gone_ends_the_watch_and_not_the_job() -> None:
     pytest.importorskip("pyspark")
-    from rmqstore.spark.spread import Watch
+    from rmqstore.spark.jobs.task_groups import Watch
 
     class Gone:
         def __init__(self) -> None:

@@ -19,12 +19,12 @@ from rmqstore.formats.message import build_message, host_bytes
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import U8
 from rmqstore.scan.records import scan_file
-from rmqstore.views import message_lines
-from rmqstore.views.dump_properties import PropertySpans, PropertyTexts
-from rmqstore.views.dump_text import csv_cell, dumps
-from rmqstore.views.message_lines import MessageLines
-from rmqstore.views.message_rows import BODIES, FIELDS, BodyStyle
-from rmqstore.views.messages import logs_of
+from rmqstore.views.dump import message_lines
+from rmqstore.views.dump.message_lines import MessageLines
+from rmqstore.views.dump.message_rows import BODIES, FIELDS, BodyStyle
+from rmqstore.views.dump.messages import logs_of
+from rmqstore.views.dump.properties import PropertySpans, PropertyTexts
+from rmqstore.views.dump.text import csv_cell, dumps
 from tests.stores import STORES, unpack
 
 

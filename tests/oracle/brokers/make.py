@@ -18,8 +18,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.broker.oracle import Oracle, OracleResult
-from tests.broker.whole_broker import WholeBroker
+from tests.real_broker.oracle import Oracle, OracleResult
+from tests.real_broker.whole_broker import WholeBroker
 from tests.stores import clone
 
 # What the oracle must know to open the store again.

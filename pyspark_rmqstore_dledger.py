@@ -1,7 +1,0 @@
-"""Spark's automatic registration of `rmqstore.dledger`; see pyspark_rmqstore.py."""
-
-from __future__ import annotations
-
-from rmqstore.spark.sources import DLedgerSource as DefaultSource
-
-__all__ = ["DefaultSource"]

@@ -1,7 +1,0 @@
-"""Spark's automatic registration of `rmqstore.findings`; see pyspark_rmqstore.py."""
-
-from __future__ import annotations
-
-from rmqstore.spark.sources import FindingsSource as DefaultSource
-
-__all__ = ["DefaultSource"]

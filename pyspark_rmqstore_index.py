@@ -1,7 +1,0 @@
-"""Spark's automatic registration of `rmqstore.index`; see pyspark_rmqstore.py."""
-
-from __future__ import annotations
-
-from rmqstore.spark.sources import IndexSource as DefaultSource
-
-__all__ = ["DefaultSource"]

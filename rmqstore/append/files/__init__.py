@@ -1,0 +1,1 @@
+"""Writable MappedFile and MappedFileQueue, and flushing."""

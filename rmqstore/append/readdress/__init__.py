@@ -1,0 +1,1 @@
+"""Records at new addresses: a plain store built from the messages of another store."""

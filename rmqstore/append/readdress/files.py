@@ -1,0 +1,138 @@
+"""Around a store that is built: its place until it is whole, files copied into it, the map of message ids."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from rmqstore.append.files.disk import create_file, explain, make_directories, sync_directory, write_all
+from rmqstore.errors import OutputExists
+
+_COPY = 1 << 20
+_ID_TEXT = 1 << 16
+Progress = Callable[[int], None]
+
+
+@contextmanager
+def building(target: Path) -> Iterator[Path]:
+    """A directory beside `target` that takes its name when the block ends, and vanishes when it fails.
+
+    Errors: OutputExists, NoSpace, NotReadable.
+    """
+    if os.path.lexists(target):
+        raise OutputExists(f"{target} is there already")
+    place = target.with_name(f".{target.name}.{os.getpid()}.part")
+    make_directories(place)
+    try:
+        yield place
+        sync_directory(place)
+        if os.path.lexists(target):
+            raise OutputExists(f"{target} appeared while it was built")
+        place.rename(target)
+        sync_directory(target.parent)
+    except BaseException:
+        shutil.rmtree(place, ignore_errors=True)
+        raise
+
+
+def copy_file(source: Path, target: Path, progress: Progress | None = None) -> None:
+    """A copy with the same bytes, holes, mode and mtime, brought to the disk.
+
+    Errors: NoSpace, NotReadable, OutputExists.
+    """
+    try:
+        status = source.stat()
+        out = create_file(target, status.st_size)
+        data = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise explain(error, source) from error
+    try:
+        at = 0
+        while at < status.st_size:
+            try:
+                low = os.lseek(data, at, os.SEEK_DATA)
+            except OSError:  # nothing but a hole until the end
+                break
+            block = os.pread(data, min(_COPY, os.lseek(data, low, os.SEEK_HOLE) - low), low)
+            if not block:
+                break
+            if any(block):
+                write_all(out, block, low)
+            at = low + len(block)
+            if progress is not None:
+                progress(len(block))
+        os.fchmod(out, status.st_mode & 0o7777 | 0o200)
+        os.fsync(out)
+        os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+    except OSError as error:
+        raise explain(error, target) from error
+    finally:
+        os.close(data)
+        os.close(out)
+
+
+def copy_tree(source: Path, target: Path) -> int:
+    """Copy a directory with all regular files in it; how many. Links and special files are left out.
+
+    Errors: as copy_file.
+    """
+    make_directories(target)
+    count = 0
+    for entry in sorted(os.scandir(source), key=lambda e: e.name):
+        if entry.is_dir(follow_symlinks=False):
+            count += copy_tree(Path(entry.path), target / entry.name)
+        elif entry.is_file(follow_symlinks=False):
+            copy_file(Path(entry.path), target / entry.name)
+            count += 1
+    return count
+
+
+class IdMap:
+    """The file that names the new offset message id for every old one: CSV, sorted by the old address.
+
+    It appears when it is whole.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._part = path.with_name(f".{path.name}.{os.getpid()}.part")
+        self._text = bytearray(b"old_msg_id,new_msg_id\n")
+        self._at = 0
+        self._descriptor = create_file(self._part, 0)
+
+    def add(self, host: bytes, old: int, new: int) -> None:
+        """One message: its store host as stored, and both addresses (bytes)."""
+        text = host.hex().upper().encode()
+        self._text += b"%s%016X,%s%016X\n" % (text, old, text, new)
+        if len(self._text) >= _ID_TEXT:
+            self._write()
+
+    def _write(self) -> None:
+        try:
+            write_all(self._descriptor, self._text, self._at)
+        except OSError as error:
+            raise explain(error, self.path) from error
+        self._at += len(self._text)
+        self._text.clear()
+
+    def finish(self) -> None:
+        """Bring it to the disk under its name. Errors: NoSpace, OutputExists."""
+        self._write()
+        os.fsync(self._descriptor)
+        os.close(self._descriptor)
+        self._descriptor = -1
+        if os.path.lexists(self.path):
+            raise OutputExists(f"{self.path} is there already")
+        self._part.rename(self.path)
+        sync_directory(self.path.parent)
+
+    def discard(self) -> None:
+        """Leave nothing behind."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+        with suppress(FileNotFoundError):
+            self._part.unlink()

@@ -1,0 +1,1 @@
+"""The writable store: CommitLog, consume queues, index, DLedger, checkpoint."""

@@ -1,0 +1,269 @@
+"""Consume queues being built: 20-byte units with their order and pre-blank rules, and 46-byte batch units.
+
+Source: ConsumeQueue#putMessagePositionInfo, BatchConsumeQueue#putBatchMessagePositionInfo (RocketMQ 5.4.0).
+`pre_blank_bytes` and `first_file` (formats.consumequeue) are for planners that lay out whole queues at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+
+from rmqstore.append.files.mapped_file_queue import MappedFileQueue
+from rmqstore.formats.consumequeue import BATCH_UNIT, PRE_BLANK, PRE_BLANK_SIZE, UNIT, is_batch_unit, pre_blanks
+
+_PACK = UNIT.packer.pack
+_PACK_BATCH = BATCH_UNIT.packer.pack
+SCAN = 1 << 18  # bytes read at a time when the end is looked for
+
+
+class Put(Enum):
+    """What became of a unit."""
+
+    WRITTEN = "written"
+    REPEATED = "repeated"  # the message is behind the queue's end already: skipped
+    MISPLACED = "misplaced"  # written, though not where its queue offset belongs ("logic queue order maybe wrong")
+
+
+def pre_blank_bytes(queue_offset: int, file_size: int) -> bytes:
+    """The units that stand before the first unit of a new queue, in its first file.
+
+    Source: ConsumeQueue#fillPreBlank
+    """
+    return PRE_BLANK * pre_blanks(queue_offset, file_size)
+
+
+class ConsumeQueue:
+    """One queue of a topic, 20-byte units.
+
+    `max_physic_offset` is the end of the last message dispatched to it (-1: none), `min_logic_offset` where its first
+    real unit stands, both bytes.
+    """
+
+    def __init__(self, directory: Path, file_size: int) -> None:
+        self.queue = MappedFileQueue([directory], file_size)
+        self.max_physic_offset = -1
+        self.min_logic_offset = 0
+        self.end = 0
+        """Where `load` found the end of the units (bytes)."""
+
+    @property
+    def max_offset(self) -> int:
+        """Queue offset behind the last unit."""
+        return self.queue.max_offset // UNIT.size
+
+    def put(self, offset: int, size: int, tags_code: int, queue_offset: int) -> Put:
+        """Append the unit of a message.
+
+        Units: offset and size in bytes (commitlog), queue_offset in units. Errors: NoSpace.
+        Source: ConsumeQueue#putMessagePositionInfo
+        """
+        if offset + size <= self.max_physic_offset:
+            return Put.REPEATED
+        expected = queue_offset * UNIT.size
+        unit = _PACK(offset, size, tags_code)
+        answer = Put.WRITTEN
+        queue = self.queue
+        if not queue.files:  # the file appears with its unit in it: one of zeros would count as a unit
+            queue.last_file(expected, pre_blank_bytes(queue_offset, queue.file_size) + unit)
+            self.min_logic_offset = expected
+        else:
+            current = queue.max_offset
+            if queue_offset:
+                if expected < current:
+                    return Put.REPEATED
+                if expected > current:
+                    answer = Put.MISPLACED
+            file = queue.files[-1]
+            if file.full:
+                queue.last_file(expected, unit)
+            else:
+                file.append(unit)
+        self.max_physic_offset = offset + size
+        return answer
+
+    def load(self, version: str | None = None) -> None:
+        """Open the files and find the end of their units, from the third file from the end on. Nothing is written.
+
+        Errors: Refused where the load of that version returns false. Source: ConsumeQueue#recover
+        """
+        self.queue.load(version)
+        self.end, self.max_physic_offset = _end(self.queue, UNIT.size, _good_units)
+        self.min_logic_offset = self._first_unit()
+
+    def _first_unit(self) -> int:
+        """Where the first unit of a message stands, behind the pre-blanks of the first file (bytes)."""
+        if not self.queue.files:
+            return 0
+        file, at = self.queue.files[0], 0
+        while raw := file.read(at, SCAN // UNIT.size * UNIT.size):
+            blanks = _leading_pre_blanks(raw)
+            at += blanks * UNIT.size
+            if blanks * UNIT.size < len(raw):
+                break
+        return file.start + at
+
+    def settle(self) -> None:
+        """Cut what `load` found behind the last good unit; what is cut is zeroed. Errors: NoSpace and others."""
+        if self.end == 0:
+            self.queue.destroy()  # a broker would take the first unit of zeros for real
+            return
+        self._cut(self.end)
+
+    def truncate(self, offset: int) -> None:
+        """Cut the units that point at or behind a commitlog offset; what is cut is zeroed.
+
+        Units: bytes. Source: ConsumeQueue#truncateDirtyLogicFiles, which leaves ghosts
+        """
+        end = self.queue.max_offset
+        self.max_physic_offset = -1
+        start = self.queue.min_offset if self.queue.files else 0
+        while end > start:
+            file = self.queue.find_by_offset(end - UNIT.size)
+            raw = file.read(end - UNIT.size - file.start, UNIT.size) if file else b""
+            if len(raw) == UNIT.size:
+                at = int.from_bytes(raw[:8], "big", signed=True)
+                if at < offset and raw != PRE_BLANK:
+                    self.max_physic_offset = at + int.from_bytes(raw[8:12], "big", signed=True)
+                    break
+            end -= UNIT.size
+        if end == start:
+            self.queue.destroy()  # pre-blanks alone would block the queue below 2 GiB
+            return
+        self._cut(end)
+
+    def _cut(self, end: int) -> None:
+        self.queue.truncate_dirty_files(end, blank=True)
+        if end > self.queue.min_offset:
+            self.queue.drop_empty_last()
+        self.queue.set_where(end)
+        self.end = end
+
+
+class BatchConsumeQueue:
+    """One queue of a batch topic, 46-byte units; positions in its files have no relation to queue offsets."""
+
+    def __init__(self, directory: Path, file_size: int) -> None:
+        self.queue = MappedFileQueue([directory], file_size)
+        self.max_physic_offset = -1
+        self.max_queue_offset = 0
+        self.end = 0
+        """Where `load` found the end of the units (bytes)."""
+
+    @property
+    def max_offset(self) -> int:
+        """Queue offset behind the last batch."""
+        return self.max_queue_offset
+
+    def put(
+        self, offset: int, size: int, tags_code: int, store_timestamp: int, base_offset: int, batch_size: int
+    ) -> Put:
+        """Append the unit of a batch.
+
+        Units: as `ConsumeQueue.put`, `store_timestamp` ms. Errors: NoSpace.
+        Source: BatchConsumeQueue#putBatchMessagePositionInfo
+        """
+        if offset <= self.max_physic_offset:
+            return Put.REPEATED
+        unit = _PACK_BATCH(offset, size, tags_code, store_timestamp, base_offset, batch_size, -1, 0)
+        files = self.queue.files
+        if not files or files[-1].full:
+            self.queue.last_file(0, unit)
+        else:
+            files[-1].append(unit)
+        self.max_physic_offset = offset
+        self.max_queue_offset = base_offset + batch_size
+        return Put.WRITTEN
+
+    def load(self, version: str | None = None) -> None:
+        """Open the files and find their end. Nothing is written. Errors: as ConsumeQueue#load."""
+        self.queue.load(version)
+        self.end, _ = _end(self.queue, BATCH_UNIT.size, _good_batch_units)
+        self._find_last(self.end)
+
+    def settle(self) -> None:
+        """Cut what `load` found behind the last good unit. Errors: NoSpace and others."""
+        self._cut(self.end)
+
+    def truncate(self, offset: int) -> None:
+        """Cut the units that point at or behind a commitlog offset (bytes)."""
+        end = self.queue.max_offset
+        start = self.queue.min_offset if self.queue.files else 0
+        while end > start:
+            file = self.queue.find_by_offset(end - 1)
+            if file is None:
+                break
+            at = (end - 1 - file.start) // BATCH_UNIT.size * BATCH_UNIT.size
+            raw = file.read(at, BATCH_UNIT.size)
+            if len(raw) == BATCH_UNIT.size and 0 <= int.from_bytes(raw[:8], "big", signed=True) < offset:
+                end = file.start + at + BATCH_UNIT.size
+                break
+            end = file.start + at
+        self._cut(max(end, start))
+
+    def _cut(self, end: int) -> None:
+        self.queue.truncate_dirty_files(end, blank=True)
+        self.queue.drop_empty_last()
+        self.queue.set_where(end)
+        self._find_last(end)
+
+    def _find_last(self, end: int) -> None:
+        self.max_physic_offset, self.max_queue_offset = -1, 0
+        file = self.queue.find_by_offset(end - 1) if end else None
+        if file is not None:
+            raw = file.read((end - 1 - file.start) // BATCH_UNIT.size * BATCH_UNIT.size, BATCH_UNIT.size)
+            if len(raw) == BATCH_UNIT.size:
+                unit = BATCH_UNIT.parse(raw)
+                self.max_physic_offset = unit["commitlog_offset"]
+                self.max_queue_offset = unit["base_offset"] + unit["batch_size"]
+
+
+def _good_units(raw: bytes) -> tuple[int, int]:
+    """How many units from the start are good, and the end of the last one's message."""
+    import numpy as np
+
+    units = UNIT.array(raw)
+    bad = np.flatnonzero((units["commitlog_offset"] < 0) | (units["size"] <= 0))
+    n = int(bad[0]) if len(bad) else len(units)
+    if not n or raw[(n - 1) * UNIT.size : n * UNIT.size] == PRE_BLANK:
+        return n, -1  # a pre-blank is the unit of no message
+    return n, int(units["commitlog_offset"][n - 1]) + int(units["size"][n - 1])
+
+
+def _leading_pre_blanks(raw: bytes) -> int:
+    import numpy as np
+
+    units = UNIT.array(raw)
+    blank = (units["commitlog_offset"] == 0) & (units["size"] == PRE_BLANK_SIZE) & (units["tags_code"] == 0)
+    return len(blank) if blank.all() else int(np.argmin(blank))
+
+
+def _good_batch_units(raw: bytes) -> tuple[int, int]:
+    good, last = 0, -1
+    for at in range(0, len(raw) - BATCH_UNIT.size + 1, BATCH_UNIT.size):
+        unit = BATCH_UNIT.parse(raw, at)
+        if not is_batch_unit(unit["commitlog_offset"], unit["size"], unit["base_offset"], unit["batch_size"]):
+            break
+        good, last = good + 1, unit["commitlog_offset"]
+    return good, last
+
+
+def _end(queue: MappedFileQueue, unit: int, count_good: Callable[[bytes], tuple[int, int]]) -> tuple[int, int]:
+    """Global offset behind the last good unit, and its message's end."""
+    files = queue.files
+    end = files[0].start if files else 0
+    last = -1
+    for file in files[max(0, len(files) - 3) :]:
+        at, whole = 0, file.file_size // unit * unit
+        end = file.start
+        while at < whole:
+            raw = file.read(at, min(SCAN // unit * unit, whole - at))
+            n, found = count_good(raw)
+            last = found if n else last
+            at += n * unit
+            end = file.start + at
+            if n * unit < len(raw) or not raw:
+                return end, last
+        end = file.stop
+    return end, last

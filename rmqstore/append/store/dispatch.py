@@ -1,0 +1,276 @@
+"""From a record in the log to consume queue units and index entries.
+
+Source: CommitLogDispatcherBuildConsumeQueue, CommitLogDispatcherBuildIndex, CommitLog#checkMessageAndReturnSize,
+ConsumeQueue#putMessagePositionInfoWrapper, #multiDispatchLmqQueue (RocketMQ 5.4.0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+from rmqstore.append.store.consumequeue import BatchConsumeQueue, ConsumeQueue
+from rmqstore.append.store.encoder import TopicName
+from rmqstore.append.store.index import IndexService
+from rmqstore.formats import properties as props
+from rmqstore.formats.javatext import java_text
+from rmqstore.formats.message import (
+    INNER_BATCH,
+    TRANSACTION_MASK,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+)
+from rmqstore.formats.properties import DEFAULT_DELAY_LEVELS, DelayLevels
+
+OPEN_QUEUES = 128
+
+
+@lru_cache(maxsize=1 << 16)
+def _tags_code(value: bytes) -> int:
+    return props.tags_code(java_text(value))
+
+
+def property_value(text: bytes, name: bytes) -> bytes:
+    """The value of one property, empty when it has none; a later duplicate wins, empty values do not count.
+
+    Source: MessageDecoder#string2messageProperties
+    """
+    mark = name + b"\x01"
+    at = text.rfind(b"\x02" + mark)
+    if at >= 0:
+        at += 1
+    elif text.startswith(mark):
+        at = 0
+    else:
+        return b""
+    start = at + len(mark)
+    stop = text.find(b"\x02", start)
+    value = text[start:] if stop < 0 else text[start:stop]
+    if not value:  # rare: an empty one hides an earlier one from this search
+        return props.parse_properties(text).get(name.decode(), "").encode("utf-8", "surrogatepass")
+    return value
+
+
+def read_properties(text: bytes) -> dict[bytes, bytes]:
+    """Name → value of a property text, undecoded; the rules are those of `formats.properties.parse_properties`."""
+    found = {}
+    for part in text.split(b"\x02"):
+        name, _, value = part.partition(b"\x01")
+        if value and name:
+            found[name] = value
+    return found
+
+
+def index_keys(found: Mapping[bytes, bytes], *, tag_key: bool) -> list[bytes]:
+    """The keys of a message's index entries, without the topic, in order.
+
+    Source: IndexService#buildIndex
+    """
+    unique = found.get(b"UNIQ_KEY")
+    keys = [unique] if unique else []
+    text = found.get(b"KEYS")
+    if text:
+        keys += [key for key in text.split(b" ") if key] if b" " in text else [text]
+    if tag_key and b"TAGS" in found:
+        keys.append(b"T#" + found[b"TAGS"])
+    return keys
+
+
+@dataclass(slots=True)
+class QueueState:
+    """A queue of a topic while it is written: where its next message goes, and its files once there is a unit."""
+
+    topic: str
+    queue_id: int
+    next_offset: int = 0
+    started: bool = False
+    simple: ConsumeQueue | None = None
+    batch: BatchConsumeQueue | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchOptions:
+    """How a broker dispatches; file sizes in bytes. A size of 0, and levels of None, are not given (`StoreOptions`).
+
+    `batch_topics` have queue.type=BatchCQ; `lmq` is enableLmq with enableMultiDispatch, but without `numbers_lmq` only
+    for messages that bring their offsets in light queues; `tag_key` the entry for TAGS of 5.4.0; `index`
+    messageIndexEnable.
+    """
+
+    consume_queue_file_size: int = 0
+    batch_file_size: int = 0
+    index: bool = True
+    tag_key: bool = True
+    lmq: bool = False
+    numbers_lmq: bool = True
+    batch_topics: frozenset[str] = frozenset()
+    delay_levels: DelayLevels | None = None
+
+
+@dataclass(slots=True)
+class Dispatcher:
+    """Consume queues and index of a store. `timestamp` is the store time (ms) of the last message dispatched.
+
+    `in_order` gives every unit to the system at once, as a mapped file has it. After a crash a plain broker dispatches
+    again from the checkpoint on; a DLedger member of 4.9 goes on behind the longest queue (DLedgerCommitLog#recover):
+    what a shorter one lacks stays lacking.
+    """
+
+    root: Path
+    options: DispatchOptions
+    index: IndexService
+    in_order: bool = False
+    queues: dict[tuple[str, int], QueueState] = field(default_factory=dict)
+    timestamp: int = 0
+
+    def queue(self, topic: str, queue_id: int) -> QueueState:
+        """State of a queue, new when it was not met before."""
+        key = (topic, queue_id)
+        state = self.queues.get(key)
+        if state is None:
+            state = self.queues[key] = QueueState(topic, queue_id)
+            if len(self.queues) % OPEN_QUEUES == 0:
+                self.relax()
+        return state
+
+    def dispatch(
+        self,
+        topic: TopicName,
+        state: QueueState,
+        offset: int,
+        size: int,
+        queue_offset: int,
+        store_timestamp: int,
+        sys_flag: int,
+        text: bytes,
+        *,
+        to_queue: bool = True,
+        to_index: bool = True,
+    ) -> None:
+        """A record at `offset` of the log has been written; `text` is its property text.
+
+        Units: bytes, units of the queue, ms. Errors: NoSpace.
+        """
+        found = read_properties(text)
+        if to_queue and sys_flag & TRANSACTION_MASK not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
+            self._to_queue(topic, state, offset, size, queue_offset, store_timestamp, found, text)
+        if to_index and self.options.index:
+            keys = index_keys(found, tag_key=self.options.tag_key)
+            self.index.build(offset, store_timestamp, sys_flag, topic.raw, keys)
+        self.timestamp = store_timestamp
+
+    def own_properties(
+        self, topic: str, queue_id: int, sys_flag: int, text: bytes, queue_offset: int, batched: bool
+    ) -> bytes:
+        """What the store adds to a message's properties: INNER_BASE, INNER_MULTI_QUEUE_OFFSET.
+
+        Errors: MessageRefused. Source: BatchConsumeQueue#assignQueueOffset, MultiDispatch#wrapMultiDispatch
+        """
+        more = b""
+        if batched and sys_flag & INNER_BATCH and not property_value(text, b"INNER_BASE"):
+            more += b"INNER_BASE\x01%d\x02" % queue_offset
+        numbers = self.options.lmq and self.options.numbers_lmq
+        names = property_value(text, b"INNER_MULTI_DISPATCH") if numbers else b""
+        queues = [TopicName.of(name).text for name in names.decode("utf-8", "replace").split(",")] if names else []
+        if queues and props.dispatches_to_lmq(topic) and not property_value(text, b"INNER_MULTI_QUEUE_OFFSET"):
+            states = [self.queue(name, 0 if props.is_lmq(name) else queue_id) for name in queues]
+            more += b"INNER_MULTI_QUEUE_OFFSET\x01" + b",".join(b"%d" % s.next_offset for s in states) + b"\x02"
+        return more
+
+    def _to_queue(
+        self,
+        topic: TopicName,
+        state: QueueState,
+        offset: int,
+        size: int,
+        queue_offset: int,
+        store_timestamp: int,
+        found: Mapping[bytes, bytes],
+        text: bytes,
+    ) -> None:
+        if topic.text == props.SCHEDULE_TOPIC:
+            code = self.tags_code(topic.text, text, store_timestamp)
+        else:
+            tags = found.get(b"TAGS")
+            code = _tags_code(tags) if tags else 0
+        if topic.text in self.options.batch_topics:
+            if state.batch is None:
+                state.batch = BatchConsumeQueue(self._directory(state, batch=True), self.options.batch_file_size)
+            base, count = batch_of(text, queue_offset)
+            state.batch.put(offset, size, code, store_timestamp, base, count)
+            if self.in_order:
+                self._settle(state.batch)
+            return
+        if state.simple is None:
+            state.simple = ConsumeQueue(self._directory(state), self.options.consume_queue_file_size)
+        state.simple.put(offset, size, code, queue_offset)
+        if self.in_order:
+            self._settle(state.simple)
+        if self.options.lmq and b"INNER_MULTI_DISPATCH" in text and props.dispatches_to_lmq(topic.text):
+            for name, at in props.lmq_queues(props.parse_properties(text)):
+                TopicName.of(name)  # it becomes a directory, too
+                light = self.queue(name, 0 if props.is_lmq(name) else state.queue_id)
+                if light.simple is None:
+                    light.simple = ConsumeQueue(self._directory(light), self.options.consume_queue_file_size)
+                light.simple.put(offset, size, code, at)
+                if self.in_order:
+                    self._settle(light.simple)
+                light.next_offset = max(light.next_offset, at + 1)
+                light.started = True
+
+    def _settle(self, written: ConsumeQueue | BatchConsumeQueue) -> None:
+        file = written.queue.files[-1]
+        if self.crowded:
+            file.relax()
+        else:
+            file.commit(0)
+
+    def tags_code(self, topic: str, text: bytes, store_timestamp: int) -> int:
+        """Third field of the unit: tags code, or the deliver time (ms) in the schedule topic."""
+        if topic == props.SCHEDULE_TOPIC:
+            code = props.dispatch_tags_code(
+                topic, props.parse_properties(text), store_timestamp, self.options.delay_levels or DEFAULT_DELAY_LEVELS
+            )
+            return 0 if code is None else code
+        tags = property_value(text, b"TAGS")
+        return _tags_code(tags) if tags else 0
+
+    @property
+    def crowded(self) -> bool:
+        """So many queues that their descriptors are not kept open."""
+        return len(self.queues) > OPEN_QUEUES
+
+    def relax(self) -> None:
+        """Close the descriptors of all queues until they are needed again. Errors: NoSpace."""
+        for files in self.files():
+            files.queue.relax()
+
+    def _directory(self, state: QueueState, *, batch: bool = False) -> Path:
+        return self.root / ("batchconsumequeue" if batch else "consumequeue") / state.topic / str(state.queue_id)
+
+    def files(self) -> Iterator[ConsumeQueue | BatchConsumeQueue]:
+        """Every queue that has files."""
+        for state in list(self.queues.values()):
+            if state.simple is not None:
+                yield state.simple
+            if state.batch is not None:
+                yield state.batch
+
+
+def batch_of(text: bytes, queue_offset: int) -> tuple[int, int]:
+    """(base offset, messages) of a record in a batch topic; a single message is a batch of one."""
+    found = props.inner_batch(props.parse_properties(text)) if b"INNER_NUM" in text else None
+    return found if found is not None else (queue_offset, 1)
+
+
+def messages_in(sys_flag: int, text: bytes) -> int:
+    """How many messages a record counts for in a batch topic: INNER_NUM of an inner batch, else 1.
+
+    Source: MultiDispatchUtils, BatchConsumeQueue#increaseQueueOffset
+    """
+    if not sys_flag & INNER_BATCH:
+        return 1
+    number = property_value(text, b"INNER_NUM")
+    return int(number) if number.isdigit() and 0 < int(number) < 1 << 15 else 1

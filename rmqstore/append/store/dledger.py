@@ -1,0 +1,389 @@
+"""DLedgerMmapFileStore, writable: entries and their index units, as leader or follower, cut, rebuilt, committed.
+
+Source: DLedgerMmapFileStore, MmapFileList, MemberState, DLedgerCommitLog (DLedger 0.3.2, RocketMQ 5.4.0). What a real
+one ends the process for (`System.exit`) is Refused here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmqstore.append.files.disk import replace_file
+from rmqstore.append.files.mapped_file import Clock, MappedFile, now_ms
+from rmqstore.append.files.mapped_file_queue import MappedFileQueue
+from rmqstore.append.store.dledger_member import MemberState, Role
+from rmqstore.append.store.encoder import refuse_oversize
+from rmqstore.errors import MessageRefused, Refused
+from rmqstore.files.mapped_file_queue import read_at
+from rmqstore.formats.dledger import (
+    BLANK_MAGIC,
+    BODY_OFFSET,
+    ENTRY,
+    HEADER_SIZE,
+    INDEX_FILE_SIZE,
+    INDEX_UNIT,
+    MAGIC,
+    MIN_BLANK_SIZE,
+    CurrTerm,
+    DLedgerCheckpoint,
+    build_blank,
+    index_at,
+    parse_currterm,
+    parse_dledger_checkpoint,
+)
+from rmqstore.formats.message import PHYSICAL_OFFSET_AT
+
+MAX_ENTRY = 4 << 20  # bytes of the encode buffer of one thread
+LAST_FILES = 3
+_PACK_ENTRY = ENTRY.packer
+_PACK_INDEX = INDEX_UNIT.packer
+
+AppendHook = Callable[[int, bytearray], None]
+
+
+def physical_offset_hook(pos: int, body: bytearray) -> None:
+    """RocketMQ's append hook: PHYSICALOFFSET of the record = entry position + 48.
+
+    Source: DLedgerCommitLog constructor
+    """
+    at = PHYSICAL_OFFSET_AT
+    body[at : at + 8] = (pos + BODY_OFFSET).to_bytes(8, "big")
+
+
+@dataclass(frozen=True, slots=True)
+class DLedgerEntry:
+    """One entry; names and units as in the layout."""
+
+    index: int
+    term: int
+    pos: int
+    body: bytes
+    magic: int = MAGIC
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole entry."""
+        return BODY_OFFSET + len(self.body)
+
+    def build(self) -> bytes:
+        """The entry as it stands in the data file; chain and body CRC are 0, as everywhere."""
+        body = self.body
+        return _PACK_ENTRY.pack(self.magic, self.size, self.index, self.term, self.pos, 0, 0, 0, len(body)) + body
+
+    def unit(self) -> bytes:
+        """Its index unit."""
+        return _PACK_INDEX.pack(self.magic, self.pos, self.size, self.index, self.term)
+
+
+class DLedgerMmapFileStore:
+    """Data and index of one member.
+
+    `begin_index` and `end_index` are -1 while it is empty; `committed_pos` is where the committed entries end (bytes).
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        file_size: int = 1 << 30,
+        index_file_size: int = INDEX_FILE_SIZE,
+        data: Sequence[Path] = (),
+        read_only: Sequence[Path] = (),
+        start: int = 0,
+        member: MemberState | None = None,
+        hook: AppendHook | None = physical_offset_hook,
+        clock: Clock = now_ms,
+        warm: bool = False,
+    ) -> None:
+        self.directory = directory
+        self.member = member or MemberState()
+        self.data = MappedFileQueue(
+            data or [directory / "data"], file_size, read_only=read_only, clock=clock, warm=warm
+        )
+        self.index = MappedFileQueue([directory / "index"], index_file_size, clock=clock)
+        self.begin_index = -1
+        self.end_index = -1
+        self.end_term = -1
+        self.committed_index = -1
+        self.committed_pos = -1
+        self.disk_full = False
+        self._start = start
+        self._hook = hook
+
+    # --- appending -----------------------------------------------------------------------------------------------
+
+    def reserve(self, size: int) -> int:
+        """Position that the next entry of `size` bytes will have; the file is closed with a BLANK when it is full.
+
+        Errors: MessageRefused, NoSpace. Source: MmapFileList#preAppend
+        """
+        if size > MAX_ENTRY:
+            raise MessageRefused(f"entry of {size} bytes; DLedger's buffer takes {MAX_ENTRY}")
+        file = self.data.last_file(self._start)
+        if size + MIN_BLANK_SIZE > file.left:
+            refuse_oversize(size, file.file_size)
+            file.finish(build_blank(file.left))
+            file = self.data.last_file(self._start)
+        return file.start + file.wrote_position
+
+    def append_as_leader(self, body: bytes, store_timestamp: int = 0) -> DLedgerEntry:
+        """The next entry, of this member's term; the hook writes the record's address into its body.
+
+        Errors: Refused when this is no leader or the disk counts as full; MessageRefused, NoSpace.
+        Source: DLedgerMmapFileStore#appendAsLeader
+        """
+        if self.member.role is not Role.LEADER:
+            raise Refused(f"{self.member.self_id} is no leader", "append as follower, or give it the role")
+        self._refuse_full()
+        pos = self.reserve(BODY_OFFSET + len(body))
+        if self._hook is not None:
+            changed = bytearray(body)
+            self._hook(pos, changed)
+            body = bytes(changed)
+        entry = DLedgerEntry(self.end_index + 1, self.member.term, pos, body)
+        self._append(entry, store_timestamp)
+        return entry
+
+    def append_as_follower(self, entry: DLedgerEntry, leader_term: int, leader_id: str) -> DLedgerEntry:
+        """An entry as the leader sent it; its bytes are not touched.
+
+        Errors: Refused for an index that does not follow, another term or leader, or a position that is not the end.
+        Source: DLedgerMmapFileStore#appendAsFollower
+        """
+        self._refuse_full()
+        self.member.refuse_strange_leader(leader_term, leader_id)
+        if entry.index != self.end_index + 1:
+            raise Refused(f"entry {entry.index} does not follow {self.end_index}", "truncate, or send what is between")
+        pos = self.reserve(entry.size)
+        if pos != entry.pos:
+            raise Refused(f"entry {entry.index} says position {entry.pos}, the data ends at {pos}", "truncate first")
+        self._append(entry, 0)
+        return entry
+
+    def truncate(self, entry: DLedgerEntry, leader_term: int, leader_id: str) -> int:
+        """Cut behind an entry that is here, or at its place and append it; what is cut is zeroed.
+
+        Errors: Refused, NoSpace. Source: DLedgerMmapFileStore#truncate
+        """
+        self.member.refuse_strange_leader(leader_term, leader_id)
+        there = self.get(entry.index) == entry
+        stop = entry.pos + entry.size if there else entry.pos
+        self._cut(self.data, stop)
+        if not there:
+            self._file(self.data).append(entry.build())
+        self._cut(self.index, index_at(entry.index))
+        self._file(self.index).append(entry.unit())
+        self.end_index, self.end_term = entry.index, entry.term
+        self.revise_begin_index()
+        return entry.index
+
+    def _append(self, entry: DLedgerEntry, store_timestamp: int) -> None:
+        file = self.data.files[-1]
+        file.append(entry.build())
+        file.store_timestamp = store_timestamp or file.store_timestamp
+        self.index.last_file(index_at(entry.index)).append(entry.unit())
+        self.end_index, self.end_term = entry.index, entry.term
+        if self.begin_index < 0:
+            self.begin_index = entry.index
+
+    def _refuse_full(self) -> None:
+        if self.disk_full:
+            raise Refused("the disk counts as full", "free space, then try again")
+
+    def _file(self, queue: MappedFileQueue) -> MappedFile:
+        return queue.last_file(0)
+
+    def _cut(self, queue: MappedFileQueue, offset: int) -> None:
+        queue.truncate_dirty_files(offset, blank=True)
+        if queue.max_wrote_position != offset:
+            self.rebuild_with_pos(queue, offset)
+        queue.set_where(offset)
+
+    def rebuild_with_pos(self, queue: MappedFileQueue, pos: int) -> None:
+        """Throw everything away and begin at a position, in the file that holds it, with zeros before it.
+
+        Units: bytes. Errors: NoSpace. Source: MmapFileList#rebuildWithPos
+        """
+        queue.destroy()
+        file = queue.last_file(pos)
+        file.set_positions(pos % queue.file_size)
+        file.start_position = pos % queue.file_size
+        queue.set_where(pos)
+
+    # --- reading -------------------------------------------------------------------------------------------------
+
+    def get(self, index: int) -> DLedgerEntry | None:
+        """The entry of an index; None outside of what is here, or where index and data disagree.
+
+        Source: DLedgerMmapFileStore#get
+        """
+        if not self.begin_index <= index <= self.end_index or index < 0:
+            return None
+        raw = self.index.read(index_at(index), INDEX_UNIT.size)
+        if len(raw) < INDEX_UNIT.size:
+            return None
+        magic, pos, size, _, _ = _PACK_INDEX.unpack(raw)
+        entry = self.entry_at(pos)
+        return entry if entry is not None and (entry.magic, entry.size, entry.index) == (magic, size, index) else None
+
+    def entry_at(self, pos: int) -> DLedgerEntry | None:
+        """The entry at a position of the data, None where there is none."""
+        head = self.data.read(pos, ENTRY.size)
+        if len(head) < ENTRY.size:
+            return None
+        magic, size, index, term, own, _, _, _, length = _PACK_ENTRY.unpack(head)
+        if magic != MAGIC or size != BODY_OFFSET + length or own != pos or length < 0:
+            return None
+        body = self.data.read(pos + BODY_OFFSET, length)
+        return DLedgerEntry(index, term, pos, body, magic) if len(body) == length else None
+
+    # --- opening -------------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Open data and index, find the end, write index units anew from where they are wrong; then the committed end.
+
+        Errors: Refused where a member ends its process or its load fails; NotReadable, NoSpace.
+        Source: DLedgerMmapFileStore#load, #recover
+        """
+        self.data.load("5.0.0")  # no file of another length, no directory: as MmapFileList#doLoad
+        self.index.load("5.0.0")
+        for queue, name in ((self.data, "data"), (self.index, "index")):
+            if queue.check_self():
+                raise Refused(f"{self.directory / name}: a file is missing between others", "run `rmqstore verify`")
+        self.member.term = max(self.member.term, self._stored_term().term)
+        if not self.data.files:
+            self.index.truncate_dirty_files(0, blank=True)
+            self.index.set_where(0)
+            return
+        stop = self._walk()
+        last = self.data.files[-1]
+        if last.start - stop > last.file_size:
+            raise Refused(
+                f"the data ends at {stop}, more than a file before {last.path.name}", "run `rmqstore recover` first"
+            )
+        self.data.truncate_dirty_files(stop, blank=True)
+        self.data.set_where(stop)
+        self._cut(self.index, index_at(self.end_index + 1))
+        self.revise_begin_index()
+        point = parse_dledger_checkpoint(read_at(self.directory / "checkpoint", 4096, 0))
+        if point.committed_index is not None:
+            self.update_committed_index(self.member.term, point.committed_index)
+
+    def cut(self, pos: int) -> None:
+        """Cut the data at an entry's position, and the index with it: the body of that entry is not whole.
+
+        Units: bytes. Errors: NoSpace.
+        """
+        entry = self.entry_at(pos)
+        if entry is None or pos >= self.data.max_offset:
+            return
+        before = self.get(entry.index - 1)
+        self._cut(self.data, pos)
+        self._cut(self.index, index_at(entry.index))
+        self.end_index, self.end_term = entry.index - 1, before.term if before else -1
+        if self.committed_index > self.end_index:
+            self.committed_index, self.committed_pos = self.end_index, pos
+        self.revise_begin_index()
+
+    def _walk(self) -> int:
+        """Positions of data and index by the entries themselves; where the last good one ends (bytes)."""
+        files = self.data.files
+        first = next((i for i in range(max(0, len(files) - LAST_FILES), -1, -1) if self._starts_well(files[i])), 0)
+        pos = files[first].start
+        rewriting = False
+        for file in files[first:]:
+            pos = file.start
+            while True:
+                magic = int.from_bytes(file.read(pos - file.start, 4), "big", signed=True)
+                if magic == BLANK_MAGIC:
+                    pos = file.stop
+                    break
+                entry = self.entry_at(pos)
+                if entry is None or not self._follows(entry):
+                    return pos
+                if not rewriting and self.index.read(index_at(entry.index), INDEX_UNIT.size) != entry.unit():
+                    self._cut(self.index, index_at(entry.index))
+                    rewriting = True
+                if rewriting:
+                    self.index.last_file(index_at(entry.index)).append(entry.unit())
+                self.end_index, self.end_term = entry.index, entry.term
+                pos += entry.size
+        return pos
+
+    def _starts_well(self, file: MappedFile) -> bool:
+        entry = self.entry_at(file.start)
+        return (
+            entry is not None
+            and entry.size > HEADER_SIZE
+            and self.index.read(index_at(entry.index), INDEX_UNIT.size) == entry.unit()
+        )
+
+    def _follows(self, entry: DLedgerEntry) -> bool:
+        return self.end_index < 0 or (entry.index == self.end_index + 1 and entry.term >= self.end_term)
+
+    def revise_begin_index(self) -> None:
+        """Begin index = that of the first entry of the first file.
+
+        Source: DLedgerMmapFileStore#reviseLedgerBeginIndex
+        """
+        if not self.data.files or self.end_index < 0:
+            self.begin_index = -1
+            return
+        first = self.data.files[0]
+        entry = self.entry_at(first.start + first.start_position)
+        self.begin_index = entry.index if entry is not None else self.end_index
+
+    # --- committed, and to the disk ------------------------------------------------------------------------------
+
+    def update_committed_index(self, term: int, index: int) -> None:
+        """Commit up to an index, at most to the end; older or foreign news are ignored.
+
+        Source: DLedgerMmapFileStore#updateCommittedIndex
+        """
+        if index < 0 or self.end_index < 0 or term < self.member.term or index <= self.committed_index:
+            return
+        if index < self.begin_index:
+            return
+        index = min(index, self.end_index)
+        entry = self.get(index)
+        if entry is None:
+            raise Refused(f"entry {index} cannot be read", "run `rmqstore verify`")
+        self.committed_index, self.committed_pos = index, entry.pos + entry.size
+
+    def commit(self) -> None:
+        """Give data and index to the operating system. Errors: NoSpace and others."""
+        for queue in (self.data, self.index):
+            if queue.files:
+                queue.files[-1].commit(0)
+
+    def flush(self, least_pages: int = 0) -> None:
+        """Data, then index, to the disk. Errors: NoSpace and others."""
+        self.data.flush(least_pages)
+        self.index.flush(least_pages)
+
+    def persist_checkpoint(self) -> None:
+        """Write `checkpoint` (committedIndex, endIndex). Errors: NoSpace. Source: #persistCheckPoint"""
+        point = DLedgerCheckpoint(self.committed_index, self.end_index)
+        replace_file(self.directory / "checkpoint", point.build(), backup=True)
+
+    def persist_term(self) -> None:
+        """Write `currterm`. Errors: NoSpace. Source: MemberState#persistTerm"""
+        text = CurrTerm(self.member.term, self.member.vote_leader).build()
+        replace_file(self.directory / "currterm", text, backup=True)
+
+    def _stored_term(self) -> CurrTerm:
+        return parse_currterm(read_at(self.directory / "currterm", 4096, 0))
+
+    def close(self) -> None:
+        """Everything to the disk, checkpoint too; the files stay. Errors: NoSpace and others."""
+        self.flush()
+        self.persist_checkpoint()
+        self.data.close()
+        self.index.close()
+
+    def abandon(self) -> None:
+        """Let go without writing."""
+        self.data.abandon()
+        self.index.abandon()

@@ -1,0 +1,35 @@
+"""A DLedger member as the log of a store.
+
+Source: DLedgerCommitLog (RocketMQ 5.4.0).
+"""
+
+from __future__ import annotations
+
+from rmqstore.append.store.dledger import DLedgerMmapFileStore
+from rmqstore.formats.dledger import BODY_OFFSET
+
+
+class DLedgerLog:
+    """A DLedger member as the log of a store: every record becomes the body of one entry, committed when flushed."""
+
+    lead = BODY_OFFSET
+
+    def __init__(self, store: DLedgerMmapFileStore) -> None:
+        self.store = store
+        self.queue = store.data
+
+    def reserve(self, *sizes: int) -> int:
+        """Only the first record's place: a batch may go over a file's end, entry by entry."""
+        return self.store.reserve(BODY_OFFSET + sizes[0]) + BODY_OFFSET
+
+    def write(self, record: bytes, store_timestamp: int) -> None:
+        self.store.append_as_leader(record, store_timestamp)
+
+    def commit(self) -> None:
+        self.store.commit()
+
+    def flush(self, least_pages: int = 0) -> None:
+        self.store.flush(least_pages)
+
+    def close(self) -> None:
+        self.store.close()

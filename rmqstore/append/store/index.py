@@ -1,0 +1,272 @@
+"""The index of a store on the disk: which file an entry goes to, when a new one begins, what is opened again.
+
+Source: IndexService#buildIndex, #load (RocketMQ 5.4.0).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from rmqstore.append.files.disk import create_file, explain, make_directories, write_all
+from rmqstore.append.files.mapped_file import Clock, now_ms
+from rmqstore.append.store.index_builder import I64, IndexFileBuilder, key_hashes
+from rmqstore.errors import Refused
+from rmqstore.formats import index
+from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+
+PENDING = 4096  # entries that wait before they are hashed and written together
+
+
+class IndexFile:
+    """An index file on the disk and its builder."""
+
+    def __init__(self, path: Path, builder: IndexFileBuilder, descriptor: int) -> None:
+        self.path = path
+        self.builder = builder
+        self._descriptor = descriptor
+        self._unsaved = False
+
+    @classmethod
+    def create(cls, path: Path, builder: IndexFileBuilder) -> IndexFile:
+        """A new file with its starting header.
+
+        Errors: OutputExists, NoSpace, NotReadable.
+        """
+        file = cls(path, builder, create_file(path, index.file_size(builder.slots, builder.units)))
+        file._unsaved = True
+        file.commit()
+        return file
+
+    @classmethod
+    def open(cls, path: Path, slots: int, units: int) -> IndexFile:
+        """An existing file; an empty one, which a killed process leaves, gets its length.
+
+        Errors: NotReadable, NoSpace; Refused for any other length: it has other numbers of slots and units.
+        """
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            size = index.file_size(slots, units)
+            length = os.fstat(descriptor).st_size
+            if length not in (0, size):
+                os.close(descriptor)
+                raise Refused(
+                    f"{path} has {length} bytes, {slots} slots and {units} units make {size}",
+                    "give the maxHashSlotNum and maxIndexNum of the store",
+                )
+            if not length:
+                os.ftruncate(descriptor, size)
+            builder = IndexFileBuilder(slots, units)
+            builder.load(
+                os.pread(descriptor, index.HEADER.size, 0),
+                os.pread(descriptor, slots * index.SLOT.size, index.slot_at(0)),
+            )
+        except OSError as error:
+            raise explain(error, path) from error
+        return cls(path, builder, descriptor)
+
+    def add(self, offsets: I64, timestamps: I64, hashes: I64) -> None:
+        """Add rows; units go to the system at once, slots and header with `commit`. Errors: NoSpace."""
+        at = index.unit_at(self.builder.index_count, self.builder.slots)
+        self._write(self.builder.add(offsets, timestamps, hashes), at)
+        self._unsaved = True
+
+    def commit(self) -> None:
+        """Give slots and header to the system. Errors: NoSpace."""
+        if self._unsaved:
+            for slot, data in self.builder.changed_slots():
+                self._write(data, index.slot_at(slot))
+            self._write(self.builder.header(), 0)
+            self._unsaved = False
+
+    def flush(self) -> None:
+        """Bring it to the disk. Errors: NoSpace and others."""
+        self.commit()
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            raise explain(error, self.path) from error
+
+    def _write(self, data: bytes, at: int) -> None:
+        try:
+            write_all(self._descriptor, data, at)
+        except OSError as error:
+            raise explain(error, self.path) from error
+
+    def close(self) -> None:
+        """Let go of the file; nothing is written."""
+        os.close(self._descriptor)
+
+
+class IndexService:
+    """The index of a store: entries go to the last file, a new one is made when it is full.
+
+    `full_flushed` is called with the end timestamp (ms) of every file that is full and on the disk.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        slots: int,
+        units: int,
+        *,
+        clock: Clock = now_ms,
+        full_flushed: Callable[[int], None] = lambda timestamp: None,
+    ) -> None:
+        self.directory = directory
+        self.slots = slots
+        self.units = units
+        self._clock = clock
+        self._full_flushed = full_flushed
+        self._file: IndexFile | None = None
+        self._last_name = ""
+        self._room = 0
+        self._end = 0
+        self._last_hash: int | None = None
+        self._keys: list[bytes] = []
+        self._offsets: list[int] = []
+        self._timestamps: list[int] = []
+
+    @property
+    def end_phy_offset(self) -> int:
+        """Address of the last message that was indexed, -1 before the first (bytes)."""
+        if self._file is None or (self._file.builder.index_count <= 1 and not self._file.builder.end_timestamp):
+            return -1
+        return self._end  # a file without entries has that of the file before it
+
+    def load(self, *, last_exit_ok: bool, index_msg_timestamp: int, log_end: int) -> int | None:
+        """Open the last file; after an abnormal exit files that end behind the checkpoint or the log are deleted first.
+
+        The answer is the address of the first message that was in one of them, None when none was deleted.
+        Units: ms, bytes. Errors: NotReadable. Source: IndexService#load, which does not look at the log
+        """
+        names = self.files()
+        lost: list[int] = []
+        for name in list(names) if not last_exit_ok else []:
+            header = self._header(name)
+            if header["end_timestamp"] > index_msg_timestamp or header["end_phy_offset"] >= max(log_end, 1):
+                (self.directory / name).unlink()
+                names.remove(name)
+                lost.append(header["begin_phy_offset"])
+        if names:
+            self._last_name = names[-1]
+            self._take(IndexFile.open(self.directory / names[-1], self.slots, self.units))
+            self._last_hash = self._hash_of_last_entry(names)
+        return min(lost, default=None)
+
+    def files(self) -> list[str]:
+        """Names of the files on the disk, in order."""
+        if not self.directory.is_dir():
+            return []
+        return sorted(p.name for p in self.directory.iterdir() if p.name.isdigit() and p.is_file())
+
+    def _header(self, name: str) -> dict[str, int]:
+        with (self.directory / name).open("rb") as file:
+            return index.HEADER.parse(file.read(index.HEADER.size).ljust(index.HEADER.size, b"\0"))
+
+    def _hash_of_last_entry(self, names: Sequence[str]) -> int | None:
+        for name in reversed(names):
+            last = self._header(name)["index_count"] - 1
+            if last > 0:
+                with (self.directory / name).open("rb") as file:
+                    file.seek(index.unit_at(last, self.slots))
+                    raw = file.read(index.UNIT.size)
+                return int(index.UNIT.parse(raw)["key_hash"]) if len(raw) == index.UNIT.size else None
+        return None
+
+    def _lacking(self, topic: bytes, keys: Sequence[bytes]) -> Sequence[bytes]:
+        """Keys of the last message in the index that have no entry: its file was full in the middle of it.
+
+        A broker enters all of them again.
+        """
+        hashes = key_hashes([topic + b"#" + key for key in keys]).tolist()
+        return keys[hashes.index(self._last_hash) + 1 :] if self._last_hash in hashes else keys
+
+    def _take(self, file: IndexFile) -> None:
+        self._file = file
+        self._room = file.builder.room
+        self._end = file.builder.end_phy_offset
+
+    def build(self, offset: int, store_timestamp: int, sys_flag: int, topic: bytes, keys: Sequence[bytes]) -> None:
+        """Note a message; `keys` in the order of their entries, without the topic.
+
+        A file is made also for a message without keys, when there is none or the last one is full.
+        Units: bytes, ms. Errors: NoSpace. Source: IndexService#buildIndex
+        """
+        if self._room <= 0:
+            self.drain()
+            if self._room <= 0:
+                self._next_file()
+        if offset <= self._end and keys and self._last_hash is not None:
+            keys = self._lacking(topic, keys) if offset == self._end else ()
+        if offset < self._end or sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
+            return
+        for key in keys:
+            self._keys.append(topic + b"#" + key)
+            self._offsets.append(offset)
+            self._timestamps.append(store_timestamp)
+        if keys:
+            self._end = offset
+        self._room -= len(keys)
+        if len(self._keys) >= PENDING:
+            self.drain()
+
+    def drain(self) -> None:
+        """Hash and write what waits. Errors: NoSpace."""
+        if not self._keys:
+            return
+        hashes = key_hashes(self._keys)
+        offsets, timestamps = np.array(self._offsets, dtype=np.int64), np.array(self._timestamps, dtype=np.int64)
+        self._keys, self._offsets, self._timestamps = [], [], []
+        at = 0
+        while at < len(hashes):
+            if self._file is None or self._file.builder.full:
+                self._next_file()
+            assert self._file is not None
+            stop = at + self._file.builder.room
+            self._file.add(offsets[at:stop], timestamps[at:stop], hashes[at:stop])
+            at = stop
+        assert self._file is not None
+        self._room = self._file.builder.room
+
+    def _next_file(self) -> None:
+        previous = (0, 0)
+        if self._file is not None:
+            builder = self._file.builder
+            previous = (builder.end_phy_offset, builder.end_timestamp)
+            self._file.flush()
+            self._file.close()
+            self._full_flushed(builder.end_timestamp)
+        make_directories(self.directory)
+        time = self._clock()
+        name = index.file_name(time)
+        while name <= self._last_name:  # two files of one millisecond: a broker would open the first one twice
+            time += 1
+            name = index.file_name(time)
+        self._last_name = name
+        end = self._end
+        self._take(IndexFile.create(self.directory / name, IndexFileBuilder(self.slots, self.units, previous)))
+        self._end = max(end, self._end)
+
+    def commit(self) -> None:
+        """Write what waits, slots and header included. Errors: NoSpace."""
+        self.drain()
+        if self._file is not None:
+            self._file.commit()
+
+    def flush(self) -> None:
+        """Bring the last file to the disk. Errors: NoSpace and others."""
+        self.drain()
+        if self._file is not None:
+            self._file.flush()
+            if self._file.builder.full:
+                self._full_flushed(self._file.builder.end_timestamp)
+
+    def close(self) -> None:
+        """Let go; what was not committed is lost."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None

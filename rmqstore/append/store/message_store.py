@@ -1,0 +1,396 @@
+"""A store that is written: log, consume queues, index, checkpoint, lock and abort, as a broker keeps them.
+
+    with MessageStore.create(Path("store"), StoreOptions(flush=FlushPolicy.SYNC)) as store:
+        store.put(NewMessage("TopicTest", b"hello"))
+
+Source: DefaultMessageStore, CommitLog#asyncPutMessage, #asyncPutMessages (RocketMQ 5.4.0).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+
+from rmqstore.append.files.disk import make_directories
+from rmqstore.append.files.flush import FlushPolicy
+from rmqstore.append.files.mapped_file import Clock, now_ms
+from rmqstore.append.files.mapped_file_queue import MappedFileQueue
+from rmqstore.append.store.checkpoint import CheckpointFile
+from rmqstore.append.store.commitlog import CommitLog, RecordLog
+from rmqstore.append.store.dispatch import Dispatcher, QueueState, messages_in, property_value
+from rmqstore.append.store.dledger import DLedgerMmapFileStore
+from rmqstore.append.store.dledger_log import DLedgerLog
+from rmqstore.append.store.dledger_member import MemberState
+from rmqstore.append.store.encoder import Encoder, NewMessage, Prepared
+from rmqstore.append.store.index import IndexService
+from rmqstore.append.store.on_disk import options_of_store
+from rmqstore.append.store.put_result import PutResult, PutStatus, waits
+from rmqstore.append.store.recovery import recover
+from rmqstore.append.store.store_flush import StoreFlush
+from rmqstore.append.store.store_lock import StoreLock, mark_clean, mark_running
+from rmqstore.append.store.store_options import StoreOptions
+from rmqstore.errors import MessageRefused, OutputExists, Refused, RmqStoreError
+from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+
+__all__ = ["MessageStore", "PutResult", "PutStatus", "StoreOptions"]
+
+
+class MessageStore:
+    """A store open for appending: plain, or a single DLedger member that is its own leader.
+
+    One writer at a time (lock file), with any number of threads. After a write error nothing more is accepted: the
+    store is closed as by a crash, and recovered when it is opened again.
+    """
+
+    def __init__(self, root: Path, options: StoreOptions, lock: StoreLock, clock: Clock = now_ms) -> None:
+        self.root = root
+        self.options = options
+        self._clock = clock
+        self._lock = lock
+        self._guard = threading.RLock()
+        self._failed: RmqStoreError | None = None
+        self._closed = False
+        self._usable = True
+        self._told = False
+        self.appended = 0
+        """Messages appended since the store was opened."""
+        self._encoder = Encoder(options.limits)
+        try:
+            self.checkpoint = CheckpointFile.open(root / "checkpoint")
+        except BaseException:
+            lock.release()
+            raise
+        self.index = IndexService(
+            root / "index",
+            options.index_slots,
+            options.index_units,
+            clock=clock,
+            full_flushed=self._index_full,
+        )
+        self.dispatcher = Dispatcher(root, options.dispatch, self.index, in_order=options.dledger is not None)
+        self.log = self._make_log()
+        self._flush = StoreFlush(self.log, self.dispatcher, self.checkpoint, options.intervals, self._guard, clock)
+
+    def _make_log(self) -> RecordLog:
+        options = self.options
+        if options.dledger is not None:
+            member = MemberState(
+                options.dledger, term=options.term, leader_id=options.dledger, vote_leader=options.dledger
+            )
+            return DLedgerLog(
+                DLedgerMmapFileStore(
+                    self.root / f"dledger-{options.dledger}",
+                    file_size=options.commitlog_file_size,
+                    data=options.directories,
+                    start=options.start,
+                    member=member,
+                    hook=None,  # records are built with the address that they will have
+                    clock=self._clock,
+                    warm=options.warm,
+                )
+            )
+        places = options.directories or (self.root / "commitlog",)
+        queue = MappedFileQueue(places, options.commitlog_file_size, clock=self._clock, warm=options.warm)
+        return CommitLog(queue, options.start)
+
+    @classmethod
+    def create(cls, root: Path, options: StoreOptions | None = None, *, clock: Clock = now_ms) -> MessageStore:
+        """A new store in an empty or new directory.
+
+        Errors: OutputExists, StoreIsLive, NoSpace, NotReadable.
+        """
+        if root.exists() and any(root.iterdir()):
+            raise OutputExists(f"{root} is not empty")
+        make_directories(root)
+        store = cls(root, (options or StoreOptions()).with_defaults(), StoreLock(root), clock)
+        try:
+            store._start()
+        except BaseException:
+            store.crash()
+            raise
+        return store
+
+    @classmethod
+    def open(
+        cls,
+        root: Path,
+        options: StoreOptions | None = None,
+        *,
+        config: BrokerConfig | None = None,
+        clock: Clock = now_ms,
+    ) -> MessageStore:
+        """An existing store, recovered as after its last exit; appending goes on behind its last message.
+
+        What `options` and `config` (broker.conf) do not give is read from the store. The whole log is read, so that no
+        message stays without its consume queue unit. A DLedger store needs its self id: only the caller can know that
+        its group has no other member.
+        Errors: Refused where options contradict the store, or where the log is a replica, before anything is opened
+        for writing; Refused, too, where good records follow damage (run `rmqstore recover`), where consume queues lack
+        units that cannot be appended (run `rmqstore rebuild`), or where the load of `options.version` fails: then
+        queues, index and a plain log are as they were, and a DLedger log has been cut where its own start cuts it.
+        StoreIsLive, NotAStore, NotReadable, NoSpace.
+        """
+        given = options_of_store(root, options or StoreOptions(), config)
+        store = cls(root, given, StoreLock(root), clock)
+        try:
+            latest = recover(store.root, store.log, store.dispatcher, store.checkpoint.values(), store.options.version)
+            store.checkpoint.limit(latest)
+            store._flush.index_timestamp = store.checkpoint.index_msg_timestamp
+            store._start()
+        except BaseException:
+            store.crash()
+            raise
+        return store
+
+    def _start(self) -> None:
+        mark_running(self.root)
+        self.checkpoint.flush()
+        if isinstance(self.log, DLedgerLog):
+            self.log.store.persist_term()
+        self._flush.start(self.options.flush, self._thread_failed)
+
+    # --- appending -----------------------------------------------------------------------------------------------
+
+    def put(self, message: NewMessage) -> PutResult:
+        """Append one message; with synchronous flush it is on the disk when this returns.
+
+        A message with the property WAIT=false is flushed soon, and not waited for. `status` says whether the wait took
+        longer than syncFlushTimeout.
+        Errors: MessageRefused (nothing is written), NoSpace and others (the store is closed by it), Refused.
+        Source: CommitLog#handleDiskFlush
+        """
+        prepared = self._encoder.prepare(message)
+        with self._guard:
+            result = self._put(prepared)
+            self._commit()
+        return self._acknowledged([result], [waits(message)])[0]
+
+    def put_many(self, messages: Iterable[NewMessage]) -> list[PutResult]:
+        """Append messages one after the other, and wait once for all of them.
+
+        Errors: as `put`; those before a refused one are appended.
+        """
+        results: list[PutResult] = []
+        waiting: list[bool] = []
+        prepare = self._encoder.prepare
+        try:
+            with self._guard:
+                try:
+                    for message in messages:
+                        results.append(self._put(prepare(message)))
+                        waiting.append(waits(message))
+                finally:
+                    if self._usable:
+                        self._commit()
+        finally:
+            if self._usable:
+                results = self._acknowledged(results, waiting)
+        return results
+
+    def put_batch(self, messages: Sequence[NewMessage]) -> list[PutResult]:
+        """Append a client's batch: one topic and queue, consecutive queue offsets, all in one file.
+
+        Errors: MessageRefused for a mixed or delayed batch; else as `put`.
+        Source: CommitLog#asyncPutMessages, DefaultAppendMessageCallback#doAppend(MessageExtBatch)
+        """
+        if not messages:
+            return []
+        first = messages[0]
+        if any((m.topic, m.queue_id) != (first.topic, first.queue_id) for m in messages):
+            raise MessageRefused("a batch goes to one queue of one topic")
+        if any(m.sys_flag & TRANSACTION_MASK or property_value(m.properties, b"DELAY") for m in messages):
+            raise MessageRefused("a batch holds neither transactions nor delayed messages")
+        prepared = [self._encoder.prepare(message) for message in messages]
+        with self._guard:
+            if not self._usable:
+                self._refuse()
+            try:
+                self.log.reserve(*(p.size for p in prepared))
+            except MessageRefused:
+                raise
+            except RmqStoreError as error:
+                self._fail(error)
+            results = [self._put(p) for p in prepared]
+            self._commit()
+        return self._acknowledged(results, [waits(message) for message in messages])
+
+    def _put(self, prepared: Prepared) -> PutResult:
+        if not self._usable:
+            self._refuse()
+        m = prepared.message
+        topic = prepared.topic
+        state = self.dispatcher.queue(topic.text, m.queue_id)
+        transaction = m.sys_flag & TRANSACTION_MASK
+        unqueued = transaction in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
+        queue_offset = 0 if unqueued else self._queue_offset(m, state)
+        batched = topic.text in self.options.dispatch.batch_topics
+        if batched or self.options.dispatch.lmq:
+            prepared = self._with_offsets(prepared, queue_offset, batched)
+            m = prepared.message
+        timestamp = m.store_timestamp or self._clock()
+        try:
+            offset = self.log.reserve(prepared.size)
+            self.log.write(prepared.record(offset, queue_offset, timestamp), timestamp)
+            if self.dispatcher.in_order:  # no unit may reach the system before its record
+                self._commit()
+            self.dispatcher.dispatch(
+                topic, state, offset, prepared.size, queue_offset, timestamp, m.sys_flag, m.properties
+            )
+        except MessageRefused:
+            raise
+        except RmqStoreError as error:
+            self._fail(error)
+        self.appended += 1
+        if not unqueued:
+            state.next_offset = queue_offset + (messages_in(m.sys_flag, m.properties) if batched else 1)
+            state.started = True
+        return PutResult(offset, prepared.size, queue_offset, timestamp, m.store_host)
+
+    def _queue_offset(self, m: NewMessage, state: QueueState) -> int:
+        """The queue's next offset, or the one that the message brings when it continues the queue.
+
+        A broker would append the unit of any other offset at the wrong place.
+        """
+        wanted = m.queue_offset
+        if wanted is None:
+            return state.next_offset
+        if wanted < 0 or (state.started and wanted != state.next_offset):
+            raise MessageRefused(
+                f"queue offset {wanted} does not continue {state.topic}/{state.queue_id}, whose next is "
+                f"{state.next_offset}",
+                "leave queue_offset out, and the store numbers the queue (import: --renumber)",
+            )
+        return wanted
+
+    def _with_offsets(self, prepared: Prepared, queue_offset: int, batched: bool) -> Prepared:
+        """The message with the properties that the store itself writes."""
+        m = prepared.message
+        more = self.dispatcher.own_properties(m.topic, m.queue_id, m.sys_flag, m.properties, queue_offset, batched)
+        if not more:
+            return prepared
+        text = m.properties
+        text += (b"\x02" if text and not text.endswith(b"\x02") else b"") + more
+        return self._encoder.prepare(replace(m, properties=text))
+
+    # --- to the disk ---------------------------------------------------------------------------------------------
+
+    def _commit(self) -> None:
+        """Give the log to the system before anybody is told that a message is stored."""
+        if self.options.write_through:
+            try:
+                self.log.commit()
+            except RmqStoreError as error:
+                self._fail(error)
+
+    def _acknowledged(self, results: list[PutResult], waiting: Sequence[bool]) -> list[PutResult]:
+        """The results when their messages are on the disk, as far as anybody waits for that."""
+        if self.options.flush is not FlushPolicy.SYNC or not results:
+            return results
+        last = max((i for i, wait in enumerate(waiting) if wait), default=-1)
+        if last < 0:
+            self._flush.group.request()
+            return results
+        stop = results[last].offset + results[last].size
+        queue = self.log.queue
+        try:
+            if self._flush.group.wait(lambda: queue.flushed_where >= stop, self.options.intervals.sync_timeout):
+                return results
+        except RmqStoreError as error:
+            with self._guard:
+                self._fail(error)
+        flushed = queue.flushed_where
+        late = [wait and put.offset + put.size > flushed for put, wait in zip(results, waiting, strict=True)]
+        return [
+            replace(put, status=PutStatus.FLUSH_DISK_TIMEOUT) if is_late else put
+            for put, is_late in zip(results, late, strict=True)
+        ]
+
+    def flush(self) -> None:
+        """Everything to the disk, checkpoint included; log before queues, so that no unit points at nothing.
+
+        Errors: NoSpace and others.
+        """
+        self._flush.flush_log(True)
+        self._flush.flush_queues(True)
+
+    def _index_full(self, timestamp: int) -> None:
+        self._flush.index_timestamp = timestamp
+
+    # --- errors, and the end -------------------------------------------------------------------------------------
+
+    def _refuse(self) -> None:
+        """Say why nothing more is taken."""
+        self._told = True
+        if self._failed is not None:
+            raise Refused(f"the store was closed by an error: {self._failed.message}", self._failed.advice)
+        raise Refused(f"{self.root} is closed", "open it again")
+
+    def _thread_failed(self, error: RmqStoreError) -> None:
+        self._failed = self._failed or error
+        self._usable = False
+
+    def _fail(self, error: RmqStoreError) -> None:
+        self._thread_failed(error)
+        self._told = True
+        raise error
+
+    def close(self) -> None:
+        """Flush everything, update the checkpoint, remove `abort`, release the lock.
+
+        Errors: NoSpace and others, also one that a flushing thread has met and nobody was told; then `abort` stays,
+        and the next start recovers the store.
+        """
+        if self._closed:
+            return
+        self._flush.stop()
+        try:
+            if self._failed is None:
+                self.flush()
+        except BaseException:
+            self._abandon()
+            raise
+        if self._failed is not None:
+            self._abandon()
+            if not self._told:
+                raise self._failed
+            return
+        self.log.close()
+        for consume_queue in self.dispatcher.files():
+            consume_queue.queue.close()
+        self.index.close()
+        self.checkpoint.close()
+        mark_clean(self.root)
+        self._lock.release()
+        self._closed, self._usable = True, False
+
+    def _abandon(self) -> None:
+        """Let go of everything without writing: the store looks as after a crash."""
+        for queue in self._flush.queues():
+            queue.abandon()
+        for consume_queue in self.dispatcher.files():
+            consume_queue.queue.abandon()
+        self.index.close()
+        self.checkpoint.close()
+        self._lock.release()
+        self._closed, self._usable = True, False
+
+    def crash(self) -> None:
+        """Let go without flushing and without removing `abort`: what the death of the process would leave."""
+        if not self._closed:
+            self._flush.stop()
+            self._abandon()
+
+    def __enter__(self) -> MessageStore:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.crash()

@@ -1,0 +1,1 @@
+"""DLedger in a simulated start."""

@@ -1,0 +1,353 @@
+"""DLedgerMmapFileStore#load and #recover in a simulated start: where the entries end, what is deleted, what exits.
+
+Source: DLedgerMmapFileStore#recover, MmapFileList (DLedger 0.1 to 0.3.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from rmqstore.brokers.load.mapped_files import SimulatedFiles
+from rmqstore.brokers.log.file_bytes import FileBytes
+from rmqstore.brokers.log.walk import LogReader
+from rmqstore.brokers.queues.simple_queue import StartFails
+from rmqstore.brokers.rules.forecast import PROCESS_EXIT
+from rmqstore.files.mapped_file_queue import read_at
+from rmqstore.formats import dledger
+from rmqstore.scan.columns import Columns
+from rmqstore.scan.kernels import Bool
+from rmqstore.scan.tiling import Kind
+
+_UNIT = dledger.INDEX_UNIT.size
+_FIELDS = ("magic", "pos", "size", "index", "term")
+_BODY_LENGTH_AT = dledger.ENTRY.at("body_length")
+_INT_MAX = 0x7FFFFFFF
+Entry = Mapping[str, int]
+
+
+@dataclass(slots=True)
+class DLedgerState:
+    """What DLedger knows after its recovery; -1 for what is not known."""
+
+    start_file: int = 0
+    process_offset: int = 0
+    reason: str = ""
+    begin_index: int = -1
+    end_index: int = -1
+    end_term: int = -1
+    committed_index: int = -1
+    committed_pos: int = -1
+    index_rebuilt_from: int | None = None
+    entries: int = 0
+
+
+class DLedgerRecovery:
+    """One simulated recovery of a group directory; the lists of files are changed as the broker changes its own."""
+
+    def __init__(self, data: SimulatedFiles, index: SimulatedFiles, reader: LogReader, thorough: bool) -> None:
+        self.data = data
+        self.index = index
+        self.reader = reader
+        self.thorough = thorough
+        self.state = DLedgerState()
+
+    def run(self, directory: Path) -> DLedgerState:
+        """Recover; raises StartFails where the broker would end."""
+        self._check_order("before")
+        if not self.data.files:
+            self.index.truncate_dirty_files(0)
+            return self.state
+        number = self._first_file()
+        self.state.start_file = number
+        self._walk(number)
+        last = self.data.files[-1]
+        if last.start - self.state.process_offset > self.data.file_size:
+            raise StartFails(
+                f"DLedger's entries end at {self.state.process_offset}, more than a file before the last one",
+                "[MONITOR]The processOffset is too small, you should check it manually",
+                PROCESS_EXIT,
+            )
+        if self.state.end_index != -1:
+            self._revise_begin()
+        self.data.truncate_dirty_files(self.state.process_offset)
+        self.index.truncate_dirty_files((self.state.end_index + 1) * _UNIT)
+        self._check_order("after")
+        self._committed(directory)
+        return self.state
+
+    def _check_order(self, when: str) -> None:
+        """MmapFileList#checkSelf: a gap between files ends the load."""
+        for files, what in ((self.data, "data"), (self.index, "index")):
+            for a, b in zip(files.files, files.files[1:], strict=False):
+                if b.start - a.start != files.file_size:
+                    raise StartFails(
+                        f"a DLedger {what} file is missing between {a.path.name} and {b.path.name}",
+                        f"check {what} file order failed {when} recovery",
+                    )
+
+    # --- what DLedger 0.4 does in another way -----------------------------------------------------------------------
+
+    def _fits_first(self, magic: int) -> bool:
+        """Whether a file may begin with an entry of this magic, when the start file is looked for."""
+        return magic >= dledger.MAGIC
+
+    def _fits_type(self, magic: int) -> bool:
+        return magic == dledger.MAGIC
+
+    def _own_position(self, entry: Entry, pos: int) -> bool:
+        """Whether an entry says its own place, as far as that matters."""
+        return entry["pos"] == pos
+
+    def _columns_fit(self, columns: Columns) -> Bool:
+        """The two tests before, for many entries."""
+        fit: Bool = (columns.entry_pos == columns.offset - columns.lead) & (columns.entry_magic == dledger.MAGIC)
+        return fit
+
+    # --- start file -----------------------------------------------------------------------------------------------
+
+    def _first_file(self) -> int:
+        number = max(0, len(self.data.files) - 3)
+        while number > 0 and not self._first_entry_fits(number):
+            number -= 1
+        return number
+
+    def _first_entry_fits(self, number: int) -> bool:
+        file = self.data.files[number]
+        entry = parse_entry(self.data.read(file, dledger.ENTRY.size, 0))
+        if entry is None or not self._fits_first(entry["magic"]) or entry["size"] <= dledger.HEADER_SIZE:
+            return False
+        if not self._own_position(entry, file.start) or entry["body_length"] + dledger.BODY_OFFSET != entry["size"]:
+            return False
+        return self._index_agrees(entry, file.start)
+
+    def _index_agrees(self, entry: Entry, pos: int) -> bool:
+        unit = self._index_unit(entry["index"])
+        return unit is not None and all(unit[f] == (pos if f == "pos" else entry[f]) for f in _FIELDS)
+
+    def _index_unit(self, number: int) -> Entry | None:
+        raw = self._index_bytes(number, 1)
+        return dledger.INDEX_UNIT.unpack(raw) if len(raw) == _UNIT else None
+
+    def _index_bytes(self, number: int, count: int) -> bytes:
+        """Index units from one on; short where no file holds them. Position 0 means the first file, as there."""
+        out = b""
+        at = number * _UNIT
+        left = count * _UNIT
+        if not -(1 << 62) < at < 1 << 62:
+            return b""
+        while left > 0:
+            file = next((f for f in self.index.files if f.start <= at < f.start + self.index.file_size), None)
+            if file is None and at == 0 and self.index.files:
+                file = self.index.files[0]
+            if file is None:
+                break
+            position = at % self.index.file_size
+            size = min(left, self.index.file_size - position, file.wrote - position)
+            raw = self.index.read(file, size, position) if size > 0 else b""
+            out += raw
+            if not raw or len(raw) < size:
+                break
+            at += size
+            left -= size
+        return out
+
+    # --- walk -----------------------------------------------------------------------------------------------------
+
+    def _walk(self, number: int) -> None:
+        state = self.state
+        while number < len(self.data.files):
+            file = self.data.files[number]
+            state.process_offset = file.start
+            with FileBytes(file.path) as read:
+                blank = self._walk_file(number, read)
+            if not blank:
+                return
+            state.process_offset = file.start + self.data.file_size
+            state.reason = "end of file"
+            number += 1
+
+    def _walk_file(self, number: int, read: FileBytes) -> bool:
+        """True at a BLANK; `process_offset` is moved on."""
+        file = self.data.files[number]
+        state = self.state
+        at = 0
+        for run in self.reader.runs(number, 0, self.thorough or self.reader.tiling is None):
+            behind = run.stop - file.start
+            while at < behind:
+                if run.kind is Kind.RECORDS and run.start - file.start == at:
+                    if run.columns is None:
+                        at = self._trust(run.count, at, behind, read)
+                    else:
+                        at = self._take(run.columns, at)
+                    state.process_offset = file.start + at
+                    if at == behind:
+                        continue
+                outcome = self._one(read, file.start, at)
+                if isinstance(outcome, bool):
+                    return outcome
+                at += outcome
+                state.process_offset = file.start + at
+        outcome = self._one(read, file.start, at)
+        return outcome is True
+
+    def _trust(self, count: int, at: int, behind: int, read: FileBytes) -> int:
+        """A run of the tiling without a look at its entries: their numbers follow from the first one."""
+        entry = parse_entry(read(dledger.ENTRY.size, at))
+        if entry is None or (self.state.end_index not in (-1, entry["index"] - 1)):
+            return at
+        self.state.end_index = entry["index"] + count - 1
+        self.state.end_term = max(self.state.end_term, entry["term"])
+        self.state.entries += count
+        return behind
+
+    def _take(self, columns: Columns, at: int) -> int:
+        """Entries of a chunk as far as every test of the broker passes; the position behind them."""
+        state = self.state
+        index, term, size = columns.entry_index, columns.entry_term, columns.entry_size
+        before = np.concatenate(([state.end_index if state.end_index != -1 else int(index[0]) - 1], index[:-1]))
+        ok = index == before + 1
+        ok &= term >= np.maximum.accumulate(np.concatenate(([state.end_term], term[:-1])))
+        ok &= self._columns_fit(columns)
+        ok &= columns.i32(columns.entry_at + _BODY_LENGTH_AT) + dledger.BODY_OFFSET == size
+        stops = np.append(columns.offset[1:], columns.offset[-1] + columns.size[-1] + columns.lead)
+        ok &= size == stops - columns.offset
+        n = len(ok) if ok.all() else int(np.argmin(ok))
+        if not n:
+            return at
+        self._compare_index(columns, n)
+        state.end_index = int(index[n - 1])
+        state.end_term = int(term[n - 1])
+        state.entries += n
+        return at + int(size[:n].sum())
+
+    def _compare_index(self, columns: Columns, n: int) -> None:
+        if self.state.index_rebuilt_from is not None:
+            self._append_index(int(columns.entry_index[n - 1]) + 1)
+            return
+        first = int(columns.entry_index[0])
+        raw = self._index_bytes(first, n)
+        units = dledger.INDEX_UNIT.array(raw[: len(raw) // _UNIT * _UNIT])
+        same = np.zeros(n, dtype=np.bool_)
+        m = len(units)
+        same[:m] = (
+            (units["magic"] == columns.entry_magic[:m])
+            & (units["pos"] == (columns.offset - columns.lead)[:m])
+            & (units["size"] == columns.entry_size[:m])
+            & (units["index"] == columns.entry_index[:m])
+            & (units["term"] == columns.entry_term[:m])
+        )
+        if not same.all():
+            self._rebuild_index(first + int(np.argmin(same)))
+            self._append_index(first + n)
+
+    def _rebuild_index(self, number: int) -> None:
+        """From this entry on the index is written anew."""
+        self.state.index_rebuilt_from = number
+        at = number * _UNIT
+        self.index.truncate_dirty_files(at)
+        if self.index.max_offset() != at:
+            self.index.destroy()
+            self.index.last_for_append(at).wrote = at % self.index.file_size
+
+    def _append_index(self, until: int) -> None:
+        """Units up to an entry's are written: files that this makes are there afterwards."""
+        at = until * _UNIT
+        while self.index.max_offset() < at:
+            file = self.index.last_for_append(at)
+            file.wrote = min(self.index.file_size, at - file.start)
+
+    def _one(self, read: FileBytes, start: int, at: int) -> bool | int:
+        """The broker's own tests of the entry at a position: its size, True at a BLANK, False where the walk ends."""
+        state = self.state
+        limit = self.data.file_size
+        raw = read(dledger.ENTRY.size, at)
+        magic = int.from_bytes(raw[:4], "big", signed=True)
+        if len(raw) >= 4 and at + 4 <= limit and magic == dledger.BLANK_MAGIC:
+            return True
+        entry = parse_entry(raw) if at + dledger.ENTRY.size <= limit else None
+        if entry is None or entry["size"] == 0:
+            state.reason = "no bytes left" if entry is None else "size 0"
+            return False
+        size = entry["size"]
+        reason = ""
+        if not self._own_position(entry, start + at):
+            reason = f"pos {entry['pos']} != {start + at}"
+        elif entry["body_length"] + dledger.BODY_OFFSET != size:
+            reason = f"size {size} != {entry['body_length']} + {dledger.BODY_OFFSET}"
+        elif not 0 <= at + size <= limit:
+            reason = "the entry is longer than what is left of the file"
+        elif not self._fits_type(entry["magic"]):
+            reason = f"unknown magic {entry['magic']}"
+        elif state.end_index != -1 and entry["index"] != state.end_index + 1:
+            reason = f"index {entry['index']} after {state.end_index}"
+        elif entry["term"] < state.end_term:
+            reason = f"term {entry['term']} after {state.end_term}"
+        elif size <= dledger.HEADER_SIZE:
+            reason = f"size {size} should > {dledger.HEADER_SIZE}"
+        elif entry["index"] < 0 or entry["index"] > _INT_MAX * 64:
+            reason = f"index {entry['index']}"
+        if reason:
+            state.reason = reason
+            return False
+        if state.index_rebuilt_from is None and not self._index_agrees(entry, start + at):
+            self._rebuild_index(entry["index"])
+        if state.index_rebuilt_from is not None:
+            self._append_index(entry["index"] + 1)
+        state.end_index = entry["index"]
+        state.end_term = entry["term"]
+        state.entries += 1
+        return size
+
+    # --- afterwards -----------------------------------------------------------------------------------------------
+
+    def _revise_begin(self) -> None:
+        """DLedgerMmapFileStore#reviseLedgerBeginIndex: index files below the first entry go."""
+        entry = parse_entry(self.data.read(self.data.files[0], dledger.ENTRY.size, 0))
+        if entry is None:
+            return
+        self.state.begin_index = entry["index"]
+        begin = entry["index"] * _UNIT
+        old = [f for f in self.index.files if f.start + self.index.file_size <= begin]
+        self.index.forget(old)
+
+    def _committed(self, directory: Path) -> None:
+        """The committed index of the checkpoint, clamped to what is there."""
+        state = self.state
+        given = dledger.parse_dledger_checkpoint(read_at(directory / "checkpoint", 4096, 0)).committed_index
+        if given is None or given == -1 or state.end_index == -1 or given < state.begin_index:
+            return
+        number = min(given, state.end_index)
+        rebuilt = state.index_rebuilt_from
+        if rebuilt is not None and number >= rebuilt:
+            position = self._position_of(number)
+        else:
+            unit = self._index_unit(number)
+            position = None if unit is None else unit["pos"] + unit["size"]
+        if position is not None:
+            state.committed_index = number
+            state.committed_pos = position
+
+    def _position_of(self, number: int) -> int | None:
+        """Where an entry ends, looked up in the data because its index unit would be new."""
+        for i in range(len(self.data.files) - 1, -1, -1):
+            first = parse_entry(self.data.read(self.data.files[i], dledger.ENTRY.size, 0))
+            if first is None or first["index"] > number:
+                continue
+            for run in self.reader.runs(i, 0, True):
+                if run.columns is None:
+                    continue
+                hit = np.flatnonzero(run.columns.entry_index == number)
+                if len(hit):
+                    k = int(hit[0])
+                    return int(run.columns.entry_pos[k] + run.columns.entry_size[k])
+            return None
+        return None
+
+
+def parse_entry(raw: bytes) -> Entry | None:
+    """The head of an entry, whatever it says; None where the bytes end before."""
+    return dledger.ENTRY.unpack(raw) if len(raw) >= dledger.ENTRY.size else None

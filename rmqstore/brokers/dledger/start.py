@@ -1,0 +1,250 @@
+"""The start of a broker in DLedger mode: later starts, and the first one over a plain commitlog.
+
+Source: DLedgerCommitLog#recover (to 5.1.4), #dledgerRecoverNormally, #dledgerRecoverAbnormally (from 5.2.0),
+#setRecoverPosition.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from rmqstore.brokers.dledger.recovery import DLedgerRecovery, DLedgerState
+from rmqstore.brokers.load.mapped_files import Loaded, SimulatedFiles, load_directories, strictly
+from rmqstore.brokers.log.plain_start import PlainStart
+from rmqstore.brokers.log.walk import LogReader, Walk
+from rmqstore.brokers.queues.batch_queue import BatchQueue
+from rmqstore.brokers.queues.dispatch import Condition
+from rmqstore.brokers.queues.simple_queue import StartFails
+from rmqstore.brokers.rules.forecast import PROCESS_EXIT, QueueKey, StartForecast
+from rmqstore.brokers.rules.record import ParserSettings
+from rmqstore.brokers.rules.versions import BrokerRules, Reput
+from rmqstore.files.broker_config import DLEDGER_INDEX_FILE_SIZE, BrokerConfig
+from rmqstore.files.mapped_file_queue import read_at
+from rmqstore.files.store import DLedgerFiles, Store
+from rmqstore.formats import dledger
+from rmqstore.formats.consumequeue import BATCH_UNIT, UNIT
+from rmqstore.formats.message import BLANK, BLANK_MAGIC, BORN_HOST_V6, HEAD, HEADS_BY_FLAG, MAGIC_V1, SYS_FLAG_AT
+from rmqstore.scan.tiling import Tiling
+from rmqstore.scan.units import KnownUnits
+
+_MAGIC_AT = HEAD.at("magic")
+
+
+class DLedgerStart(PlainStart):
+    """One simulated start in DLedger mode."""
+
+    def __init__(
+        self,
+        store: Store,
+        tiling: Tiling | None,
+        rules: BrokerRules,
+        config: BrokerConfig,
+        thorough: bool,
+        heap: int,
+        dispatch: bool = True,
+    ) -> None:
+        group = store.dledger
+        wanted = config.given.get("dLegerSelfId", "").strip()
+        if group is not None and wanted and group.self_id != wanted:
+            group = None  # the directory of another node: this one starts without entries
+        legacy = group is None or not group.data.files
+        super().__init__(store, tiling if legacy else None, rules, config, thorough, heap, dispatch)
+        self.group: DLedgerFiles | None = group
+        home = group.directory if group is not None else store.root / f"dledger-{wanted or 'n0'}"
+        self.home = home
+        size = group.data.file_size if group is not None and group.data.files else self.file_size
+        self.data = SimulatedFiles(home / "data", size)
+        index_size = group.index.file_size if group is not None else DLEDGER_INDEX_FILE_SIZE
+        self.index = SimulatedFiles(home / "index", index_size)
+        fits = group is not None and tiling is not None and tiling.start == group.data.start
+        tiled = frozenset(f.path for f in group.data.files) if group is not None and fits else frozenset()
+        # DLedger looks at entry headers only
+        parser = ParserSettings(self.parser.check_crc, self.parser.force_property_crc, self.parser.duplication, heap)
+        given = None if legacy else tiling
+        self.entries = LogReader(
+            self.data.files, size, rules, parser, given, tiled, thorough=thorough, lead=dledger.ENTRY.size
+        )
+        self.state = DLedgerState()
+        self.divided = -1
+        self.first_start = False
+        self._before_cut: dict[QueueKey, int] = {}
+        self._early_end = 0
+
+    def knowing(self, units: KnownUnits | None) -> Self:
+        """With the units that the good messages of the tiling are owed."""
+        self.entries.units = units
+        return self
+
+    # --- recover --------------------------------------------------------------------------------------------------
+
+    def _recover_log(self, max_cq: int) -> None:
+        self._load_group()
+        if self.data.files:
+            self._recover_entries(max_cq)
+            return
+        self.first_start = True
+        if self.log.files:
+            clean = self.clean_exit
+            if not self.rules.dledger_abnormal:
+                self.clean_exit = True  # the first start always recovers normally up to 5.1.4
+            super()._recover_log(max_cq)
+            self.clean_exit = clean
+            if self.walk is None or not self.walk.fatal:
+                self._pad()
+        else:
+            super()._no_log()
+
+    def _no_log(self) -> None:
+        self._recover_log(self.queues.max_address())
+
+    def _load_group(self) -> None:
+        group = self.group
+        directories = group.data.directories if group is not None else (self.home / "data",)
+        for files, loaded in (
+            (self.data, load_directories(directories, self.data.file_size, strictly(self.rules))),
+            (self.index, load_directories([self.home / "index"], self.index.file_size, strictly(self.rules))),
+        ):
+            self._refuse(loaded)
+            files.files.extend(loaded.files)
+
+    def _refuse(self, loaded: Loaded) -> None:
+        """A wrong length ends the process; a wrong name only the load."""
+        if loaded.obstacle is None:
+            return
+        text = loaded.obstacle.reason_text(self.store.root)
+        code = 253 if "NumberFormatException" in loaded.obstacle.log_line else PROCESS_EXIT
+        raise StartFails(text, loaded.obstacle.log_line, code)
+
+    def _recover_entries(self, max_cq: int) -> None:
+        names = [f.path.name for f in self.data.files]
+        self.state = DLedgerRecovery(self.data, self.index, self.entries, self.thorough).run(self.home)
+        self.divided = self.data.files[0].start
+        self.started_at = names[self.state.start_file]
+        stop = self.data.max_offset()
+        self.walk = Walk(stop, len(self.data.files) - 1, self.state.reason)
+        self.lost = self.entries.losses(stop, self.data.files[-1].start)
+        self.entries.files = self.data.files
+        if self.state.index_rebuilt_from is not None:
+            self.notes.append(f"the DLedger index is written anew from entry {self.state.index_rebuilt_from} on")
+        if self.state.committed_pos <= 0:
+            self.notes.append("no committed index: nothing can be read until a leader commits")
+        elif self.state.committed_pos < stop:
+            self.notes.append(f"entries from {self.state.committed_pos} on can be read when a leader commits them")
+        if self.clean_exit or not self.rules.dledger_abnormal:
+            if max_cq >= stop and not self.rocksdb:
+                self.queues.truncate(stop)
+            return
+        if self.rocksdb:
+            return
+        self.queues.keep_units()  # the cut goes through the last log file that is walked
+        walked = self.entries.walk(self._abnormal_start(), self.queues, Condition())
+        # DLedgerCommitLog#dledgerRecoverAbnormally adds message sizes without the 48 bytes of their headers
+        short = self.data.files[walked.file].start + walked.sizes
+        if max_cq >= short and (not self.rules.max_cq_after_dispatch or self.queues.max_address() >= short):
+            self._cut_too_early(short, stop)
+        self.queues.keep_units(False)
+
+    def _cut_too_early(self, short: int, stop: int) -> None:
+        """Truncate the queues where the broker thinks that the log ends."""
+        self._before_cut = {
+            key: q.files.max_offset() for key, q in self.queues.table.items() if q.max_physic_offset <= stop
+        }
+        self.queues.truncate(short)
+        self._early_end = short
+
+    def _count_cut(self) -> None:
+        """Units of messages that stay: from the committed position on all is dispatched again, before it nothing."""
+        if not self.dispatch and self.state.committed_pos <= self._early_end:
+            return
+        for key, end in self._before_cut.items():
+            queue = self.queues.table[key]
+            unit = BATCH_UNIT.size if isinstance(queue, BatchQueue) else UNIT.size
+            if (cut := (end - queue.files.max_offset()) // unit) > 0:
+                self.units_cut[key] = cut
+        if self.units_cut:
+            self.notes.append(
+                f"consume queues are cut at {self._early_end} instead of {self.data.max_offset()}:"
+                " 48 bytes for every entry too early"
+            )
+
+    def _abnormal_start(self) -> int:
+        """DLedgerCommitLog#isMmapFileMatchedRecover: magic V1 and the time of the first message, nothing else."""
+        index_safe = self.config.bool("messageIndexEnable") and self.config.bool("messageIndexSafe")
+        for i in range(len(self.data.files) - 1, -1, -1):
+            raw = self.data.read(self.data.files[i], HEADS_BY_FLAG[0x30].size, dledger.ENTRY.size)
+            if len(raw) < HEAD.size:
+                continue
+            magic = int.from_bytes(raw[_MAGIC_AT : _MAGIC_AT + 4], "big", signed=True)
+            flags = int.from_bytes(raw[SYS_FLAG_AT : SYS_FLAG_AT + 4], "big") & BORN_HOST_V6
+            at = HEADS_BY_FLAG[flags].at("store_timestamp")
+            time = int.from_bytes(raw[at : at + 8], "big", signed=True)
+            if magic != MAGIC_V1 or time == 0:
+                continue
+            limit = self.checkpoint.min_timestamp()
+            if index_safe:
+                limit = min(limit, self.checkpoint.index_msg_timestamp)
+            if time <= limit:
+                return i
+        return 0
+
+    def _pad(self) -> None:
+        """DLedgerCommitLog#setRecoverPosition: a BLANK at the end of the last commitlog file."""
+        last = self.log.files[-1]
+        if last.wrote + BLANK.size > self.file_size:
+            raise StartFails(
+                f"commitlog/{last.path.name} has no room for the closing BLANK",
+                "load exception java.nio.BufferUnderflowException",
+            )
+        head = BLANK.parse(read_at(last.path, BLANK.size, last.wrote).ljust(BLANK.size, b"\0"))
+        if head["magic"] != BLANK_MAGIC:
+            self.notes.append(f"a BLANK is written at {last.start + last.wrote}")
+        last.wrote = self.file_size
+        self.divided = last.start + self.file_size
+        self.data.last_for_append(self.divided)
+        self.notes.append(f"first DLedger file: {self.divided:020d}")
+
+    def _forecast(
+        self, starts: bool, reason: str | None = None, log_line: str | None = None, exit_code: int | None = None
+    ) -> StartForecast:
+        self._count_cut()
+        return super()._forecast(starts, reason, log_line, exit_code)
+
+    def _more_files(self) -> tuple[SimulatedFiles, ...]:
+        return (self.data, self.index)
+
+    # --- start ----------------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        """Re-dispatch: first what is known as committed, then, once a leader has committed them, all entries.
+
+        Source: DefaultMessageStore#start; DLedgerCommitLog#getData ends at the committed position. Which entries a
+        leader commits of a group with more members cannot be told: that it commits all of them is taken.
+        """
+        known = self._max_offset()
+        begin = known
+        if self.rules.reput is Reput.CQ_MAX or (
+            self.rules.batch_queues and self.config.bool("recheckReputOffsetFromCq")
+        ):
+            begin = self._dispatch(max(self.queues.max_address(), self._min_offset(), 0), known)
+            self.queues.correct_min_offsets(self._min_offset())
+        if self.data.files:
+            self._dispatch(begin, self.data.max_offset())
+
+    def _dispatch(self, begin: int, end: int) -> int:
+        """From `begin` to `end`, through the legacy log and the entries; where it comes to rest."""
+        if self.divided < 0 or begin < self.divided:
+            begin = self.reader.reput(begin, min(end, max(self.divided, 0)), self.queues)
+        if 0 <= self.divided <= begin < end:
+            begin = self.entries.reput(begin, end, self.queues)
+        return begin
+
+    def _min_offset(self) -> int:
+        if self.log.files:
+            return self.log.min_offset()
+        return self.data.files[0].start if self.data.files else 0
+
+    def _max_offset(self) -> int:
+        """What the broker would tell before a leader commits more (DLedgerCommitLog#getMaxOffset)."""
+        if self.state.committed_pos > 0:
+            return self.state.committed_pos
+        return max(0, self.data.files[0].start if self.data.files else 0)

@@ -1,0 +1,1 @@
+"""Which files a starting broker loads, and which stop it."""

@@ -1,0 +1,1 @@
+"""The commitlog in a simulated start."""

@@ -1,0 +1,392 @@
+"""The start of a broker over a plain commitlog: load, recover, re-dispatch.
+
+Source: DefaultMessageStore#load, #recover, #start; CommitLog#recoverNormally, #recoverAbnormally (RocketMQ 4.3.0 to
+5.4.0); the rules of each version are in `rules.py`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Self
+
+from rmqstore.brokers.load.config import batch_topics, unreadable_config
+from rmqstore.brokers.load.controller_start import HIDDEN, exit_without_store, refusal_before_load
+from rmqstore.brokers.load.index import load_index
+from rmqstore.brokers.load.mapped_files import Obstacle, SimulatedFiles, java_long, load_directories
+from rmqstore.brokers.log.start_file import start_file
+from rmqstore.brokers.log.walk import LogReader, Losses, Walk
+from rmqstore.brokers.queues.dispatch import Condition, DispatchSettings, Queues
+from rmqstore.brokers.queues.simple_queue import SimpleQueue, StartFails
+from rmqstore.brokers.rules.forecast import LOAD_FALSE, PROCESS_EXIT, StartForecast
+from rmqstore.brokers.rules.record import ParserSettings
+from rmqstore.brokers.rules.versions import BrokerRules, Reput
+from rmqstore.files.broker_config import BATCH_FILE_SIZE, CONSUME_QUEUE_FILE_SIZE, BrokerConfig
+from rmqstore.files.mapped_file_queue import list_directory, read_at
+from rmqstore.files.store import QueueKind, Store
+from rmqstore.formats.checkpoint import FILE_SIZE, StoreCheckpoint, parse_checkpoint
+from rmqstore.scan.tiling import Tiling
+from rmqstore.scan.units import KnownUnits
+
+COMPLETE = 1 << 62
+
+
+class PlainStart:
+    """One simulated start of a store with a plain commitlog."""
+
+    def __init__(
+        self,
+        store: Store,
+        tiling: Tiling | None,
+        rules: BrokerRules,
+        config: BrokerConfig,
+        thorough: bool,
+        heap: int,
+        dispatch: bool = True,
+    ) -> None:
+        self.store = store
+        self.rules = rules
+        self.config = config
+        self.thorough = thorough
+        self.dispatch = dispatch
+        self.notes: list[str] = []
+        self.deleted: list[Path] = []
+        self.clean_exit = not store.abort
+        self.parser = ParserSettings(
+            check_crc=config.bool("checkCRCOnRecover"),
+            force_property_crc=config.bool("forceVerifyPropCRC"),
+            duplication=config.bool("duplicationEnable"),
+            heap=heap,
+        )
+        queue = store.commitlog
+        self.file_size = queue.file_size if queue is not None else config.int("mappedFileSizeCommitLog")
+        self.log = SimulatedFiles(store.root / "commitlog", self.file_size)
+        fits = queue is not None and tiling is not None and tiling.start == queue.start
+        self.tiled = frozenset(f.path for f in queue.files) if queue is not None and fits else frozenset()
+        self.reader = LogReader(
+            self.log.files, self.file_size, rules, self.parser, tiling, self.tiled, thorough=thorough
+        )
+        self.rocksdb = rules.rocksdb_queues and (
+            config.given["storeType"] == "defaultRocksDB"
+            if "storeType" in config.given
+            else store.rocksdb_consume_queue
+        )
+        self.beside: int | None = None
+        self.checkpoint = StoreCheckpoint()
+        self.queues = Queues(store.root, rules, self._dispatch_settings())
+        self.walk: Walk | None = None
+        self.started_at: str | None = None
+        self.lost = Losses()
+        self.units_cut: dict[tuple[str, int], int] = {}
+        self.not_dispatched: tuple[int, int] | None = None
+
+    def _dispatch_settings(self) -> DispatchSettings:
+        return DispatchSettings(
+            multi_dispatch=self.config.bool("enableMultiDispatch"),
+            lmq=self.config.bool("enableLmq"),
+            batch_topics=batch_topics(self.store.root),
+            simple_size=self.store.queue_file_size(QueueKind.SIMPLE) or CONSUME_QUEUE_FILE_SIZE,
+            batch_size=self.store.queue_file_size(QueueKind.BATCH) or BATCH_FILE_SIZE,
+        )
+
+    def knowing(self, units: KnownUnits | None) -> Self:
+        """With the units that the good messages of the tiling are owed."""
+        self.reader.units = units
+        return self
+
+    def run(self) -> StartForecast:
+        """Load, recover and start; the forecast at the first thing that stops it."""
+        refusal = refusal_before_load(self.store, self.rules, self.config)
+        if refusal is not None:
+            return self._forecast(False, refusal.reason, refusal.log_line, refusal.exit_code)
+        obstacle = self._load()
+        if obstacle is not None:
+            return self._refused(obstacle.reason_text(self.store.root), obstacle.log_line)
+        if self._writes_both() and not self._opens_rocksdb():
+            return self._refused(
+                "the RocksDB beside the queue files in consumequeue/ cannot be opened", "postLoad Failed"
+            )
+        index = load_index(self.store, self.clean_exit, self.checkpoint.index_msg_timestamp)
+        self.deleted.extend(index.deleted)
+        try:
+            self._recover()
+        except StartFails as failure:
+            return self._refused(failure.reason, failure.log_line, failure.exit_code)
+        if self.walk is not None and self.walk.fatal:
+            return self._refused(
+                f"the record at {self.walk.stop} claims more memory than the broker has",
+                "java.lang.OutOfMemoryError",
+                PROCESS_EXIT,
+            )
+        if index.obstacle is not None:
+            if self.rules.index_failure_is_fatal:
+                return self._refused(index.obstacle.reason_text(self.store.root), index.obstacle.log_line)
+            self.notes.append(f"{index.obstacle.reason_text(self.store.root)}: it and those behind it are ignored")
+        broken = unreadable_config(self.store.root, self.config)
+        if broken is not None:
+            return self._refused(broken.reason_text(self.store.root), broken.log_line)
+        try:
+            if self.dispatch:
+                self._start()
+        except StartFails as failure:
+            return self._refused(failure.reason, failure.log_line, failure.exit_code)
+        return self._forecast(True)
+
+    # --- load -----------------------------------------------------------------------------------------------------
+
+    def _load(self) -> Obstacle | None:
+        loaded = load_directories(self.store.commitlog_directories, self.file_size, self.rules)
+        self.deleted.extend(loaded.deleted)
+        if loaded.ignored:
+            names = ", ".join(p.name for p in loaded.ignored[:3])
+            self.notes.append(f"{len(loaded.ignored)} entries of commitlog/ are not loaded, from {names} on")
+        if loaded.obstacle is not None:
+            return loaded.obstacle
+        self.log.files.extend(loaded.files)
+        simple = None if self.rocksdb else self._load_queues(QueueKind.SIMPLE)
+        if simple is not None and not self.rules.batch_queues:
+            return simple
+        # both trees are loaded, whatever the first one gave
+        batch = self._load_queues(QueueKind.BATCH) if self.rules.batch_queues and not self.rocksdb else None
+        if simple is not None or batch is not None:
+            return simple or batch
+        path = self.store.root / "checkpoint"
+        if path.exists() and not path.is_file():
+            return Obstacle(path, "{} cannot be opened", "load exception java.io.FileNotFoundException")
+        self.checkpoint = parse_checkpoint(read_at(path, FILE_SIZE, 0))
+        return None
+
+    def _load_queues(self, kind: QueueKind) -> Obstacle | None:
+        batch = kind is QueueKind.BATCH
+        size = self.queues.settings.batch_size if batch else self.queues.settings.simple_size
+        for topic in list_directory(self.store.root / ("batchconsumequeue" if batch else "consumequeue")):
+            if not topic.directory:
+                continue
+            for entry in list_directory(topic.path):
+                queue_id = java_long(entry.path.name)
+                if queue_id is None or not -(1 << 31) <= queue_id < 1 << 31:
+                    continue
+                name = topic.path.name
+                if self.rules.batch_queues and (name in self.queues.settings.batch_topics) != batch:
+                    wrong, right = ("BatchCQ", "SimpleCQ") if batch else ("SimpleCQ", "BatchCQ")
+                    text = f"The queue type of topic: {name} should be {wrong}, but is {right}"
+                    return Obstacle(entry.path, f"{{}}: topics.json says that the topic is a {right}", text)
+                loaded = load_directories([entry.path] if entry.directory else [], size, self.rules)
+                self.deleted.extend(loaded.deleted)
+                obstacle = loaded.obstacle or (None if batch else self._load_extension(entry.path))
+                if obstacle is not None:
+                    return obstacle
+                self.queues.add(name, queue_id, batch, loaded.files)
+        return None
+
+    def _load_extension(self, queue: Path) -> Obstacle | None:
+        """The files of a queue's extension, which are loaded with it where the feature is on (ConsumeQueue#load)."""
+        if not self.config.bool("enableConsumeQueueExt"):
+            return None
+        folder = self.store.root / "consumequeue_ext" / queue.parent.name / queue.name
+        size = self.store.queue_file_size(QueueKind.EXT) or self.config.int("mappedFileSizeConsumeQueueExt")
+        loaded = load_directories([folder] if folder.is_dir() else [], size, self.rules)
+        if self.clean_exit:  # else the dispatch makes a file of this name again, also for units that stay as they are
+            self.deleted.extend(loaded.deleted)
+        return loaded.obstacle
+
+    # --- recover --------------------------------------------------------------------------------------------------
+
+    def _recover(self) -> None:
+        for queue in self.queues:
+            queue.recover()
+        max_cq = self._noted_in_rocksdb() if self.rocksdb else self.queues.max_address()
+        if self._writes_both():
+            self.beside = self._noted_in_rocksdb()
+        if self.log.files:
+            self._recover_log(max_cq)
+        else:
+            self._no_log()
+        self.queues.correct_min_offsets(self._min_offset())
+
+    def _writes_both(self) -> bool:
+        """Whether queues in files are read, and a RocksDB of the same queues is opened and written besides."""
+        if self.rocksdb or not self.rules.combined_queues or not self.store.rocksdb_beside:
+            return False
+        key = "rocksdbCQDoubleWriteEnable"  # where nothing is said: it made the RocksDB that is there
+        return self.config.bool(key) if "storeType" in self.config.given or key in self.config.given else True
+
+    def _opens_rocksdb(self) -> bool:
+        """Whether the RocksDB beside the files can be opened, as the broker must; believed where nothing can tell."""
+        from rmqstore.files.rocksdb import CannotRead, is_readable
+        from rmqstore.files.rocksdb_queues import RocksDBQueues
+
+        if not is_readable():
+            return True
+        try:
+            RocksDBQueues(self.store)
+        except CannotRead:
+            return False
+        return True
+
+    def _noted_in_rocksdb(self) -> int:
+        """How far the rows go, as the broker noted it in the same write; 0 without a note, as it takes it.
+
+        Rows that cannot be read are taken to be complete.
+        """
+        if not (self.store.rocksdb_consume_queue or self.store.rocksdb_beside):
+            return COMPLETE
+        from rmqstore.files.rocksdb import CannotRead, is_readable
+        from rmqstore.files.rocksdb_queues import RocksDBQueues
+
+        if not is_readable():
+            return COMPLETE
+        try:
+            noted = RocksDBQueues(self.store).dispatched()
+        except CannotRead:
+            return COMPLETE
+        return noted or 0
+
+    def _no_log(self) -> None:
+        if not self.clean_exit or self.rules.destroys_cq_without_log_after_clean_exit:
+            self.notes.append("there is no commitlog file: all consume queues are deleted")
+            self.queues.destroy()
+
+    def _min_offset(self) -> int:
+        return self.log.min_offset()
+
+    def _max_offset(self) -> int:
+        return self.log.max_offset()
+
+    def _recover_log(self, max_cq: int) -> None:
+        index = start_file(
+            self.reader,
+            self.rules,
+            self.config,
+            self.checkpoint,
+            max_cq,
+            clean=self.clean_exit,
+            by_address=self.rocksdb,
+            beside=self.beside,
+        )
+        self.started_at = self.log.files[index].path.name
+        dispatch = (not self.clean_exit or self.rules.dispatches_after_clean_exit) and not self.rocksdb
+        self.walk = self.reader.walk(
+            index,
+            self.queues if dispatch else None,
+            self._condition(max_cq if self.beside is None else min(max_cq, self.beside)),
+            accept_half=self.rules.half_message_accepted and not self.clean_exit,
+        )
+        stop = self.walk.stop
+        if self.walk.fatal:
+            return
+        if self.rocksdb and max_cq < stop:
+            behind = max_cq + 1 if self.clean_exit and self.rules.dispatches_after_clean_exit else 0
+            begin = max(self.log.files[index].start, behind)  # after a clean exit only what stands behind max_cq
+            self.not_dispatched = (max_cq, begin) if max_cq < begin else None
+        keep = self.log.files[self.walk.file].start
+        self.lost = self.reader.losses(stop, keep)
+        if self.walk.half_accepted:
+            self.notes.append(f"{self.walk.half_accepted} records whose parts do not add up are taken")
+        if self.rules.max_cq_after_dispatch:
+            max_cq = self.queues.max_address()
+        wanted = max_cq >= stop and (not self.clean_exit or self.rules.truncates_cq_after_clean_exit)
+        if wanted or (self.rules.cq_truncation_unconditional and not self.clean_exit):
+            self.queues.truncate(stop)
+        self.log.truncate_dirty_files(stop)
+
+    def _condition(self, max_cq: int) -> Condition:
+        if self.clean_exit:
+            return Condition(above=max_cq)
+        if not self.parser.duplication and not self.config.bool("enableControllerMode"):
+            return Condition()
+        if not self.rules.batch_queues:  # before 5.0.0 the confirm offset is not stored: it is -1 here
+            return Condition(start_below=-1) if self.parser.duplication else Condition()
+        self.notes.append("duplication or controller mode: recovery dispatches up to the confirm offset only")
+        return Condition(end_within=self.checkpoint.confirm_phy_offset)
+
+    # --- start ----------------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        by_queues = self.rules.reput is Reput.CQ_MAX or (
+            self.rules.batch_queues and self.config.bool("recheckReputOffsetFromCq")
+        )
+        if self.rules.batch_queues and not self.rocksdb and self._gets_a_role():
+            self._dispatch_unconfirmed()
+        if not by_queues or self.rocksdb:
+            return
+        if self.parser.duplication:
+            self.notes.append("duplicationEnable: re-dispatch waits for a confirm offset")
+            return
+        begin = max(self.queues.max_address(), self.log.min_offset(), 0)
+        end = self.log.max_offset()
+        if begin < end:
+            self.reader.reput(begin, end, self.queues)
+        self.queues.correct_min_offsets(self._min_offset())
+
+    def _gets_a_role(self) -> bool:
+        """Controller mode as it is documented: every broker begins as a slave, until the controller says what it is."""
+        return self.config.bool("enableControllerMode") and self.config.text("brokerRole").strip() == "SLAVE"
+
+    def _dispatch_unconfirmed(self) -> None:
+        """Re-dispatch begins at the confirm offset and goes on when a role is given (CommitLog#getConfirmOffset)."""
+        end = self.log.max_offset()
+        begin = min(max(self.checkpoint.confirm_phy_offset, self.log.min_offset()), end)
+        if begin < end:
+            self.notes.append(
+                f"from {begin} on messages are dispatched when the controller has given the broker a role"
+            )
+            self.reader.reput(begin, end, self.queues)
+
+    def _more_files(self) -> tuple[SimulatedFiles, ...]:
+        """Further lists of files that the start may delete from."""
+        return ()
+
+    # --- forecast -------------------------------------------------------------------------------------------------
+
+    def _refused(self, reason: str, log_line: str, exit_code: int = LOAD_FALSE) -> StartForecast:
+        if exit_code == LOAD_FALSE:
+            exit_code = exit_without_store(self.rules, self.config)
+            if exit_code != LOAD_FALSE:
+                self.notes.append(HIDDEN)
+        return self._forecast(False, reason, log_line, exit_code)
+
+    def _forecast(
+        self, starts: bool, reason: str | None = None, log_line: str | None = None, exit_code: int | None = None
+    ) -> StartForecast:
+        commitlog = {p for d in self.store.commitlog_directories for p in self.deleted if p.parent == d}
+        others = [p for p in self.deleted if p not in commitlog]
+        for queue in self.queues:
+            others.extend(queue.files.deleted)
+        for files in self._more_files():
+            others.extend(files.deleted)
+        made = {p for queue in self.queues for p in queue.files.created}
+        if self.rocksdb:
+            self.notes.append("the consume queues are in RocksDB: what a start does to them is not simulated")
+        if self.queues.stopped_at is not None:
+            place = self.store.relative(self.queues.stopped_at)
+            self.notes.append(f"{place} is no directory: no message gets a unit from there on, and none is taken")
+        tables = [((q.topic, q.queue_id), q) for q in self.queues] if starts else []
+        return StartForecast(
+            version=self.rules.version,
+            evidence=self.rules.evidence,
+            starts=starts,
+            reason=reason,
+            exit_code=exit_code,
+            log_line=log_line,
+            clean_exit=self.clean_exit,
+            start_file=self.started_at,
+            commitlog_stop=self.walk.stop if self.walk is not None else None,
+            stop_reason=self.walk.reason if self.walk is not None else "",
+            min_offset=self._min_offset() if starts else None,
+            max_offset=self._max_offset() if starts else None,
+            files_deleted=tuple(sorted(p.name for p in [*commitlog, *self.log.deleted])),
+            other_files_deleted=tuple(sorted(self.store.relative(p) for p in others if p not in made)),
+            queue_ends={key: q.ends for key, q in tables},
+            redispatched={topic: n for topic, n in self.queues.dispatched.items() if n},
+            messages_lost=self.lost.messages,
+            lost_by_topic=dict(self.lost.topics),
+            stale_accepted=self.walk.stale if self.walk is not None else 0,
+            stale_tail=self.lost.in_kept_file,
+            ghost_units={key: n for key, q in tables if (n := q.ghost_units())},
+            shifted_units={key: q.shifted for key, q in tables if q.shifted},
+            units_put={key: q.units_put() for key, q in tables if isinstance(q, SimpleQueue)},
+            units_cut=self.units_cut if starts else {},
+            consume_queues_simulated=not self.rocksdb,
+            not_dispatched=self.not_dispatched,
+            notes=tuple(self.notes),
+        )

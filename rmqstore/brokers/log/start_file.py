@@ -1,0 +1,104 @@
+"""The file that recovery begins with, per version and way of exit.
+
+Source: CommitLog#recoverNormally, #recoverAbnormally, #isMappedFileMatchedRecover; ConsumeQueueStore
+#isMappedFileMatchedRecover (RocketMQ 4.3.0 to 5.4.0).
+"""
+
+from __future__ import annotations
+
+from rmqstore.brokers.log.walk import LogReader
+from rmqstore.brokers.rules.versions import AbnormalStart, BrokerRules, NormalStart
+from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.formats.checkpoint import StoreCheckpoint
+from rmqstore.formats.message import (
+    BORN_HOST_V6,
+    HEAD,
+    HEADS_BY_FLAG,
+    MAGIC_V1,
+    MAGIC_V2,
+    PHYSICAL_OFFSET_AT,
+    SYS_FLAG_AT,
+)
+
+DEFAULT_CAP = 10
+MAGIC_AT = HEAD.at("magic")
+
+
+def start_file(
+    log: LogReader,
+    rules: BrokerRules,
+    config: BrokerConfig,
+    checkpoint: StoreCheckpoint,
+    max_cq: int,
+    *,
+    clean: bool,
+    by_address: bool = False,
+    beside: int | None = None,
+) -> int:
+    """Index of the start file among the loaded files (at least one).
+
+    `by_address`: the consume queues are in RocksDB, whose largest address counts after a crash too. `beside`: how far
+    a RocksDB goes that is written besides (CombineConsumeQueueStore): for what it lacks a few more files are taken.
+    """
+    if clean and rules.normal_start is NormalStart.LAST_THREE:
+        return max(0, len(log.files) - 3)
+    if clean and rules.normal_start is NormalStart.BY_FILE_START:
+        index = len(log.files) - 1
+        while index > 0 and log.files[index].start > max_cq:
+            index -= 1
+        return index
+    left = len(log.files) + 1
+    if rules.recover_cap:
+        asked = config.int("commitLogRecoverMaxNum")
+        left = asked if asked > 0 else DEFAULT_CAP
+    more = config.int("combineCQMaxExtraSearchCommitLogFiles") if beside is not None else 0
+    for index in range(len(log.files) - 1, 0 if clean else -1, -1):
+        left -= 1
+        found = _matches(log, index, rules, config, checkpoint, max_cq, clean, by_address)
+        if found and beside is not None and log.first_record(index).physical_offset > beside:
+            found = more <= 0
+            more -= 1
+        if found or left <= 0:
+            return index
+    return 0
+
+
+def _matches(
+    log: LogReader,
+    index: int,
+    rules: BrokerRules,
+    config: BrokerConfig,
+    checkpoint: StoreCheckpoint,
+    max_cq: int,
+    clean: bool,
+    by_address: bool,
+) -> bool:
+    index_safe = config.bool("messageIndexEnable") and config.bool("messageIndexSafe")
+    if rules.abnormal_start is AbnormalStart.HEAD:
+        raw = log.head(index, HEADS_BY_FLAG[0x30].size)
+        time = head_store_time(raw, rules)
+        if by_address and time is not None:
+            return int.from_bytes(raw[PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8], "big", signed=True) <= max_cq
+        if time is None or time == 0:
+            return False
+        return time <= (checkpoint.min_timestamp_index() if index_safe else checkpoint.min_timestamp())
+    first = log.first_record(index)
+    if not first.success or first.store_timestamp == 0:
+        return False
+    if index_safe and first.store_timestamp > checkpoint.index_msg_timestamp:
+        return False
+    if clean or by_address:
+        return first.physical_offset <= max_cq
+    return first.store_timestamp <= checkpoint.min_timestamp()
+
+
+def head_store_time(raw: bytes, rules: BrokerRules) -> int | None:
+    """Store time at a file's start when a magic stands there, without any other check; ms."""
+    if len(raw) < HEAD.size:
+        return None
+    magic = int.from_bytes(raw[MAGIC_AT : MAGIC_AT + 4], "big", signed=True)
+    if magic != MAGIC_V1 and not (rules.v2 and magic == MAGIC_V2):
+        return None
+    flags = int.from_bytes(raw[SYS_FLAG_AT : SYS_FLAG_AT + 4], "big") & BORN_HOST_V6 if rules.ipv6 else 0
+    at = HEADS_BY_FLAG[flags].at("store_timestamp")
+    return int.from_bytes(raw[at : at + 8], "big", signed=True)

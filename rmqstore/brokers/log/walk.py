@@ -1,0 +1,278 @@
+"""The walk of a starting broker over the commitlog: exactly its parser where it matters, columns where it does not.
+
+A run of good records that the scan found is taken by every version, save for what `LogReader._take` looks for; all else
+(damage, zeros, records of another place) goes through the exact parser, byte for byte.
+Source: CommitLog#recoverNormally, #recoverAbnormally (RocketMQ 4.3.0 to 5.4.0).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rmqstore.brokers.load.mapped_files import SimulatedFile
+from rmqstore.brokers.log.file_bytes import FileBytes
+from rmqstore.brokers.log.files import LogFiles
+from rmqstore.brokers.queues.dispatch import Condition, Queues, needs_exact_parser
+from rmqstore.brokers.rules.record import Checked
+from rmqstore.formats.message import BORN_HOST_V6, MAGIC_V2_U32, STORE_HOST_V6
+from rmqstore.scan.columns import Columns
+from rmqstore.scan.queues import QueueTable
+from rmqstore.scan.tiling import Kind, Run
+
+_NEVER = 1 << 63
+
+
+@dataclass(slots=True)
+class Walk:
+    """How far the walk came: `stop` is processOffset, `file` the index of the file that it ended in."""
+
+    stop: int
+    file: int
+    reason: str = ""
+    fatal: bool = False
+    half: bool = False
+    records: int = 0
+    stale: int = 0
+    """Accepted records whose PHYSICALOFFSET is not their place."""
+    half_accepted: int = 0
+    sizes: int = 0
+    """Sum of TOTALSIZE in the file that the walk ended in."""
+
+
+@dataclass(slots=True)
+class Losses:
+    """Good records at or behind a position: what a broker that stops there drops."""
+
+    messages: int = 0
+    topics: Counter[str] = field(default_factory=Counter)
+    in_kept_file: int = 0
+    """Those that stay as bytes in the file that holds the position."""
+
+
+class LogReader(LogFiles):
+    """Walks over the files of a log as a start does, then dispatches what they hold."""
+
+    # --- recovery -------------------------------------------------------------------------------------------------
+
+    def walk(self, index: int, queues: Queues | None, condition: Condition, *, accept_half: bool = False) -> Walk:
+        """From position 0 of file `index` until a record fails or the last file ends."""
+        start = self.files[index].start
+        known = self.known_from(start, queues) if queues is not None and not self.lead else None
+        if queues is not None and known is not None and self.units is not None:
+            walked = self.walk(index, None, condition, accept_half=accept_half)
+            if walked.stop >= known:
+                queues.dispatch_known(self.units, start, known, condition)
+                return walked
+        out = Walk(self.files[index].start, index)
+        columns = self.thorough or queues is not None
+        above = _NEVER if queues is None else condition.above
+        while True:
+            file = self.files[out.file]
+            out.stop = file.start
+            out.sizes = 0
+            if queues is not None:
+                queues.next_log_file()
+            with FileBytes(file.path) as read:
+                runs = self.runs(out.file, 0, columns, above)
+                done = self._walk_file(file, read, out, runs, queues, condition, accept_half)
+            if done or out.file + 1 >= len(self.files):
+                return out
+            out.file += 1
+
+    def _walk_file(
+        self,
+        file: SimulatedFile,
+        read: FileBytes,
+        out: Walk,
+        runs: Iterator[Run],
+        queues: Queues | None,
+        condition: Condition,
+        accept_half: bool,
+    ) -> bool:
+        """False at a BLANK (the next file follows), True where the walk ends; `out.stop` is moved on."""
+        at = 0
+        for run in runs:
+            behind = run.stop - file.start
+            aligned = run.start - file.start == at
+            while at < behind:
+                if aligned and run.kind is Kind.RECORDS and not self.all_exact:
+                    part = run.columns
+                    if part is not None and part.offset[0] != file.start + at + self.lead:
+                        part = part.take(part.offset >= file.start + at + self.lead)
+                    refused = None if part is None else self._take(part, read, file, out, queues, condition)
+                    if refused is not None:
+                        at, bad = refused
+                        out.stop = file.start + at
+                        return self._ends(bad, out)
+                    out.records += run.count if part is None else len(part)
+                    out.sizes += behind - at - self.lead * (run.count if part is None else len(part))
+                    at = behind
+                    out.stop = file.start + at
+                    continue
+                checked, advance = self.check(read, at, self.file_size)
+                if checked.success and checked.size == 0:
+                    return False
+                if not checked.success and not (accept_half and checked.size > 0):
+                    return self._ends(checked, out)
+                aligned = checked.success and checked.physical_offset == file.start + at + self.lead
+                self._one(checked, aligned, out, queues, condition)
+                at += advance
+                out.sizes += checked.size
+                out.stop = file.start + at
+        while True:  # behind the last run: the end of the file, save for bytes that come while we look
+            checked, advance = self.check(read, at, self.file_size)
+            if checked.success and checked.size == 0:
+                return False
+            if not checked.success:
+                return self._ends(checked, out)
+            self._one(checked, checked.physical_offset == file.start + at + self.lead, out, queues, condition)
+            at += advance
+            out.sizes += checked.size
+            out.stop = file.start + at
+
+    def _ends(self, checked: Checked, out: Walk) -> bool:
+        out.reason = checked.reason
+        out.fatal = checked.fatal
+        out.half = checked.size > 0
+        return True
+
+    def _one(self, checked: Checked, own_place: bool, out: Walk, queues: Queues | None, condition: Condition) -> None:
+        out.records += 1
+        if not checked.success:
+            out.half_accepted += 1
+            return
+        out.stale += not own_place
+        if queues is not None and condition.meets(checked.physical_offset, checked.size):
+            queues.dispatch(checked)
+
+    def _take(
+        self,
+        part: Columns,
+        read: FileBytes,
+        file: SimulatedFile,
+        out: Walk,
+        queues: Queues | None,
+        condition: Condition,
+    ) -> tuple[int, Checked] | None:
+        """Dispatch a chunk of good records; the first one that this version refuses, if any."""
+        odd = [] if self.is_plain(part, file) else needs_exact_parser(part)
+        if not self.rules.v2:
+            odd += np.flatnonzero(part.magic == MAGIC_V2_U32).tolist()
+        if not self.rules.ipv6:
+            odd += np.flatnonzero(part.sys_flag & (BORN_HOST_V6 | STORE_HOST_V6)).tolist()
+        chosen = None
+        if queues is not None:
+            chosen = condition.mask(part.physical_offset, part.size)
+        done = 0
+        for i in sorted(set(odd)):
+            at = int(part.offset[i]) - file.start - self.lead
+            checked, _ = self.check(read, at, self.file_size)
+            if checked.success and (queues is None or chosen is None or not chosen[i]):
+                continue
+            if queues is not None and chosen is not None:
+                before = np.zeros(len(part), dtype=np.bool_)
+                before[done:i] = chosen[done:i]
+                queues.dispatch_columns(part, before)
+            if not checked.success:
+                out.records += i
+                out.sizes += int(part.size[:i].sum())
+                return at, checked
+            if queues is not None:
+                queues.dispatch(checked)
+            done = i + 1
+        if queues is not None and chosen is not None:
+            chosen[:done] = False
+            queues.dispatch_columns(part, chosen)
+        return None
+
+    # --- what is behind -------------------------------------------------------------------------------------------
+
+    def losses(self, stop: int, keep: int) -> Losses:
+        """Good records that start at or behind `stop`; those in the file that starts at `keep` are told apart."""
+        out = Losses()
+        table = QueueTable()
+        for index, file in enumerate(self.files):
+            if file.start + self.file_size <= stop:
+                continue
+            for run in self.runs(index, 0, self.thorough, stop, search=False):
+                if run.kind is not Kind.RECORDS or run.stop <= stop:
+                    continue
+                count = run.count
+                if run.columns is not None:
+                    part = run.columns
+                    if run.start < stop:
+                        part = part.take(part.offset - self.lead >= stop)
+                    count = len(part)
+                    numbers, times = np.unique(table.of(part), return_counts=True)
+                    for number, n in zip(numbers.tolist(), times.tolist(), strict=True):
+                        out.topics[table.topics[number].decode("utf-8", "replace")] += n
+                out.messages += count
+                if file.start == keep:
+                    out.in_kept_file += count
+        return out
+
+    # --- re-dispatch ----------------------------------------------------------------------------------------------
+
+    def reput(self, start: int, end: int, queues: Queues, *, jumps: bool = True) -> int:
+        """ReputMessageService#doReput from `start` until `end`; where it comes to rest.
+
+        Records are read without body and CRC, never beyond `end`. `jumps`: a master passes over unreadable bytes to
+        the end of the file.
+        """
+        if self.units is not None and start < end == self.known_from(start, queues):
+            queues.dispatch_known(self.units, start, end, Condition())
+            return end
+        at = start
+        while at < end:
+            index = next((i for i, f in enumerate(self.files) if f.start <= at < f.start + self.file_size), None)
+            if index is None:
+                if at != 0 or not self.files:
+                    return at
+                index, at = 0, self.files[0].start
+            file = self.files[index]
+            readable = min(file.wrote, end - file.start)
+            position = at - file.start
+            if position >= readable:
+                return at
+            with FileBytes(file.path) as read:
+                reached = self._reput_file(file, read, position, readable, queues, index, jumps)
+            if reached is None or reached == position:
+                return at
+            at = file.start + reached
+        return at
+
+    def _reput_file(
+        self, file: SimulatedFile, read: FileBytes, at: int, readable: int, queues: Queues, index: int, jumps: bool
+    ) -> int | None:
+        """Dispatch what is readable of one file; the position where it ends, None where a slave stays."""
+        aligned = False
+        for run in self.runs(index, 0, True):
+            behind = min(run.stop - file.start, readable)
+            aligned = run.start - file.start == at
+            while at < behind:
+                if run.kind is Kind.RECORDS and run.columns is not None:
+                    part = run.columns
+                    begin = part.offset - self.lead - file.start
+                    inside = (begin >= at) & (part.offset + part.size <= file.start + readable)
+                    if (aligned or bool((begin == at).any())) and inside.any():
+                        part = part.take(inside)
+                        self._take(part, read, file, Walk(0, index), queues, Condition())
+                        at = int(part.offset[-1] + part.size[-1]) - file.start
+                        continue
+                checked, advance = self.check(read, at, readable, body=False)
+                if checked.success and checked.size == 0:
+                    return self.file_size
+                if checked.success:
+                    queues.dispatch(checked)
+                    at += advance
+                elif checked.size > 0:
+                    at += advance
+                elif jumps:
+                    return readable
+                else:
+                    return None
+        return at

@@ -1,0 +1,1 @@
+"""Consume queues in a simulated start."""

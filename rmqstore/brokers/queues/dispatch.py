@@ -1,0 +1,273 @@
+"""DefaultMessageStore#doDispatch in a simulated start: which consume queues get units, for whole chunks at a time.
+
+Source: CommitLogDispatcherBuildConsumeQueue#dispatch, ConsumeQueueStore#findOrCreateConsumeQueue,
+ConsumeQueue#multiDispatchLmqQueue (RocketMQ 4.3.0 to 5.4.0).
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from rmqstore.brokers.load.mapped_files import SimulatedFile, SimulatedFiles
+from rmqstore.brokers.queues.batch_queue import BatchQueue
+from rmqstore.brokers.queues.simple_queue import SimpleQueue
+from rmqstore.brokers.rules.record import SCHEDULE_TOPIC, Checked
+from rmqstore.brokers.rules.versions import BrokerRules
+from rmqstore.files.mapped_file_queue import list_directory
+from rmqstore.formats.message import TRANSACTION_COMMIT, TRANSACTION_MASK
+from rmqstore.scan.columns import Columns
+from rmqstore.scan.kernels import I64, Bool
+from rmqstore.scan.queues import QueueTable
+from rmqstore.scan.texts import PARSED_NAMES
+from rmqstore.scan.units import KnownUnits
+
+_LMQ_PREFIX = "%LMQ%"
+_RETRY_PREFIX = "%RETRY%"
+_TIMER_TOPIC = "rmq_sys_wheel_timer"
+QueueKey = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchSettings:
+    """Settings that change where messages are dispatched to."""
+
+    multi_dispatch: bool = False
+    lmq: bool = False
+    batch_topics: frozenset[str] = frozenset()
+    simple_size: int = 6_000_000
+    batch_size: int = 13_800_000
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Which records are dispatched.
+
+    `above`: only PHYSICALOFFSET > above. `end_within`: only those that end at or below it; `start_below`: only those
+    that start below it (both for duplication and controller mode).
+    """
+
+    above: int | None = None
+    end_within: int | None = None
+    start_below: int | None = None
+
+    def mask(self, physical: I64, size: I64) -> Bool:
+        """Which of the records meet it."""
+        out = np.ones(len(physical), dtype=np.bool_)
+        if self.above is not None:
+            out &= physical > self.above
+        if self.end_within is not None:
+            out &= physical + size <= self.end_within
+        if self.start_below is not None:
+            out &= physical < self.start_below
+        return out
+
+    def meets(self, physical: int, size: int) -> bool:
+        return bool(self.mask(np.array([physical]), np.array([size]))[0])
+
+
+EVERY = Condition()
+
+
+class Queues:
+    """All consume queues of a simulated broker, and what was dispatched to them."""
+
+    def __init__(self, root: Path, rules: BrokerRules, settings: DispatchSettings) -> None:
+        self.root = root
+        self.rules = rules
+        self.settings = settings
+        self.table: dict[QueueKey, SimpleQueue | BatchQueue] = {}
+        self.dispatched: Counter[str] = Counter()
+        self.stopped_at: Path | None = None
+        """A file in the place of a queue's directory: after 30 tries the broker flags its queues as not writable, and
+        no message gets a unit any more (ConsumeQueue#putMessagePositionInfoWrapper, RunningFlags#isCQWriteable)."""
+        self._keeps_units = False
+        self._numbers = QueueTable()
+
+    def __iter__(self) -> Iterator[SimpleQueue | BatchQueue]:
+        return iter(self.table.values())
+
+    def add(self, topic: str, queue_id: int, batch: bool, files: list[SimulatedFile] | None = None) -> None:
+        """Put a queue into the table, with the files that were loaded for it."""
+        tree = "batchconsumequeue" if batch else "consumequeue"
+        size = self.settings.batch_size if batch else self.settings.simple_size
+        mapped = SimulatedFiles(self.root / tree / topic / str(queue_id), size, files)
+        queue = BatchQueue(topic, queue_id, mapped) if batch else SimpleQueue(topic, queue_id, mapped, self.rules)
+        if isinstance(queue, SimpleQueue):
+            queue.keeps_units = self._keeps_units
+        self.table[(topic, queue_id)] = queue
+
+    def find(self, topic: str, queue_id: int) -> SimpleQueue | BatchQueue:
+        """The queue, made when it is not there."""
+        if (topic, queue_id) not in self.table:
+            self.add(topic, queue_id, self.rules.batch_queues and topic in self.settings.batch_topics)
+        return self.table[(topic, queue_id)]
+
+    def keep_units(self, keeps: bool = True) -> None:
+        """Whether the units of one log file are kept at a time: a queue that is cut inside it needs them all."""
+        self._keeps_units = keeps
+        for queue in self:
+            if isinstance(queue, SimpleQueue):
+                queue.keeps_units = keeps
+
+    def next_log_file(self) -> None:
+        """What follows is dispatched from another log file."""
+        if self._keeps_units:
+            for queue in self:
+                if isinstance(queue, SimpleQueue):
+                    queue.outline()
+
+    def max_address(self) -> int:
+        """Largest commitlog address in any queue, -1 without a unit (getMaxPhyOffsetInConsumeQueue)."""
+        return max((queue.max_physic_offset for queue in self), default=-1)
+
+    def truncate(self, log_end: int) -> None:
+        for queue in self:
+            queue.truncate(log_end)
+
+    def destroy(self) -> None:
+        for queue in self:
+            queue.destroy()
+
+    def correct_min_offsets(self, log_start: int) -> None:
+        for queue in self:
+            queue.correct_min_offset(log_start)
+
+    # --- dispatch -------------------------------------------------------------------------------------------------
+
+    def dispatch(self, record: Checked) -> None:
+        """One message."""
+        if record.sys_flag & TRANSACTION_MASK not in (0, TRANSACTION_COMMIT):
+            return
+        queue = self.find(record.topic, record.queue_id)
+        if self._stops(queue):
+            return
+        if isinstance(queue, BatchQueue):
+            before = queue.dispatched
+            queue.put(record.physical_offset, record.size, record.base_offset, record.batch_size)
+            self.dispatched[record.topic] += queue.dispatched - before
+            return
+        before = queue.dispatched
+        queue.put(record.physical_offset, record.size, record.queue_offset)
+        self.dispatched[record.topic] += queue.dispatched - before
+        if record.multi_dispatch is not None and self.settings.multi_dispatch:
+            self._fan_out(record, *record.multi_dispatch)
+
+    @cached_property
+    def _foreign(self) -> frozenset[Path]:
+        """What stands in the place of a tree, a topic's directory or a queue's, and is none."""
+        trees = [self.root / name for name in ("consumequeue", "batchconsumequeue")]
+        out = {tree for tree in trees if os.path.lexists(tree) and not tree.is_dir()}
+        topics = [entry for tree in trees for entry in list_directory(tree)]
+        inside = [entry for topic in topics if topic.directory for entry in list_directory(topic.path)]
+        return frozenset(out | {entry.path for entry in (*topics, *inside) if not entry.directory})
+
+    def _stops(self, queue: SimpleQueue | BatchQueue) -> bool:
+        """Whether nothing can be put any more: no file can be made in this queue, or in one before it."""
+        if self.stopped_at is None and self._foreign and not queue.files.files:
+            folder = queue.files.directory
+            places = (folder.parent.parent, folder.parent, folder)
+            self.stopped_at = next((p for p in places if p in self._foreign), None)
+        return self.stopped_at is not None
+
+    def _fan_out(self, record: Checked, names: str, offsets: str) -> None:
+        new = self.rules.binary_min_offset  # 5.0.0 and newer leave some topics out
+        if new and (record.topic.startswith(_RETRY_PREFIX) or record.topic in (_TIMER_TOPIC, SCHEDULE_TOPIC)):
+            return
+        queues, at = names.split(","), offsets.split(",")
+        if len(queues) != len(at):
+            return
+        for name, offset in zip(queues, at, strict=True):
+            if (new and "/" in name) or not offset.strip().lstrip("+-").isdigit():
+                continue
+            queue_id = 0 if self.settings.lmq and name.startswith(_LMQ_PREFIX) else record.queue_id
+            queue = self.find(name, queue_id)
+            if isinstance(queue, SimpleQueue) and not self._stops(queue):
+                queue.put(record.physical_offset, record.size, int(offset))
+
+    def dispatch_columns(self, columns: Columns, mask: Bool) -> None:
+        """Messages of a chunk in log order; those that need the exact parser are not among them."""
+        mask = mask & np.isin(columns.sys_flag & TRANSACTION_MASK, (0, TRANSACTION_COMMIT))
+        index = np.flatnonzero(mask)
+        if not len(index):
+            return
+        chosen = columns.take(index)
+        numbers = self._numbers.of(chosen)
+        if self._foreign:
+            index = self._before_stop(index, numbers)
+            chosen, numbers = columns.take(index), numbers[: len(index)]
+            if not len(index):
+                return
+        physical, size, offset = chosen.physical_offset, chosen.size, chosen.queue_offset
+        order = np.argsort(numbers, kind="stable")
+        cuts = np.flatnonzero(np.diff(numbers[order])) + 1
+        for group in np.split(order, cuts):
+            number = int(numbers[group[0]])
+            queue = self._numbered(number)
+            before = queue.dispatched
+            if isinstance(queue, SimpleQueue):
+                queue.put_many(physical[group], size[group], offset[group])
+            else:
+                for i in group.tolist():
+                    queue.put(int(physical[i]), int(size[i]), int(offset[i]), 1)
+            self.dispatched[queue.topic] += queue.dispatched - before
+
+    def _before_stop(self, index: I64, numbers: I64) -> I64:
+        """The rows in front of the first that no file can be made for."""
+        for number in numbers[np.sort(np.unique(numbers, return_index=True)[1])].tolist():  # in log order
+            if self._stops(self._numbered(number)):
+                return index[: int(np.argmax(numbers == number))]
+        return index
+
+    def _numbered(self, number: int) -> SimpleQueue | BatchQueue:
+        return self.find(self._numbers.topics[number].decode("utf-8", "replace"), self._numbers.queue_ids[number])
+
+    def dispatch_known(self, units: KnownUnits, start: int, stop: int, condition: Condition) -> None:
+        """The messages of a stretch of the log in which none needs the exact parser."""
+        if self._foreign:
+            stop = self._known_stop(units, start, stop, condition)
+        for name, address, size, offset in units.known_units():
+            within = len(address) and address[0] >= start and address[-1] + size[-1] <= stop
+            if not (within and condition == EVERY):
+                chosen = (address >= start) & (address + size <= stop) & condition.mask(address, size)
+                if not chosen.any():
+                    continue
+                address, size, offset = address[chosen], size[chosen], offset[chosen]
+            queue = self.find(*name)
+            before = queue.dispatched
+            if isinstance(queue, SimpleQueue):
+                queue.put_many(address, size, offset)
+            self.dispatched[name[0]] += queue.dispatched - before
+
+    def _known_stop(self, units: KnownUnits, start: int, stop: int, condition: Condition) -> int:
+        """Where the first message stands that no file can be made for."""
+        first: list[tuple[int, QueueKey]] = []
+        for name, address, size, _ in units.known_units():
+            mine = address[(address >= start) & (address + size <= stop) & condition.mask(address, size)]
+            if len(mine):
+                first.append((int(mine[0]), name))
+        return next((at for at, name in sorted(first) if self._stops(self.find(*name))), stop)
+
+
+def needs_exact_parser(columns: Columns) -> list[int]:
+    """Records of a chunk whose properties hold a value that can make the broker's parser throw, or fan out."""
+    if not len(columns):
+        return []
+    lo = int(columns.at[0])
+    hi = int(columns.at[-1] + columns.size[-1])
+    data = columns.buf[lo:hi].tobytes()
+    found: set[int] = set()
+    for needle in PARSED_NAMES:
+        p = data.find(needle)
+        while p >= 0:
+            i = int(np.searchsorted(columns.at, lo + p, side="right")) - 1
+            if p + lo >= int(columns.properties_at[i]):
+                found.add(i)
+            p = data.find(needle, p + 1)
+    return sorted(found)

@@ -1,0 +1,360 @@
+"""ConsumeQueue (20-byte units) in a simulated start: recovery, truncation, re-dispatch, minimum offset.
+
+Source: ConsumeQueue#recover, #truncateDirtyLogicFiles, #putMessagePositionInfo, #correctMinOffset (RocketMQ 4.3.0 to
+5.4.0). Units are compared as arrays; units that the simulated start itself writes are kept as outlines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqstore.brokers.load.mapped_files import SimulatedFile, SimulatedFiles, Span
+from rmqstore.brokers.rules.versions import BrokerRules
+from rmqstore.formats import consumequeue
+
+UNIT = consumequeue.UNIT.size
+PRE_BLANK_SIZE = consumequeue.PRE_BLANK_SIZE
+_FIRST_BLOCK = 3276 * UNIT
+_BLOCK = _FIRST_BLOCK * 16
+
+Int64s = NDArray[np.int64]
+
+
+class StartFails(Exception):
+    """The simulated broker ends here: an exception in load (exit 253), or System.exit(-1) (exit 255)."""
+
+    def __init__(self, reason: str, log_line: str, exit_code: int = 253) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.log_line = log_line
+        self.exit_code = exit_code
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """Consecutive units from file position `at` on: commitlog addresses and sizes, int64."""
+
+    at: int
+    offset: Int64s
+    size: Int64s
+
+
+def _units(at: int, raw: bytes) -> Units:
+    table = consumequeue.UNIT.array(raw)
+    return Units(at, table["commitlog_offset"].astype(np.int64), table["size"].astype(np.int64))
+
+
+class SimpleQueue:
+    """One consume queue of a simulated broker."""
+
+    def __init__(self, topic: str, queue_id: int, files: SimulatedFiles, rules: BrokerRules) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.files = files
+        self.rules = rules
+        self.max_physic_offset = -1
+        self.min_logic_offset = 0
+        self.dispatched = 0
+        self._shifted: list[tuple[int, int]] = []
+        self.keeps_units = False
+        """Whether all units that are put are kept, until `outline`; else only the outlines of runs of them."""
+        self._kept: list[Span] = []
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """Minimum and maximum offset as the broker would tell them, units."""
+        return self.min_logic_offset // UNIT, self.files.max_offset() // UNIT
+
+    @property
+    def shifted(self) -> int:
+        """Units that stand at a place that is not their message's queue offset."""
+        end = self.files.max_offset()
+        return sum(max(0, min(stop, end) - at) for at, stop in self._shifted) // UNIT
+
+    # --- units ----------------------------------------------------------------------------------------------------
+
+    def units(self, file: SimulatedFile) -> Iterator[Units]:
+        """All units of a file from its start on, in blocks, as the broker's memory would show them."""
+        at = 0
+        block = _FIRST_BLOCK
+        spans = file.added
+        while at + UNIT <= self.files.file_size:
+            span = next((s for s in spans if s.stop > at), None)
+            if span is not None and span.at <= at and span.kept is not None:
+                yield _units(at, bytes(span.kept[at - span.at :]))
+                at = span.stop
+                continue
+            if span is not None and span.at <= at:
+                n = (span.stop - at) // UNIT
+                if at == span.at:
+                    yield Units(at, np.array([span.first]), np.array([span.last_size if n == 1 else 1]))
+                    n -= 1
+                    at += UNIT
+                if n > 0:  # one unit stands for all that follow in the span: their addresses rise to the last one
+                    yield Units(span.stop - UNIT, np.array([span.last]), np.array([span.last_size]))
+                at = span.stop
+                continue
+            stop = min(at + block, self.files.file_size - self.files.file_size % UNIT)
+            if span is not None:
+                stop = min(stop, span.at)
+            raw = self.files.read(file, stop - at, at)
+            raw = raw[: len(raw) // UNIT * UNIT]
+            if not raw:
+                return
+            yield _units(at, raw)
+            at += len(raw)
+            block = _BLOCK
+
+    def unit_at(self, file: SimulatedFile, at: int) -> tuple[int, int]:
+        """Address and size of one unit."""
+        for span in file.added:
+            if span.at <= at < span.stop:
+                if span.kept is not None:
+                    unit = consumequeue.UNIT.parse(bytes(span.kept[at - span.at : at - span.at + UNIT]))
+                    return unit["commitlog_offset"], unit["size"]
+                if at == span.at:
+                    return span.first, span.last_size
+                return span.last, span.last_size
+        raw = self.files.read(file, UNIT, at)
+        if len(raw) < UNIT:
+            return 0, 0
+        unit = consumequeue.UNIT.array(raw)[0]
+        return int(unit["commitlog_offset"]), int(unit["size"])
+
+    def _address(self, offset: int, size: int) -> int:
+        """maxPhysicOffset after a unit: its message's end (up to 4.4.0 its start)."""
+        return offset if self.rules.cq_address_is_start else offset + size
+
+    # --- the start ------------------------------------------------------------------------------------------------
+
+    def recover(self) -> None:
+        """ConsumeQueue#recover: from the third file from the end, units until the first that is not valid."""
+        files = self.files.files
+        if not files:
+            return
+        index = max(0, len(files) - 3)
+        while True:
+            file = files[index]
+            valid = 0
+            for units in self.units(file):
+                ok = (units.offset >= 0) & (units.size > 0)
+                n = len(ok) if ok.all() else int(np.argmin(ok))
+                if n:
+                    valid = units.at + n * UNIT
+                    self.max_physic_offset = self._address(int(units.offset[n - 1]), int(units.size[n - 1]))
+                if n < len(ok):
+                    break
+            if valid != self.files.file_size or index + 1 >= len(files):
+                break
+            index += 1
+        self.files.truncate_dirty_files(file.start + valid)
+
+    def truncate(self, log_end: int) -> None:
+        """ConsumeQueue#truncateDirtyLogicFiles: unit 0 of a file is kept without a look at its size."""
+        self.max_physic_offset = log_end
+        while (file := self.files.last()) is not None:
+            file.wrote = 0
+            first, size = self.unit_at(file, 0)
+            if first >= log_end:
+                self.files.delete_last()
+                continue
+            file.wrote = UNIT
+            self.max_physic_offset = self._address(first, size)
+            for units in self.units(file):
+                skip = 1 if units.at == 0 else 0
+                offset, sizes = units.offset[skip:], units.size[skip:]
+                ok = (offset >= 0) & (sizes > 0) & (offset < log_end)
+                n = len(ok) if ok.all() else int(np.argmin(ok))
+                if n:
+                    file.wrote = units.at + (skip + n) * UNIT
+                    self.max_physic_offset = self._address(int(offset[n - 1]), int(sizes[n - 1]))
+                if n < len(ok):
+                    break
+            return
+
+    def put(self, address: int, size: int, queue_offset: int) -> None:
+        """ConsumeQueue#putMessagePositionInfo for one message."""
+        end = address if self.rules.cq_address_is_start else address + size
+        if end <= self.max_physic_offset:
+            return
+        expected = queue_offset * UNIT
+        file = self.files.last_for_append(expected)
+        if file.first_created and queue_offset != 0 and file.wrote == 0:
+            self.min_logic_offset = expected
+            until = expected % self.files.file_size
+            if until > 0:
+                self._append(file, np.zeros(until // UNIT, np.int64), np.full(until // UNIT, PRE_BLANK_SIZE))
+        if queue_offset != 0:
+            current = file.wrote + file.start
+            if expected < current:
+                return
+            if expected != current:
+                self._note_shift(current)
+        self.max_physic_offset = self._address(address, size)
+        if file.wrote < self.files.file_size:
+            self._append(file, np.array([address]), np.array([size]))
+            self.dispatched += 1
+
+    def _note_shift(self, at: int) -> None:
+        while self._shifted and self._shifted[-1][1] > at:  # the queue was cut since then
+            low, high = self._shifted.pop()
+            if low < at:
+                self._shifted.append((low, min(high, at)))
+        low = self._shifted.pop()[0] if self._shifted and self._shifted[-1][1] == at else at
+        self._shifted.append((low, at + UNIT))
+
+    def put_many(self, address: Int64s, size: Int64s, queue_offset: Int64s) -> None:
+        """The same for messages in log order; runs without gaps go in one step."""
+        end = address if self.rules.cq_address_is_start else address + size
+        i = 0
+        n = len(address)
+        while i < n:
+            beyond = np.flatnonzero(end[i:] > self.max_physic_offset)
+            if not len(beyond):
+                return
+            i += int(beyond[0])
+            file = self.files.last()
+            if file is None or file.wrote >= self.files.file_size or queue_offset[i] * UNIT != file.start + file.wrote:
+                self.put(int(address[i]), int(size[i]), int(queue_offset[i]))
+                i += 1
+                continue
+            room = min(n - i, (self.files.file_size - file.wrote) // UNIT)
+            steps = np.diff(queue_offset[i : i + room])
+            rising = np.diff(address[i : i + room])
+            good = (steps == 1) & (rising > 0)
+            count = 1 + (len(good) if good.all() else int(np.argmin(good)))
+            last = i + count - 1
+            self._append(file, address[i : last + 1], size[i : last + 1])
+            self.max_physic_offset = self._address(int(address[last]), int(size[last]))
+            self.dispatched += count
+            i += count
+
+    def _append(self, file: SimulatedFile, address: Int64s, size: Int64s) -> None:
+        while file.added and file.added[-1].at >= file.wrote:  # the queue was cut since then: these are written over
+            file.added.pop()
+        before = file.added[-1] if file.added else None
+        if before is not None and before.stop > file.wrote:
+            before.cut(file.wrote, *self.unit_at(file, file.wrote - UNIT))
+        first, keeps = int(address[0]), self.keeps_units
+        joins = before is not None and before.stop == file.wrote and 0 < before.last < first
+        if before is None or not joins or (before.kept is not None) != keeps:
+            before = Span(file.wrote, file.wrote, first, first, 0, bytearray() if keeps else None)
+            file.added.append(before)
+            if keeps:
+                self._kept.append(before)
+        file.wrote += len(address) * UNIT
+        before.stop, before.last, before.last_size = file.wrote, int(address[-1]), int(size[-1])
+        if before.kept is not None:
+            rows = np.zeros(len(address), consumequeue.UNIT.dtype)
+            rows["commitlog_offset"], rows["size"] = address, size
+            before.kept += rows.tobytes()
+
+    def outline(self) -> None:
+        """Of the units that were kept only the outlines stay."""
+        for span in self._kept:
+            span.kept = None
+        self._kept.clear()
+
+    # --- minimum offset -------------------------------------------------------------------------------------------
+
+    def correct_min_offset(self, log_start: int) -> None:
+        """ConsumeQueue#correctMinOffset; raises StartFails where it throws (5.0.0 and newer)."""
+        if self.rules.binary_min_offset:
+            self._correct_by_halves(log_start)
+        else:
+            self._correct_linearly(log_start)
+
+    def _correct_linearly(self, log_start: int) -> None:
+        if not self.files.files:
+            return
+        file = self.files.files[0]
+        for units in self.units(file):
+            left = (file.wrote - units.at) // UNIT
+            if left <= 0:
+                return
+            hits = np.flatnonzero(units.offset[:left] >= log_start)
+            if len(hits):
+                self.min_logic_offset = file.start + units.at + int(hits[0]) * UNIT
+                return
+
+    def _correct_by_halves(self, log_start: int) -> None:
+        if self.min_logic_offset >= self.files.max_offset():
+            return
+        last = self.files.last()
+        if last is None:
+            return
+        if last.wrote - UNIT < 0:
+            raise StartFails(
+                f"consume queue {self.topic}/{self.queue_id} ends with an empty file behind a full one",
+                "load exception java.lang.IllegalArgumentException",
+            )
+        if self.unit_at(last, last.wrote - UNIT)[0] < log_start:
+            self.min_logic_offset = last.start + last.wrote
+            return
+        file = self.files.files[0]
+        start = self.min_logic_offset - file.start
+        intact = start >= 0
+        start = max(0, start)
+        if start >= file.wrote:
+            return
+        if intact and self.unit_at(file, start)[0] >= log_start:
+            return
+        low, high = 0, file.wrote - start - UNIT
+        while high - low > UNIT:
+            mid = (low + high) // 2 // UNIT * UNIT
+            address = self.unit_at(file, start + mid)[0]
+            if address > log_start:
+                high = mid
+            elif address == log_start:
+                low = high = mid
+                break
+            else:
+                low = mid
+        for i in range(low, high + 1, UNIT):
+            if self.unit_at(file, start + i)[0] >= log_start:
+                self.min_logic_offset = file.start + start + i
+                return
+
+    def destroy(self) -> None:
+        """ConsumeQueue#destroy."""
+        self.max_physic_offset = -1
+        self.min_logic_offset = 0
+        self.files.destroy()
+
+    def units_put(self) -> tuple[tuple[int, int], ...]:
+        """Half-open intervals of unit numbers that the simulated start has written for messages."""
+        out: list[tuple[int, int]] = []
+        for file in self.files.files:
+            for span in file.added:
+                low, high = (file.start + span.at) // UNIT, (file.start + min(span.stop, file.wrote)) // UNIT
+                if low >= high or (span.last, span.last_size) == (0, PRE_BLANK_SIZE):
+                    continue
+                if out and out[-1][1] == low:
+                    low = out.pop()[0]
+                out.append((low, high))
+        return tuple(out)
+
+    def ghost_units(self) -> int:
+        """Valid units on disk behind the end in the last file: the next start would take them for real."""
+        file = self.files.last()
+        if file is None:
+            return 0
+        count = 0
+        at = file.wrote
+        while at + UNIT <= self.files.file_size:
+            raw = self.files.read(file, min(_FIRST_BLOCK, self.files.file_size - at), at)
+            raw = raw[: len(raw) // UNIT * UNIT]
+            if not raw:
+                break
+            table = consumequeue.UNIT.array(raw)
+            ok = (table["commitlog_offset"] >= 0) & (table["size"] > 0)
+            n = len(ok) if ok.all() else int(np.argmin(ok))
+            count += n
+            if n < len(ok):
+                break
+            at += len(raw)
+        return count

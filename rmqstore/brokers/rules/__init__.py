@@ -1,0 +1,1 @@
+"""Start rules of each broker version as data."""

@@ -1,0 +1,263 @@
+"""CommitLog#checkMessageAndReturnSize as each version does it: a pure function over the bytes of one file.
+
+Everything that Java would throw is a failure here, as it is there: the method catches Exception and returns -1.
+Source: CommitLog#checkMessageAndReturnSize, MessageDecoder#string2messageProperties (RocketMQ 4.3.0 to 5.4.0).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rmqstore.brokers.rules.versions import BrokerRules, PropertyCrc
+from rmqstore.formats.message import (
+    BLANK_MAGIC,
+    CRC32_RESERVED_LEN,
+    HEAD,
+    HEADS_BY_FLAG,
+    MAGIC_V1,
+    MAGIC_V2,
+    SYS_FLAG_AT,
+    body_crc,
+)
+
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+_INTEGER = re.compile(r"[+-]?[0-9]+\Z")
+_MAX_ARRAY = 0x7FFFFFFD  # what a Java VM gives at most
+DEFAULT_HEAP = 8 << 30  # bin/runserver.sh gives a broker 8 GiB
+
+ReadAt = Callable[[int, int], bytes]
+"""(size, position in the file) -> bytes, short at the end of the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParserSettings:
+    """The settings of broker.conf that change what a record must be; `heap` bounds one allocation, in bytes."""
+
+    check_crc: bool = True
+    force_property_crc: bool = False
+    duplication: bool = False
+    heap: int = DEFAULT_HEAP
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What the broker makes of the bytes at one place.
+
+    `size` > 0 and `success`: a record; 0 and success: end of file; not success: -1, or TOTALSIZE of a half message.
+    `fatal`: the broker's process would die here (an Error is not caught). The other fields are of records only.
+    """
+
+    size: int
+    success: bool
+    reason: str = ""
+    fatal: bool = False
+    topic: str = ""
+    queue_id: int = 0
+    queue_offset: int = 0
+    physical_offset: int = 0
+    sys_flag: int = 0
+    store_timestamp: int = 0
+    base_offset: int = 0
+    batch_size: int = 1
+    multi_dispatch: tuple[str, str] | None = None
+    v2: bool = False
+
+
+def _fail(reason: str, size: int = -1) -> Checked:
+    return Checked(size, False, reason)
+
+
+def check_message_and_return_size(
+    read: ReadAt, at: int, limit: int, rules: BrokerRules, settings: ParserSettings, *, body: bool = True
+) -> Checked:
+    """The broker's verdict on the bytes at position `at` of a file that is `limit` bytes long.
+
+    `body=False` is how re-dispatch reads: no body, no CRC, no DUP_INFO.
+    """
+    left = limit - at
+    if left <= 4 and rules.bound_checks:
+        return _fail("no bytes left")
+    raw = read(min(HEADS_BY_FLAG[0x30].size, left), at)
+    if len(raw) < 8 or left < 8:
+        return _fail("no bytes left")
+    size = int.from_bytes(raw[:4], "big", signed=True)
+    magic = int.from_bytes(raw[4:8], "big", signed=True)
+    if rules.bound_checks and left - 4 < size - 4:
+        return _fail("the record is longer than what is left of the file")
+    if magic == BLANK_MAGIC:
+        return Checked(0, True, "end of file")
+    if magic != MAGIC_V1 and not (rules.v2 and magic == MAGIC_V2):
+        return _fail(f"found a illegal magic code 0x{magic & 0xFFFFFFFF:x}")
+    if size < 0:
+        return _fail("negative size")
+    if size > min(_MAX_ARRAY, settings.heap):
+        return Checked(-1, False, "java.lang.OutOfMemoryError", fatal=True)
+    try:
+        return _parts(_Buffer(read, at, limit, size), raw, magic == MAGIC_V2, rules, settings, body)
+    except _JavaError as e:
+        return _fail(str(e))
+
+
+class _JavaError(Exception):
+    """What the method throws and catches: the bytes are no record."""
+
+
+class _Buffer:
+    """The ByteBuffer over the file's bytes, and the array of TOTALSIZE bytes that parts of a record are copied into."""
+
+    __slots__ = ("at", "limit", "read", "size")
+
+    def __init__(self, read: ReadAt, at: int, limit: int, size: int) -> None:
+        self.read = read
+        self.at = at
+        self.limit = limit
+        self.size = size
+
+    def skip(self, length: int) -> None:
+        """ByteBuffer#position."""
+        if self.at + length > self.limit:
+            raise _JavaError("BufferUnderflowException")
+        self.at += length
+
+    def number(self, width: int) -> int:
+        """A signed number of `width` bytes."""
+        start = self.at
+        self.skip(width)
+        return int.from_bytes(self.read(width, start), "big", signed=True)
+
+    def take(self, length: int) -> bytes:
+        """ByteBuffer#get into the array."""
+        start = self.at
+        if length < 0 or length > self.size:
+            raise _JavaError("BufferUnderflowException")
+        self.skip(length)
+        return self.read(length, start)
+
+
+def _parts(buffer: _Buffer, raw: bytes, v2: bool, rules: BrokerRules, settings: ParserSettings, body: bool) -> Checked:
+    start, size = buffer.at, buffer.size
+    if len(raw) < HEAD.size:
+        raise _JavaError("BufferUnderflowException")
+    flags = int.from_bytes(raw[SYS_FLAG_AT : SYS_FLAG_AT + 4], "big", signed=True)
+    layout = HEADS_BY_FLAG[flags & 0x30 if rules.ipv6 else 0]
+    if len(raw) < layout.size or size < 8 or (size < 20 and layout is not HEAD and flags & 0x30):
+        raise _JavaError("BufferUnderflowException")  # the hosts are copied into the array
+    head = layout.unpack(raw)
+    buffer.skip(layout.size)
+    by_record_crc = settings.force_property_crc and rules.property_crc != PropertyCrc.NONE
+    if head["body_length"] > 0:
+        if not body:
+            buffer.skip(head["body_length"])
+        else:
+            content = buffer.take(head["body_length"])
+            if settings.check_crc and not by_record_crc and body_crc(content) != head["body_crc"]:
+                return _fail("CRC check failed")
+    topic = buffer.take(buffer.number(2 if v2 else 1)).decode("utf-8", "replace")
+    length = buffer.number(2)
+    properties: dict[str, str] = {}
+    if length > 0:
+        properties = parse_properties(buffer.take(length).decode("utf-8", "replace"), rules)
+        if body and settings.duplication and rules.duplicate_info:
+            info = properties.get("DUP_INFO")
+            if info is None or len(java_split(info, "_")) != 2:
+                return _fail("DupInfo in properties check failed")
+        level = properties.get("DELAY")
+        if topic == SCHEDULE_TOPIC and level is not None and _parse(level, 32) is None:
+            raise _JavaError("NumberFormatException: DELAY")
+    if body and settings.check_crc and by_record_crc:
+        reason = _wrong_property_crc(buffer.read, buffer.at, size, properties, rules)
+        if reason:
+            return _fail(reason)
+    if buffer.at - start != size:
+        return _fail("[BUG]read total count not equals msg total size", size)
+    base, count = _batch(head["queue_offset"], properties, rules)
+    return Checked(
+        size,
+        True,
+        topic=topic,
+        queue_id=head["queue_id"],
+        queue_offset=head["queue_offset"],
+        physical_offset=head["physical_offset"],
+        sys_flag=flags,
+        store_timestamp=head["store_timestamp"],
+        base_offset=base,
+        batch_size=count,
+        multi_dispatch=_multi_dispatch(properties),
+        v2=v2,
+    )
+
+
+def _batch(queue_offset: int, properties: dict[str, str], rules: BrokerRules) -> tuple[int, int]:
+    """First queue offset and number of the messages that a record holds."""
+    if not (rules.inner_batch and "INNER_NUM" in properties and "INNER_BASE" in properties):
+        return queue_offset, 1
+    base, count = _parse(properties["INNER_BASE"], 64), _parse(properties["INNER_NUM"], 16)
+    if base is None or count is None:
+        raise _JavaError("NumberFormatException: INNER_BASE or INNER_NUM")
+    return base, count
+
+
+def _multi_dispatch(properties: dict[str, str]) -> tuple[str, str] | None:
+    """The light queues of a message and its offsets in them, as the properties have them."""
+    queues, offsets = properties.get("INNER_MULTI_DISPATCH", ""), properties.get("INNER_MULTI_QUEUE_OFFSET", "")
+    return (queues, offsets) if queues.strip() and offsets.strip() else None
+
+
+def _wrong_property_crc(read: ReadAt, end: int, size: int, properties: dict[str, str], rules: BrokerRules) -> str:
+    """Why the record CRC does not fit, or nothing; `end` is the position behind the properties."""
+    digits = properties.get("__CRC32#")
+    expected = -1
+    if digits is not None:
+        expected = 0
+        for c in reversed(digits):
+            expected = _wrap32(expected * 10 + ord(c) - ord("0"))
+    if expected < 0 or (expected == 0 and rules.property_crc is PropertyCrc.POSITIVE):
+        return "failed to check message CRC, not found CRC in properties"
+    start = end - size
+    if start < 0 or size < CRC32_RESERVED_LEN:
+        return "IllegalArgumentException"
+    if body_crc(read(size - CRC32_RESERVED_LEN, start)) != expected:
+        return "failed to check message CRC"
+    return ""
+
+
+def parse_properties(text: str, rules: BrokerRules) -> dict[str, str]:
+    """The property map as the version reads it.
+
+    Source: MessageDecoder#string2messageProperties; up to 4.9.0 it split each entry and wanted exactly two parts.
+    """
+    out: dict[str, str] = {}
+    old = tuple(int(x) for x in rules.version.split(".")) <= (4, 9, 0)
+    for entry in text.split("\x02"):
+        if old:
+            parts = java_split(entry, "\x01")
+            if len(parts) == 2:
+                out[parts[0]] = parts[1]
+            continue
+        at = entry.find("\x01")
+        if len(entry) >= 3 and 0 < at < len(entry) - 1:
+            out[entry[:at]] = entry[at + 1 :]
+    return out
+
+
+def java_split(text: str, separator: str) -> list[str]:
+    """String#split: empty parts at the end are dropped."""
+    parts = text.split(separator)
+    while len(parts) > 1 and not parts[-1]:
+        parts.pop()
+    return parts if parts != [""] or not text else []
+
+
+def _parse(text: str, bits: int) -> int | None:
+    """Integer.parseInt and its kin: None where Java throws."""
+    if _INTEGER.match(text) is None or len(text) > 40:
+        return None
+    value = int(text)
+    return value if -(1 << (bits - 1)) <= value < 1 << (bits - 1) else None
+
+
+def _wrap32(value: int) -> int:
+    value &= 0xFFFFFFFF
+    return value - (1 << 32) if value >= 1 << 31 else value

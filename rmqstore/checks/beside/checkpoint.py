@@ -1,0 +1,77 @@
+"""CK-*: the store checkpoint against the log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from rmqstore.checks.problems.report import Fact, Finding, Findings
+from rmqstore.files.mapped_file_queue import read_at
+from rmqstore.files.store import Store
+from rmqstore.formats.checkpoint import FILE_SIZE, STORE_CHECKPOINT, StoreCheckpoint, parse_checkpoint
+
+_TIMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
+_OFFSETS = ("master_flushed_offset", "confirm_phy_offset")
+_LAST_TIME = int(datetime(9999, 1, 1, tzinfo=UTC).timestamp() * 1000)
+_LAST_OFFSET = 1 << 62
+LIVE_SLACK = 10_000  # ms: what lies this near to the end of a live store's log may not be there yet
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """What the checks beside the log need of it: the greatest store time (ms, 0: no message) and the wrote position."""
+
+    last_store_timestamp: int
+    wrote: int
+
+
+def check_checkpoint(
+    store: Store, log: LogEnd | None, findings: Findings, *, live: bool = False
+) -> StoreCheckpoint | None:
+    """The checkpoint as the broker would read it, or None where there is none to speak of.
+
+    Zero times are normal: killed soon after a start, slaves, no full index file yet. `log` None: not compared.
+    """
+    if store.part not in (None, "checkpoint"):
+        return None
+    path = store.path if store.part == "checkpoint" else store.root / "checkpoint"
+    entry = store.checkpoint if store.part is None else None
+    if store.part is None and entry is None:
+        if store.commitlog is not None or store.dledger is not None:
+            findings.add(Finding("CK-MISSING", "checkpoint", facts={"reason": "missing"}))
+        return None
+    if entry is not None and (entry.directory or entry.special):
+        findings.add(Finding("CK-LENGTH", "checkpoint", path.name, facts={"reason": "no file"}))
+        return None
+    length = path.stat().st_size if entry is None else entry.length
+    raw = read_at(path, FILE_SIZE, 0)
+    if length and not raw:
+        facts: dict[str, Fact] = {"path": store.relative(path)}
+        findings.add(Finding("DIR-UNREADABLE", "checkpoint", path.name, facts=facts))
+        return None
+    if length != FILE_SIZE:
+        findings.add(Finding("CK-LENGTH", "checkpoint", path.name, 0, length, {"length": length}))
+    checkpoint = parse_checkpoint(raw)
+    if raw and not any(raw[: STORE_CHECKPOINT.size]):
+        findings.add(Finding("CK-MISSING", "checkpoint", path.name, 0, length, {"reason": "zero"}))
+        return checkpoint
+    for name in (*_TIMES, *_OFFSETS):
+        _field(name, getattr(checkpoint, name), log, findings, path.name, LIVE_SLACK if live else 0)
+    return checkpoint
+
+
+def _field(name: str, value: int, log: LogEnd | None, findings: Findings, file: str, slack: int) -> None:
+    at, size = STORE_CHECKPOINT.at(name), 8
+    if value < 0 or value > (_LAST_TIME if name in _TIMES else _LAST_OFFSET):
+        findings.add(Finding("CK-GARBAGE", "checkpoint", file, at, size, {"field": name, "value": value}))
+        return
+    if log is None or not log.last_store_timestamp or name == "master_flushed_offset":
+        return
+    if name in _TIMES:
+        if value > log.last_store_timestamp + slack:
+            facts: dict[str, Fact] = {"field": name, "value": value, "last_store_timestamp": log.last_store_timestamp}
+            findings.add(Finding("CK-AHEAD", "checkpoint", file, at, size, facts))
+    elif value > log.wrote and not slack:
+        findings.add(
+            Finding("CK-AHEAD", "checkpoint", file, at, size, {"field": name, "value": value, "wrote": log.wrote})
+        )

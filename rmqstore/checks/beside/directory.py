@@ -1,0 +1,347 @@
+"""DIR-* and DL-STRAY-FILE: what stands in the directories, against what a broker accepts there.
+
+Only listings are read, and the state files of journals. The fact `reason` is one of the `OddKind` words.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rmqstore.checks.beside.permissions import check_rights
+from rmqstore.checks.problems.report import Fact, Finding, Findings
+from rmqstore.files.mapped_file_queue import (
+    DirEntry,
+    MappedFileQueue,
+    OddEntry,
+    OddKind,
+    file_name_to_offset,
+    list_directory,
+    read_at,
+)
+from rmqstore.files.store import QueueKind, Store
+
+_CODE = {
+    OddKind.DIRECTORY: "DIR-SUB-DIRECTORY",
+    OddKind.NOT_AN_OFFSET: "DIR-STRAY-FILE",
+    OddKind.EMPTY: "DIR-EMPTY-FILE",
+    OddKind.WRONG_LENGTH: "DIR-WRONG-LENGTH",
+    OddKind.DUPLICATE: "DIR-DUPLICATE-FILE",
+    OddKind.MISALIGNED: "DIR-STRAY-FILE",
+    OddKind.SPECIAL: "DIR-STRAY-FILE",
+    OddKind.UNREADABLE: "DIR-UNREADABLE",
+}
+_SIZE_KEY = {
+    QueueKind.SIMPLE: "mappedFileSizeConsumeQueue",
+    QueueKind.BATCH: "mapperFileSizeBatchConsumeQueue",
+    QueueKind.EXT: "mappedFileSizeConsumeQueueExt",
+}
+_TREE = {
+    QueueKind.SIMPLE: "consumequeue",
+    QueueKind.BATCH: "batchconsumequeue",
+    QueueKind.EXT: "consumequeue_ext",
+}
+_ROCKSDB_FEATURES = ("indexRocksDBEnable", "transRocksDBEnable", "timerRocksDBEnable")
+_OPEN_JOURNAL = ("applying", "undoing")
+_STATE_LIMIT = 1 << 20
+_INDEX_NAME_DIGITS = 17
+
+
+@dataclass(slots=True)
+class DirectoryFacts:
+    """What the directories say beyond findings.
+
+    `abort`: the last exit was not clean, or the broker runs; `abort_bak` means nothing. `unchecked` are layouts that
+    are not read, each a sentence; `notes` are worth a line in the report.
+    """
+
+    abort: bool = False
+    abort_bak: bool = False
+    links: list[str] = field(default_factory=list)
+    open_journals: list[str] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def check_directory(
+    store: Store,
+    findings: Findings,
+    *,
+    queue_types: Mapping[str, str] | None = None,
+    live: bool = False,
+    looked_into: Collection[str] = (),
+) -> DirectoryFacts:
+    """Everything that can be said from names, lengths and kinds of entries.
+
+    `queue_types` are the topics of topics.json with their `queue.type` (`ConfigFacts.queue_types`; None: not known,
+    kinds of queue directories are then not checked). Beside a live broker a last file without length is one that is
+    being made. `looked_into` are RocksDB directories ("consumequeue", "config/topics" …) that others answer for.
+    """
+    facts = DirectoryFacts()
+    parts: tuple[Callable[[], None], ...] = (
+        lambda: _top(store, findings, facts),
+        lambda: _missing_paths(store, findings),
+        lambda: _logs(store, findings, live),
+        lambda: _consume_queues(store, findings, live),
+        lambda: _strays(store, findings),
+        lambda: _queue_kinds(store, findings, queue_types),
+        lambda: _journals(store, findings, facts),
+        lambda: check_rights(store, findings, live=live),
+        lambda: _not_read(store, facts, looked_into),
+        lambda: _no_index(store, facts),
+    )
+    for part in parts:
+        try:
+            part()
+        except OSError as e:
+            path = Path(os.fsdecode(e.filename)) if e.filename else store.path
+            findings.add(
+                Finding("DIR-UNREADABLE", "store", path.name, facts={"path": store.relative(path), "error": _words(e)})
+            )
+    return facts
+
+
+def _words(e: OSError) -> str:
+    return e.strerror or type(e).__name__
+
+
+def _top(store: Store, findings: Findings, facts: DirectoryFacts) -> None:
+    facts.abort = store.abort
+    facts.abort_bak = "abort.bak" in store.top
+    if store.abort:
+        facts.notes.append("abort is there: the last exit was not clean, or the broker runs")
+    if store.path.is_symlink():
+        facts.links.append(str(store.path))
+    facts.links += [name for name, entry in store.top.items() if entry.path.is_symlink()]
+    for name in facts.links:
+        path = store.path if name == str(store.path) else store.root / name
+        facts_: dict[str, Fact] = {"path": name, "target": str(path.readlink())}
+        findings.add(Finding("DIR-LINK", "store", path.name, facts=facts_))
+
+
+def paths_that_miss(store: Store) -> list[tuple[Path, bool]]:
+    """Configured log paths that are not there and should be, and whether each is DLedger's."""
+    out = []
+    dledger = store.dledger is not None and bool(store.dledger.data.files)
+    dledger_paths = set(store.config.paths("storePathDLedgerCommitLog"))
+    log_paths = store.config.paths("storePathCommitLog")
+    for path in store.missing_paths:
+        given = [p for p in dledger_paths if p == path or store.root / p == path]
+        if given and not store.config.bool("enableDLegerCommitLog"):
+            continue
+        # a store that was DLedger from the start has no commitlog directory, one that never ran has none yet
+        if not given and len(log_paths) == 1 and (dledger or not store.top):
+            continue
+        out.append((path, bool(given)))
+    return out
+
+
+def _missing_paths(store: Store, findings: Findings) -> None:
+    for path, of_dledger in paths_that_miss(store):
+        where = "dledger" if of_dledger else "commitlog"
+        findings.add(Finding("DIR-MISSING-PATH", where, facts={"path": str(path)}))
+
+
+def _logs(store: Store, findings: Findings, live: bool) -> None:
+    if store.commitlog is not None and store.part != "dledger-group":
+        _queue(store, findings, "commitlog", store.commitlog, "mappedFileSizeCommitLog", live)
+    if store.dledger is not None:
+        data, index = store.dledger.data, store.dledger.index
+        _queue(store, findings, "dledger", data, "mappedFileSizeCommitLog", live, code="DL-STRAY-FILE")
+        _queue(store, findings, "dledger-index", index, "", live, code="DL-STRAY-FILE")
+    if store.timer_log is not None:
+        _queue(store, findings, "timerlog", store.timer_log, "mappedFileSizeTimerLog", live)
+
+
+def _queue(
+    store: Store, findings: Findings, name: str, queue: MappedFileQueue, key: str, live: bool, code: str = ""
+) -> None:
+    lengths = Counter(f.length for f in queue.files)
+    lengths.update(o.length for o in queue.odd if o.kind is OddKind.MISALIGNED)
+    other = _other_size(queue, lengths)
+    if other is not None and key:
+        _file_size(findings, name, key, queue.file_size, other)
+    for odd in queue.odd:
+        if other is not None and key and odd.kind in (OddKind.WRONG_LENGTH, OddKind.MISALIGNED):
+            continue
+        if live and odd.last and odd.kind in (OddKind.EMPTY, OddKind.WRONG_LENGTH):
+            continue
+        findings.add(_odd(store, name, queue, odd, code))
+    for file in queue.files:
+        if not os.access(file.path, os.R_OK, effective_ids=os.access in os.supports_effective_ids):
+            if not file.path.exists():
+                continue  # expired while we looked
+            facts: dict[str, Fact] = {"path": store.relative(file.path), "error": "Permission denied"}
+            findings.add(Finding("DIR-UNREADABLE", name, file.name, file.start, file.length, facts))
+
+
+def _other_size(queue: MappedFileQueue, lengths: Counter[int]) -> int | None:
+    """The size that all files have, when it is not the configured one.
+
+    A single file that is shorter says nothing: it may have been cut, and with its configured length it is sound.
+    """
+    if queue.size_from != "config" or len(lengths) != 1:
+        return None
+    (length,) = lengths
+    alone = lengths.total() == 1 and length < queue.file_size
+    return None if length == queue.file_size or alone else length
+
+
+def _file_size(findings: Findings, name: str, key: str, configured: int, actual: int) -> None:
+    facts: dict[str, Fact] = {"key": key, "configured": configured, "actual": actual, "set": f"{key}={actual}"}
+    findings.add(Finding("DIR-FILE-SIZE", name, facts=facts))
+
+
+def _odd(store: Store, name: str, queue: MappedFileQueue, odd: OddEntry, code: str) -> Finding:
+    start = file_name_to_offset(odd.path.name) or 0
+    facts: dict[str, Fact] = {"reason": odd.kind.value, "path": store.relative(odd.path)}
+    if odd.kind is OddKind.WRONG_LENGTH:
+        facts["length"] = odd.length
+        facts["expected"] = queue.file_size
+    own = "DIR-UNREADABLE" if odd.kind is OddKind.UNREADABLE else code or _CODE[odd.kind]
+    return Finding(own, name, odd.path.name, start, odd.length, facts)
+
+
+def _consume_queues(store: Store, findings: Findings, live: bool) -> None:
+    for kind in _TREE:
+        if kind is QueueKind.SIMPLE and store.rocksdb_consume_queue:
+            continue
+        lengths: Counter[int] = Counter()
+        wrong: list[tuple[str, MappedFileQueue, OddEntry]] = []
+        size = 0
+        for files in store.consume_queues(kind):
+            queue = files.queue
+            lengths.update(f.length for f in queue.files)
+            lengths.update(o.length for o in queue.odd if o.kind is OddKind.MISALIGNED)
+            label = files.label
+            if queue.size_from == "config":
+                size = queue.file_size
+            for odd in queue.odd:
+                if live and odd.last and odd.kind in (OddKind.EMPTY, OddKind.WRONG_LENGTH):
+                    continue
+                if odd.kind in (OddKind.WRONG_LENGTH, OddKind.MISALIGNED):
+                    wrong.append((label, queue, odd))
+                else:
+                    findings.add(_odd(store, label, queue, odd, ""))
+        given = store.config.given_int(_SIZE_KEY[kind]) is not None
+        if given and size and len(lengths) == 1 and (actual := next(iter(lengths))) != size:
+            _file_size(findings, _TREE[kind], _SIZE_KEY[kind], size, actual)
+            continue
+        for label, queue, odd in wrong:
+            findings.add(_odd(store, label, queue, odd, ""))
+
+
+def in_place_of_trees(store: Store) -> Iterator[tuple[Path, DirEntry]]:
+    """What stands where the consume queues' directories belong, and is none: a start puts no unit, and says so only
+    in its log."""
+    for name in ("consumequeue", "batchconsumequeue") if store.part is None else ():
+        entry = store.top.get(name)
+        if entry is not None and not entry.directory:
+            yield entry.path, entry
+
+
+def _strays(store: Store, findings: Findings) -> None:
+    for path, entry in in_place_of_trees(store):
+        facts: dict[str, Fact] = {"reason": "no-directory", "path": store.relative(path)}
+        findings.add(Finding("DIR-STRAY-FILE", "store", path.name, 0, entry.length, facts))
+    for stray in store.strays:
+        facts = {"path": store.relative(stray.path), "directory": stray.directory}
+        findings.add(Finding("DIR-FOREIGN-ENTRY", stray.path.parent.name, stray.path.name, 0, stray.length, facts))
+    if store.part not in (None, "index"):
+        return
+    for entry in store.index_entries:
+        name = entry.path.name
+        numeric = name.isascii() and name.isdigit()
+        if numeric and not entry.directory and not entry.special and len(name) >= _INDEX_NAME_DIGITS:
+            continue
+        facts = {"path": store.relative(entry.path), "directory": entry.directory}
+        # a numeric name that cannot be opened as an index file fails the load of 5.0 and newer
+        code = "DIR-STRAY-FILE" if numeric else "DIR-FOREIGN-ENTRY"
+        findings.add(Finding(code, "index", name, 0, entry.length, facts))
+
+
+def _queue_kinds(store: Store, findings: Findings, queue_types: Mapping[str, str] | None) -> None:
+    if queue_types is None or store.part is not None:
+        return
+    for kind, wanted in ((QueueKind.SIMPLE, "SimpleCQ"), (QueueKind.BATCH, "BatchCQ")):
+        if kind is QueueKind.SIMPLE and store.rocksdb_consume_queue:
+            continue
+        seen = ""
+        for topic, _, _ in store.queue_directories(kind):
+            if topic == seen:
+                continue
+            seen = topic
+            own = queue_types.get(topic, "SimpleCQ")
+            if own != wanted:
+                facts: dict[str, Fact] = {"topic": topic, "directory": _TREE[kind], "queue_type": own}
+                facts["in_topics_json"] = topic in queue_types
+                findings.add(Finding("DIR-QUEUE-KIND", topic, topic, facts=facts))
+
+
+def _journals(store: Store, findings: Findings, facts: DirectoryFacts) -> None:
+    if store.part is not None:
+        return
+    for entry in list_directory(store.journal_directory):
+        if not entry.directory:
+            continue
+        journal, state = _journal_state(entry.path)
+        if state in (*_OPEN_JOURNAL, "missing"):
+            facts.open_journals.append(str(journal))
+            about: dict[str, Fact] = {"journal": str(journal), "state": state}
+            findings.add(Finding("DIR-OPEN-JOURNAL", "store", entry.path.name, facts=about))
+
+
+def _journal_state(folder: Path) -> tuple[Path, str]:
+    """Where a journal lies (here, or where the pointer says) and the word in its state file; "" when there is none."""
+    pointer = read_at(folder / "journal", 4096, 0)
+    if pointer:
+        folder = Path(os.fsdecode(pointer.strip(b"\n")))
+    raw = read_at(folder / "state", _STATE_LIMIT, 0)
+    if not raw:
+        return folder, "missing" if pointer else ""
+    try:
+        state = json.loads(raw)
+    except (ValueError, RecursionError):
+        return folder, "missing"
+    word = state.get("state") if isinstance(state, dict) else None
+    return folder, word if isinstance(word, str) else "missing"
+
+
+def _not_read(store: Store, facts: DirectoryFacts, looked_into: Collection[str]) -> None:
+    if store.part is not None:
+        return
+    if store.rocksdb_consume_queue and "consumequeue" not in looked_into:
+        facts.unchecked.append("consumequeue/: consume queues in RocksDB are not checked")
+    facts.unchecked += [
+        f"config/{name}/: configuration in RocksDB is not checked"
+        for name in store.rocksdb_config
+        if f"config/{name}" not in looked_into
+    ]
+    if _is_rocksdb(store.root / "kvStore"):
+        facts.unchecked.append("kvStore/: POP consumer records in RocksDB are not checked")
+    used = [key for key in _ROCKSDB_FEATURES if store.config.bool(key)]
+    if "rocksdbstore" in store.top and used:
+        facts.unchecked.append(f"rocksdbstore/: not checked, in use by {', '.join(used)}")
+    facts.unchecked += [f"{name}/: a second DLedger directory, not checked" for name in store.other_dledger]
+    if "tiered_index_file" in store.top:
+        facts.notes.append("tiered_index_file/ belongs to tiered storage and is not read")
+
+
+def _no_index(store: Store, facts: DirectoryFacts) -> None:
+    """A broker writes the first index file with its first message: none at all is worth a word, and harmless."""
+    if store.part is not None or not store.config.bool("messageIndexEnable") or store.index_files:
+        return
+    with contextlib.suppress(OSError):  # a log that cannot be listed is told by what looks at logs
+        logs = [store.commitlog, store.dledger.data if store.dledger else None]
+        if any(log is not None and log.files for log in logs):
+            help_ = "`rmqstore rebuild STORE index` makes it again"
+            facts.notes.append(f"index/ has no file: queries by key or id find nothing; {help_}")
+
+
+def _is_rocksdb(directory: Path) -> bool:
+    return (directory / "CURRENT").is_file()

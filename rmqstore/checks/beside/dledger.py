@@ -1,0 +1,205 @@
+"""DL-*: entries against the DLedger index, and the text files against the entries.
+
+Runs of the data tiling (damaged entries, tails) are judged where the commitlog's are; here is what only DLedger has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rmqstore.checks.log.entry_tally import EntryTally
+from rmqstore.checks.problems.report import Fact, Finding, Findings
+from rmqstore.files.mapped_file_queue import MappedFileQueue, offset_to_file_name, read_at
+from rmqstore.files.store import DLedgerFiles, Store
+from rmqstore.formats import dledger
+from rmqstore.scan.tiling import Kind, Tiling
+from rmqstore.scan.units import last_nonzero
+
+_UNIT = dledger.INDEX_UNIT
+_TEXT_LIMIT = 64 << 10
+CHECKPOINT, CURRTERM = "checkpoint", "currterm"
+
+
+@dataclass(frozen=True, slots=True)
+class DLedgerFacts:
+    """The object `dledger` of the report; `divided_offset` is where a mixed store's entries begin (None: no legacy)."""
+
+    group_dir: str
+    first_index: int
+    last_index: int
+    term: int
+    first_pos: int
+    wrote: int
+    committed_index: int | None
+    entries: int
+    curr_term: int | None
+    vote_leader: str | None
+    divided_offset: int | None
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in `verify --json`."""
+        names = ("group_dir", "first_index", "last_index", "term", "first_pos", "wrote", "committed_index", "entries")
+        return {name: getattr(self, name) for name in names}
+
+
+def check_dledger(
+    store: Store,
+    files: DLedgerFiles,
+    tally: EntryTally,
+    findings: Findings,
+    *,
+    tiling: Tiling | None = None,
+    live: bool = False,
+) -> DLedgerFacts:
+    """Everything of a DLedger group but its runs: `tally` has seen all good entries, `tiling` explains gaps."""
+    killed = live or store.abort
+    _missing_files(store, files, findings)
+    _gaps(tally, tiling, files, findings)
+    if files.index.directories:
+        _index(tally, files.index, findings, killed, live)
+    committed = None
+    curr: dledger.CurrTerm | None = None
+    if store.part in (None, "dledger-group"):
+        if not (files.newer or tally.internal):  # 0.4 has no such file
+            committed = _checkpoint(files.directory, tally, findings, killed, live)
+        curr = _currterm(files.directory, tally, findings, live)
+    legacy = store.commitlog
+    return DLedgerFacts(
+        group_dir=files.directory.name,
+        first_index=tally.first_index,
+        last_index=tally.last_index,
+        term=tally.last_term,
+        first_pos=tally.begin if tally.entries else files.data.start,
+        wrote=tally.end if tally.entries else files.data.start,
+        committed_index=committed,
+        entries=tally.entries,
+        curr_term=curr.term if curr else None,
+        vote_leader=curr.vote_leader if curr else None,
+        divided_offset=files.data.start if legacy is not None and legacy.files and files.data.files else None,
+    )
+
+
+def check_dledger_texts(store: Store, findings: Findings) -> None:
+    """`checkpoint` or `currterm` given alone: whether it can be read."""
+    raw = read_at(store.path, _TEXT_LIMIT, 0)
+    if store.part == "dledger-checkpoint":
+        _committed_fault(raw, store.path, findings)
+    elif store.part == CURRTERM and (faults := dledger.parse_currterm(raw).faults):
+        facts: dict[str, Fact] = {"reason": "; ".join(faults)}
+        findings.add(Finding("DL-TERM", "dledger", store.path.name, 0, len(raw), facts))
+
+
+def _missing_files(store: Store, files: DLedgerFiles, findings: Findings) -> None:
+    for queue, name in ((files.data, "dledger"), (files.index, "dledger-index")):
+        for start, stop in queue.holes():
+            facts: dict[str, Fact] = {"files": (stop - start) // queue.file_size, "next": offset_to_file_name(stop)}
+            file = offset_to_file_name(start)
+            findings.add(Finding("DL-MISSING-FILE", name, file, start, stop - start, facts))
+    legacy = store.commitlog
+    if legacy is not None and legacy.files and files.data.files and legacy.stop < files.data.start:
+        # while legacy files are there DLedger deletes none of its own: its entries begin where the legacy log ends
+        length = files.data.start - legacy.stop
+        facts = {"legacy_end": legacy.stop, "next": files.data.files[0].name}
+        findings.add(
+            Finding("DL-MISSING-FILE", "dledger", offset_to_file_name(legacy.stop), legacy.stop, length, facts)
+        )
+
+
+def _gaps(tally: EntryTally, tiling: Tiling | None, files: DLedgerFiles, findings: Findings) -> None:
+    for gap in tally.gaps:
+        if tiling is not None and _damaged(tiling, gap.before, gap.at) and gap.index > gap.expected_index:
+            continue  # the damage between is said already
+        file = files.data.find(gap.at)
+        facts: dict[str, Fact] = {
+            "expected_index": gap.expected_index,
+            "index": gap.index,
+            "last_term": gap.last_term,
+            "term": gap.term,
+        }
+        name = file.name if file else ""
+        findings.add(Finding("DL-INDEX-ORDER", "dledger", name, gap.at, dledger.ENTRY.size, facts))
+
+
+def _damaged(tiling: Tiling, start: int, stop: int) -> bool:
+    at = start
+    while at < stop:
+        run = tiling.find(at)
+        if run is None or run.kind not in (Kind.BLANK, Kind.RECORDS, Kind.INTERNAL):
+            return True
+        at = run.stop
+    return False
+
+
+def _index(tally: EntryTally, index: MappedFileQueue, findings: Findings, killed: bool, live: bool) -> None:
+    # the entry is written before its unit: a kill, or a live broker, may have the last one without
+    under_way = killed and tally.wrong == tally.absent == 1 and tally.last_wrong == tally.last_index
+    if tally.wrong and not under_way:
+        at = dledger.index_at(tally.first_wrong)
+        file = index.find(at)
+        facts: dict[str, Fact] = {
+            "index": tally.first_wrong,
+            "last_index": tally.last_wrong,
+            "count": tally.wrong,
+            "absent": tally.absent,
+        }
+        findings.add(Finding("DL-DATA-INDEX", "dledger-index", file.name if file else "", at, _UNIT.size, facts))
+    behind = last_nonzero(index, _UNIT.size)
+    end = dledger.index_at(tally.last_index + 1)
+    if behind is not None and behind >= end and not live:
+        file = index.find(end)
+        facts = {"last_index": tally.last_index, "units": (behind - end) // _UNIT.size + 1}
+        name = file.name if file else ""
+        findings.add(Finding("DL-INDEX-GHOST", "dledger-index", name, end, behind + _UNIT.size - end, facts))
+
+
+def _spares(path: Path) -> str:
+    """Which of the files that DLedger never reads could restore it, newest first."""
+    return ", ".join(s for s in (".tmp", ".bak") if path.with_name(path.name + s).is_file())
+
+
+def _checkpoint(directory: Path, tally: EntryTally, findings: Findings, killed: bool, live: bool) -> int | None:
+    path = directory / CHECKPOINT
+    raw = read_at(path, _TEXT_LIMIT, 0)
+    if not raw and not path.exists():
+        spares = _spares(path)
+        if tally.entries and not live and not (killed and not spares):  # the first one comes after 3 seconds
+            facts: dict[str, Fact] = {"reason": "missing", "spares": spares}
+            findings.add(Finding("DL-COMMITTED", "dledger", path.name, facts=facts))
+        return None
+    if live and not raw:
+        return None
+    committed = _committed_fault(raw, path, findings)
+    if committed is not None and committed > tally.last_index and not live:
+        facts = {"committed_index": committed, "last_index": tally.last_index}
+        findings.add(Finding("DL-COMMITTED", "dledger", path.name, 0, len(raw), facts))
+    return committed
+
+
+def _committed_fault(raw: bytes, path: Path, findings: Findings) -> int | None:
+    parsed = dledger.parse_dledger_checkpoint(raw)
+    if parsed.committed_index is None:
+        facts: dict[str, Fact] = {"reason": "; ".join(parsed.faults), "spares": _spares(path)}
+        findings.add(Finding("DL-COMMITTED", "dledger", path.name, 0, len(raw), facts))
+    return parsed.committed_index
+
+
+def _currterm(directory: Path, tally: EntryTally, findings: Findings, live: bool) -> dledger.CurrTerm | None:
+    path = directory / CURRTERM
+    raw = read_at(path, _TEXT_LIMIT, 0)
+    if not raw and not path.exists():
+        if tally.entries and not live:
+            facts: dict[str, Fact] = {"reason": "missing", "spares": _spares(path), "last_term": tally.last_term}
+            findings.add(Finding("DL-TERM", "dledger", path.name, facts=facts))
+        return None
+    if live and not raw:
+        return None
+    parsed = dledger.parse_currterm(raw)
+    if parsed.faults:
+        facts = {"reason": "; ".join(parsed.faults), "spares": _spares(path), "last_term": tally.last_term}
+        findings.add(Finding("DL-TERM", "dledger", path.name, 0, len(raw), facts))
+    elif parsed.term < tally.last_term:
+        facts = {"curr_term": parsed.term, "last_term": tally.last_term}
+        findings.add(Finding("DL-TERM", "dledger", path.name, 0, len(raw), facts))
+    return parsed

@@ -1,0 +1,375 @@
+"""IX-*: every index file against itself; `IndexCatalog` then against the messages of the log.
+
+The units of a sound file are exactly what its puts leave: each points to the newest unit of its slot before it. So
+one pass in order, with the newest unit of every slot in memory, proves all chains at once. Only data extents are
+read: a 420 MB file with little in it costs little.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqstore.checks.log.index_catalog import Block, IndexCatalog, IndexFile
+from rmqstore.checks.problems.report import Fact, Finding, Findings
+from rmqstore.files.mapped_file_queue import DirEntry, MappedFile, read_at
+from rmqstore.files.store import Store
+from rmqstore.formats import index
+from rmqstore.scan.kernels import I64, Bool
+from rmqstore.scan.units import file_chunks, last_nonzero_in
+
+_BLOCK_UNITS = 4096
+_CHUNK_UNITS = 16 * _BLOCK_UNITS
+_MAX_STEPS = 10_000  # of one chain that is followed because an entry in it points up
+_SEARCH = 1 << 20
+_HEADER, _SLOT, _UNIT = index.HEADER, index.SLOT, index.UNIT
+
+
+def check_index(store: Store, findings: Findings, *, live: bool = False) -> IndexCatalog:
+    """Check every index file, and give the catalog for the pass over the log.
+
+    Beside a live broker, and after a kill, the last file may be one put ahead of its header.
+    """
+    entries = store.index_files
+    catalog = IndexCatalog(complete=not live and not store.abort)
+    configured = _configured(store)
+    sizes = configured
+    if configured is None or all(e.length != index.file_size(*configured) for e in entries):
+        sizes = _sizes(entries) or configured
+    if sizes is None and any(_has_content(e) for e in entries):
+        catalog.unchecked.append("index/: number of slots not known (give broker.conf with maxHashSlotNum)")
+    for entry in entries:
+        last = entry is entries[-1]
+        name = entry.path.name
+        if entry.length == 0:
+            if not (last and (live or store.abort)):
+                findings.add(Finding("IX-FILE-LENGTH", "index", name, facts={"length": 0}))
+            continue
+        if sizes is None:
+            continue
+        slots, units = sizes
+        expected = index.file_size(*(configured or sizes))
+        if entry.length != expected and not (live and last):
+            facts: dict[str, Fact] = {"length": entry.length, "expected": expected}
+            findings.add(Finding("IX-FILE-LENGTH", "index", name, 0, entry.length, facts))
+        one = _FileCheck(store, entry, slots, units, findings, moving=live and last)
+        catalog.add(one.run(), one.blocks)
+    return catalog
+
+
+def index_sizes(store: Store) -> tuple[int, int] | None:
+    """(slots, units) of the store's index files, from their content; None where there is none to tell it."""
+    return _sizes(store.index_files)
+
+
+def _configured(store: Store) -> tuple[int, int] | None:
+    config = store.config
+    if not (config.given_int("maxHashSlotNum") or config.given_int("maxIndexNum")):
+        return None
+    slots, units = config.int("maxHashSlotNum"), config.int("maxIndexNum")
+    return (slots, units) if slots > 0 and units > 0 else None
+
+
+def _has_content(entry: DirEntry) -> bool:
+    file = MappedFile(entry.path, 0, entry.length, entry.length)
+    return last_nonzero_in(file, _SLOT.size, _HEADER.size) is not None
+
+
+def _sizes(entries: list[DirEntry]) -> tuple[int, int] | None:
+    """(slots, units) of the files: RocketMQ's defaults where they fit, else found in the files.
+
+    A store has one size for all; a file of another length does not change it.
+    """
+    lengths: dict[int, int] = {}
+    for entry in entries:
+        lengths[entry.length] = lengths.get(entry.length, 0) + 1
+    if index.file_size() in lengths:
+        return index.DEFAULT_SLOTS, index.DEFAULT_UNITS
+    # the most common length first; within it every file is asked until one can tell
+    for length in sorted(lengths, key=lambda n: (-lengths[n], -n)):
+        for entry in entries:
+            if entry.length == length and (slots := _find_slots(entry.path, length)) is not None:
+                return slots, index.units_in(length, slots)
+    return None
+
+
+def _find_slots(path: Path, length: int) -> int | None:
+    """Number of slots, from where the last entry stands: its offset is in the header, its slot points to it."""
+    raw = read_at(path, _HEADER.size, 0)
+    if len(raw) < _HEADER.size:
+        return None
+    head = _HEADER.parse(raw)
+    last = head["index_count"] - 1
+    if last < 1:
+        return None
+    wanted = int(head["end_phy_offset"]).to_bytes(8, "big", signed=True)
+    at = _HEADER.size
+    overlap = len(wanted) - 1
+    while at < length:
+        block = read_at(path, _SEARCH + overlap, at)
+        if not block:
+            return None
+        p = block.find(wanted)
+        while p >= 0:
+            slots, rest = divmod(at + p - _UNIT.at("phy_offset") - _HEADER.size - last * _UNIT.size, _SLOT.size)
+            if rest == 0 and slots > 0 and _fits(path, length, slots, last):
+                return slots
+            p = block.find(wanted, p + 1)
+        at += _SEARCH
+    return None
+
+
+def _fits(path: Path, length: int, slots: int, last: int) -> bool:
+    """Whether the slots of the last entries hold these or newer entries: by chance that is not so for 64 of them."""
+    if (length - index.unit_at(0, slots)) % _UNIT.size or last >= index.units_in(length, slots):
+        return False
+    first = max(1, last - 63)
+    units: Any = _UNIT.array(read_at(path, (last - first + 1) * _UNIT.size, index.unit_at(first, slots)))
+    good = 0
+    for number, key_hash in enumerate(units["key_hash"].tolist(), first):
+        slot = read_at(path, _SLOT.size, index.slot_at(index.slot_of(key_hash, slots))) if key_hash >= 0 else b""
+        good += number <= int.from_bytes(slot, "big") <= last + 1
+    return good * 20 >= len(units) * 19 and good > 0
+
+
+class _FileCheck:
+    """One pass over one file."""
+
+    def __init__(
+        self,
+        store: Store,
+        entry: DirEntry,
+        slots: int,
+        units: int,
+        findings: Findings,
+        moving: bool,
+    ) -> None:
+        self.name = entry.path.name
+        self.file = MappedFile(entry.path, 0, entry.length, entry.length)
+        self.slots, self.units = slots, units
+        self.findings = findings
+        self.moving = moving  # a live broker writes to it
+        self.base = index.unit_at(0, slots)
+        self.blocks: list[Block] = []
+        self.newest: npt.NDArray[np.int32] = np.zeros(max(1, slots), dtype=np.int32)
+        self.bad = _Tally()
+        self.up: list[tuple[int, int]] = []
+        self.first: Any = None
+        self.last: Any = None
+        self.more: Any = None  # the unit behind the last: a put that was under way
+
+    def run(self) -> IndexFile:
+        raw = read_at(self.file.path, _HEADER.size, 0).ljust(_HEADER.size, b"\0")
+        head = _HEADER.parse(raw)
+        room = min(self.units, index.units_in(self.file.length, self.slots))
+        count = int(head["index_count"])
+        filled = last_nonzero_in(self.file, _UNIT.size, self.base)
+        top = 0 if filled is None else (filled - self.base) // _UNIT.size
+        last = index.entries(count)
+        if not 0 <= count <= max(room, 1):
+            self._header("index_count", count, f"0 to {room}")
+            last = top
+        elif not self.moving and last != top and self._wrong_count(head, last, top):
+            self._header("index_count", count, str(top + 1))
+            last = top
+        self._units(last)
+        if self.first is not None and not self.moving:
+            self._content(head, last)
+        self._slots(last)
+        self._loops(last)
+        self._say()
+        return IndexFile(
+            self.name,
+            self.file.path,
+            self.slots,
+            last,
+            head["begin_phy_offset"],
+            head["end_phy_offset"],
+            head["begin_timestamp"],
+            head["end_timestamp"],
+            full=count >= self.units,
+            moving=self.moving,
+        )
+
+    def _wrong_count(self, head: dict[str, Any], last: int, top: int) -> bool:
+        """Whether the count, and not what stands behind it, is wrong.
+
+        Units behind the count are normal where a put was under way, and where a file was made twice under one name
+        (two full files in one millisecond): then the header's end offset is that of the counted last entry.
+        """
+        if last > top:
+            return True
+        if top <= last + 1:
+            return False
+        if last == 0:
+            return bool(head["end_phy_offset"] == self._offset(top)) and head["end_phy_offset"] > 0
+        return bool(head["end_phy_offset"] != self._offset(last))
+
+    def _offset(self, unit: int) -> int:
+        raw = read_at(self.file.path, _UNIT.size, index.unit_at(unit, self.slots))
+        return int(_UNIT.parse(raw)["phy_offset"]) if len(raw) == _UNIT.size else -1
+
+    # --- units ------------------------------------------------------------------------------------------------
+
+    def _units(self, last: int) -> None:
+        stop = self.base + (last + 2) * _UNIT.size
+        for chunk in file_chunks(
+            self.file, _UNIT, base=self.base, start=self.base, stop=stop, chunk=_CHUNK_UNITS * _UNIT.size
+        ):
+            number = (chunk.start - self.base) // _UNIT.size
+            units: Any = chunk.units
+            if number <= last + 1 < number + len(units):
+                self.more = units[last + 1 - number].copy()
+            lo, hi = max(0, 1 - number), max(0, min(len(units), last + 1 - number))
+            if hi <= lo:
+                continue
+            units, number = units[lo:hi], number + lo
+            if number == 1:
+                self.first = units[0].copy()
+            if number + len(units) == last + 1:
+                self.last = units[-1].copy()
+            self._chain(units, number, last)
+            offset = units["phy_offset"].astype(np.int64)
+            for at in range(0, len(units), _BLOCK_UNITS):
+                part = offset[at : at + _BLOCK_UNITS]
+                self.blocks.append(Block(number + at, len(part), int(part.min()), int(part.max())))
+
+    def _chain(self, units: Any, number: int, last: int) -> None:
+        """What each unit's predecessor must be, and which are not so."""
+        key_hash = units["key_hash"].astype(np.int64)
+        prev = units["prev_index"].astype(np.int64)
+        own = np.arange(number, number + len(units), dtype=np.int64)
+        bad: Bool = (key_hash < 0) | (units["phy_offset"] < 0) | (units["time_diff"] < 0)
+        slot = np.maximum(key_hash, 0) % self.slots
+        order = np.argsort(slot, kind="stable")
+        sorted_slot, sorted_own = slot[order], own[order]
+        same = np.zeros(len(order), dtype=np.bool_)
+        same[1:] = sorted_slot[1:] == sorted_slot[:-1]
+        wanted = np.empty(len(order), dtype=np.int64)
+        wanted[order] = np.where(same, np.concatenate(([0], sorted_own[:-1])), self.newest[sorted_slot])
+        ends = np.append(~same[1:], True)
+        self.newest[sorted_slot[ends]] = sorted_own[ends]
+        bad |= prev != wanted
+        self.bad.add(np.flatnonzero(bad), number)
+        for i in np.flatnonzero((prev > own) & (prev <= last)).tolist():
+            if len(self.up) < _MAX_STEPS:
+                self.up.append((int(own[i]), int(prev[i])))
+
+    # --- slots ------------------------------------------------------------------------------------------------
+
+    def _slots(self, last: int) -> None:
+        """Every slot holds the newest unit of its chain; after a kill it may hold the put that was under way."""
+        seen = 0
+        wrong = 0
+        first = -1
+        checked = 0
+        for chunk in file_chunks(self.file, _SLOT, base=_HEADER.size, start=_HEADER.size, stop=self.base):
+            at = (chunk.start - _HEADER.size) // _SLOT.size
+            value = chunk.units["newest"].astype(np.int64)
+            newest = self.newest[at : at + len(value)]
+            seen += int(np.count_nonzero(value))
+            checked += int(np.count_nonzero(newest))
+            # a value above the count is an empty slot to the broker, which matters only if units hang on it
+            bad = np.flatnonzero((value != newest) & (value != last + 1) & ~((value > last) & (newest == 0)))
+            if self.moving:
+                bad = bad[:0]
+            if len(bad):
+                wrong += len(bad)
+                first = chunk.start + int(bad[0]) * _SLOT.size if first < 0 else first
+        if not self.moving and checked < int(np.count_nonzero(self.newest)):  # slots in a hole, units hang on them
+            wrong += int(np.count_nonzero(self.newest)) - checked
+            first = _HEADER.size if first < 0 else first
+        if wrong:
+            facts: dict[str, Fact] = {"what": "slot", "count": wrong}
+            self.findings.add(Finding("IX-BAD-ENTRY", "index", self.name, first, _SLOT.size, facts))
+
+    def _content(self, head: dict[str, Any], last: int) -> None:
+        """Header against the first and the last unit."""
+        if self.last is None:
+            return
+        ends = {int(self.last["phy_offset"])}
+        if self.more is not None and any(self.more.tobytes()):
+            ends.add(int(self.more["phy_offset"]))
+        if int(self.first["phy_offset"]) != head["begin_phy_offset"]:
+            self._header("begin_phy_offset", head["begin_phy_offset"], str(int(self.first["phy_offset"])))
+        if head["end_phy_offset"] not in ends:
+            self._header("end_phy_offset", head["end_phy_offset"], str(int(self.last["phy_offset"])))
+        begin, end = head["begin_timestamp"], head["end_timestamp"]
+        if begin < 0 or end < 0:
+            name = "begin_timestamp" if begin < 0 else "end_timestamp"
+            self._header(name, head[name], "a time")
+        elif last > 1 and len(ends) == 1:  # unit 1 was put with the begin of the file before
+            wanted = index.time_diff(end, begin)
+            if int(self.last["time_diff"]) != wanted:
+                self._header("end_timestamp", end, str(begin + int(self.last["time_diff"]) * 1000))
+        used = int(np.count_nonzero(self.newest))
+        # up to 4.7.0 every put counted; a kill may come between unit and header
+        if not used - 1 <= head["hash_slot_count"] <= max(last, used) + 1:
+            self._header("hash_slot_count", head["hash_slot_count"], str(used))
+
+    def _header(self, field: str, value: int, wanted: str) -> None:
+        facts: dict[str, Fact] = {"field": field, "value": value, "expected": wanted}
+        at = _HEADER.at(field)
+        size = 4 if field.endswith("count") else 8
+        self.findings.add(Finding("IX-HEADER", "index", self.name, at, size, facts))
+
+    # --- chains that go up ------------------------------------------------------------------------------------
+
+    def _loops(self, last: int) -> None:
+        """A sound chain goes down only, so a loop holds a unit that points up: follow those few."""
+        loops = 0
+        first = 0
+        steps = 0
+        up = dict(self.up)
+        for start, to in self.up:
+            at, seen = to, {start}
+            while at not in seen and 0 < at <= last and steps < _MAX_STEPS:
+                seen.add(at)
+                steps += 1
+                at = up[at] if at in up else self._prev(at)
+            if at == start:
+                loops += 1
+                first = first or start
+        if loops:
+            facts: dict[str, Fact] = {"unit": first, "loops": loops}
+            at = index.unit_at(first, self.slots)
+            self.findings.add(Finding("IX-CHAIN-LOOP", "index", self.name, at, _UNIT.size, facts))
+            # the unit is the loop, not a second defect
+            self.bad.forget(first, loops)
+
+    def _prev(self, unit: int) -> int:
+        raw = read_at(self.file.path, _UNIT.size, index.unit_at(unit, self.slots))
+        return int(_UNIT.parse(raw)["prev_index"]) if len(raw) == _UNIT.size else 0
+
+    def _say(self) -> None:
+        if self.bad.count:
+            at = index.unit_at(self.bad.first, self.slots)
+            facts: dict[str, Fact] = {"what": "unit", "unit": self.bad.first, "count": self.bad.count}
+            self.findings.add(Finding("IX-BAD-ENTRY", "index", self.name, at, _UNIT.size, facts))
+
+
+class _Tally:
+    """How many units are so, and the first two of them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.first = 0
+        self.second = 0
+
+    def add(self, hits: I64, number: int) -> None:
+        if not len(hits):
+            return
+        for i in hits[:2].tolist():
+            if not self.first:
+                self.first = number + i
+            elif not self.second:
+                self.second = number + i
+        self.count += len(hits)
+
+    def forget(self, unit: int, times: int) -> None:
+        self.count = max(0, self.count - times)
+        if self.first == unit:
+            self.first = self.second

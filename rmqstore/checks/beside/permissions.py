@@ -1,0 +1,202 @@
+"""Files and directories of a store that the broker's user may not write: a restore or one start as another user.
+
+Nothing in a store says who its broker runs as, so the files do: its user is who owns most of what only a broker makes.
+Root may write everything, so a store that is root's alone has nothing to say here.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqstore.checks.problems.report import Fact, Finding, Findings
+from rmqstore.files.lock import user_of
+from rmqstore.files.store import Store
+
+CODE = "DIR-OWNER"
+
+_TREES = (
+    *("commitlog", "consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "config", "timerlog"),
+    *("compaction", "rocksdbstore", "kvStore"),
+)
+_FILES = ("checkpoint", "lock", "abort", "timerwheel", "timercheck")
+_MADE_BY_PEOPLE = "config"  # broker.conf or a topics.json that was carried over says nothing of who runs the broker
+_READ_WRITE = 6
+_ALL = 7
+
+
+class _Kind(NamedTuple):
+    """Owner, group, mode and kind, which most entries of a store share."""
+
+    uid: int
+    gid: int
+    mode: int
+    directory: bool
+
+    def open_to(self, uid: int, groups: set[int]) -> bool:
+        """Whether a user may read and write it (a directory: also enter it), by owner, group and mode alone."""
+        shift = 6 if self.uid == uid else 3 if self.gid in groups else 0
+        needed = _ALL if self.directory else _READ_WRITE
+        return (self.mode >> shift) & needed == needed
+
+
+@dataclass(slots=True)
+class _Rights:
+    """How many entries there are of each kind, and the first of them by name; `owners` of what only a broker makes."""
+
+    count: Counter[_Kind] = field(default_factory=Counter)
+    first: dict[_Kind, str] = field(default_factory=dict)
+    owners: Counter[int] = field(default_factory=Counter)
+
+    def add(self, path: str, status: os.stat_result, *, counts: bool) -> None:
+        mode = status.st_mode
+        directory = stat.S_ISDIR(mode)
+        if directory or stat.S_ISREG(mode):
+            kind = _Kind(status.st_uid, status.st_gid, mode & 0o777, directory)
+            self.count[kind] += 1
+            if self.count[kind] == 1 or path < self.first[kind]:
+                self.first[kind] = path
+            if counts and not directory:
+                self.owners[status.st_uid] += 1
+
+    @property
+    def user(self) -> int | None:
+        """Who the broker runs as: the owner of most files that is not root; None where all is root's."""
+        return next((uid for uid, files in self.owners.most_common() if uid and files), None)
+
+    def groups(self, uid: int) -> set[int]:
+        """Groups of a user, as far as this machine and its own files tell them."""
+        own = {kind.gid for kind in self.count if kind.uid == uid and not kind.directory}
+        name, gid = _account(uid)
+        return own | set(os.getgrouplist(name, gid)) if name else own
+
+    def group(self, uid: int) -> int:
+        """The group that a user's files have."""
+        for kind, _ in self.count.most_common():
+            if kind.uid == uid and not kind.directory:
+                return kind.gid
+        return max(0, _account(uid)[1])
+
+
+def check_rights(store: Store, findings: Findings, *, live: bool = False) -> None:
+    """One finding for all that the broker's user may not write, with the command that gives it the right."""
+    if store.part is not None:
+        return
+    rights = _look(store)
+    runs_as = _who_runs(store) if live else None
+    uid = rights.user if runs_as is None else runs_as
+    if not uid:
+        return
+    groups = rights.groups(uid)
+    closed = [kind for kind in rights.count if not kind.open_to(uid, groups)]
+    if not closed:
+        return
+    files, directories = (sum(rights.count[k] for k in closed if k.directory is d) for d in (False, True))
+    facts: dict[str, Fact] = {"files": files, "directories": directories}
+    first = min(closed, key=lambda kind: (kind.directory, rights.first[kind]))
+    path = Path(rights.first[first])
+    facts |= {"broker_user": _name(uid), "path": store.relative(path)}
+    facts |= {"owner": _name(first.uid), "mode": f"{first.mode:04o}"}
+    facts["run"] = _command(store, closed, uid, rights.group(uid))
+    findings.add(Finding(CODE, "store", path.name, facts=facts))
+
+
+def _who_runs(store: Store) -> int | None:
+    """The user of the process that has the store open."""
+    pid = store.lock_state().pid or user_of(store.root)
+    try:
+        return None if pid is None else Path(f"/proc/{pid}").stat().st_uid
+    except OSError:
+        return None
+
+
+def rights_words(findings: Findings) -> str:
+    """Goes behind the sentence of the forecast, which knows nothing of users; "" where nothing is to be said."""
+    facts = next((f.facts for f in findings.listed if f.code == CODE), None)
+    if facts is None:
+        return ""
+    counts = [(int(facts["files"] or 0), "file", "files"), (int(facts["directories"] or 0), "directory", "directories")]
+    what = " and ".join(f"{n:,} {one if n == 1 else more}" for n, one, more in counts if n)
+    return f", but user {facts['broker_user']} may not write {what} of it"
+
+
+def _name(uid: int) -> str:
+    """A user by name where this machine knows it."""
+    return _account(uid)[0] or str(uid)
+
+
+def _account(uid: int) -> tuple[str, int]:
+    """Name and group of a user; "" where this machine does not know it."""
+    import pwd
+
+    try:
+        account = pwd.getpwuid(uid)
+    except KeyError:
+        return "", -1
+    return account.pw_name, account.pw_gid
+
+
+def _command(store: Store, closed: list[_Kind], uid: int, gid: int) -> str:
+    """What gives the user its rights again, ready to copy; links at the top are not followed by `chown -R`."""
+    where = " ".join(shlex.quote(str(p.absolute())) for p in _places(store))
+    steps = [f"chown -R {uid}:{gid} {where}"] if any(e.uid != uid for e in closed) else []
+    # what another owned and had closed to himself stays closed to the new owner
+    if any(not e._replace(uid=uid).open_to(uid, set()) for e in closed):
+        steps.append(f"chmod -R u+rwX {where}")
+    return " && ".join(steps)
+
+
+def _places(store: Store) -> list[Path]:
+    """The root and everything of the store that lies elsewhere."""
+    out = [store.root]
+    linked = [e.path.resolve() for e in store.top.values() if e.path.is_symlink() and e.path.exists()]
+    given = store.dledger.data.directories if store.dledger is not None else []
+    for path in (*linked, *store.commitlog_directories, *given):
+        if path.exists() and not any(path.is_relative_to(known) for known in out):
+            out.append(path)
+    return out
+
+
+def _look(store: Store) -> _Rights:
+    rights = _Rights()
+    tops = {name: e.path for name, e in store.top.items() if name in _TREES or name.startswith("dledger-")}
+    seen = {path.resolve() for path in tops.values()}  # what a link at the top leads to is one of the places, too
+    places = [*tops.values(), *(p for p in _places(store)[1:] if p.resolve() not in seen)]
+    for path in (store.root, *(store.root / name for name in _FILES)):
+        _add(rights, path, counts=True)
+    for path in places:
+        counts = path.name != _MADE_BY_PEOPLE
+        _add(rights, path, counts=counts)
+        for below, status in _walk(path):
+            rights.add(below, status, counts=counts)
+    return rights
+
+
+def _add(rights: _Rights, path: Path, *, counts: bool) -> None:
+    try:
+        rights.add(str(path), path.stat(), counts=counts)
+    except OSError:
+        return  # not there, or it cannot be asked, which others say
+
+
+def _walk(directory: Path) -> Iterator[tuple[str, os.stat_result]]:
+    todo = [str(directory)]
+    while todo:
+        try:
+            entries = list(os.scandir(todo.pop()))
+        except OSError:
+            continue
+        for entry in entries:
+            try:
+                status = entry.stat()
+                if entry.is_dir(follow_symlinks=False):
+                    todo.append(entry.path)
+            except OSError:
+                continue
+            yield entry.path, status

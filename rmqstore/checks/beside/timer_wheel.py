@@ -1,0 +1,306 @@
+"""Slots of the timer wheel and chains of the timer log, as they stand after the next start.
+
+A broker delivers what it finds from a slot's last position on, unit by unit, backwards. A start links the units of the
+timer log's end anew (one file size before the flushed position on) and nothing else: a slot whose units are all older
+stays as it is, and so does one that points behind the end with both its positions.
+
+What a slot's first position and count say is not judged: a start reads the first one only to find out how far back to
+link, and counts are a metric, which a start does not mend after a crash.
+
+Source: TimerMessageStore#recover, #recoverAndRevise, #dequeue, TimerWheel#reviseSlot, #checkPhyPos, #getSlot
+(RocketMQ 5.1.4 and 5.4.0)
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rmqstore.files.mapped_file_queue import MappedFileQueue, open_regular, read_at
+from rmqstore.files.store import Store
+from rmqstore.formats import timer
+from rmqstore.formats.message import BLANK_MAGIC
+from rmqstore.scan.kernels import I64, Bool
+from rmqstore.scan.units import data_extents, file_chunks
+
+SLOTS = 2 * timer.DEFAULT_SLOTS
+
+_UNIT = timer.LOG_UNIT
+_SLOT = timer.WHEEL_SLOT
+_SNAPSHOT = re.compile(r"timerwheel\.([0-9]{1,19})")
+_SAMPLE = 32  # units that say which precision the wheel has
+_COMMON = 1024  # units whose times are looked at together
+_NONE = -1
+
+
+@dataclass(slots=True)
+class Wheel:
+    """Used slots of a wheel file; `flushed`: the timer log's position that a snapshot's name says (bytes), else None.
+
+    Shape: numbers, time, first, last (slots used,). Units: time in ticks of the precision, positions in bytes.
+    """
+
+    path: Path
+    flushed: int | None
+    numbers: I64
+    time: I64
+    first: I64
+    last: I64
+
+
+@dataclass(slots=True)
+class Judged:
+    """What is wrong: slots by their number, and links of units.
+
+    Shape: lost, foreign, behind (slots,); rows (SLOTS,) as the timer log has them, empty ones zero; at, prev, link
+    (units,). Units: at, prev (what it should be) and link (what it is) positions in the timer log, bytes.
+    """
+
+    wheel: Wheel
+    lost: I64
+    """Their units would not be read, or not all of them."""
+    foreign: I64
+    """No unit is due then, but they lead to others."""
+    behind: I64
+    """No unit is due then, and they point behind the timer log's end."""
+    messages: int
+    """Units of the lost slots, at most: some may still be read."""
+    rows: Any
+    at: I64
+    prev: I64
+    link: I64
+
+    @property
+    def slots(self) -> I64:
+        """All wrong slots, in order."""
+        return np.sort(np.concatenate([self.lost, self.foreign, self.behind]))
+
+
+@dataclass(slots=True)
+class _Log:
+    """What the timer log says of the slots that are still to be read.
+
+    Shape: first, last, count (SLOTS,). Units: positions in bytes, -1 for none.
+    """
+
+    oldest: int
+    """Tick from which on slots are read."""
+    precision: int
+    start: int
+    first: I64 = field(default_factory=lambda: np.full(SLOTS, _NONE, dtype=np.int64))
+    last: I64 = field(default_factory=lambda: np.full(SLOTS, _NONE, dtype=np.int64))
+    count: I64 = field(default_factory=lambda: np.zeros(SLOTS, dtype=np.int64))
+    wrong: list[tuple[I64, I64, I64]] = field(default_factory=list)
+
+    def tick(self, numbers: I64) -> I64:
+        """The tick of which a slot is, of those still to be read."""
+        return self.oldest + (numbers - self.oldest) % SLOTS
+
+    def add(self, at: int, units: Any) -> None:
+        """Units in order, the first at `at`: which slot they belong to, and whether they lead to the one before."""
+        due = units["write_time"].astype(np.int64) + units["delayed_time"].astype(np.int64)
+        tick = due // self.precision
+        mine = np.flatnonzero((tick >= self.oldest) & (tick < self.oldest + SLOTS))
+        if not len(mine):
+            return
+        mine = mine[np.argsort(tick[mine], kind="stable")]
+        position, number = at + mine * _UNIT.size, tick[mine] % SLOTS
+        head = np.ones(len(mine), dtype=np.bool_)
+        head[1:] = number[1:] != number[:-1]
+        before = np.empty_like(position)
+        before[1:] = position[:-1]
+        before[head] = self.last[number[head]]
+        link = units["prev_pos"][mine].astype(np.int64)
+        gone = (before == _NONE) & (link >= 0) & (link < self.start)  # in a file that has expired
+        bad = np.flatnonzero((link != before) & ~gone)
+        if len(bad):
+            bad = bad[np.argsort(position[bad])]
+            self.wrong.append((position[bad], before[bad], link[bad]))
+        new = head & (before == _NONE)
+        self.first[number[new]] = position[new]
+        tail = np.append(head[1:], True)
+        self.last[number[tail]] = position[tail]
+        step = np.where(units["magic"][mine].astype(np.int64) & timer.MAGIC_DELETE, -1, 1)
+        np.add.at(self.count, number, step)
+
+    def rows(self) -> Any:
+        """Slots as these units make them."""
+        rows = np.zeros(SLOTS, dtype=_SLOT.dtype)
+        used = np.flatnonzero(self.last != _NONE)
+        rows["time"][used] = self.tick(used)
+        rows["first_pos"][used], rows["last_pos"][used] = self.first[used], self.last[used]
+        rows["num"][used] = self.count[used]
+        return rows
+
+
+def good(units: Any) -> Bool:
+    """Units that recovery takes, and that a read of their message can use."""
+    magic = units["magic"].astype(np.int64)
+    taken: Bool = (units["size"] == _UNIT.size) & (magic > 0) & (magic <= 0xF)
+    taken &= (units["commitlog_offset"] >= 0) & (units["message_size"] > 0)
+    return taken
+
+
+def good_units(queue: MappedFileQueue) -> Iterator[tuple[int, Any]]:
+    """(position of the first, units) of the good units, file by file, as far as they follow each other."""
+    for i, file in enumerate(queue.files):
+        if i and queue.files[i - 1].stop != file.start:
+            return
+        at, closed = file.start, False
+        for chunk in file_chunks(file, _UNIT):
+            if chunk.start != at:
+                break
+            taken = good(chunk.units)
+            n = len(taken) if taken.all() else int(np.argmin(taken))
+            yield at, chunk.units[:n]
+            at += n * _UNIT.size
+            if n < len(taken):
+                break
+        if at + timer.LOG_BLANK.size <= file.stop:
+            raw = read_at(file.path, timer.LOG_BLANK.size, at - file.start).ljust(timer.LOG_BLANK.size, b"\0")
+            closed = timer.LOG_BLANK.parse(raw)["magic"] == BLANK_MAGIC
+        if not closed and at + _UNIT.size <= file.stop:
+            return
+
+
+def read_wheel(store: Store) -> Wheel | None:
+    """The wheel that a start takes; None where the broker stops at its length, or where it cannot be read.
+
+    One that is missing is filled with nothing. Of snapshots (5.4.0) the newest is taken where the configuration says
+    so, and where there is no configuration.
+    """
+    path, flushed = store.root / "timerwheel", None
+    if not store.config.given or store.config.given.get("timerWheelSnapshotFlush") == "true":
+        numbers = [int(m[1]) for m in map(_SNAPSHOT.fullmatch, store.top) if m is not None]
+        if numbers:
+            flushed = max(numbers)
+            path = store.root / f"timerwheel.{flushed}"
+    entry = store.top.get(path.name)
+    parts: list[I64] = []
+    found: list[Any] = []
+    if entry is not None and entry.length:
+        if entry.directory or entry.length != timer.wheel_size():
+            return None
+        for start, slots in _used(path):
+            used = np.flatnonzero((slots["time"] != 0) | (slots["first_pos"] != 0) | (slots["last_pos"] != 0))
+            parts.append(start + used)
+            found.append(slots[used])
+    rows = np.concatenate(found) if found else np.zeros(0, dtype=_SLOT.dtype)
+    numbers_used = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+    time, first, last = (rows[name].astype(np.int64) for name in ("time", "first_pos", "last_pos"))
+    return Wheel(path, flushed, numbers_used, time, first, last)
+
+
+def _used(path: Path) -> Iterator[tuple[int, Any]]:
+    """(number of the first, slots) of the file's parts that are no holes."""
+    try:
+        fd = open_regular(path)
+    except OSError:
+        return
+    try:
+        at = 0
+        for low, high in data_extents(fd, 0, timer.wheel_size()):
+            at = max(at, low // _SLOT.size * _SLOT.size)
+            stop = -(-high // _SLOT.size) * _SLOT.size
+            slots = _SLOT.array(os.pread(fd, max(0, stop - at), at))
+            yield at // _SLOT.size, slots
+            at = stop
+    except OSError:
+        return
+    finally:
+        os.close(fd)
+
+
+def precision(store: Store, queue: MappedFileQueue | None, wheel: Wheel | None) -> int:
+    """timerPrecisionMs in ms: as configured, else as slots and their units show it, else units alone."""
+    given = store.config.given_int("timerPrecisionMs")
+    if given is not None and given > 0:
+        return given
+    shown: Counter[int] = Counter()
+    if queue is not None and wheel is not None:
+        for k in np.argsort(wheel.last)[::-1][:_SAMPLE].tolist():
+            raw = queue.pread(_UNIT.size, int(wheel.last[k])) if queue.find(int(wheel.last[k])) else b""
+            if len(raw) < _UNIT.size or wheel.time[k] <= 0:
+                continue
+            unit = _UNIT.unpack(raw)
+            due = unit["write_time"] + unit["delayed_time"]
+            ms = due // int(wheel.time[k])
+            if unit["size"] == _UNIT.size and ms > 0 and due // ms == wheel.time[k]:
+                shown[ms] += 1
+    if shown:
+        return shown.most_common(1)[0][0]
+    return _of_units(queue) if queue is not None else timer.DEFAULT_PRECISION
+
+
+def _of_units(queue: MappedFileQueue) -> int:
+    """Both times of a unit are cut to the precision (ms): what is common to the first units, if it is finer."""
+    for _, units in good_units(queue):
+        some = units[:_COMMON]
+        both = np.concatenate([some["write_time"].astype(np.int64), some["delayed_time"].astype(np.int64)])
+        common = int(np.gcd.reduce(both)) if len(both) else 0
+        if common > 0:
+            return min(common, timer.DEFAULT_PRECISION)
+    return timer.DEFAULT_PRECISION
+
+
+def judge(store: Store, queue: MappedFileQueue) -> Judged | None:
+    """What the next start leaves wrong; None where it cannot be said: no read time, or a wheel that is not taken."""
+    values = timer.parse_timercheck(read_at(store.root / "config" / "timercheck", timer.TIMERCHECK.size, 0))
+    wheel = read_wheel(store)
+    if values["last_read_time"] <= 0 or wheel is None or not queue.files:
+        return None
+    ms = precision(store, queue, wheel)
+    log = _Log(values["last_read_time"] // ms, ms, queue.start)
+    end = queue.start
+    for at, units in good_units(queue):
+        log.add(at, units)
+        end = at + len(units) * _UNIT.size
+    flushed = values["last_timer_log_flush_pos"] if wheel.flushed is None else wheel.flushed
+    time, last = _started(wheel, log, queue, max(0, flushed - queue.file_size), end)
+    numbers = np.flatnonzero((log.last != _NONE) | (time != 0))
+    now, due = time[numbers] == log.tick(numbers), log.last[numbers] != _NONE
+    there = last[numbers]
+    lost = numbers[due & ~(now & (there == log.last[numbers]))]
+    stray = now & ~due & (there >= queue.start)
+    none = np.zeros(0, dtype=np.int64)
+    broken = [np.concatenate([none, *(part[k] for part in log.wrong)]) for k in range(3)]
+    return Judged(
+        wheel,
+        lost,
+        numbers[stray & (there < end)],
+        numbers[stray & (there >= end)],
+        int(np.abs(log.count[lost]).sum()),
+        log.rows(),
+        *broken,
+    )
+
+
+def _started(wheel: Wheel, log: _Log, queue: MappedFileQueue, begin: int, end: int) -> tuple[I64, I64]:
+    """time and last position of all slots after a start that links from the file of `begin` on.
+
+    A slot that still points behind the end lets it link once more, from the file on where the first of these begins.
+    """
+    time, first, last = (np.zeros(SLOTS, dtype=np.int64) for _ in range(3))
+    time[wheel.numbers], first[wheel.numbers], last[wheel.numbers] = wheel.time, wheel.first, wheel.last
+
+    def link(position: int) -> None:
+        start = max((f.start for f in queue.files if f.start <= position), default=queue.start)
+        mine = np.flatnonzero(log.last >= start)
+        tick = log.tick(mine)
+        new = time[mine] != tick
+        first[mine[new]] = np.maximum(log.first[mine[new]], start)
+        time[mine], last[mine] = tick, log.last[mine]
+
+    link(begin)
+    used = np.flatnonzero(time)
+    ahead = used[(time[used] == log.tick(used)) & (last[used] > end)]
+    if len(ahead) and int(first[ahead].min()) < end:
+        link(int(first[ahead].min()))
+    return time, last

@@ -1,0 +1,1 @@
+"""The pass over the log, and what it finds."""

@@ -1,0 +1,394 @@
+"""One pass over the log: every record once, every check that needs it.
+
+`scan_split` is what a worker does with one split; its `LogPart` is small, whatever the split's size. The parts are put
+together, and judged, in `commitlog.py` and `consumequeue.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rmqstore.checks.log.body_flags import flag_findings
+from rmqstore.checks.log.delay_levels import delay_levels
+from rmqstore.checks.log.entry_tally import EntryTally, add_entries, add_internal
+from rmqstore.checks.log.hosts import host_findings
+from rmqstore.checks.log.index_tally import IndexTally
+from rmqstore.checks.log.owed_units import (
+    QueueNames,
+    batch_extent,
+    light_queues,
+    owed_units,
+    put_deliver_times,
+    record_properties,
+)
+from rmqstore.checks.log.queue_parts import UNIT, QueuePart, QueueRows, UnitRows
+from rmqstore.checks.log.record_findings import damage_finding, text_finding, topic_finding
+from rmqstore.checks.problems.report import Findings
+from rmqstore.errors import NotReadable
+from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.mapped_file_queue import MappedFileQueue, read_at
+from rmqstore.files.store import QueueKind, Store, open_store
+from rmqstore.formats import consumequeue
+from rmqstore.scan.columns import Columns
+from rmqstore.scan.kernels import I64
+from rmqstore.scan.queues import QueueTable
+from rmqstore.scan.records import scan_file
+from rmqstore.scan.texts import PropertyTexts, Texts, read_texts
+from rmqstore.scan.tiling import BLOCK_BITS, Kind, Run
+from rmqstore.scan.window import ScanOptions
+from rmqstore.scan.workers import Split
+
+if TYPE_CHECKING:
+    from rmqstore.checks.log.index_catalog import IndexCatalog
+    from rmqstore.checks.log.index_keys import KeyReader
+    from rmqstore.files.rocksdb_queues import RocksDBQueues
+
+_OPEN_QUEUES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class PassOptions:
+    """What the pass does: `crosscheck` compares with the consume queues."""
+
+    store: Path
+    given: tuple[tuple[str, str], ...]
+    scan: ScanOptions
+    crosscheck: bool = True
+    forecast: bool = False  # note which properties a simulated broker must parse
+    batch_topics: frozenset[str] = frozenset()
+    stop_before: int = 1 << 62  # the log's end when the look began, for a store that grows
+    keep: int = 10_000
+    index: IndexCatalog | None = None  # entries to compare with the messages' keys
+    keep_units: bool = False  # give the units that the messages should have: see LogPart.units
+    look: bytes = field(default_factory=lambda: os.urandom(8))  # a worker lists the store once for each
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRow:
+    """A message or inner batch of a BatchCQ topic, as its unit should say it."""
+
+    offset: int
+    size: int
+    tags_code: int
+    store_timestamp: int
+    base: int
+    count: int
+    queue_offset: int = -1  # what the header says, -1: not asked
+
+
+@dataclass(slots=True)
+class LogPart:
+    """What a split said. Global offsets, bytes; times in ms.
+
+    `runs` have no columns. `min_time`, `max_time` of the good records, `first_time` of the first;
+    `back_from`, `back_max`: the first record of the split's end that is older than what stood before it in the split
+    (None: the last record is the youngest), and the youngest time from there on. `texts_bad` counts records with
+    damaged topic or properties. `units` are those of the messages that are owed one, but for BatchCQ topics;
+    `units_complete` is false where messages got none for another reason.
+    """
+
+    begin: int | None = None
+    end: int | None = None
+    vanished: bool = False
+    runs: list[Run] = field(default_factory=list)
+    messages: int = 0
+    bytes: int = 0
+    min_time: int = 1 << 62
+    max_time: int = -1
+    first_time: int = -1
+    first_at: int = -1  # offset of the first good record (DLedger: of its entry)
+    last_time: int = -1
+    back_from: int | None = None
+    back_max: int = -1
+    damaged_time: int = -1  # greatest store time of framed but wrong records
+    entries: EntryTally = field(default_factory=EntryTally)
+    index: IndexTally = field(default_factory=IndexTally)
+    queues: dict[tuple[str, int], QueuePart] = field(default_factory=dict)
+    batches: dict[tuple[str, int], list[BatchRow]] = field(default_factory=dict)
+    units: list[UnitRows] = field(default_factory=list)
+    units_complete: bool = True
+    parsed: set[int] = field(default_factory=set)  # see Tiling.parsed
+    findings: Findings = field(default_factory=Findings)
+
+
+@lru_cache(maxsize=4)
+def _store(path: Path, given: tuple[tuple[str, str], ...], look: bytes) -> Store:
+    return open_store(path, BrokerConfig(dict(given)))
+
+
+def rows_of_rocksdb(store: Store) -> RocksDBQueues | None:
+    """The consume queues of a store that has them in a RocksDB; None for other stores.
+
+    Errors: NotReadable: whoever asks for units could read the database a moment ago, or does so on another machine.
+    """
+    if not store.rocksdb_consume_queue:
+        return None
+    from rmqstore.files.rocksdb import CannotRead
+    from rmqstore.files.rocksdb_queues import RocksDBQueues
+
+    try:
+        return RocksDBQueues(store)
+    except CannotRead as e:
+        raise NotReadable(
+            f"consumequeue/: {e}", "start again: a process may have changed it, or a worker lacks the extra rocksdb"
+        ) from None
+
+
+class UnitReader:
+    """Units of consume queues by index; queues stay listed in a small cache."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._open: OrderedDict[tuple[str, int], MappedFileQueue] = OrderedDict()
+        self._rows = rows_of_rocksdb(store)
+
+    def queue(self, topic: str, queue_id: int) -> MappedFileQueue:
+        """The files of a queue; empty for a topic name that cannot be a directory."""
+        key = (topic, queue_id)
+        found = self._open.get(key)
+        if found is None:
+            if self._rows is not None:
+                found = self._rows.queue(topic, queue_id)
+            elif not topic or "/" in topic or "\0" in topic or topic in (".", "..") or len(topic.encode()) > 255:
+                found = MappedFileQueue(topic, [], UNIT, [])
+            else:
+                found = self.store.consume_queue(topic, queue_id).queue
+            self._open[key] = found
+            if len(self._open) > _OPEN_QUEUES:
+                self._open.popitem(last=False)
+        else:
+            self._open.move_to_end(key)
+        return found
+
+    def read(self, topic: str, queue_id: int, first: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+        """Units [first, first + count), fewer where the queue ends; zeros where files are missing before that."""
+        queue = self.queue(topic, queue_id)
+        before = min(count * UNIT, max(0, queue.start - first * UNIT)) if queue.files else 0
+        raw = bytes(before) + queue.pread(count * UNIT - before, first * UNIT + before)
+        stop = min((first + count) * UNIT, queue.stop)
+        for start, end in queue.holes():
+            at = first * UNIT + len(raw)
+            if start <= at < min(end, stop):
+                raw += bytes(min(end, stop) - at)
+                raw += queue.pread(stop - min(end, stop), min(end, stop))
+        return consumequeue.UNIT.array(raw)
+
+    def file_of(self, topic: str, queue_id: int, at: int) -> str:
+        """Name of the file that holds a byte of a queue."""
+        file = self.queue(topic, queue_id).find(at)
+        return file.name if file else ""
+
+
+def unit_reader(options: PassOptions) -> Callable[[str, int, int], int | None]:
+    """Gives the commitlog offset that a queue's unit points to; None for no unit."""
+    units = UnitReader(_store(options.store, options.given, options.look)) if options.crosscheck else None
+
+    def unit_at(topic: str, queue_id: int, index: int) -> int | None:
+        if units is None:
+            return None
+        found = units.read(topic, queue_id, index, 1)
+        return int(found["commitlog_offset"][0]) if len(found) and found["size"][0] > 0 else None
+
+    return unit_at
+
+
+def _no_file(topic: str, queue_id: int, at: int) -> str:
+    """Name of the file of a unit where units are not compared."""
+    return ""
+
+
+def scan_split(split: Split, options: PassOptions) -> LogPart:
+    """Everything that one split of the log has to say."""
+    part = LogPart()
+    part.findings.keep = options.keep
+    scan = _SplitScan(part, split, options)
+    try:
+        for run in scan_file(
+            split.file, start=split.start, stop=split.stop, lead=split.lead, exact=split.exact, options=options.scan
+        ):
+            if run.start >= options.stop_before:
+                part.end = split.file.start + split.file.file_size  # written after we began to look, or stale
+                part.begin = run.start if part.begin is None else part.begin
+                break
+            if run.stop > options.stop_before and run.columns is not None:
+                run = _until(run, options.stop_before)
+            if part.begin is None:
+                part.begin = run.start
+            part.end = run.stop
+            scan.run(run)
+    except FileNotFoundError:  # expired while we looked
+        part.vanished = True
+    scan.rows.flush()
+    part.queues = scan.rows.parts
+    part.units = scan.rows.kept
+    part.units_complete &= not part.batches
+    part.findings.extend(scan.rows.findings)
+    return part
+
+
+def _until(run: Run, stop: int) -> Run:
+    """The records of a run that start before `stop` (global offset)."""
+    columns = run.columns
+    if run.kind is not Kind.RECORDS or columns is None:
+        return run
+    n = int(np.searchsorted(columns.offset - columns.lead, stop))
+    end = int(columns.offset[n - 1] + columns.size[n - 1])
+    return Run(Kind.RECORDS, run.start, end, n, columns=columns.slice(0, n))
+
+
+class _SplitScan:
+    def __init__(self, part: LogPart, split: Split, options: PassOptions) -> None:
+        self.part = part
+        self.split = split
+        self.options = options
+        self.store = _store(options.store, options.given, options.look)
+        self.units = UnitReader(self.store) if options.crosscheck else None
+        reading = (self.units.read, self.units.file_of) if self.units else (None, _no_file)
+        self.levels = delay_levels(self.store)
+        self.rows = QueueRows(*reading, keep=options.keep_units, levels=self.levels)
+        self.table = QueueTable()
+        self.keys: KeyReader | None = None
+        if options.index is not None:  # a log alone has no index: its rooms need not be loaded
+            from rmqstore.checks.log.index_keys import KeyReader
+
+            self.keys = KeyReader(self.table)
+        self.entry_units = self._entry_units()
+        self.queues = QueueNames(self.table, options.batch_topics, lambda topic, _: is_sound_topic(topic))
+
+    def _entry_units(self) -> MappedFileQueue | None:
+        files = self.store.dledger if self.split.lead else None
+        return files.index if files is not None and files.index.directories else None
+
+    def run(self, run: Run) -> None:
+        part = self.part
+        columns = run.columns
+        bare = Run(run.kind, run.start, run.stop, run.count, run.cause, run.claimed)
+        last = part.runs[-1] if part.runs else None
+        if last is not None and last.kind is Kind.RECORDS and run.kind is Kind.RECORDS:
+            part.runs[-1] = Run(Kind.RECORDS, last.start, run.stop, last.count + run.count)
+        else:
+            part.runs.append(bare)
+        if run.kind is Kind.DIRTY and columns is not None:
+            part.findings.extend(damage_finding(run, columns, self.split.file.name))
+            part.damaged_time = max(part.damaged_time, int(columns.store_timestamp[0]))
+        if run.kind is Kind.RECORDS and columns is not None:
+            self.records(columns)
+        elif run.kind is Kind.INTERNAL:
+            head = read_at(self.split.file.path, self.split.lead, run.start - self.split.file.start)
+            if len(head) == self.split.lead:
+                add_internal(head, run.start, self.entry_units, part.entries)
+
+    def records(self, columns: Columns) -> None:
+        part = self.part
+        part.messages += len(columns)
+        part.bytes += int(columns.size.sum())
+        self._times(columns)
+        if columns.lead:
+            add_entries(columns, self.entry_units, part.entries)
+        number = self.table.of(columns)
+        self.queues.learn()
+        tags = self.options.crosscheck or self.options.forecast or self.options.keep_units
+        properties_of = PropertyTexts(columns)
+        if self.options.index is not None and self.keys is not None:
+            stop = int(columns.offset[-1] + columns.size[-1])
+            keys = self.keys.keys(columns, number, properties_of)
+            self.options.index.check(int(columns.offset[0]) - columns.lead, stop, keys, part.index)
+        part.findings.extend(flag_findings(columns, self.split.file.name))
+        part.findings.extend(host_findings(columns, self.split.file.name))
+        texts = read_texts(columns, tags=tags, texts=properties_of)
+        if texts.parsed:
+            part.parsed.update(((columns.offset[texts.parsed] - columns.lead) >> BLOCK_BITS).tolist())
+        for i, faults in texts.faults.items():
+            part.findings.add(text_finding(columns, i, faults, self.split.file.name))
+        if self.queues.unsound:
+            wrong = np.isin(number, list(self.queues.unsound))
+            for i in np.flatnonzero(wrong).tolist():
+                part.findings.add(topic_finding(columns, i, self.split.file.name))
+            if wrong.any():
+                part.units_complete = False
+                keep = ~wrong
+                texts = Texts(texts.tags_code[keep], {}, [int(keep[:i].sum()) for i in texts.fan_out if keep[i]])
+                columns, number = columns.take(keep), number[keep]
+        if len(columns):
+            self._dispatch(columns, number, texts)
+
+    def _times(self, columns: Columns) -> None:
+        part, times = self.part, columns.store_timestamp
+        low, high = int(times.min()), int(times.max())
+        if part.first_time < 0:
+            part.first_time = int(times[0])
+            part.first_at = int(columns.offset[0]) - columns.lead
+        part.last_time = int(times[-1])
+        if high >= part.max_time:
+            top = int(np.flatnonzero(times == high)[-1])
+            behind = times[top + 1 :]
+            part.back_from = int(columns.offset[top + 1]) - columns.lead if len(behind) else None
+            part.back_max = int(behind.max()) if len(behind) else -1
+        else:
+            if part.back_from is None:
+                part.back_from = int(columns.offset[0]) - columns.lead
+            part.back_max = max(part.back_max, high)
+        part.min_time = min(part.min_time, low)
+        part.max_time = max(part.max_time, high)
+
+    def _dispatch(self, columns: Columns, number: I64, texts: Texts) -> None:
+        tags = texts.tags_code
+        if self.queues.schedule:
+            put_deliver_times(columns, number, self.queues.schedule, tags, self.levels)
+        owed = owed_units(columns)
+        for i in texts.fan_out:
+            if owed[i]:
+                self._fan_out(columns, i, self.queues.names[int(number[i])], int(tags[i]))
+        if self.queues.batch:
+            in_batch = np.isin(number, list(self.queues.batch))
+            for i in np.flatnonzero(in_batch & owed).tolist():
+                self._batch_row(columns, i, self.queues.names[int(number[i])], int(tags[i]))
+            owed &= ~in_batch
+        if owed.all():
+            self.rows.add(self.queues.names, number, columns.queue_offset, columns.offset, columns.size, tags)
+        elif owed.any():
+            self.rows.add(
+                self.queues.names,
+                number[owed],
+                columns.queue_offset[owed],
+                columns.offset[owed],
+                columns.size[owed],
+                tags[owed],
+            )
+
+    def _fan_out(self, columns: Columns, i: int, name: tuple[str, int], tags: int) -> None:
+        for queue, queue_id, offset in light_queues(*name, record_properties(columns, i)):
+            number = self.table.number(queue.encode(), queue_id)
+            self.queues.learn()
+            row = (number, offset, int(columns.offset[i]), int(columns.size[i]), tags)
+            self.rows.add(self.queues.names, *(np.array([v], dtype=np.int64) for v in row))
+
+    def _batch_row(self, columns: Columns, i: int, name: tuple[str, int], tags: int) -> None:
+        values = (columns.offset, columns.size, columns.store_timestamp, columns.queue_offset)
+        offset, size, time, said = (int(column[i]) for column in values)
+        base, count = batch_extent(record_properties(columns, i), said)
+        self.part.batches.setdefault(name, []).append(BatchRow(offset, size, tags, time, base, count, said))
+
+
+def is_sound_topic(topic: bytes) -> bool:
+    """Whether topic bytes are text that a broker would have accepted."""
+    if not topic:
+        return False
+    try:
+        topic.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return all(c >= 0x20 for c in topic)
+
+
+def batch_topics(store: Store) -> frozenset[str]:
+    """Topics that have a directory in batchconsumequeue/."""
+    return frozenset(topic for topic, _, _ in store.queue_directories(QueueKind.BATCH))

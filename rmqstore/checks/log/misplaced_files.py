@@ -1,0 +1,290 @@
+"""Files of a log that stand under the name of another: swapped, or restored under a wrong name.
+
+Every record says its own place, so a file whose records all say one other place, a whole number of files away, belongs
+there; no byte of it is damaged. Where such files can go back (a swap, a circle, a name that is free) everything else is
+judged as it will be then: `find_misplaced` gives the store as it should stand. A sound store costs one look at the
+first record of each file.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqstore.checks.problems.report import Fact, Finding, Findings
+from rmqstore.files.mapped_file_queue import (
+    MappedFile,
+    MappedFileQueue,
+    OddKind,
+    offset_to_file_name,
+    read_at,
+)
+from rmqstore.files.store import Store
+from rmqstore.formats import dledger
+from rmqstore.formats.message import HEAD, MAGIC_V1_U32, MAGIC_V2_U32, PHYSICAL_OFFSET_AT
+from rmqstore.scan.records import scan_file
+from rmqstore.scan.resync import ENTRY_SIZE, frame_size
+from rmqstore.scan.tiling import Kind
+from rmqstore.scan.window import ScanOptions, Window
+
+CODES = {0: "CL-MISPLACED-FILE", ENTRY_SIZE: "DL-MISPLACED-FILE"}
+
+_PREFIX = MAGIC_V1_U32.to_bytes(4, "big")[:3]
+_MAGICS = (MAGIC_V1_U32, MAGIC_V2_U32)
+_SEARCH = 8 << 20  # bytes of a file in which its first whole record must stand; the longest has 4 MiB by default
+_BLOCK = 1 << 20
+_LEAST = 2  # records: what a single one says counts only where it fits what other files prove
+_MOST_OTHERS = 10  # of a hundred records may say something else
+_NOWHERE = -1
+
+
+class Claim(NamedTuple):
+    """A file whose `records` say that they stand from `holds` on; `file.start` is -1 where its name is no offset."""
+
+    file: MappedFile
+    holds: int
+    records: int
+    others: int
+
+
+class MisplacedFile(NamedTuple):
+    """One finding: `why_not` says why the file stays where it is, "" when it goes to its place."""
+
+    lead: int
+    claim: Claim
+    why_not: str = ""
+
+    @property
+    def right_name(self) -> str:
+        return offset_to_file_name(self.claim.holds)
+
+    def finding(self) -> Finding:
+        file, claim = self.claim.file, self.claim
+        facts: dict[str, Fact] = {"right_name": self.right_name, "records": claim.records}
+        if claim.others:
+            facts["other_records"] = claim.others
+        facts["goes_back"] = not self.why_not
+        if self.why_not:
+            facts["because"] = self.why_not
+        queue = "dledger" if self.lead else "commitlog"
+        return Finding(CODES[self.lead], queue, file.name, max(0, file.start), file.length, facts)
+
+
+@dataclass(frozen=True, slots=True)
+class Misplaced:
+    """What was found. `store` is the one that was asked about, or, with `store.moved`, as it should stand."""
+
+    store: Store
+    files: tuple[MisplacedFile, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        """Goes behind the sentence of the forecast: a broker does not notice wrong names."""
+        count = len(self.store.moved)
+        if not count:
+            return ""
+        words = f"{count:,} files of the log stand under wrong names"
+        if count == 1:
+            words = "1 file of the log stands under a wrong name"
+        return f", but {words}: consumers get errors or other messages"
+
+    def report(self, findings: Findings) -> None:
+        findings.extend(file.finding() for file in self.files)
+
+
+def find_misplaced(store: Store) -> Misplaced:
+    """The misplaced files of the store's logs. Errors: none for bad bytes; files that vanish are left out."""
+    entries = store.dledger.data if store.dledger is not None else None
+    legacy = store.commitlog
+    found: list[MisplacedFile] = []
+    logs: dict[str, MappedFileQueue] = {}
+    moved: dict[Path, Path] = {}
+    for queue, lead in ((legacy, 0), (entries, ENTRY_SIZE)):
+        if queue is None or not queue.files or not all(d.is_dir() for d in queue.directories):
+            continue
+        if store.part is not None and store.path.is_file():
+            continue
+        work = _Log(queue, lead)
+        if lead and legacy is not None and legacy.files:
+            work.low = legacy.stop
+        elif not lead and entries is not None and entries.files:
+            work.high = entries.start
+        work.judge()
+        found += work.found()
+        if work.targets:
+            logs[queue.name] = work.arranged()
+            moved |= work.moved()
+    return Misplaced(store.rearranged(logs, moved) if moved else store, tuple(found))
+
+
+@dataclass(slots=True)
+class _Log:
+    """One log. `targets`: path -> offset of every file that gets another name; `stays`: why a claim is not followed."""
+
+    queue: MappedFileQueue
+    lead: int
+    low: int = 0
+    high: int = 1 << 62
+    claims: list[Claim] = field(default_factory=list)
+    stays: dict[Path, str] = field(default_factory=dict)
+    targets: dict[Path, int] = field(default_factory=dict)
+    _good: dict[Path, int] = field(default_factory=dict)
+
+    def judge(self) -> None:
+        self.claims = [c for f in self.queue.files if (c := _claim(f, self.lead)) is not None]
+        own = {f.start for f in self.queue.files} - {c.file.start for c in self.claims}
+        for file in self._strays():
+            claim = _claim(file, self.lead)
+            if claim is not None and claim.holds not in own:
+                self.claims.append(claim)
+        while (wrong := self._first_that_stays()) is not None:
+            if wrong[0].records < _LEAST:
+                self.claims.remove(wrong[0])
+            else:
+                self.stays[wrong[0].file.path] = wrong[1]
+        self.targets = {c.file.path: c.holds for c in self._going()}
+        for claim in self._going():
+            there = self._at(claim.holds)
+            if there is not None and there.path not in self.targets:  # nothing good is in it: it makes room
+                self.targets[there.path] = self._chain_start(claim)
+
+    def _strays(self) -> Iterator[MappedFile]:
+        """Whole files under names that are no offset of this log: a copy that was put there, or a slip of the keys."""
+        for odd in self.queue.odd:
+            usual = odd.kind in (OddKind.MISALIGNED, OddKind.NOT_AN_OFFSET) and odd.length == self.queue.file_size
+            if usual and len(odd.path.name) <= 100:
+                yield MappedFile(odd.path, _NOWHERE, odd.length, self.queue.file_size)
+
+    def _going(self) -> list[Claim]:
+        return [c for c in self.claims if c.file.path not in self.stays]
+
+    def _at(self, offset: int) -> MappedFile | None:
+        file = self.queue.find(offset)
+        return file if file is not None and file.start == offset else None
+
+    def _first_that_stays(self) -> tuple[Claim, str] | None:
+        """A claim that cannot be followed while the others are; with it gone, more may have to stay."""
+        going = self._going()
+        times = Counter(c.holds for c in self.claims)
+        leaving = {c.file.path for c in going}
+        proven = {c.file.path for c in going if c.records >= _LEAST}
+        names = {f.start for f in self.queue.files} | {c.holds for c in going}
+        for claim in going:
+            there, size = self._at(claim.holds), self.queue.file_size
+            if claim.records < _LEAST and (there is None or there.path not in proven):
+                return claim, "a single record says so"
+            if times[claim.holds] > 1:
+                return claim, "another file holds records of the same place"
+            if not self.low <= claim.holds <= self.high - size:
+                return claim, "its place is in the other log of this store"
+            if there is None and not names & {claim.holds - size, claim.holds + size}:
+                return claim, "no file of the log is beside its place"
+            if there is None or there.path in leaving:
+                continue
+            if there.path in self.stays:
+                return claim, "the file that stands there cannot go away"
+            if there.path not in self._good:
+                self._good[there.path] = _count(there, self.lead)[0]
+            if self._good[there.path]:
+                return claim, "the file that stands there is in its own place"
+            if self._chain_start(claim) == _NOWHERE:
+                return claim, "a file without a good record stands there"
+        return None
+
+    def _chain_start(self, claim: Claim) -> int:
+        """The place that becomes free when a row of files moves up, of which `claim` is the last."""
+        by_place = {c.holds: c for c in self._going()}
+        while claim.file.start in by_place:
+            claim = by_place[claim.file.start]
+        return claim.file.start
+
+    def found(self) -> Iterator[MisplacedFile]:
+        for claim in self.claims:
+            yield MisplacedFile(self.lead, claim, self.stays.get(claim.file.path, ""))
+
+    def arranged(self) -> MappedFileQueue:
+        queue = self.queue
+        strays = [c.file for c in self._going() if c.file.start == _NOWHERE]
+        files = [replace(f, start=self.targets.get(f.path, f.start)) for f in (*queue.files, *strays)]
+        odd = [o for o in queue.odd if o.kind is OddKind.WRONG_LENGTH or o.path not in self.targets]
+        files.sort(key=lambda f: f.start)
+        return MappedFileQueue(queue.name, queue.directories, queue.file_size, files, odd, queue.size_from)
+
+    def moved(self) -> dict[Path, Path]:
+        return {path: path.parent / offset_to_file_name(start) for path, start in self.targets.items()}
+
+
+def _claim(file: MappedFile, lead: int) -> Claim | None:
+    """What the records of a file say of its place, when that is another one."""
+    head = read_at(file.path, lead + HEAD.size, 0)
+    if _stands_right(head, file.start, lead):
+        return None
+    holds = _first_base(file, lead)
+    if holds is None or holds == file.start or holds % file.file_size:
+        return None
+    good, others, stretches = _count(replace(file, start=holds), lead)
+    if not good or others * 100 > good * _MOST_OTHERS:
+        return None
+    if stretches > 1 and stretches >= good:  # records with something between them: a file of the other log
+        return None
+    if good < _LEAST and not _count(replace(file, start=holds), lead, crc=True)[0]:
+        return None
+    if file.start >= 0 and _count(file, lead)[0]:  # some of it is in its own place: a file with stale records
+        return None
+    return Claim(file, holds, good, others)
+
+
+def _stands_right(head: bytes, start: int, lead: int) -> bool:
+    if len(head) < lead + HEAD.size or int.from_bytes(head[lead + 4 : lead + 8], "big") not in _MAGICS:
+        return False
+    at = lead + PHYSICAL_OFFSET_AT
+    if int.from_bytes(head[at : at + 8], "big", signed=True) != start + lead:
+        return False
+    return not lead or int(dledger.ENTRY.parse(head)["pos"]) == start
+
+
+def _first_base(file: MappedFile, lead: int) -> int | None:
+    """The offset at which the file begins if its first whole record is right."""
+    try:
+        window = Window(file, ScanOptions())
+    except OSError:
+        return None
+    try:
+        at = window.data_from(0)
+        stop = min(at + _SEARCH, window.end)
+        while at < stop:
+            block = window.pread(_BLOCK + HEAD.size, at)
+            found = block.find(_PREFIX, lead + 4)
+            while 0 <= found < _BLOCK + lead + 4:
+                begin = found - 4
+                raw = block[begin + PHYSICAL_OFFSET_AT : begin + PHYSICAL_OFFSET_AT + 8]
+                base = int.from_bytes(raw, "big", signed=True) - (at + begin)
+                whole = len(raw) == 8 and base >= 0 and base % file.file_size == 0
+                if whole and frame_size(window, at + begin, base, window.end) is not None:
+                    return base
+                found = block.find(_PREFIX, found + 1)
+            at += _BLOCK
+    finally:
+        window.close()
+    return None
+
+
+def _count(file: MappedFile, lead: int, *, crc: bool = False) -> tuple[int, int, int]:
+    """Records that stand right at the file's `start`, those that frame but do not, and stretches of no record.
+
+    Bodies are looked at only with `crc`.
+    """
+    good = others = stretches = 0
+    try:
+        for run in scan_file(file, lead=lead, options=ScanOptions(crc=crc)):
+            if run.kind is Kind.RECORDS:
+                good += run.count
+            elif run.kind is Kind.DIRTY:
+                others += run.count
+                stretches += not run.count
+    except OSError:
+        return 0, 0, 0
+    return good, others, stretches

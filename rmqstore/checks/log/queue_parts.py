@@ -1,0 +1,363 @@
+"""What one split of the log says about its queues: offsets met, gaps, repeats, and which units fit their messages.
+
+The rows of a split are gathered in windows (some hundred thousand messages), grouped by queue, and compared with the
+consume queue's units in bulk. What does not fit is looked at one by one. Only intervals and the odd cases leave here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rmqstore.checks.log.delay_levels import due_by_another_table
+from rmqstore.checks.problems.report import Fact, Finding
+from rmqstore.formats import consumequeue
+from rmqstore.formats.properties import DEFAULT_DELAY_LEVELS, SCHEDULE_TOPIC, DelayLevels
+from rmqstore.scan.kernels import I64, Bool
+from rmqstore.scan.unit_rows import Laid, Rows, Units, lay_out
+
+WINDOW = 1 << 18
+KEPT = 10_000
+EDGE = 64  # records of a stretch whose places are kept
+SHIFT = 4096  # units: how far from its place a unit is looked for
+UNIT = consumequeue.UNIT.size
+
+ReadUnits = Callable[[str, int, int, int], "np.ndarray[tuple[int], np.dtype[np.void]]"]
+
+
+@dataclass(slots=True)
+class Gap:
+    """Queue offsets [expected, got) are missing between the records at `before` and `at` (global offsets)."""
+
+    expected: int
+    got: int
+    before: int
+    at: int
+
+
+@dataclass(slots=True)
+class Missing:
+    """Messages with queue offsets [start, stop) that have no unit; the first and last one's offset in the log."""
+
+    start: int
+    stop: int
+    first_at: int
+    last_at: int
+
+
+@dataclass(slots=True)
+class Shifted:
+    """Units [start, stop) that belong to the messages with queue offsets `by` lower."""
+
+    start: int
+    stop: int
+    by: int
+
+
+@dataclass(slots=True)
+class Stretch:
+    """Records of a queue with the queue offsets [first, stop), one behind the other.
+
+    `at`: global offsets of the first few of them, `last_at` of the last.
+    """
+
+    first: int
+    stop: int
+    at: list[int]
+    last_at: int
+
+
+UnitAt = Callable[[int], int | None]
+"""The commitlog offset that the unit of a queue offset points to."""
+
+
+@dataclass(slots=True)
+class QueuePart:
+    """One queue in a part of the log.
+
+    `first`/`next` queue offsets, `first_at`/`last_at` global offsets of its first and last record, `accounted`
+    intervals of unit indexes (half-open) whose units belong to a message of this queue (fitting or reported),
+    `missing` messages without unit, `repeats` records whose queue offset was met before. `stretches` are records
+    whose queue offsets are not judged yet: a split does not know what stands before it.
+    """
+
+    first: int
+    next: int
+    first_at: int
+    last_at: int
+    messages: int = 0
+    stretches: list[Stretch] = field(default_factory=list)
+    accounted: list[tuple[int, int]] = field(default_factory=list)
+    outliers: list[Gap] = field(default_factory=list)  # one record with another offset than its neighbours say
+    restarts: list[int] = field(default_factory=list)  # offsets of records where the queue began again at 0
+    gaps: list[Gap] = field(default_factory=list)
+    repeats: list[tuple[int, int]] = field(default_factory=list)  # (offset of the record, queue offset)
+    repeat_count: int = 0
+    missing: list[Missing] = field(default_factory=list)
+    shifted: list[Shifted] = field(default_factory=list)
+
+    def add_stretch(self, new: Stretch) -> None:
+        """Records behind those already here; joined to them where they follow on."""
+        last = self.stretches[-1] if self.stretches else None
+        if last is None or last.stop != new.first:
+            self.stretches.append(new)
+            return
+        if len(last.at) == last.stop - last.first:
+            last.at += new.at[: EDGE - len(last.at)]
+        last.stop, last.last_at = new.stop, new.last_at
+
+    def judge(self, unit_at: UnitAt, *, all_of_it: bool) -> None:
+        """Judge stretches in their order, each with the one behind it in sight; the last only when `all_of_it`.
+
+        Call it on the queue of a whole log. What is said depends on the records alone, not on how they came here.
+        """
+        todo = self.stretches
+        stop = len(todo) if all_of_it else max(0, len(todo) - 1)
+        for i in range(stop):
+            one = todo[i]
+            following = todo[i + 1].first if i + 1 < len(todo) else None
+            single = one.stop - one.first == 1
+            if self.next < 0:  # nothing stands before it
+                odd = single and following is not None and following > 0
+                if odd and following is not None and unit_at(following - 1) == one.at[0]:
+                    self.first = self.next = following - 1
+                else:
+                    self.first = self.next = one.first
+            if one.first != self.next and single and following in (self.next, self.next + 1):
+                self._outlier(one.first, one.at[0], replaces=following != self.next)
+            elif one.first != self.next and single and unit_at(self.next) == one.at[0]:
+                self._outlier(one.first, one.at[0], replaces=True)
+            else:
+                self._stretch(one)
+            self.last_at = one.last_at
+        del todo[:stop]
+
+    def follow(self, new: QueuePart) -> None:
+        """Queue offsets go on with another log; both have been judged."""
+        self._stretch(Stretch(new.first, new.next, [new.first_at], new.last_at))
+        self.last_at = new.last_at
+
+    def _outlier(self, got: int, at: int, *, replaces: bool) -> None:
+        """One record says `got` where its neighbours leave only the next offset, or no room at all."""
+        if len(self.outliers) < KEPT:
+            self.outliers.append(Gap(self.next if replaces else -1, got, at, at))
+        self.next += replaces
+
+    def _stretch(self, new: Stretch) -> None:
+        first, stop = new.first, new.stop
+        if first > self.next:
+            if len(self.gaps) < KEPT:
+                self.gaps.append(Gap(self.next, first, self.last_at, new.at[0]))
+        elif first == 0 and self.next > 0:
+            if len(self.restarts) < KEPT:
+                self.restarts.append(new.at[0])
+            self.next = stop
+        elif first < self.next:
+            count = min(stop, self.next) - first
+            self.repeat_count += count
+            room = max(0, KEPT - len(self.repeats))
+            self.repeats.extend((at, first + i) for i, at in enumerate(new.at[: min(count, room)]))
+        self.next = max(self.next, stop)
+
+    def add_missing(self, new: Missing) -> None:
+        """Messages without unit, joined to the last such stretch where they follow it."""
+        last = self.missing[-1] if self.missing else None
+        if last is not None and last.stop == new.start and last.last_at < new.first_at:
+            last.stop, last.last_at = new.stop, new.last_at
+        else:
+            self.missing.append(new)
+
+    def add_shifted(self, new: Shifted) -> None:
+        """Units at the wrong place, joined to the last such stretch where they go on in step."""
+        last = self.shifted[-1] if self.shifted else None
+        if last is not None and last.stop == new.start and last.by == new.by:
+            last.stop = new.stop
+        else:
+            self.shifted.append(new)
+
+
+def add_interval(intervals: list[tuple[int, int]], start: int, stop: int) -> None:
+    """Append [start, stop), joined to the last interval where they touch."""
+    if intervals and intervals[-1][1] == start:
+        intervals[-1] = (intervals[-1][0], stop)
+    else:
+        intervals.append((start, stop))
+
+
+@dataclass(frozen=True, slots=True)
+class UnitRows:
+    """Units as consume queues should have them, laid queue by queue: 20 bytes each, see `consumequeue.UNIT`.
+
+    `stretches`: (queue, first queue offset, units [start, stop) of `units`), with queue offsets one behind the other.
+    """
+
+    units: np.ndarray[tuple[int], np.dtype[np.void]]
+    stretches: list[Rows]
+
+    @staticmethod
+    def of(laid: Laid, stretches: list[Rows]) -> UnitRows:
+        """Of rows brought together by queue, with their units; `stretches` are theirs."""
+        if laid.units is None:
+            raise ValueError("rows without units")
+        return UnitRows(laid.units, stretches)
+
+
+class QueueRows:
+    """Rows of dispatched messages, gathered until a window is full.
+
+    `read_units(topic, queue_id, first, count)` gives units of the consume queue from a unit index on (fewer at its
+    end), None when consume queues are not compared; `file_of(topic, queue_id, at)` the name of the file of a byte.
+    `keep` gathers the units of all rows in `kept`.
+    """
+
+    def __init__(
+        self,
+        read_units: ReadUnits | None,
+        file_of: Callable[[str, int, int], str],
+        *,
+        keep: bool = False,
+        levels: DelayLevels = DEFAULT_DELAY_LEVELS,
+    ) -> None:
+        self.read_units = read_units
+        self.file_of = file_of
+        self.keep = keep
+        self.levels = levels
+        self.kept: list[UnitRows] = []
+        self.parts: dict[tuple[str, int], QueuePart] = {}
+        self.findings: list[Finding] = []
+        self._names: list[tuple[str, int]] = []
+        self._rows: list[tuple[I64, I64, I64, I64, I64]] = []
+        self._count = 0
+
+    def add(
+        self, names: list[tuple[str, int]], number: I64, queue_offset: I64, offset: I64, size: I64, tags: I64
+    ) -> None:
+        """Rows of one chunk; `number` indexes `names`, which only grows from call to call."""
+        self._names = names
+        self._rows.append((number, queue_offset, offset, size, tags))
+        self._count += len(number)
+        if self._count >= WINDOW:
+            self.flush()
+
+    def flush(self) -> None:
+        """Group the window by queue and compare."""
+        if not self._count:
+            return
+        # size and tags code are only for units: not moved about where there are none
+        used = 5 if self.read_units is not None or self.keep else 3
+        number, *columns = (np.concatenate([row[i] for row in self._rows]) for i in range(used))
+        self._rows.clear()
+        self._count = 0
+        laid = lay_out(number, len(self._names), *columns)
+        stretches = laid.stretches(self._names)
+        if self.keep:
+            self.kept.append(UnitRows.of(laid, stretches))
+        for name, first, a, b in stretches:
+            at = laid.offset[a : min(b, a + EDGE)].tolist()
+            part = self.parts.get(name)
+            if part is None:
+                part = self.parts[name] = QueuePart(first, -1, at[0], at[0])
+            part.messages += b - a
+            part.add_stretch(Stretch(first, first + b - a, at, int(laid.offset[b - 1])))
+        if self.read_units is not None and laid.units is not None:
+            for name, a, b in zip(self._names, laid.starts, laid.starts[1:], strict=False):
+                if a < b:
+                    self._compare(name, self.parts[name], laid.index[a:b], laid.offset[a:b], laid.units[a:b])
+
+    def _compare(self, name: tuple[str, int], part: QueuePart, index: I64, offset: I64, units: Units) -> None:
+        """`units`: what the queue should have."""
+        if self.read_units is None:
+            return
+        low, high = int(index.min()), int(index.max()) + 1
+        if low < 0 or high - low > 16 * len(index) + 4096:
+            # a damaged queue offset far away: compare those that are near each other, the rest has no unit there
+            middle = float(np.median(index.astype(np.float64)))  # floats: differences may be beyond 64 bits
+            near = np.abs(index.astype(np.float64) - middle) <= 8 * len(index) + 2048
+            near &= index >= 0
+            far = ~near
+            self._missing(part, index[far], offset[far])
+            if near.any() and far.any():
+                self._compare(name, part, index[near], offset[near], units[near])
+            return
+        stored = self.read_units(name[0], name[1], low, high - low)
+        if len(stored) == len(index) and bool((np.diff(index) == 1).all()) and stored.tobytes() == units.tobytes():
+            add_interval(part.accounted, low, high)
+            return
+        at = index - low
+        inside = at < len(stored)
+        if len(stored):
+            found = stored[np.where(inside, at, 0)]
+            size, code, tags = found["size"], found["tags_code"].astype(np.int64), units["tags_code"].astype(np.int64)
+            points = inside & (found["commitlog_offset"] == offset)
+            points &= (size > 0) & (size != consumequeue.PRE_BLANK_SIZE)  # zero and pre-blank point nowhere
+            # an extension address stands in for the tags code; the extension's own check compares that
+            same_tag = (code == tags) | ((code < 0) & (code <= consumequeue.EXT_MAX_ADDRESS))
+            if name[0] == SCHEDULE_TOPIC:
+                # a broker delivers by the time in the unit: one of another messageDelayLevel is right as it is
+                same_tag |= due_by_another_table(code, tags, self.levels.longest(name[1] + 1))
+            fits = points & (size == units["size"]) & same_tag
+            if fits.all() and high - low == len(index):
+                add_interval(part.accounted, low, high)
+                return
+            for i in np.flatnonzero(points & ~fits).tolist():
+                self._wrong(name, int(index[i]), int(offset[i]), found[i], int(units["size"][i]), int(tags[i]))
+        else:
+            points = np.zeros(len(index), dtype=np.bool_)
+        self._elsewhere(name, part, index, offset, points)
+
+    def _wrong(self, name: tuple[str, int], index: int, offset: int, unit: np.void, size: int, tags: int) -> None:
+        """The unit points to its message but has another size or tags code."""
+        facts: dict[str, Fact] = {"queue_offset": index, "commitlog_offset": offset}
+        label, at = f"{name[0]}/{name[1]}", index * UNIT
+        file = self.file_of(name[0], name[1], at)
+        if int(unit["size"]) != size:
+            facts |= {"size": int(unit["size"]), "expected": size}
+            self.findings.append(Finding("CQ-WRONG-SIZE", label, file, at, UNIT, facts))
+        else:
+            facts |= {"tags_code": int(unit["tags_code"]), "expected": tags}
+            self.findings.append(Finding("CQ-WRONG-TAG", label, file, at, UNIT, facts))
+
+    def _elsewhere(self, name: tuple[str, int], part: QueuePart, index: I64, offset: I64, points: Bool) -> None:
+        """Messages whose unit does not stand at their queue offset: shifted, or not there at all."""
+        rest = ~points
+        accounted = np.unique(index[points])
+        if rest.any() and self.read_units is not None:
+            low = max(0, int(index.min()) - SHIFT)
+            near = self.read_units(name[0], name[1], low, int(index.max()) - low + 1 + SHIFT)
+            real = (near["size"] > 0) & (near["size"] != consumequeue.PRE_BLANK_SIZE)
+            where = np.where(real, near["commitlog_offset"], -1).astype(np.int64)
+            order = np.argsort(where, kind="stable")
+            found = np.searchsorted(where[order], offset[rest])
+            hit = found < len(where)
+            hit &= where[order][np.where(hit, found, 0)] == offset[rest] if len(where) else False
+            rows = np.flatnonzero(rest)
+            shifted, there = rows[hit], order[found[hit]] + low
+            if len(shifted):
+                accounted = np.union1d(accounted, there)
+                by = there - index[shifted]
+                edges = np.flatnonzero((np.diff(by) != 0) | (np.diff(there) != 1)) + 1
+                for a, b in zip([0, *edges.tolist()], [*edges.tolist(), len(by)], strict=True):
+                    part.add_shifted(Shifted(int(there[a]), int(there[b - 1]) + 1, int(by[a])))
+            lost = rows[~hit]
+            self._missing(part, index[lost], offset[lost])
+        for a, b in _intervals(accounted):
+            add_interval(part.accounted, a, b)
+
+    @staticmethod
+    def _missing(part: QueuePart, index: I64, offset: I64) -> None:
+        if not len(index):
+            return
+        edges = np.flatnonzero(np.diff(index) != 1) + 1
+        for a, b in zip([0, *edges.tolist()], [*edges.tolist(), len(index)], strict=True):
+            part.add_missing(Missing(int(index[a]), int(index[b - 1]) + 1, int(offset[a]), int(offset[b - 1])))
+
+
+def _intervals(sorted_unique: I64) -> list[tuple[int, int]]:
+    if not len(sorted_unique):
+        return []
+    edges = np.flatnonzero(np.diff(sorted_unique) != 1) + 1
+    starts = sorted_unique[np.concatenate(([0], edges))].tolist()
+    stops = (sorted_unique[np.concatenate((edges - 1, [len(sorted_unique) - 1]))] + 1).tolist()
+    return list(zip(starts, stops, strict=True))

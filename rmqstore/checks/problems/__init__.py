@@ -1,0 +1,1 @@
+"""The table of problems, and findings, which are rows of a report."""

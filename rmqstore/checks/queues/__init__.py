@@ -1,0 +1,1 @@
+"""Consume queues of every kind, checked against the log."""

@@ -1,0 +1,111 @@
+"""BatchCQ: units of 46 bytes, one per message or inner batch; their place in the files says nothing of offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from rmqstore.checks.log.log_pass import BatchRow
+from rmqstore.checks.log.logs import Logs
+from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueState
+from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
+from rmqstore.formats import consumequeue
+from rmqstore.scan.units import unit_chunks
+
+UNIT = consumequeue.BATCH_UNIT.size
+Name = tuple[str, int]
+
+
+def check_batch_queues(store: Store, logs: Logs, findings: Findings) -> dict[str, QueueState]:
+    """All batch consume queues against the batches that the pass met; returns their state."""
+    owed: dict[Name, list[BatchRow]] = {}
+    for result in logs.results:
+        for name, rows in result.batches.items():
+            owed.setdefault(name, []).extend(rows)
+    states: dict[str, QueueState] = {}
+    seen: set[Name] = set()
+    for files in store.consume_queues(QueueKind.BATCH):
+        name = (files.topic, files.queue_id)
+        seen.add(name)
+        states[files.label] = _queue(files, owed.get(name, []), logs, findings)
+    for name, rows in sorted(owed.items()):
+        if name not in seen:
+            label = f"{name[0]}/{name[1]}"
+            facts: dict[str, Fact] = {"messages": len(rows), "first_offset": rows[0].offset}
+            findings.add(Finding("BCQ-MISSING-UNIT", label, "", 0, len(rows) * UNIT, facts))
+            states[label] = QueueState(0, 0, max(r.base + r.count for r in rows))
+    return states
+
+
+def _queue(files: ConsumeQueueFiles, rows: list[BatchRow], logs: Logs, findings: Findings) -> QueueState:
+    label, queue = files.label, files.queue
+    by_offset = {row.offset: row for row in rows}
+    matched: set[int] = set()
+    low, high, before = -1, 0, -1
+    ended = False
+
+    def add(code: str, at: int, facts: dict[str, Fact]) -> None:
+        file = queue.find(at)
+        findings.add(Finding(code, label, file.name if file else "", at, UNIT, facts))
+
+    for at, unit in _units(files):
+        offset, size, base, count = (int(unit[n]) for n in ("commitlog_offset", "size", "base_offset", "batch_size"))
+        facts: dict[str, Fact] = {"commitlog_offset": offset, "base_offset": base, "count": count}
+        if not consumequeue.is_batch_unit(offset, size, base, count):
+            ended = True
+            if any(unit.tobytes()):
+                add("BCQ-DANGLING-UNIT", at, facts | {"reason": "no valid unit"})
+            continue
+        if ended:
+            add("BCQ-GHOST-UNITS", at, facts)
+            continue
+        if offset < logs.min_offset:
+            high = max(high, base + count)
+            continue
+        row = by_offset.get(offset)
+        if row is None:
+            if not logs.damaged(offset):
+                add("BCQ-DANGLING-UNIT", at, facts | {"reason": "no batch of this queue starts there"})
+            continue
+        matched.add(offset)
+        found = (size, int(unit["tags_code"]), int(unit["store_timestamp"]), base, count)
+        wanted = (row.size, row.tags_code, row.store_timestamp, row.base, row.count)
+        if found != wanted:
+            names = ("size", "tags_code", "store_timestamp", "base_offset", "count")
+            wrong = [n for n, x, y in zip(names, found, wanted, strict=True) if x != y]
+            add("BCQ-WRONG-UNIT", at, facts | {"wrong": " ".join(wrong)})
+        elif row.queue_offset not in (-1, base):
+            _header(files, row, logs, findings)
+        elif base < before:
+            add("BCQ-ORDER", at, facts | {"before": before})
+        before = base + count
+        low = base if low < 0 else min(low, base)
+        high = max(high, base + count)
+    missing = [r for r in rows if r.offset not in matched]
+    if missing and not logs.lag_is_normal:
+        facts = {"messages": len(missing), "first_offset": missing[0].offset, "base_offset": missing[0].base}
+        findings.add(Finding("BCQ-MISSING-UNIT", label, "", 0, len(missing) * UNIT, facts))
+    expected = max((r.base + r.count for r in rows), default=high)
+    return QueueState(max(low, 0), high, expected)
+
+
+def _header(files: ConsumeQueueFiles, row: BatchRow, logs: Logs, findings: Findings) -> None:
+    """QUEUEOFFSET differs from INNER_BASE and from the unit: clients number the messages of a batch from it on."""
+    log = next(r for r in logs.results if r.queue.find(row.offset) is not None)
+    name, at = ("dledger", row.offset - log.lead) if log.lead else ("commitlog", row.offset)
+    facts: dict[str, Fact] = {"topic": files.topic, "queue_id": files.queue_id}
+    facts |= {"expected": row.base, "got": row.queue_offset}
+    findings.add(Finding("CL-QUEUE-OFFSET", name, log.file_of(at), at, 0, facts))
+
+
+def _units(files: ConsumeQueueFiles) -> Iterator[tuple[int, np.void]]:
+    """(position in bytes, unit) of every unit that is not in a hole, and the first zero unit of each stretch."""
+    for chunk in unit_chunks(files.queue, consumequeue.BATCH_UNIT):
+        used = chunk.units["size"] != 0
+        used |= chunk.units["commitlog_offset"] != 0
+        used |= chunk.units["base_offset"] != 0
+        zero = ~used
+        edge = zero & np.concatenate(([True], used[:-1]))
+        for i in np.flatnonzero(used | edge).tolist():
+            yield chunk.start + i * UNIT, chunk.units[i]

@@ -1,0 +1,88 @@
+"""Consume queue extensions: units chain by their sizes, and every address in a consume queue is such a unit.
+
+Source: ConsumeQueueExt#recover, #get (RocketMQ 5.4.0)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from rmqstore.checks.problems.report import Fact, Finding, Findings
+from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, read_at
+from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
+from rmqstore.formats import consumequeue
+from rmqstore.scan.kernels import I64
+from rmqstore.scan.units import unit_chunks
+
+_LISTED = 1000
+_BLOCK = 1 << 20
+_SIZE_AT = consumequeue.EXT_UNIT.fields[0].size  # the size field comes first
+
+
+Broken = Callable[[MappedFile, int, int], None]
+"""File, position in it, and the size that a unit says there."""
+
+
+def check_queue_extensions(store: Store, findings: Findings) -> None:
+    """Every consumequeue_ext/ queue by itself, and against the addresses in its consume queue."""
+    for files in store.consume_queues(QueueKind.EXT):
+        starts = np.fromiter((at for at, _ in ext_units(files, _sayer(files, findings))), dtype=np.int64)
+        _addresses(store, files, starts, findings)
+
+
+def _sayer(files: ConsumeQueueFiles, findings: Findings) -> Broken:
+    def say(file: MappedFile, at: int, size: int) -> None:
+        _say(files, file, at, {"size": size, "reason": "unit size"}, findings)
+
+    return say
+
+
+def ext_units(files: ConsumeQueueFiles, broken: Broken) -> Iterator[tuple[int, int]]:
+    """(global offset, tags code) of every unit; `broken` is called where the chain of a file breaks."""
+    for file in files.queue.files:
+        at = 0
+        buffer, base = b"", 0
+        end = min(file.length, file.file_size)
+        while at + _SIZE_AT <= end:
+            if not base <= at <= base + len(buffer) - consumequeue.EXT_UNIT.size:
+                buffer, base = read_at(file.path, _BLOCK, at), at
+            head = buffer[at - base : at - base + consumequeue.EXT_UNIT.size]
+            size = int.from_bytes(head[:_SIZE_AT], "big", signed=True)
+            if size in (0, -1):  # -1 closes the file, 0 is its end
+                break
+            if size < consumequeue.EXT_UNIT.size or at + size > end or len(head) < consumequeue.EXT_UNIT.size:
+                broken(file, at, size)
+                break
+            unit = consumequeue.EXT_UNIT.unpack(head)
+            if unit["bitmap_size"] + consumequeue.EXT_UNIT.size != size:
+                broken(file, at, size)
+                break
+            yield file.start + at, int(unit["tags_code"])
+            at += size
+
+
+def _say(files: ConsumeQueueFiles, file: MappedFile, at: int, facts: dict[str, Fact], findings: Findings) -> None:
+    findings.add(Finding("CQ-EXT", files.label, file.name, file.start + at, consumequeue.EXT_UNIT.size, facts))
+
+
+def _addresses(store: Store, files: ConsumeQueueFiles, starts: I64, findings: Findings) -> None:
+    """Addresses of the consume queue that are no unit's."""
+    queue: MappedFileQueue = store.consume_queue(files.topic, files.queue_id).queue
+    low = files.queue.start
+    for chunk in unit_chunks(queue, consumequeue.UNIT):
+        tags: I64 = chunk.units["tags_code"].astype(np.int64)
+        rows = np.flatnonzero((tags <= consumequeue.EXT_MAX_ADDRESS) & (chunk.units["size"] > 0))
+        if not len(rows):
+            continue
+        real = tags[rows] - np.iinfo(np.int64).min
+        missing = ~np.isin(real, starts) & (real >= low)
+        for i in rows[missing][:_LISTED].tolist():
+            at = chunk.start + i * consumequeue.UNIT.size
+            facts: dict[str, Fact] = {
+                "queue_offset": chunk.number + i,
+                "address": int(tags[i]),
+                "reason": "no unit there",
+            }
+            findings.add(Finding("CQ-EXT", files.label, chunk.file.name, at, consumequeue.UNIT.size, facts))

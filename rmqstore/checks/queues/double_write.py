@@ -1,0 +1,48 @@
+"""A RocksDB of the same queues beside consume queues in files (rocksdbCQDoubleWriteEnable): it is named only.
+
+The broker opens it at a start (one that cannot be opened makes load return false), goes back some log files for what it
+lacks, and reads the files. Source: CombineConsumeQueueStore (RocketMQ 5.4.0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rmqstore.checks.problems.report import QueueState
+from rmqstore.files.store import Store
+
+NAMED = "consumequeue/: a RocksDB of the same queues stands beside the files (rocksdbCQDoubleWriteEnable)"
+BEFORE_READING = (
+    "before a broker reads it (storeType=defaultRocksDB, combineCQPreferCQType=defaultRocksDB), move its files out of "
+    "consumequeue/, make an empty file abort in the store, and start once with rocksdbCQDoubleWriteEnable=true, "
+    "commitLogRecoverMaxNum and combineCQMaxExtraSearchCommitLogFiles above the number of log files: that start fills "
+    "it from the log"
+)
+
+
+def look_beside(store: Store, states: Mapping[str, QueueState], *, live: bool) -> tuple[str, str]:
+    """(a note, what was not checked) of the RocksDB beside queues in files; each may be empty."""
+    from rmqstore.files.rocksdb import MISSING_EXTRA, CannotRead, is_readable
+    from rmqstore.files.rocksdb_queues import RocksDBQueues
+
+    if not is_readable():
+        return f"{NAMED}; consumers get what the files say", f"{NAMED}: whether a broker can open it {MISSING_EXTRA}"
+    try:
+        bounds = RocksDBQueues(store).bounds()
+    except CannotRead as e:
+        return "", (
+            f"{NAMED}, and cannot be read: {e}; a broker that writes both does not start with it: move its files "
+            "(CURRENT, MANIFEST-*, *.sst …) out of consumequeue/, and the next start makes a new one"
+        )
+    ends = {f"{t}/{q}": b["max"].queue_offset + 1 for (t, q), b in bounds.items() if "max" in b}
+    other = [name for name in {*states, *ends} if ends.get(name, 0) != _end(states, name)]
+    words = "; consumers get what the files say, and its rows are not compared with the log"
+    if other and not live and states:
+        many = "1 queue ends" if len(other) == 1 else f"{len(other)} queues end"
+        words += f". {many} elsewhere in it than in the files: {BEFORE_READING}"
+    return NAMED + words, ""
+
+
+def _end(states: Mapping[str, QueueState], name: str) -> int:
+    state = states.get(name)
+    return state.max if state is not None else 0

@@ -1,0 +1,96 @@
+"""Queues and log files that are not of one store: a backup that was put together wrongly, files of another broker.
+
+Said once, for the file or for all queues, in place of what each unit would say. Asked only where units fit nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rmqstore.checks.log.log_pass import is_sound_topic
+from rmqstore.checks.log.logs import Logs
+from rmqstore.checks.log.queue_parts import UNIT
+from rmqstore.checks.problems.report import Fact, Finding, Findings
+from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, read_at
+from rmqstore.files.store import Store
+from rmqstore.formats import consumequeue
+from rmqstore.formats.message import TRANSACTION_COMMIT, Message, host_text, parse_message
+from rmqstore.scan.records import scan_file
+from rmqstore.scan.tiling import Kind
+from rmqstore.scan.window import ScanOptions
+
+_LEAST = 5  # units that point to no message of a file, and messages that no unit points to
+_ASKED = 1000  # messages of a file that are looked at
+
+
+def say_loose_units(store: Store, logs: Logs, findings: Findings) -> None:
+    """What was held back about units, with one finding in its place where a whole file or all queues are foreign."""
+    pointing = logs.pointing
+    foreign: set[int] = set()
+    if pointing.foreign and not logs.grows:
+        facts: dict[str, Fact] = {"units": pointing.loose, "units_that_fit": pointing.fit}
+        facts["queues"] = len({held.finding.queue for held in pointing.held})
+        findings.add(Finding("CQ-FOREIGN", "consumequeue", facts=facts))
+        pointing.held.clear()
+        return
+    if not logs.grows and not store.rocksdb_consume_queue:
+        for found in _foreign_files(store, logs):
+            findings.add(found)
+            foreign.add(found.offset)
+    logs.foreign_from = min(foreign, default=None)
+    findings.extend(held.finding for held in pointing.held if held.file not in foreign)
+    pointing.held.clear()
+
+
+def _foreign_files(store: Store, logs: Logs) -> Iterator[Finding]:
+    """Files of a log whose messages have no units, while units lead to where none of them starts."""
+    for result in logs.results:
+        for file in result.queue.files:
+            units = logs.pointing.nowhere[file.start]
+            if units < _LEAST:
+                continue
+            messages, fit, host = _asked(store, file, result.lead)
+            if messages < _LEAST or fit * 10 > messages:
+                continue
+            facts: dict[str, Fact] = {"units": units, "messages_looked_at": messages, "messages_with_units": fit}
+            facts["store_host"] = host
+            others = {_asked(store, f, result.lead, most=1)[2] for f in result.queue.files if f is not file} - {""}
+            if others and host not in others:
+                facts["store_host_of_other_files"] = sorted(others)[0]
+            name = "dledger" if result.lead else "commitlog"
+            yield Finding("CL-FOREIGN-FILE", name, file.name, file.start, file.length, facts)
+
+
+def _asked(store: Store, file: MappedFile, lead: int, most: int = _ASKED) -> tuple[int, int, str]:
+    """Of the first messages of a file that have a unit as a rule: how many, how many have it, and who stored them."""
+    queues: dict[tuple[str, int], MappedFileQueue] = {}
+    seen = fit = 0
+    host = ""
+    for message in _messages(file, lead):
+        name = (message.topic_text, message.queue_id)
+        host = host or host_text(message.store_host)
+        if message.transaction_type not in (0, TRANSACTION_COMMIT) or not _is_directory_name(message.topic):
+            continue
+        seen += 1
+        if name not in queues:
+            queues[name] = store.consume_queue(*name).queue
+        raw = queues[name].pread(UNIT, max(0, message.queue_offset) * UNIT)
+        fit += len(raw) == UNIT and consumequeue.UNIT.parse(raw)["commitlog_offset"] == message.physical_offset
+        if seen >= most:
+            break
+    return seen, fit, host
+
+
+def _is_directory_name(topic: bytes) -> bool:
+    return is_sound_topic(topic) and b"/" not in topic and topic not in (b".", b"..") and len(topic) <= 255
+
+
+def _messages(file: MappedFile, lead: int) -> Iterator[Message]:
+    """The messages of a log file in their order."""
+    for run in scan_file(file, lead=lead, options=ScanOptions(crc=False)):
+        if run.kind is not Kind.RECORDS or run.columns is None:
+            continue
+        for offset, size in zip(run.columns.offset.tolist(), run.columns.size.tolist(), strict=True):
+            message, _ = parse_message(read_at(file.path, size, offset - file.start))
+            if message is not None:
+                yield message

@@ -1,0 +1,367 @@
+"""The units of one consume queue that no message accounts for: what each is, and where the queue really ends.
+
+`consumequeue.py` goes through all queues of a store; queues in a RocksDB are judged by a subclass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from rmqstore.checks.log.log_pass import is_sound_topic
+from rmqstore.checks.log.logs import Logs
+from rmqstore.checks.log.queue_parts import KEPT, UNIT, Gap, Missing, QueuePart
+from rmqstore.checks.log.unowned_units import (
+    ANOTHER_RECORD,
+    NO_RECORD,
+    Pointed,
+    UnownedUnits,
+    are_of_another_queue,
+    row_facts,
+    rows,
+)
+from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueState
+from rmqstore.files.mapped_file_queue import MappedFileQueue
+from rmqstore.files.store import ConsumeQueueFiles, Store
+from rmqstore.formats import consumequeue
+from rmqstore.formats.message import TRANSACTION_COMMIT
+from rmqstore.scan.kernels import I64, Bool
+from rmqstore.scan.units import last_nonzero_in, recovery_end, unit_chunks
+
+
+def complement(intervals: list[tuple[int, int]], start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """What of [start, stop) is in none of the intervals (any order, may overlap)."""
+    at = start
+    for a, b in sorted(intervals):
+        if a > at:
+            yield at, min(a, stop)
+        at = max(at, b)
+        if at >= stop:
+            return
+    if at < stop:
+        yield at, stop
+
+
+class QueueCheck:
+    """The units of one queue that no message accounts for."""
+
+    def __init__(self, store: Store, files: ConsumeQueueFiles, part: QueuePart, logs: Logs, findings: Findings) -> None:
+        self.store = store
+        self.files = files
+        self.queue = files.queue
+        self.part = part
+        self.logs = logs
+        self.findings = findings
+        self.label = files.label
+        self.end = max((b for _, b in part.accounted), default=0)  # behind the last unit that counts, units
+        self.first = min((a for a, _ in part.accounted), default=-1)
+        self.pre_blanks: list[tuple[int, int]] = []
+        self.expired_to = 0
+        self.outlier_units = {g.expected: g for g in part.outliers}
+        self.outlier_rows = {g.got for g in part.outliers}
+        self.loose: list[UnownedUnits] = []
+
+    def units(self) -> None:
+        """Judge every unit that is not accounted for."""
+        self._files()
+        for a, b in complement(self.part.accounted, *self._span()):
+            for number, units in self._units(a, b):
+                self._judge(number, units)
+        self._say_loose()
+        self._blanks()
+
+    def _span(self) -> tuple[int, int]:
+        """Units that can be judged, half-open."""
+        return self.queue.start // UNIT, self.queue.stop // UNIT
+
+    def _units(self, start: int, stop: int) -> Iterator[tuple[int, np.ndarray[tuple[int], np.dtype[np.void]]]]:
+        """(index of the first, units) of every stretch of [start, stop)."""
+        for chunk in unit_chunks(self.queue, consumequeue.UNIT, start=start * UNIT, stop=stop * UNIT):
+            yield chunk.number, chunk.units
+
+    def _queue_of(self, topic: str, queue_id: int) -> MappedFileQueue:
+        return self.store.consume_queue(topic, queue_id).queue
+
+    def alone(self) -> None:
+        """Judge the units by themselves."""
+        self._files()
+        end = recovery_end(self.queue)
+        self.end = end.end // UNIT
+        before = -1
+        for chunk in unit_chunks(self.queue, consumequeue.UNIT):
+            offset: I64 = chunk.units["commitlog_offset"].astype(np.int64)
+            size: I64 = chunk.units["size"].astype(np.int64)
+            index = np.arange(chunk.number, chunk.number + len(offset))
+            valid: Bool = (offset >= 0) & (size > 0)
+            blank: Bool = valid & (offset == 0) & (size == consumequeue.PRE_BLANK_SIZE)
+            self.pre_blanks.extend(_stretches(index[blank]))
+            real = np.flatnonzero(valid & ~blank & (index < self.end))
+            if len(real) and self.first < 0:
+                self.first = int(index[real[0]])
+            falls = real[np.flatnonzero(np.diff(np.concatenate(([before], offset[real]))) <= 0)] if len(real) else real
+            for i in falls[:KEPT].tolist():
+                facts: dict[str, Fact] = {"queue_offset": int(index[i]), "commitlog_offset": int(offset[i])}
+                self._add("CQ-OUT-OF-ORDER", int(index[i]), 1, facts)
+            before = int(offset[real[-1]]) if len(real) else before
+            ghosts = (index >= self.end) & ((offset != 0) | (size != 0))
+            for a, b in _stretches(index[ghosts]):
+                self._add("CQ-GHOST-UNITS", a, b - a, {"queue_offset": a, "units": b - a, "end": self.end})
+        self._blanks()
+
+    def _files(self) -> None:
+        for low, high in self.queue.holes():
+            facts: dict[str, Fact] = {"queue_offset": low // UNIT, "units": (high - low) // UNIT}
+            self.findings.add(Finding("CQ-MISSING-FILE", self.label, "", low, high - low, facts))
+        if self.queue.files:
+            last = self.queue.files[-1]
+            if self.end * UNIT <= last.start and last_nonzero_in(last, UNIT) is None:
+                self.findings.add(Finding("CQ-ZERO-LAST-FILE", self.label, last.name, last.start, last.length))
+
+    def _judge(self, start: int, units: np.ndarray[tuple[int], np.dtype[np.void]]) -> None:
+        offset: I64 = units["commitlog_offset"].astype(np.int64)
+        size: I64 = units["size"].astype(np.int64)
+        tags: I64 = units["tags_code"].astype(np.int64)
+        used: Bool = (offset != 0) | (size != 0) | (tags != 0)
+        if not used.any():
+            return
+        index = np.arange(start, start + len(units))
+        blank: Bool = (offset == 0) & (size == consumequeue.PRE_BLANK_SIZE)
+        valid: Bool = (offset >= 0) & (size > 0)
+        expired: Bool = valid & ~blank & (offset < self.logs.min_offset)
+        if blank.any():
+            for a, b in _stretches(index[blank]):
+                self.pre_blanks.append((a, b))
+        if expired.any():
+            self.expired_to = max(self.expired_to, int(index[expired][-1]) + 1)
+        rest = np.flatnonzero(used & ~blank & ~expired)
+        if not len(rest):
+            return
+        end = max(self.end, self.expired_to)
+        # units directly behind the end, as long as they are valid, are read by a broker as part of the queue
+        behind = rest[index[rest] >= end]
+        inside = rest[index[rest] < end]
+        for i in inside.tolist():
+            self._one(int(index[i]), int(offset[i]), int(size[i]), int(tags[i]), bool(valid[i]))
+        if len(behind):
+            self._behind(index, offset, size, tags, valid, behind)
+
+    def _behind(self, index: I64, offset: I64, size: I64, tags: I64, valid: Bool, rows: I64) -> None:
+        """Units behind the last one that counts: directly attached, or ghosts behind a zero unit."""
+        end = max(self.end, self.expired_to)
+        wrote = self.logs.wrote
+        for a, b in _stretches(index[rows]):
+            base = int(index[0])
+            part = slice(a - base, b - base)
+            attached = a == max(self.end, self.expired_to)
+            if attached:
+                good = valid[part]
+                n = len(good) if good.all() else int(np.argmin(good))
+                beyond = offset[part][:n] + size[part][:n] > wrote
+                if self.logs.grows and beyond.any():  # dispatched while we looked
+                    self.end = max(self.end, a + n)
+                    continue
+                for k in range(n):
+                    if beyond[k]:
+                        continue
+                    i = a - base + k
+                    self._one(a + k, int(offset[i]), int(size[i]), int(tags[i]), True)
+                for x, y in _stretches(np.arange(a, a + n)[beyond]):
+                    first = x - base
+                    facts: dict[str, Fact] = {
+                        "queue_offset": x,
+                        "units": y - x,
+                        "commitlog_offset": int(offset[first]),
+                        "wrote": wrote,
+                    }
+                    self._add("CQ-BEYOND-LOG", x, y - x, facts)
+                self.end = max(self.end, a + n)
+                a += n
+            if a < b:
+                self._add("CQ-GHOST-UNITS", a, b - a, {"queue_offset": a, "units": b - a, "end": end})
+
+    def _add(self, code: str, index: int, units: int, facts: Mapping[str, Fact]) -> None:
+        self.findings.add(self._finding(code, index, units, facts))
+
+    def _finding(self, code: str, index: int, units: int, facts: Mapping[str, Fact]) -> Finding:
+        file = self.queue.find(index * UNIT)
+        return Finding(code, self.label, file.name if file else "", index * UNIT, units * UNIT, facts)
+
+    def _one(self, index: int, offset: int, size: int, tags: int, valid: bool) -> None:
+        """One unit that no message of this queue accounts for."""
+        facts: dict[str, Fact] = {"queue_offset": index, "commitlog_offset": offset, "size": size, "tags_code": tags}
+        if not valid:
+            self._add("CQ-DANGLING-UNIT", index, 1, facts | {"reason": "no valid unit"})
+            return
+        known: Gap | None = self.outlier_units.get(index)
+        if known is not None and known.at == offset:
+            return  # the unit is right, the record's QUEUEOFFSET is not: said already
+        message = self.logs.record(offset, size)
+        if self.logs.damaged(offset):  # the unit is right: its record is damaged, which is said where the damage is
+            self.logs.lose(offset, self.files.topic)
+            return
+        file = self.logs.file_start(offset)
+        if message is None:
+            self.loose.append(UnownedUnits(index, offset, size, tags, file, NO_RECORD))
+            return
+        topic, queue_id = message.topic_text, message.queue_id
+        if (topic, queue_id) == (self.files.topic, self.files.queue_id):
+            facts |= {"topic": topic, "queue_id": queue_id, "message_queue_offset": message.queue_offset}
+            code = "CQ-SHIFTED" if message.transaction_type in (0, TRANSACTION_COMMIT) else "CQ-DANGLING-UNIT"
+            self._add(code, index, 1, facts)
+            return
+        owned = self._owned(topic, queue_id, message.queue_offset, offset)
+        if not owned and size != message.size:  # a log of another broker has some records at the same offsets
+            self.loose.append(UnownedUnits(index, offset, size, tags, file, ANOTHER_RECORD))
+            return
+        place = (topic, queue_id, message.queue_offset, message.size, owned, is_sound_topic(message.topic))
+        self.loose.append(UnownedUnits(index, offset, size, tags, file, "", *place))
+
+    def _say_loose(self) -> None:
+        """What the units are that contradict the log: of another queue, of another log, or right where a record is not.
+
+        What may belong together beyond this queue is held back: see `Pointing`.
+        """
+        pointing = self.logs.pointing
+        fit = sum(b - a for a, b in self.part.accounted)
+        pointing.fit += fit
+        pointing.loose += len(self.loose)
+        most_fit = len(self.loose) < 2 or len(self.loose) <= fit
+        topics = self.logs.topics
+        for row in rows(self.loose):
+            one, count = row[0], len(row)
+            known = topics is None or self.files.topic in topics or one.topic not in topics
+            if one.reason:
+                pointing.nowhere[one.file] += count
+                self._hold("CQ-DANGLING-UNIT", row, {"reason": one.reason})
+            elif are_of_another_queue(row, fit, known):
+                about: dict[str, Fact] = {"right_queue": f"{one.topic}/{one.queue_id}", "has_its_own": one.owned}
+                self._hold("CQ-OTHER-QUEUE", row, about)
+            else:
+                for unit in row:
+                    if unit.owned or not most_fit:
+                        about = {"topic": unit.topic, "queue_id": unit.queue_id}
+                        self._hold("CQ-WRONG-QUEUE", [unit], about | {"message_queue_offset": unit.queue_offset})
+                    else:
+                        self._misfiled(unit)
+        self.loose = []
+
+    def _hold(self, code: str, row: list[UnownedUnits], about: dict[str, Fact]) -> None:
+        index, count = row[0].number, len(row)
+        finding = self._finding(code, index, count, row_facts(row) | about)
+        self.logs.pointing.held.append(Pointed(finding, row[0].file if row[0].reason else -1, count))
+
+    def _misfiled(self, unit: UnownedUnits) -> None:
+        """The unit is right and the record's topic or queue id is not: no other unit points to it."""
+        logs = self.logs
+        logs.misfiled.offsets.add(unit.offset)
+        logs.misfiled.units.add((self.files.topic, self.files.queue_id, unit.number))
+        if not unit.sound:
+            return  # said while its bytes were at hand
+        facts: dict[str, Fact] = {
+            "topic": unit.topic,
+            "queue_id": unit.queue_id,
+            "queue_offset": unit.queue_offset,
+            "unit_topic": self.files.topic,
+            "unit_queue_id": self.files.queue_id,
+            "unit_queue_offset": unit.number,
+        }
+        for result in logs.results:
+            file = result.queue.find(unit.offset)
+            if file is not None:
+                name = "dledger" if result.lead else "commitlog"
+                start, length = unit.offset - result.lead, unit.length + result.lead
+                self.findings.add(Finding("CL-HEADER", name, file.name, start, length, facts))
+                return
+
+    def _owned(self, topic: str, queue_id: int, queue_offset: int, offset: int) -> bool:
+        """Whether a message has its own unit in its own queue."""
+        part = self.logs.queues.get((topic, queue_id))
+        if part is None or not any(a <= queue_offset < b for a, b in part.accounted):
+            return False
+        raw = self._queue_of(topic, queue_id).pread(UNIT, queue_offset * UNIT)
+        return len(raw) == UNIT and int(consumequeue.UNIT.parse(raw)["commitlog_offset"]) == offset
+
+    def shifted(self) -> None:
+        """Units that stand at another index than their messages say; where their order is lost too, that is said."""
+        stretches = [
+            s
+            for s in self.part.shifted
+            if not (s.stop - s.start == 1 and s.start in self.outlier_units and s.start - s.by in self.outlier_rows)
+        ]
+        stretches.sort(key=lambda s: s.start - s.by)
+        i = 0
+        while i < len(stretches):
+            low, high, j = stretches[i].start, stretches[i].stop, i + 1
+            while j < len(stretches) and stretches[j].start < high:  # messages rise, their units do not
+                low, high = min(low, stretches[j].start), max(high, stretches[j].stop)
+                j += 1
+            if j > i + 1:
+                self._add("CQ-OUT-OF-ORDER", low, high - low, {"queue_offset": low, "units": high - low})
+            else:
+                s = stretches[i]
+                facts: dict[str, Fact] = {"queue_offset": s.start - s.by, "stands_at": s.start, "units": high - low}
+                self._add("CQ-SHIFTED", s.start, s.stop - s.start, facts)
+            i = j
+
+    def _blanks(self) -> None:
+        """Pre-blank units: fine in front of the first real unit, if the log has none of their messages."""
+        if not self.pre_blanks:
+            return
+        first = self.first
+        if first < 0 and self.expired_to == 0:
+            a, b = self.pre_blanks[0][0], self.pre_blanks[-1][1]
+            self._add("CQ-PRE-BLANK-ONLY", a, b - a, {"units": b - a})
+            return
+        for a, b in self.pre_blanks:
+            if first >= 0 and a > first:
+                self._add("CQ-BAD-PRE-BLANK", a, b - a, {"queue_offset": a, "units": b - a})
+                continue
+            owed = sum(min(b, m.stop) - max(a, m.start) for m in self.part.missing if m.start < b and a < m.stop)
+            if owed > 0:
+                self._add("CQ-PARTLY-REBUILT", a, b - a, {"pre_blanks": b - a, "messages": owed, "first_unit": b})
+
+    def still_missing(self) -> Iterator[Missing]:
+        """Missing messages that nothing said above explains; a place in the log is -1 where a stretch was divided."""
+        folded = list(self.pre_blanks) + [(a // UNIT, b // UNIT) for a, b in self.queue.holes()]
+        restart = max(self.part.restarts, default=-1)
+        for m in self.part.missing:
+            if m.last_at < restart or (m.stop - m.start == 1 and m.start in self.outlier_rows):
+                continue
+            for a, b in complement(folded, m.start, m.stop):
+                if a < self.end and not self._zero_at(a):
+                    continue  # another unit stands in its place: said about that unit
+                yield Missing(a, b, m.first_at if a == m.start else -1, m.last_at if b == m.stop else -1)
+
+    def _zero_at(self, index: int) -> bool:
+        raw = self.queue.pread(UNIT, index * UNIT)
+        return not any(raw)
+
+    def dispatched(self) -> int:
+        """End (global offset in the log) of the message of the last accounted unit; -1 without one."""
+        if not self.part.accounted:
+            return -1
+        last = max(b for _, b in self.part.accounted) - 1
+        raw = self.queue.pread(UNIT, last * UNIT)
+        if len(raw) < UNIT:
+            return -1
+        unit = consumequeue.UNIT.parse(raw)
+        return int(unit["commitlog_offset"]) + int(unit["size"])
+
+    def state(self) -> QueueState:
+        """Min and max as a reader sees them, and the max that the log asks for."""
+        low = self.first if self.first >= 0 else max(self.expired_to, self.end)
+        high = max(self.end, self.expired_to)
+        expected = self.part.next if self.part.messages else high
+        return QueueState(low, high, max(expected, 0))
+
+
+def _stretches(sorted_index: I64) -> Iterator[tuple[int, int]]:
+    """Runs of consecutive numbers, half-open."""
+    if not len(sorted_index):
+        return
+    edges = np.flatnonzero(np.diff(sorted_index) != 1) + 1
+    starts = [0, *edges.tolist()]
+    stops = [*edges.tolist(), len(sorted_index)]
+    for a, b in zip(starts, stops, strict=True):
+        yield int(sorted_index[a]), int(sorted_index[b - 1]) + 1

@@ -1,0 +1,265 @@
+"""Consume queues in a RocksDB against the log, with the words of queues in files.
+
+Rows behind the end that the column family `offset` names are leftovers that no reader sees: a broker corrects that
+end after a truncation and deletes the rows later.
+
+Source: RocksDBConsumeQueueTable, RocksDBConsumeQueueOffsetTable (RocketMQ 5.4.0)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+
+import numpy as np
+
+from rmqstore.checks.log.logs import Logs, Name
+from rmqstore.checks.log.queue_parts import KEPT, Missing, QueuePart
+from rmqstore.checks.problems.report import Fact, Findings, QueueState
+from rmqstore.checks.problems.table import PROBLEMS, Severity
+from rmqstore.checks.queues.consumequeue import check_consume_queues
+from rmqstore.checks.queues.queue_check import QueueCheck
+from rmqstore.files.mapped_file_queue import MappedFileQueue
+from rmqstore.files.queue_home import QueueHome
+from rmqstore.files.rocksdb import MISSING_EXTRA, CannotRead, is_readable, open_database
+from rmqstore.files.rocksdb_queues import Bound, RocksDBQueue, RocksDBQueues
+from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
+from rmqstore.formats.configjson import ConfigJsonError, JsonValue, parse_config_object
+from rmqstore.formats.javatext import java_text
+
+DIRECTORY = "consumequeue/"
+WHICH = (
+    "queues in files stand beside a RocksDB of queues, and nothing here says which of them the broker reads: give its "
+    "broker.conf with -c (storeType, rocksdbCQDoubleWriteEnable); until then the files are not checked"
+)
+_CONFIG = {  # configuration v1, as the JSON files name what is in them
+    "topics": "topicConfigTable",
+    "subscriptionGroups": "subscriptionGroupTable",
+    "consumerOffsets": "offsetTable",
+}
+_SAID = 20  # queues that cannot be read, named one by one
+
+
+@dataclass(slots=True)
+class RocksDBFacts:
+    """What there was to check: queue states for the report, and in words what could not be read."""
+
+    states: dict[str, QueueState] = field(default_factory=dict)
+    unchecked: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class RowsRead:
+    """Which RocksDB directories can be read: `queues` those of consumequeue/, `tables` the configuration's."""
+
+    queues: bool = False
+    tables: dict[str, dict[str, JsonValue]] = field(default_factory=dict)
+    directories: set[str] = field(default_factory=set)
+    unchecked: list[str] = field(default_factory=list)
+
+
+def look_into_rocksdb(store: Store) -> RowsRead:
+    """Opens what a store has as RocksDB. `directories` are those that need no other word in `unchecked`.
+
+    Errors: none.
+    """
+    out = RowsRead()
+    if store.part is not None:
+        if (store.path / "CURRENT").is_file():
+            out.unchecked.append(f"{store.path.name}/: a RocksDB is checked as a part of its whole store only")
+        return out
+    if store.rocksdb_consume_queue:
+        out.directories.add("consumequeue")
+        if not is_readable():
+            out.unchecked.append(f"{DIRECTORY}: consume queues in RocksDB are not checked: that {MISSING_EXTRA}")
+        else:
+            try:
+                RocksDBQueues(store)
+                out.queues = True
+            except CannotRead as e:
+                out.unchecked.append(f"{DIRECTORY}: the RocksDB of the consume queues cannot be read: {e}")
+    if is_readable():
+        for name, table in _CONFIG.items():
+            if name in store.rocksdb_config:
+                out.directories.add(f"config/{name}")
+                _config(store, name, table, out)
+    return out
+
+
+def _config(store: Store, name: str, table: str, out: RowsRead) -> None:
+    """One directory of configuration v1: a row per topic, group or `topic@group`, its value in JSON."""
+    rows: dict[str, JsonValue] = {}
+    broken = 0
+    try:
+        for keys, values in open_database(store.root / "config" / name).chunks("default"):
+            for key, value in zip(keys, values, strict=True):
+                try:
+                    parsed = parse_config_object(value)
+                except ConfigJsonError:
+                    broken += 1
+                    continue
+                rows[java_text(key)] = parsed.get("offsetTable") if name == "consumerOffsets" else parsed
+    except CannotRead as e:
+        out.unchecked.append(f"config/{name}/: this RocksDB cannot be read: {e}")
+        return
+    if broken:
+        out.unchecked.append(f"config/{name}/: {broken} of its values are no JSON")
+    out.tables[name] = {table: rows}
+
+
+def check_rocksdb_queues(store: Store, logs: Logs, findings: Findings) -> RocksDBFacts:
+    """All consume queues of a RocksDB.
+
+    Errors: none; what cannot be read is said in `unchecked`.
+    """
+    facts = RocksDBFacts()
+    try:
+        queues = RocksDBQueues(store)
+    except CannotRead as e:
+        facts.unchecked.append(f"{DIRECTORY}: the RocksDB of the consume queues cannot be read: {e}")
+        return facts
+    names: set[Name] = set()
+    bounds: dict[Name, dict[str, Bound]] | None = None
+    complete = False
+    try:
+        names.update(queues.names())
+        complete = True
+    except CannotRead as e:
+        facts.unchecked.append(f"{DIRECTORY}: some queues in the RocksDB cannot be found: {e}")
+    try:
+        bounds = queues.bounds()
+    except CannotRead as e:
+        facts.unchecked.append(f"{DIRECTORY}: the ends of queues in the RocksDB cannot be read: {e}")
+    if queues.foreign:
+        facts.notes.append(f"{DIRECTORY}: {queues.foreign} keys in the RocksDB are no consume queue unit's")
+    names.update(bounds or ())
+    if not complete:
+        names.update(logs.queues)
+    checks: list[_RowsCheck] = []
+    unread: list[str] = []
+
+    def judge(store: Store, files: ConsumeQueueFiles, part: QueuePart, logs: Logs, findings: Findings) -> QueueCheck:
+        ends = None if bounds is None else bounds.get((files.topic, files.queue_id), {})
+        checks.append(_RowsCheck(store, files, part, logs, findings, queues, ends))
+        return checks[-1]
+
+    def kept() -> Iterator[ConsumeQueueFiles]:
+        for files in queues.files(names):
+            yield files
+            unread.extend(checks.pop().unread())  # one queue at a time, however many there are
+
+    facts.states = check_consume_queues(store, logs, findings, kept(), judge)
+    if any(code.startswith("CQ-") and PROBLEMS[code].severity >= Severity.WARNING for code in findings.counts):
+        facts.notes.append("consume queues in RocksDB are only the broker's to write: no command here repairs them")
+    facts.unchecked.extend(unread[:_SAID])
+    if len(unread) > _SAID:
+        facts.unchecked.append(f"{DIRECTORY}: units of {len(unread) - _SAID} more queues cannot be read")
+    if next(store.queue_directories(QueueKind.SIMPLE), None) is not None:
+        if store.queue_home is QueueHome.ROCKSDB:
+            facts.notes.append(f"{DIRECTORY}: queues in files beside the RocksDB, which this broker does not read")
+        else:
+            facts.unchecked.append(f"{DIRECTORY}: {WHICH}")
+    return facts
+
+
+class _RowsCheck(QueueCheck):
+    """The rows of one queue. `ends` is what the column family `offset` says of it; None when that is not known."""
+
+    def __init__(
+        self,
+        store: Store,
+        files: ConsumeQueueFiles,
+        part: QueuePart,
+        logs: Logs,
+        findings: Findings,
+        queues: RocksDBQueues,
+        ends: Mapping[str, Bound] | None,
+    ) -> None:
+        super().__init__(store, files, part, logs, findings)
+        self.queues = queues
+        self.ends = ends
+        assert isinstance(files.queue, RocksDBQueue)
+        self.rows = files.queue
+
+    def units(self) -> None:
+        """Judge every row that no message accounts for, and what is said of the queue's ends."""
+        for number in islice(self.rows.strange_offsets(), KEPT):
+            about: dict[str, Fact] = {"queue_offset": number, "reason": "no valid queue offset"}
+            self._add("CQ-DANGLING-UNIT", 0, 1, about)
+        super().units()
+        if self.ends is not None and not self.logs.grows:
+            self._ends(self.ends)
+
+    def _span(self) -> tuple[int, int]:
+        start, stop = super()._span()
+        last = self.ends.get("max") if self.ends is not None else None
+        return start, stop if last is None else max(start, min(stop, last.queue_offset + 1))
+
+    def _units(self, start: int, stop: int) -> Iterator[tuple[int, np.ndarray[tuple[int], np.dtype[np.void]]]]:
+        for number, units, _ in self.rows.runs(start, stop):
+            yield number, units
+
+    def _files(self) -> None:
+        """There are no files to miss."""
+
+    def _queue_of(self, topic: str, queue_id: int) -> MappedFileQueue:
+        return self.queues.queue(topic, queue_id)
+
+    def _ends(self, ends: Mapping[str, Bound]) -> None:
+        """Units outside of the ends are never read; an end behind all units lets readers wait there."""
+        accounted = self.part.accounted
+        if not accounted and "max" not in ends:
+            return
+        first, stop = min((a for a, _ in accounted), default=-1), max((b for _, b in accounted), default=0)
+        low, high = ends.get("min"), ends.get("max")
+        told = high.queue_offset + 1 if high is not None else 0
+        if told < stop:
+            self._unseen(max(told, first), stop, "the queue ends before it")
+        elif high is not None and told > self.part.next and high.commitlog_offset >= self.logs.wrote:
+            about: dict[str, Fact] = {
+                "queue_offset": max(stop, 0),
+                "units": told - stop,
+                "commitlog_offset": high.commitlog_offset,
+                "wrote": self.logs.wrote,
+            }
+            self._add("CQ-BEYOND-LOG", stop, told - stop, about)
+        if low is not None and low.queue_offset > first >= 0:
+            self._unseen(first, min(low.queue_offset, stop), "the queue begins behind it")
+
+    def _unseen(self, start: int, stop: int, reason: str) -> None:
+        about: dict[str, Fact] = {
+            "messages": stop - start,
+            "queue_offset": start,
+            "first_offset": self._points_to(start),
+            "last_offset": self._points_to(stop - 1),
+            "reason": reason,
+        }
+        self._add("CQ-MISSING-UNIT", start, stop - start, about)
+
+    def _points_to(self, index: int) -> int:
+        for _, units, _ in self.rows.runs(index, index + 1):
+            return int(units[0]["commitlog_offset"])
+        return -1
+
+    def still_missing(self) -> Iterator[Missing]:
+        """Missing messages whose rows could be asked for."""
+        for m in super().still_missing():
+            if not any(u.start < m.stop and m.start < u.stop for u in self.rows.unreadable):
+                yield m
+
+    def unread(self) -> Iterator[str]:
+        """Words for the rows that could not be read, if there are any."""
+        if self.rows.unreadable:
+            first = min(self.rows.unreadable, key=lambda u: u.start)
+            where = f"the units of {self.label}" if first.start == 0 else f"units of {self.label} from {first.start} on"
+            yield f"{DIRECTORY}: {where} cannot be read from the RocksDB: {first.reason}"
+
+    def state(self) -> QueueState:
+        """Min and max as a reader sees them, and the max that the log asks for."""
+        state = super().state()
+        last = self.ends.get("max") if self.ends is not None else None
+        if last is not None:
+            state.max = last.queue_offset + 1
+        return state

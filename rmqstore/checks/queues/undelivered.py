@@ -1,0 +1,168 @@
+"""What the next start would leave in the log without consume queue units, or with units of other queue offsets."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from rmqstore.brokers.rules.forecast import StartForecast
+from rmqstore.checks.log.owed_units import owed_units
+from rmqstore.checks.log.queue_parts import QueuePart
+from rmqstore.checks.problems.report import QueueState
+from rmqstore.files.mapped_file_queue import MappedFileQueue
+from rmqstore.formats.javatext import java_text
+from rmqstore.scan.kernels import I64
+from rmqstore.scan.queues import QueueTable
+from rmqstore.scan.records import scan_file
+from rmqstore.scan.tiling import Kind
+from rmqstore.scan.window import ScanOptions
+
+Name = tuple[str, int]
+Interval = tuple[int, int]
+
+
+class NothingOwed:
+    """KnownUnits of a log whose messages all have their unit: what a start dispatches of them again changes nothing.
+
+    Source: ConsumeQueue#putMessagePositionInfo leaves out what ends at or below maxPhysicOffset, RocketMQ 5.4.0
+    """
+
+    complete = True
+
+    def known_units(self) -> Iterator[tuple[Name, I64, I64, I64]]:
+        """None."""
+        return iter(())
+
+
+def nothing_owed(parts: Mapping[Name, QueuePart], states: Mapping[str, QueueState], codes: Iterable[str]) -> bool:
+    """Whether every message of the log has its unit, in queues that a broker's recovery reads up to their last one.
+
+    `states` are the queues that were compared, `codes` all that was found.
+    """
+    wrong = ("CQ-", "BCQ-", "DIR-", "CL-TOPIC", "DL-BODY")
+    if not states or any(code.startswith(wrong) for code in codes):
+        return False
+    return not any(part.missing or part.shifted or part.restarts or part.outliers for part in parts.values())
+
+
+@dataclass(slots=True)
+class Undelivered:
+    """Messages of the log that no consumer gets after the start, and how many queues they are of."""
+
+    messages: int = 0
+    queues: int = 0
+
+    def add(self, count: int) -> None:
+        if count > 0:
+            self.messages += count
+            self.queues += 1
+
+    def text(self) -> str:
+        return f"{_count(self.messages, 'message')} of {_count(self.queues, 'queue')}"
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a start leaves behind: messages that are `gone` for consumers, and those `moved` to wrong queue offsets."""
+
+    gone: Undelivered
+    moved: Undelivered
+
+    def sentence(self, forecast: StartForecast) -> str:
+        """The verdict; "lose nothing" stands there only when consumers get all that stays in the log."""
+        no_units = "without consume queue units"
+        then = []
+        if forecast.messages_lost or forecast.units_cut:
+            start = forecast.sentence() + ", and "
+            if self.gone.messages:
+                then.append(f"leave {self.gone.text()} {no_units}: nobody gets them")
+        else:
+            start = f"{forecast.program} {forecast.version} would start and "
+            if self.gone.messages:
+                then.append(f"never deliver {self.gone.text()}, which would stay in the log {no_units}")
+        if self.moved.messages:
+            then.append(f"put {self.moved.text()} at wrong queue offsets")
+        return start + ", and ".join(then) if then else forecast.sentence()
+
+
+def left_unreadable(
+    forecast: StartForecast, parts: Mapping[Name, QueuePart], states: Mapping[str, QueueState], misfiled: set[int]
+) -> Left:
+    """What consumers do not get after the start though it stays in the log.
+
+    `parts` are the queues as the log has them, `states` those that were compared with their units, `misfiled` offsets
+    of records whose header says another queue than they belong to.
+    """
+    gone, moved = Undelivered(), Undelivered()
+    left = Left(gone, moved)
+    if not forecast.starts or not forecast.consume_queues_simulated or not states or forecast.messages_lost:
+        return left
+    for label, state in states.items():
+        topic, _, number = label.rpartition("/")
+        name = (topic, int(number))
+        end = forecast.queue_ends.get(name, (state.min, state.min))
+        part = parts.get(name)
+        if part is None and name in forecast.units_put:
+            continue  # its units are of messages that the log does not have: expired, or gone with its last file
+        if part is None or part.restarts or name not in forecast.units_put:
+            missing = state.expected_max - end[1]
+        else:
+            missing = _without_unit(part, end, forecast.units_put[name], misfiled)
+        gone.add(missing - forecast.units_cut.get(name, 0))
+        moved.add(forecast.shifted_units.get(name, 0))
+    return left
+
+
+def never_dispatched(log: MappedFileQueue, span: Interval, parts: Mapping[Name, QueuePart]) -> Undelivered:
+    """Messages without units that start in a span of the log, in which no start dispatches; the span is read again."""
+    table, counts = QueueTable(), Counter[int]()
+    for file in log.files:
+        if file.stop <= span[0] or file.start >= span[1]:
+            continue
+        for run in scan_file(file, options=ScanOptions(crc=False)):
+            if run.kind is not Kind.RECORDS or run.columns is None:
+                continue
+            columns = run.columns
+            inside = owed_units(columns) & (columns.offset >= span[0]) & (columns.offset < span[1])
+            counts.update(table.of(columns.take(inside)).tolist())
+    out = Undelivered()
+    for number, count in counts.items():
+        part = parts.get((java_text(table.topics[number]), table.queue_ids[number]))
+        out.add(min(count, _length((m.start, m.stop) for m in part.missing)) if part is not None else 0)
+    return out
+
+
+def _without_unit(part: QueuePart, end: Interval, put: Iterable[Interval], misfiled: set[int]) -> int:
+    """Messages of a queue that have no unit between its ends: they had none, and get none, or it is cut."""
+    lacking = [(m.start, m.stop) for m in part.missing if not (m.stop - m.start == 1 and m.first_at in misfiled)]
+    low = min(max(end[0], part.first), part.next)
+    high = max(low, min(end[1], part.next))
+    holes = _overlap(sorted(lacking), [(low, high)])
+    outside = [(part.first, low), (high, part.next)]
+    no_message = sorted((gap.expected, gap.got) for gap in part.gaps)
+    return _length(holes) - _length(_overlap(holes, put)) + _length(outside) - _length(_overlap(outside, no_message))
+
+
+def _length(intervals: Iterable[Interval]) -> int:
+    return sum(b - a for a, b in intervals)
+
+
+def _overlap(one: Iterable[Interval], other: Iterable[Interval]) -> list[Interval]:
+    """Where both have something; each is sorted and has no overlaps of its own."""
+    first, second = list(one), list(other)
+    out: list[Interval] = []
+    i = j = 0
+    while i < len(first) and j < len(second):
+        low, high = max(first[i][0], second[j][0]), min(first[i][1], second[j][1])
+        if low < high:
+            out.append((low, high))
+        if first[i][1] <= second[j][1]:
+            i += 1
+        else:
+            j += 1
+    return out
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"

@@ -1,0 +1,64 @@
+"""Verify only a part of a log: what a time range, a resumed run or a deadline leaves of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, read_at
+from rmqstore.formats.message import HEADS_BY_FLAG, parse_message
+
+_HEAD = HEADS_BY_FLAG[0x30].size
+
+
+class VerifyRange(NamedTuple):
+    """`since` and `until` in ms of store time (half-open), `start_at` where a resumed run goes on, per log name."""
+
+    since: int | None = None
+    until: int | None = None
+    start_at: Mapping[str, int] | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is left out."""
+        return self.since is None and self.until is None and not self.start_at
+
+    def left_out(self, resume_at: Mapping[str, int] | None) -> str | None:
+        """Words for what of the log is not read; None when all of it is. `resume_at`: where the time was up."""
+        if resume_at is not None:
+            name, at = next(iter(resume_at.items()))
+            return f"{name} from offset {at} on: the time was up; --resume goes on there"
+        if self.start_at:
+            return "what an earlier run read before: this one went on from there"
+        if not self.is_whole:
+            return "messages outside of the time range asked for"
+        return None
+
+    def of(self, queue: MappedFileQueue, lead: int) -> MappedFileQueue:
+        """The files of a log that can hold what is asked for, as a queue of their own."""
+        files = list(queue.files)
+        if self.start_at is not None:
+            files = [f for f in files if f.stop > self.start_at.get(queue.name, 0)]
+        if self.since is not None or self.until is not None:
+            times = [first_store_time(f, lead) for f in files]
+            kept = []
+            for i, file in enumerate(files):
+                later = next((t for t in times[i + 1 :] if t is not None), None)
+                begin = times[i]
+                if self.until is not None and begin is not None and begin >= self.until:
+                    break
+                if self.since is not None and later is not None and later <= self.since:
+                    continue
+                kept.append(file)
+            files = kept
+        return MappedFileQueue(queue.name, queue.directories, queue.file_size, files, queue.odd, queue.size_from)
+
+
+def first_store_time(file: MappedFile, lead: int) -> int | None:
+    """Store time (ms) of the first record of a file; None when no record starts there."""
+    head = read_at(file.path, 4, lead)
+    size = int.from_bytes(head, "big", signed=True) if len(head) == 4 else 0
+    if not 0 < size <= 64 << 20:
+        return None
+    message, _ = parse_message(read_at(file.path, size, lead))
+    return message.store_timestamp if message is not None else None

@@ -1,0 +1,270 @@
+"""What commands that change a store share: print the plan, save it, apply it, verify again, say what is left."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rmqstore.cli.output import Output
+from rmqstore.errors import NotReadable, Refused, UsageError
+
+if TYPE_CHECKING:
+    from rmqstore.checks.problems.report import Report
+    from rmqstore.cli.options import Applying
+    from rmqstore.files.broker_config import BrokerConfig
+    from rmqstore.files.store import Store
+    from rmqstore.repair.migrate.to_dledger_preflight import Refusal
+    from rmqstore.repair.plan.plan import Plan
+
+_SHOWN_QUEUES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A plan for a store, with what was found before it."""
+
+    schema: str
+    store: Store
+    config: BrokerConfig
+    plan: Plan
+    report: Report
+    wrote: Mapping[str, Any]
+
+
+def read_plan(path: Path, store: Store, roots: Collection[Path] | None = None) -> Plan:
+    """A saved plan, for this store only; `roots` other directories that it may write to (default: those of its logs).
+
+    Errors: NotReadable; UsageError for what is no plan, or one of another store.
+    """
+    from rmqstore.repair.plan.plan import Plan
+
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise NotReadable(f"{path}: {error.strerror or error}") from error
+    if roots is None:
+        logs = [d for d in store.commitlog_directories if d.is_dir()]
+        roots = [*logs, *(store.dledger.data.directories if store.dledger is not None else ())]
+    return Plan.from_json(text, store=store.root, roots=roots)
+
+
+def save_plan(path: Path, plan: Plan, store: Path) -> None:
+    """Write a plan for `--plan`, anywhere but in the store.
+
+    Errors: UsageError; NotReadable.
+    """
+    saving = Output(path=path)
+    saving.keep_out_of(store)
+    with saving.stream() as file:
+        for piece in plan.iter_json():
+            file.write(piece.encode())
+
+
+def finish(out: Output, change: Change, applying: Applying, jobs: int | None) -> int:
+    """Print, save or apply; the exit code."""
+    plan = change.plan
+    if applying.plan_out is not None:
+        save_plan(applying.plan_out, plan, change.store.path)
+        out.note(f"the plan is in {applying.plan_out}")
+    if not applying.apply_it or plan.empty:
+        if applying.force is not None and not applying.apply_it:
+            raise UsageError("--force says how to apply", "add --apply")
+        _print(out, change, applied=False, journal=None, after=None)
+        return _left(change.report, plan) if plan.empty else 1
+    if not out.as_json:
+        out.lines(_plan_lines(change, out.verbose))
+    done = _apply(out, change, applying)
+    after = _verify_again(change, jobs)
+    _print(out, change, applied=True, journal=done, after=after, plan_shown=True)
+    return after.exit_code
+
+
+def _left(report: Report, plan: Plan) -> int:
+    """Nothing to do, yet something may be wrong that no planner cures (1), or could not be looked at (4)."""
+    return 1 if plan.brakes else report.exit_code
+
+
+def _apply(out: Output, change: Change, applying: Applying) -> Path | None:
+    from rmqstore.repair.journal.journal import apply
+
+    with out.progress("apply", None, unit="batch") as progress:
+        result = apply(change.plan, journal_dir=applying.journal, force_digest=applying.force, progress=progress)
+    return result.journal
+
+
+def _verify_again(change: Change, jobs: int | None) -> Report:
+    from rmqstore.checks.verify import VerifyOptions, verify
+    from rmqstore.files.store import open_store
+
+    return verify(open_store(change.store.path, change.config), VerifyOptions(jobs=jobs))
+
+
+def _print(
+    out: Output, change: Change, *, applied: bool, journal: Path | None, after: Report | None, plan_shown: bool = False
+) -> None:
+    if out.as_json:
+        out.report(_json(change, applied, journal, after))
+        return
+    lines: list[str] = []
+    if not plan_shown:
+        lines += _plan_lines(change, out.verbose)
+    if applied:
+        lines.append(f"Applied. The way back: rmqstore undo {shlex.quote(str(journal))}")
+    if after is not None:
+        lines += _left_lines(after, change.plan)
+    elif change.plan.empty and not change.report.clean:
+        lines += _unsaid_lines(change.report, change.plan)
+    elif not change.plan.empty:
+        force = f" --force {change.plan.digest}" if change.plan.brakes else ""
+        lines.append(f"Nothing was written: add --apply{force} to carry it out.")
+    out.lines(lines)
+
+
+def _json(change: Change, applied: bool, journal: Path | None, after: Report | None) -> dict[str, Any]:
+    plan, report = change.plan, after or change.report
+    loss = {"visible_fillers": 0, "groups_that_will_see_them": {}, **plan.loss.to_json()}
+    return {
+        "schema": change.schema,
+        "store": str(change.store.path),
+        "applied": applied,
+        "strategy": plan.facts.get("strategy"),
+        "role": plan.facts.get("role"),
+        "journal": None if journal is None else str(journal),
+        "digest": plan.digest,
+        "wrote": _wrote(change, after),
+        "broker": report.broker,
+        "loss": loss,
+        "cures": list(plan.cures),
+        "notes": list(plan.notes),
+        "brakes": list(plan.brakes),
+        "steps": plan.summaries(),
+        "remaining": {"counts": _remaining(report) if applied or plan.empty else {}},
+        "facts": dict(plan.facts),
+    }
+
+
+def _wrote(change: Change, after: Report | None) -> dict[str, Any]:
+    if after is None:
+        return dict(change.wrote)
+    return {
+        "commitlog": after.commitlog["wrote"] if after.commitlog else None,
+        "dledger": after.dledger["wrote"] if after.dledger else None,
+        **{k: v for k, v in change.wrote.items() if k not in ("commitlog", "dledger", "consumequeue")},
+        "consumequeue": {label: state.max for label, state in sorted(after.queues.items())},
+    }
+
+
+def _remaining(report: Report) -> dict[str, int]:
+    from rmqstore.checks.problems.table import PROBLEMS, Severity
+
+    return {c: n for c, n in sorted(report.findings.counts.items()) if PROBLEMS[c].severity > Severity.NOTE}
+
+
+def _plan_lines(change: Change, verbose: int) -> list[str]:
+    return [*_wrote_lines(change, verbose), "", *change.plan.describe()]
+
+
+def _wrote_lines(change: Change, verbose: int) -> Iterator[str]:
+    """The positions where the parts really end, beside what lengths and checkpoint claim."""
+    from rmqstore.cli.quantities import many, time_text
+
+    report = change.report
+    if report.verdict:
+        yield report.verdict
+    entries = change.store.dledger
+    for name, queue in (("commitlog", change.store.commitlog), ("dledger", entries.data if entries else None)):
+        wrote = change.wrote.get(name)
+        if wrote is not None and queue is not None:
+            yield f"{name} ends at {wrote:,}; its files reach to {queue.stop:,}"
+    files = change.store.timer_log
+    if files is not None and change.wrote.get("timerlog"):
+        yield f"timer log ends at {change.wrote['timerlog']:,}; its files reach to {files.stop:,}"
+    if entries is not None and change.wrote.get("dledger_index"):
+        yield f"DLedger index ends at {change.wrote['dledger_index']:,}; its files reach to {entries.index.stop:,}"
+    index = change.wrote.get("index") or {}
+    if index:
+        entries_held = many(sum(index.values()), "entry", "entries")
+        yield f"{many(len(index), 'index file')} {'holds' if len(index) == 1 else 'hold'} {entries_held}"
+    checkpoint = change.store.checkpoint
+    last = max((int(log.get("last_timestamp") or 0) for log in (report.commitlog, report.dledger) if log), default=0)
+    if checkpoint is not None and last:
+        from rmqstore.files.mapped_file_queue import read_at
+        from rmqstore.formats.checkpoint import FILE_SIZE, parse_checkpoint
+
+        said = parse_checkpoint(read_at(checkpoint.path, FILE_SIZE, 0))
+        yield (
+            f"last message {_time(last, time_text)}; the checkpoint claims "
+            f"{_time(said.physic_msg_timestamp, time_text)} for the log, "
+            f"{_time(said.logics_msg_timestamp, time_text)} for the queues"
+        )
+    rows = [(label, state) for label, state in sorted(report.queues.items()) if state.max != state.expected_max]
+    shown = rows if verbose else rows[:_SHOWN_QUEUES]
+    for label, state in shown:
+        yield f"{label} ends at {state.max:,}; the log says {state.expected_max:,}"
+    if len(rows) > len(shown):
+        yield f"… and {many(len(rows) - len(shown), 'more queue')} (-v)"
+
+
+def _time(value: int, text: Any) -> str:
+    if value <= 0 or value > 253_370_764_800_000:
+        return f"{value}"
+    return str(text(value))
+
+
+def tell_refusals(out: Output, store: str, document: dict[str, Any], refusals: Sequence[Refusal]) -> int:
+    """Why a store is not migrated; the exit code."""
+    if out.as_json:
+        first = refusals[0]
+        error = {"code": Refused.code, "message": first.reason, "advice": first.advice}
+        out.report(document | {"error": error})
+    else:
+        out.lines(_refusal_lines(store, refusals))
+    return Refused.exit_code
+
+
+def _refusal_lines(store: str, refusals: Iterable[Refusal]) -> Iterator[str]:
+    """Why a store is not migrated, and what to do next."""
+    yield f"Refused: {store} cannot be migrated as it is. Nothing was written."
+    for refusal in refusals:
+        yield ""
+        yield f"  {refusal.reason}"
+        yield f"    -> {refusal.advice}"
+
+
+def _left_lines(report: Report, plan: Plan) -> Iterator[str]:
+    left = _remaining(report)
+    if not left and not report.unchecked:
+        yield "Verified again: nothing is left."
+        return
+    said = _said(plan)
+    yield "Verified again; what is left:"
+    for code, count in left.items():
+        why, do = said.get(code, ("", ""))
+        yield f"  {code} x {count:,}{': ' if why else ''}{why}"
+        if do:
+            yield f"    -> {do}"
+    yield from _unchecked(report)
+
+
+def _unsaid_lines(report: Report, plan: Plan) -> Iterator[str]:
+    """What an empty plan does not tell itself: one of a file knows only what was wrong when it was made."""
+    said = _said(plan)
+    left = [f"  {code} x {count:,}" for code, count in _remaining(report).items() if code not in said]
+    if left:
+        yield "What is wrong and not cured by this (`rmqstore verify` says more):"
+        yield from left
+    yield from _unchecked(report)
+
+
+def _said(plan: Plan) -> Mapping[str, tuple[str, str]]:
+    """Why the plan leaves what it leaves, and what to do; facts of a saved plan can be anything."""
+    rows = plan.facts.get("stays")
+    found = rows.items() if isinstance(rows, Mapping) else ()
+    return {code: (str(row.get("why")), str(row.get("do"))) for code, row in found if isinstance(row, Mapping)}
+
+
+def _unchecked(report: Report) -> Iterator[str]:
+    yield from (f"  not checked: {line}" for line in report.unchecked)

@@ -1,0 +1,1 @@
+"""Planners for what lies beside log and queues; they mirror `checks.beside`."""

@@ -1,0 +1,64 @@
+"""The store checkpoint made true: times and offsets never later than the log, and a file of the right length."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rmqstore.checks.verify import Verified
+from rmqstore.files.mapped_file_queue import read_at
+from rmqstore.formats.checkpoint import FILE_SIZE, STORE_CHECKPOINT, StoreCheckpoint, parse_checkpoint
+from rmqstore.repair.plan.content import Literal
+from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.repair.plan.recover_options import RecoverOptions
+
+_CODES = ("CK-LENGTH", "CK-AHEAD", "CK-GARBAGE")
+_TIMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
+_LAST_TIME = 253_370_764_800_000  # ms, the year 9999
+
+
+def plan_checkpoint(
+    draft: PlanBuilder, verified: Verified, options: RecoverOptions, last_time: int, end: int, *, force: bool = False
+) -> None:
+    """Steps for `checkpoint`; `last_time` (ms) and `end` (bytes) are those of the repaired log.
+
+    `force`: also where the verification finds nothing wrong, as after a cut. A repair that takes the latest message
+    away asks for it as well.
+    """
+    store = draft.store
+    found = [code for code in _CODES if code in verified.report.findings.counts and options.wants(code)]
+    path, entry = store.root / "checkpoint", store.checkpoint
+    raw = read_at(path, FILE_SIZE, 0) if entry is not None and not entry.directory and not entry.special else b""
+    old = parse_checkpoint(raw)
+    late = not options.only and 0 < last_time < max(getattr(old, name) for name in _TIMES)
+    if store.part is not None or not (found or ((force or late) and entry is not None)):
+        return
+    why = "times and offsets that the log bears out"
+    wanted = true_checkpoint(old, last_time, end).build()
+    draft.cures.update(found)
+    if entry is None or entry.directory or entry.special or entry.length != FILE_SIZE:
+        if entry is not None:
+            draft.discard(path, "no file of 4096 bytes")
+        draft.create(path, FILE_SIZE, Literal(wanted), why)
+        return
+    size = STORE_CHECKPOINT.size
+    if raw[:size] != wanted[:size]:
+        draft.overwrite(path, 0, wanted[:size], why)
+
+
+def true_checkpoint(old: StoreCheckpoint, last_time: int, end: int) -> StoreCheckpoint:
+    """What is sound in a checkpoint stays; the rest becomes the last time that surely is right, or 0 for "not known".
+
+    A time that is too early only makes recovery read more; 0 makes it begin at the first file (5.4.0: the tenth from
+    the end), and with `abort` present costs the index files. So garbage becomes the log's own last time where there is
+    one, but for the index, whose full files are not known here.
+    """
+    values = {}
+    for name in _TIMES:
+        value = getattr(old, name)
+        sound = 0 <= value <= _LAST_TIME and (not last_time or value <= last_time)
+        values[name] = value if sound else 0 if name == "index_msg_timestamp" else max(last_time, 0)
+    confirm = old.confirm_phy_offset
+    master = old.master_flushed_offset
+    values["confirm_phy_offset"] = confirm if 0 <= confirm <= end else end
+    values["master_flushed_offset"] = master if 0 <= master < 1 << 62 else 0
+    return replace(old, **values)

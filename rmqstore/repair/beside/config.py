@@ -1,0 +1,124 @@
+"""Configuration: a broken file again from its .bak and the other way round; offsets behind a queue's end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from rmqstore.checks.verify import Verified
+from rmqstore.formats.configjson import ConfigJsonError, JsonValue, build_config_json, integer_keys, parse_config_object
+from rmqstore.formats.properties import SCHEDULE_TOPIC
+from rmqstore.repair.plan.content import Literal
+from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.repair.plan.recover_options import RecoverOptions
+
+_OFFSETS, _DELAY = "CFG-OFFSET-BEYOND", "CFG-DELAY-BEYOND"
+_ONE_LINE = re.compile(rb"\{\d+:\d+[,}]")
+Ends = Callable[[str, int], int | None]
+
+
+def plan_configs(draft: PlanBuilder, verified: Verified, options: RecoverOptions) -> None:
+    """Steps for CFG-BROKEN and CFG-BROKEN-BAK."""
+    for finding in verified.report.findings.listed:
+        if finding.code not in ("CFG-BROKEN", "CFG-BROKEN-BAK") or not options.wants(finding.code):
+            continue
+        folder = draft.store.root / finding.queue if finding.queue != "store" else draft.store.root
+        path = folder / finding.file
+        bak = finding.code == "CFG-BROKEN-BAK"
+        source = folder / finding.file.removesuffix(".bak") if bak else folder / f"{finding.file}.bak"
+        try:
+            content = source.read_bytes()
+        except OSError:
+            continue
+        if path.exists() or path.is_symlink():
+            draft.discard(path, "not readable as configuration")
+        draft.create(path, len(content), Literal(content), f"a copy of {source.name}", source)
+        draft.cures.add(finding.code)
+
+
+def plan_offsets(draft: PlanBuilder, verified: Verified, options: RecoverOptions, *, cut: int | None) -> None:
+    """Offsets of consumers and of delay levels behind the end of their queues are cut to it.
+
+    Only when asked for, or after the log was cut: an offset behind the end makes a consumer skip what comes next.
+    """
+    wanted = [code for code in (_OFFSETS, _DELAY) if cut is not None or code in options.only]
+    counts = verified.report.findings.counts
+    if not wanted or (cut is None and not any(code in counts for code in wanted)):
+        return
+    ends = _ends(draft, verified)
+    config = draft.store.root / "config"
+    if _OFFSETS in wanted:
+        for name in ("consumerOffset.json", "lmqConsumerOffset.json"):
+            _clamp(draft, config / name, lambda table: _clamp_consumers(table, ends), _OFFSETS)
+    if _DELAY in wanted:
+        _clamp(draft, config / "delayOffset.json", lambda table: _clamp_delays(table, ends), _DELAY)
+
+
+def _ends(draft: PlanBuilder, verified: Verified) -> Ends:
+    """Maximum of a queue once the plan is carried out."""
+    states = verified.report.queues
+
+    def end(topic: str, queue_id: int) -> int | None:
+        label = f"{topic}/{queue_id}"
+        if label in draft.ends:
+            return draft.ends[label]
+        state = states.get(label)
+        return None if state is None else max(state.max, state.expected_max)
+
+    return end
+
+
+def _clamp(draft: PlanBuilder, path: Path, change: Callable[[dict[str, JsonValue]], int], code: str) -> None:
+    try:
+        raw = path.read_bytes()
+        table = parse_config_object(raw)
+    except (OSError, ConfigJsonError):
+        return
+    if draft.path(path) in draft.gone or not change(table):
+        return
+    content = build_config_json(_with_integer_keys(table), "fastjson1" if _ONE_LINE.search(raw) else "fastjson2")
+    draft.discard(path, "offsets behind the end of their queues")
+    draft.create(
+        path, len(content), Literal(content), "offsets cut to the end of their queues", path.parent / "topics.json"
+    )
+    draft.cures.add(code)
+
+
+def _clamp_consumers(table: dict[str, JsonValue], ends: Ends) -> int:
+    changed = 0
+    groups = table.get("offsetTable")
+    for key, offsets in groups.items() if isinstance(groups, dict) else ():
+        if isinstance(offsets, dict):
+            topic = key.partition("@")[0]
+            changed += _clamp_table(offsets, lambda queue_id, topic=topic: ends(topic, queue_id))  # type: ignore[misc]
+    lmq = table.get("lmqOffsetTable")
+    for key, offset in list(lmq.items()) if isinstance(lmq, dict) else ():
+        end = ends(key.partition("@")[0], 0)
+        if end is not None and isinstance(offset, int) and offset > end and isinstance(lmq, dict):
+            lmq[key] = end
+            changed += 1
+    return changed
+
+
+def _clamp_delays(table: dict[str, JsonValue], ends: Ends) -> int:
+    offsets = table.get("offsetTable")
+    return _clamp_table(offsets, lambda level: ends(SCHEDULE_TOPIC, level - 1)) if isinstance(offsets, dict) else 0
+
+
+def _clamp_table(offsets: dict[str, JsonValue], end_of: Callable[[int], int | None]) -> int:
+    changed = 0
+    for key, offset in list(offsets.items()):
+        if not re.fullmatch(r"\d{1,10}", key) or isinstance(offset, bool) or not isinstance(offset, int):
+            continue
+        end = end_of(int(key))
+        if end is not None and offset > end:
+            offsets[key] = end
+            changed += 1
+    return changed
+
+
+def _with_integer_keys(value: JsonValue) -> JsonValue:
+    if isinstance(value, dict):
+        return integer_keys({k: _with_integer_keys(v) for k, v in value.items()})  # type: ignore[return-value]
+    return [_with_integer_keys(v) for v in value] if isinstance(value, list) else value

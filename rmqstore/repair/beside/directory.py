@@ -1,0 +1,102 @@
+"""What stands in the way of a start: stray, empty and foreign entries go into quarantine, lengths are corrected."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rmqstore.checks.beside.directory import in_place_of_trees
+from rmqstore.checks.verify import Verified
+from rmqstore.files.mapped_file_queue import MappedFileQueue, OddEntry, OddKind
+from rmqstore.files.store import QueueKind
+from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.repair.plan.recover_options import RecoverOptions
+from rmqstore.repair.plan.steps import Span
+
+_CODE = {
+    OddKind.DIRECTORY: ("DIR-SUB-DIRECTORY", "a directory inside of a queue's files"),
+    OddKind.NOT_AN_OFFSET: ("DIR-STRAY-FILE", "no file of the broker's"),
+    OddKind.MISALIGNED: ("DIR-STRAY-FILE", "its name fits no file of this size"),
+    OddKind.SPECIAL: ("DIR-STRAY-FILE", "no plain file"),
+    OddKind.EMPTY: ("DIR-EMPTY-FILE", "0 bytes"),
+    OddKind.WRONG_LENGTH: ("DIR-WRONG-LENGTH", "wrong length"),
+}
+
+
+def plan_directories(draft: PlanBuilder, verified: Verified, options: RecoverOptions) -> None:
+    """Steps for all odd entries of the store's directories."""
+    store = draft.store
+    if "DIR-QUEUE-KIND" in options.only:
+        _queue_kinds(draft, verified)
+    if store.commitlog is not None:
+        _queue(draft, options, store.commitlog, log=True)
+    if store.dledger is not None:
+        _queue(draft, options, store.dledger.data, log=True, code="DL-STRAY-FILE")
+        _queue(draft, options, store.dledger.index, code="DL-STRAY-FILE")
+    if store.timer_log is not None:
+        _queue(draft, options, store.timer_log, log=True)
+    kinds = [QueueKind.BATCH, QueueKind.EXT]
+    if not store.rocksdb_consume_queue:
+        kinds.append(QueueKind.SIMPLE)
+    for files in store.consume_queues(*kinds):
+        # the bit maps of an extension come from nowhere else
+        _queue(draft, options, files.queue, log=files.kind is QueueKind.EXT)
+    if options.wants("DIR-STRAY-FILE"):
+        for path, entry in in_place_of_trees(store):
+            if entry.special or path.is_symlink():
+                draft.notes.append(f"{draft.path(path)} is no directory and no file: move it away by hand")
+            else:
+                draft.discard(path, "a directory belongs there")
+                draft.cures.add("DIR-STRAY-FILE")
+        for entry in store.index_entries:
+            name = entry.path.name
+            if name.isascii() and name.isdigit() and (entry.directory or entry.special or len(name) < 17):
+                draft.discard(entry.path, "cannot be opened as an index file")
+                draft.cures.add("DIR-STRAY-FILE")
+
+
+def _queue_kinds(draft: PlanBuilder, verified: Verified) -> None:
+    """Topics whose queues stand in the tree of the other kind: what is right for them is made from the log."""
+    for finding in verified.report.findings.listed:
+        if finding.code == "DIR-QUEUE-KIND":
+            folder = draft.store.root / str(finding.facts["directory"]) / str(finding.facts["topic"])
+            if folder.is_dir():
+                draft.discard(folder, "queues of the wrong kind")
+                draft.cures.add("DIR-QUEUE-KIND")
+
+
+def _queue(
+    draft: PlanBuilder, options: RecoverOptions, queue: MappedFileQueue, *, log: bool = False, code: str = ""
+) -> None:
+    """`log`: what its files hold cannot be made again."""
+    for odd in queue.odd:
+        if odd.kind not in _CODE or draft.is_gone(odd.path):
+            continue
+        own, why = _CODE[odd.kind]
+        own = code or own
+        if not options.wants(own):
+            continue
+        if odd.kind is OddKind.SPECIAL and not odd.path.is_symlink():
+            draft.notes.append(f"{draft.path(odd.path)} is a pipe, a socket or a device: move it away by hand")
+            continue
+        if odd.kind is not OddKind.WRONG_LENGTH:
+            draft.discard(odd.path, why)
+        elif log:
+            _length(draft, queue, odd)
+        else:
+            draft.discard(odd.path, why)  # what its units should be is made again from the log
+        draft.cures.add(own)
+
+
+def _length(draft: PlanBuilder, queue: MappedFileQueue, odd: OddEntry) -> None:
+    """Give a file of records its length; what a longer one has behind it is kept in lost+found."""
+    path, size = odd.path, queue.file_size
+    name = draft.path(path)
+    if any(step.path == name and step.do in ("extend", "truncate", "discard") for step in draft.steps):
+        return
+    if odd.length > size:
+        draft.spans.append(Span(name, size, odd.length - size, f"{_span_name(path)}.bin", "behind the file's end"))
+    draft.resize(path, odd.length, size, f"{odd.length} bytes instead of {size}")
+
+
+def _span_name(path: Path) -> str:
+    return f"{path.parent.name}-{path.name}-tail"

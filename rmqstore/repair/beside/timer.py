@@ -1,0 +1,224 @@
+"""Timer log, wheel and timercheck brought to each other and to the end of the log.
+
+Source: TimerMessageStore#recover, #recoverAndRevise, #doEnqueue, TimerWheel#putSlot (RocketMQ 5.4.0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rmqstore.checks.beside.timer_wheel import Judged, good_units, judge, precision, read_wheel
+from rmqstore.checks.verify import Verified
+from rmqstore.files.mapped_file_queue import DirEntry, MappedFileQueue, read_at
+from rmqstore.files.store import Store
+from rmqstore.formats import timer
+from rmqstore.formats.properties import TIMER_TOPIC
+from rmqstore.repair.journal.disk import Scratch
+from rmqstore.repair.journal.scratch_content import ScratchContent
+from rmqstore.repair.plan.content import Literal
+from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.repair.plan.recover_options import RecoverOptions
+from rmqstore.scan.kernels import I64
+from rmqstore.scan.units import last_nonzero_in
+
+_UNIT = timer.LOG_UNIT
+_SLOT = timer.WHEEL_SLOT
+_MARGIN = 10_000  # ms: rather deliver twice than not at all
+_NEAR = 128  # slots: one step for wrong ones that stand so near
+_WHEEL_WHY = "slots as the timer log's units have them"
+
+
+def plan_timer(
+    draft: PlanBuilder, verified: Verified, options: RecoverOptions, *, cut: int | None, last_time: int
+) -> None:
+    """Steps for TM-*: when asked for, or where the log ends earlier now.
+
+    `cut` is that end, whether this plan makes it or the log's last file is gone: new messages will take the offsets.
+    """
+    store = draft.store
+    counts = verified.report.findings.counts
+    queue = store.timer_log
+
+    def wanted(code: str) -> bool:
+        return code in options.only and code in counts
+
+    shortened = cut is not None
+    end = _end(queue) if queue is not None else 0
+    if queue is not None and (wanted("TM-LOG") or wanted("TM-DANGLING") or cut is not None):
+        wrote = cut if cut is not None else max((r.wrote for r in verified.logs.results), default=0)
+        keep = _first_beyond(queue, end, wrote) if wanted("TM-DANGLING") or cut is not None else end
+        if _cut(draft, queue, keep):
+            shortened = True
+            _wheel_cut(draft, queue, keep)
+            draft.cures.update(c for c in ("TM-LOG", "TM-DANGLING") if c in counts)
+        end = keep
+    if "TM-WHEEL-LENGTH" in counts and options.wants("TM-WHEEL-LENGTH"):  # brokers do not start with it
+        _wheel(draft, queue, end)
+        draft.cures.add("TM-WHEEL-LENGTH")
+    if queue is not None and not shortened and (wanted("TM-WHEEL-SLOT") or wanted("TM-CHAIN")):
+        judged = judge(store, queue)
+        if judged is not None and wanted("TM-WHEEL-SLOT"):
+            _relink(draft, judged)
+        if judged is not None and wanted("TM-CHAIN"):
+            _chain(draft, queue, judged)
+    if wanted("TM-CHECK") or shortened:
+        _timercheck(draft, verified, end, last_time)
+
+
+def _end(queue: MappedFileQueue) -> int:
+    """Behind the last good unit, global offset."""
+    end = queue.start
+    for at, units in good_units(queue):
+        end = at + len(units) * _UNIT.size
+    return end
+
+
+def _first_beyond(queue: MappedFileQueue, end: int, wrote: int) -> int:
+    """The first unit whose message lies behind the log's end; units stand in the order of the log."""
+    for at, units in good_units(queue):
+        beyond = units["commitlog_offset"] >= wrote
+        if beyond.any():
+            return int(at + int(np.argmax(beyond)) * _UNIT.size)
+    return end
+
+
+def _cut(draft: PlanBuilder, queue: MappedFileQueue, end: int) -> bool:
+    """Zero what stands behind `end`, also a BLANK: nothing follows it any more."""
+    before = len(draft.steps)
+    why = "no timer unit of the log"
+    for file in queue.files:
+        if file.stop <= end or draft.path(file.path) in draft.gone:
+            continue
+        last = last_nonzero_in(file, 1)
+        if file.start >= end and file is not queue.files[0]:
+            draft.discard(file.path, why)
+        elif last is not None and file.start + last >= end:
+            draft.zero(file.path, end - file.start, last + 1 - (end - file.start), why)
+    return len(draft.steps) > before
+
+
+def _slots(queue: MappedFileQueue | None, end: int, ms: int, only: I64 | None = None) -> Any:
+    """The wheel as the timer log's units before `end` make it; `only`: these slots, the others stay empty.
+
+    `ms`: timerPrecisionMs.
+    """
+    slots = np.zeros(timer.wheel_size() // _SLOT.size, dtype=_SLOT.dtype)
+    for at, units in good_units(queue) if queue is not None else ():
+        due = units["write_time"].astype(np.int64) + units["delayed_time"].astype(np.int64)
+        mine = at + np.arange(len(units), dtype=np.int64) * _UNIT.size < end
+        if only is not None:
+            mine &= np.isin(due // ms % len(slots), only)
+        for k in np.flatnonzero(mine).tolist():
+            position = at + k * _UNIT.size
+            time = int(due[k]) // ms
+            slot = slots[timer.slot_index(int(due[k]), precision=ms)]
+            step = -1 if int(units["magic"][k]) & 4 else 1
+            if int(slot["time"]) != time or int(slot["num"]) <= 0:
+                slot["time"], slot["first_pos"], slot["num"] = time, position, 0
+            slot["last_pos"] = position
+            slot["num"] += step
+    return slots
+
+
+def _wheels(store: Store) -> Iterator[tuple[str, DirEntry]]:
+    """The wheel and its snapshots."""
+    for name, entry in sorted(store.top.items()):
+        if name == "timerwheel" or (name.startswith("timerwheel.") and name.removeprefix("timerwheel.").isdigit()):
+            yield name, entry
+
+
+def _wheel(draft: PlanBuilder, queue: MappedFileQueue | None, end: int) -> None:
+    """All wheels of a wrong length anew, from the units of the timer log."""
+    size = timer.wheel_size()
+    slots = _slots(queue, end, precision(draft.store, queue, None))
+    raw = slots.tobytes()
+    for name, entry in _wheels(draft.store):
+        if entry.length == size and not entry.directory:
+            continue
+        draft.discard(entry.path, "wrong length")
+        if name == "timerwheel":
+            content = ScratchContent(0, Scratch())
+            for start in np.flatnonzero(slots["num"]).tolist():
+                content.add(start * _SLOT.size, raw[start * _SLOT.size : (start + 1) * _SLOT.size])
+            draft.create(entry.path, size, content, _WHEEL_WHY)
+
+
+def _wheel_cut(draft: PlanBuilder, queue: MappedFileQueue, end: int) -> None:
+    """Slots that point behind the timer log's new end.
+
+    A start mends only what the units that are left touch: a slot without one would give, at its time, what is written
+    at that place later.
+    """
+    ms = precision(draft.store, queue, read_wheel(draft.store))
+    for _, entry in _wheels(draft.store):
+        if entry.length != timer.wheel_size() or entry.directory:
+            continue
+        slots: Any = np.array(_SLOT.array(read_at(entry.path, entry.length, 0)))
+        used = (slots["time"] != 0) | (slots["num"] != 0)
+        wrong = np.flatnonzero(used & (np.maximum(slots["first_pos"], slots["last_pos"]) >= end))
+        if not len(wrong):
+            continue
+        slots[wrong] = _slots(queue, end, ms, wrong)[wrong]
+        _write_slots(draft, entry.path, slots, wrong)
+
+
+def _write_slots(draft: PlanBuilder, path: Path, slots: Any, numbers: I64) -> None:
+    for part in np.split(numbers, np.flatnonzero(np.diff(numbers) > _NEAR) + 1):
+        low, high = int(part[0]), int(part[-1]) + 1
+        draft.overwrite(path, timer.slot_at(low), slots[low:high].tobytes(), _WHEEL_WHY)
+
+
+def _relink(draft: PlanBuilder, judged: Judged) -> None:
+    """Slots that are still to be read as the timer log's units have them; one without a unit becomes empty."""
+    path, wrong = judged.wheel.path, judged.slots
+    draft.cures.add("TM-WHEEL-SLOT")
+    if not path.exists() or not path.stat().st_size:
+        content = ScratchContent(0, Scratch())
+        for number in wrong.tolist():
+            content.add(timer.slot_at(number), judged.rows[number : number + 1].tobytes())
+        if path.exists():
+            draft.discard(path, "an empty wheel")
+        draft.create(path, timer.wheel_size(), content, _WHEEL_WHY)
+        return
+    slots: Any = np.array(_SLOT.array(read_at(path, timer.wheel_size(), 0)))
+    slots[wrong] = judged.rows[wrong]
+    _write_slots(draft, path, slots, wrong)
+
+
+def _chain(draft: PlanBuilder, queue: MappedFileQueue, judged: Judged) -> None:
+    """Units that lead to the one before them in their slot again."""
+    for at, prev in zip(judged.at.tolist(), judged.prev.tolist(), strict=True):
+        file = queue.find(at)
+        if file is not None:
+            place = at - file.start + _UNIT.at("prev_pos")
+            draft.overwrite(file.path, place, prev.to_bytes(8, "big", signed=True), "the unit before it in its slot")
+    draft.cures.add("TM-CHAIN")
+
+
+def _timercheck(draft: PlanBuilder, verified: Verified, end: int, last_time: int) -> None:
+    """Positions not behind the timer log and the timer queue; a lost read time becomes the log's last one."""
+    path = draft.store.root / "config" / "timercheck"
+    exists = path.is_file()
+    if not exists and draft.store.timer_log is None:
+        return
+    values = timer.parse_timercheck(read_at(path, timer.TIMERCHECK_FILE_SIZE, 0))
+    state = verified.report.queues.get(f"{TIMER_TOPIC}/0")
+    top = draft.ends.get(f"{TIMER_TOPIC}/0")
+    if top is None and state is not None:
+        top = max(state.max, state.expected_max)
+    values["last_timer_log_flush_pos"] = max(0, min(values["last_timer_log_flush_pos"], end))
+    for name in ("last_timer_queue_offset", "master_timer_queue_offset"):
+        values[name] = max(0, values[name] if top is None else min(values[name], top))
+    if values["last_read_time"] <= 0:
+        values["last_read_time"] = max(0, (last_time - _MARGIN) // timer.DEFAULT_PRECISION * timer.DEFAULT_PRECISION)
+    content = timer.TIMERCHECK.build({k: max(0, v) for k, v in values.items()}).ljust(timer.TIMERCHECK_FILE_SIZE, b"\0")
+    if read_at(path, timer.TIMERCHECK_FILE_SIZE + 1, 0) == content:
+        return
+    if path.exists():
+        draft.discard(path, "positions behind the end")
+    draft.create(path, len(content), Literal(content), "positions within the timer log and its queue")
+    draft.cures.add("TM-CHECK")

@@ -1,0 +1,68 @@
+"""What a person must decide before a repair goes on: brakes about the store as a whole. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from rmqstore.checks.log.commitlog import LogResult
+from rmqstore.checks.log.queue_parts import KEPT
+from rmqstore.checks.problems.report import Finding
+from rmqstore.files.store import Store
+from rmqstore.repair.plan.recover_options import RecoverOptions
+from rmqstore.scan.tiling import Kind
+
+_MOST_DAMAGE = 10  # percent of the log
+_FEW = 4  # messages of a queue
+
+
+def sizes_brakes(store: Store, findings: Iterable[Finding]) -> Iterator[str]:
+    """Why nothing may be repaired before somebody has looked: paths and sizes that are not what they should be."""
+    for finding in findings:
+        if finding.code == "DIR-MISSING-PATH":
+            yield f"{finding.facts.get('path')} is configured and not there: is a disk not mounted?"
+        elif finding.code == "DIR-FILE-SIZE":
+            key, actual = finding.facts.get("key"), finding.facts.get("actual")
+            yield f"{finding.queue}: the files are of another size than broker.conf says: set {key}={actual}"
+        elif finding.code == "DIR-DUPLICATE-FILE":
+            yield f"{finding.file} stands in two commitlog paths: keep one of them"
+        elif finding.code == "CL-FOREIGN-FILE":
+            yield f"{finding.queue}/{finding.file} is of another log: put the right file there, or move this one away"
+        elif finding.code == "DIR-OPEN-JOURNAL":
+            yield f"the repair {finding.facts.get('journal')} was not finished: undo or resume it first"
+    if store.commitlog is not None and store.commitlog.files and store.commitlog.size_from == "default":
+        yield f"the size of the commitlog's files could not be told from them, {store.commitlog.file_size} is assumed"
+
+
+def damage_brakes(results: Iterable[LogResult], counts: Mapping[str, int], options: RecoverOptions) -> Iterator[str]:
+    """Logs that are damaged beyond what a repair usually meets: is this the right store, disk, format?"""
+    if counts.get("CL-UNKNOWN-MAGIC"):
+        yield "the log has records of an unknown magic: a newer or encrypted format?"
+    if counts.get("CQ-FOREIGN"):
+        yield "hardly a unit of the consume queues leads to a message: is this log the right one for them?"
+    # a missing file was decided on with --accept-fillers
+    kinds = (Kind.DIRTY, Kind.ZERO) if options.accept_fillers else (Kind.DIRTY, Kind.ZERO, Kind.HOLE)
+    for result in results:
+        bad = sum(r.stop - r.start for r in result.tiling if r.start < result.wrote and r.kind in kinds)
+        whole = max(1, result.wrote - result.tiling.start)
+        if bad * 100 > whole * _MOST_DAMAGE:
+            yield f"{bad * 100 // whole} % of {result.queue.name} is damaged ({bad:,} of {whole:,} bytes)"
+        if not result.messages and any(r.kind is Kind.DIRTY for r in result.tiling):
+            yield f"there is no good record in {result.queue.name}"
+
+
+def offset_brakes(results: Iterable[LogResult]) -> Iterator[str]:
+    """Logs that do not say where their messages stand in their queues.
+
+    Source: CommitLog#asyncPutMessage assigns no queue offset with duplicationEnable, 5.1.4
+    """
+    for result in results:
+        parts = [part for part in result.queues.values() if part.messages >= _FEW]
+        alike = [part for part in parts if len(part.restarts) >= min(KEPT, part.messages // 2 + 1)]
+        if alike:
+            messages = sum(part.messages for part in alike)
+            queues = "1 queue" if len(alike) == 1 else f"{len(alike):,} queues"
+            yield (
+                f"the {messages:,} messages of {queues} say queue offset 0 again and again, as a broker with "
+                "duplicationEnable=true writes them: consumers get one message of such a queue, also after this; "
+                "`rmqstore export` gives all of them"
+            )

@@ -1,0 +1,1 @@
+"""The only code that changes an existing file: apply, undo, resume."""

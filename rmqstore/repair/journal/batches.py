@@ -1,0 +1,379 @@
+"""Batches of steps: run one, find out how far each step is, take one back."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from rmqstore.errors import ChangedSince, CouldNotCheck, PlanStale
+from rmqstore.repair.journal.disk import Disk
+from rmqstore.repair.journal.folder import UNDO_LOG, JournalFolder, Staged, State
+from rmqstore.repair.journal.plan_paths import PlanPaths, existing, status_of
+from rmqstore.repair.journal.preflight import check_step_on_disk, discarded, made
+from rmqstore.repair.journal.probe import Status, Touched, hash_content, probe_in_place
+from rmqstore.repair.journal.renames import Moves
+from rmqstore.repair.journal.undo_log import Batch, Meta, UndoLog, UndoLogWriter
+from rmqstore.repair.plan.content import chunks, new_fingerprint
+from rmqstore.repair.plan.fingerprints import fingerprint_entry, read_range, run_fingerprint
+from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.plan.steps import (
+    Create,
+    Discard,
+    Extend,
+    InPlace,
+    MakeDirectory,
+    MoveIn,
+    MoveOut,
+    Overwrite,
+    Rename,
+    SetAside,
+    Step,
+    Truncate,
+)
+
+BATCH_STEPS = 256
+BATCH_BYTES = 64 << 20
+"""Most before-image bytes of a batch, unless one step alone has more."""
+
+
+def cut_batches(plan: Plan) -> list[list[int]]:
+    """The steps' numbers in batches, always the same for one plan.
+
+    Kinds of steps are never mixed: what leaves a path is durable before something new takes the path.
+    """
+    batches: list[list[int]] = []
+    kind: type[Step] | None = None
+    size = 0
+    for number in plan.ordered():
+        step = plan.steps[number]
+        cost = step.length if isinstance(step, Overwrite | Truncate) else 0
+        if type(step) is not kind or len(batches[-1]) >= BATCH_STEPS or size + cost > BATCH_BYTES:
+            batches.append([])
+            size = 0
+        batches[-1].append(number)
+        kind, size = type(step), size + cost
+    return batches
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A plan on its ground with its journal: what every function here is about."""
+
+    plan: Plan
+    ground: PlanPaths
+    folder: JournalFolder
+    log: UndoLog
+    batches: list[list[int]]
+    made: Mapping[str, tuple[int, MoveIn]]
+    moves: Moves
+
+    @staticmethod
+    def of(plan: Plan, ground: PlanPaths, folder: JournalFolder) -> Work:
+        log = UndoLog(folder.path / UNDO_LOG)
+        batches = cut_batches(plan)
+        return Work(plan, ground, folder, log, batches, made(plan), Moves.of(plan, batches))
+
+    def waiting(self, number: int) -> Path:
+        """Where the file of a step that moves it stands when it does not have the step's path."""
+        step = self.plan.steps[number]
+        if isinstance(step, SetAside | Rename):
+            return self.folder.aside(self.ground.locate(step.source if isinstance(step, Rename) else step.path))
+        if isinstance(step, MoveIn):
+            return self.folder.staged(number)
+        return self.folder.quarantined(number, step.path)
+
+
+@dataclass(slots=True)
+class _OpenFiles:
+    """Files that a batch changes, each opened once; `finish` gives them their times back and makes them durable."""
+
+    disk: Disk
+    opened: dict[Path, tuple[int, Meta]] = field(default_factory=dict)
+    folders: dict[Path, None] = field(default_factory=dict)
+    times_kept: bool = True
+
+    def descriptor(self, path: Path, meta: Meta) -> int:
+        if path not in self.opened:
+            self.opened[path] = (self.disk.open_existing(path), meta)
+        return self.opened[path][0]
+
+    def move(self, source: Path, target: Path) -> None:
+        self.disk.rename(source, target)
+        for folder in [known for known in self.folders if known == source or source in known.parents]:
+            del self.folders[folder]  # it has moved: what happened in it before is fsynced at its new place
+            self.folders[target / folder.relative_to(source)] = None
+        self.folders[source.parent] = self.folders[target.parent] = None
+
+    def moved(self, source: Path, target: Path) -> None:
+        """An earlier run has moved this, perhaps not durably. A directory may have been emptied before it moved."""
+        self.folders[source.parent] = self.folders[target.parent] = None
+        if target.is_dir() and not target.is_symlink():
+            self.folders[target] = None
+
+    def finish(self) -> None:
+        for path, (descriptor, meta) in self.opened.items():
+            try:
+                self.disk.set_times(path, meta.atime_ns, meta.mtime_ns)
+            except PermissionError:
+                self.times_kept = False  # only the owner can: the writer is in its group
+            self.disk.fsync(descriptor)
+        for folder in self.folders:
+            if folder.is_dir():  # a parent that an earlier run moved is there under its new name, see `moved`
+                self.disk.fsync_directory(folder)
+
+    def close(self) -> None:
+        for descriptor, _ in self.opened.values():
+            os.close(descriptor)
+        self.opened.clear()
+
+
+def run_batch(work: Work, number: int) -> None:
+    """Log one batch, carry it out and make it durable; a batch that is logged already (by resume) is gone on with.
+
+    Errors: OSError, PlanStale, ChangedSince.
+    """
+    torn = number < len(work.log.batches)
+    if not torn:
+        _log_batch(work, number)
+        work.log.refresh()
+    known = work.log.batches[number]
+    files = _OpenFiles(work.folder.disk)
+    try:
+        for step_number in work.batches[number]:
+            if torn and _probe(work, known, step_number, number + 1, torn=True) is Status.AFTER:
+                # Done, but perhaps not durable: it takes part in the fsyncs below.
+                _join(files, work, step_number, known.metas[step_number])
+            else:
+                _do(files, work, step_number, known.metas[step_number])
+        files.finish()
+    finally:
+        files.close()
+    if not files.times_kept and work.folder.record.times_kept:
+        work.folder.save(times_kept=False)
+
+
+def _log_batch(work: Work, number: int) -> None:
+    folder, stop = work.folder, work.log.stop
+    descriptor = folder.disk.open_existing(folder.path / UNDO_LOG)
+    try:
+        if os.fstat(descriptor).st_size > stop:
+            folder.disk.truncate(descriptor, stop)
+        writer = UndoLogWriter(folder.disk, descriptor, stop)
+        for step_number in work.batches[number]:
+            step = work.plan.steps[step_number]
+            path = work.ground.locate(step.path)
+            writer.meta(_meta(step_number, step, path, work))
+            if isinstance(step, Overwrite | Truncate):
+                running = new_fingerprint(step.expect)
+                at = step.at
+                for data in read_range(path, step.at, step.length):
+                    running.update(data)
+                    writer.image(step_number, at, data)
+                    at += len(data)
+                if running.hexdigest() != step.expect.partition(":")[2]:
+                    raise PlanStale(f"{step.path}: the {step.length} bytes at {step.at} have changed")
+        writer.ready(number)
+    finally:
+        os.close(descriptor)
+
+
+def _meta(number: int, step: Step, path: Path, work: Work) -> Meta:
+    parent = existing(path.parent).stat()
+    times = {"folder_atime_ns": parent.st_atime_ns, "folder_mtime_ns": parent.st_mtime_ns}
+    if isinstance(step, Create | MakeDirectory):
+        return Meta(number, _after(step), **times)
+    status = (work.waiting(number) if isinstance(step, Rename) else path).lstat()
+    return Meta(
+        number,
+        _after(step),
+        size=status.st_size,
+        uid=status.st_uid,
+        gid=status.st_gid,
+        mode=stat.S_IMODE(status.st_mode),
+        atime_ns=status.st_atime_ns,
+        mtime_ns=status.st_mtime_ns,
+        **times,
+    )
+
+
+def _after(step: Step) -> str | None:
+    if isinstance(step, Create | Overwrite | Extend):
+        size = step.length
+        if isinstance(step.content, Staged) and step.content.size == size:
+            return step.content.hash
+        return hash_content(step.content, size)
+    return None
+
+
+def _do(files: _OpenFiles, work: Work, number: int, meta: Meta) -> None:
+    step = work.plan.steps[number]
+    path = work.ground.locate(step.path)
+    if isinstance(step, MoveIn):
+        if status_of(path) is not None:
+            raise ChangedSince(f"{step.path} has appeared")
+        files.move(work.waiting(number), path)
+    elif isinstance(step, MoveOut):
+        if isinstance(step, SetAside) and status_of(work.waiting(number)) is not None:
+            raise ChangedSince(f"{work.waiting(number)} has appeared")
+        files.move(path, work.waiting(number))
+    else:
+        descriptor = files.descriptor(path, meta)
+        if isinstance(step, Truncate):
+            files.disk.truncate(descriptor, step.to_size)
+            return
+        at = step.at
+        for chunk in chunks(step.content):
+            files.disk.write_at(descriptor, chunk, at)
+            at += len(chunk)
+        if isinstance(step, Extend):
+            files.disk.truncate(descriptor, step.to_size)
+
+
+def _join(files: _OpenFiles, work: Work, number: int, meta: Meta) -> None:
+    step = work.plan.steps[number]
+    path = work.ground.locate(step.path)
+    if isinstance(step, InPlace):
+        files.descriptor(path, meta)
+    elif isinstance(step, MoveIn):
+        files.moved(work.waiting(number), path)
+    else:
+        files.moved(path, work.waiting(number))
+
+
+def _probe(work: Work, batch: Batch, number: int, begun: int, *, torn: bool) -> Status:
+    step, folder, waiting = work.plan.steps[number], work.folder, work.waiting
+    path = work.ground.locate(step.path)
+    meta = batch.metas[number]
+    if isinstance(step, InPlace):
+        status = probe_in_place(Touched(step, path, meta, batch.images.get(number, []), work.log), torn=torn)
+        now = status_of(path)
+        if status is Status.AFTER and now is not None and folder.record.state is State.DONE:
+            moved = folder.record.times_kept and now.st_mtime_ns != meta.mtime_ns
+            # The bytes touched are as we left them, but somebody has written elsewhere in the file.
+            return Status.FOREIGN if moved else status
+        return status
+    if isinstance(step, MoveIn):
+        if status_of(waiting(number)) is not None:
+            return Status.BEFORE
+        now = status_of(path)
+        if now is None:
+            return Status.FOREIGN
+        if isinstance(step, Rename):
+            return work.moves.probe(step.path, path, now, meta, folder)
+        if isinstance(step, MakeDirectory):
+            return Status.AFTER if stat.S_ISDIR(now.st_mode) else Status.FOREIGN
+        same = stat.S_ISREG(now.st_mode) and now.st_size == step.size
+        return Status.AFTER if same and run_fingerprint(path, 0, step.size) == meta.after else Status.FOREIGN
+    kept = waiting(number)
+    here = status_of(kept) is not None
+    entry = kept if here else path
+    if status_of(entry) is None:
+        return Status.FOREIGN
+    if isinstance(step, Discard | SetAside):
+        if fingerprint_entry(entry, step.expect) != step.expect:
+            return Status.FOREIGN
+    elif not entry.is_dir():
+        return Status.FOREIGN
+    if here and _is_taken(work, step, begun):
+        return Status.FOREIGN
+    return Status.AFTER if here else Status.BEFORE
+
+
+def _is_taken(work: Work, step: MoveOut, begun: int) -> bool:
+    """Whether the place of what was moved away holds something that the plan did not put there."""
+    if status_of(work.ground.locate(step.path)) is None:
+        return False
+    newcomer, move = work.made.get(step.path), work.moves.by_path.get(step.path)
+    not_yet = move is not None and move.batch >= begun  # so the one that will have the name is not even aside
+    return newcomer is None or not_yet or status_of(work.waiting(newcomer[0])) is not None
+
+
+def probe_all(work: Work, *, for_undo: bool) -> int:
+    """Check that everything a journal touched is as it was left; gives the number of batches that have begun.
+
+    For resume also what is still to be done must be as the plan expects it. Reads only.
+    Errors: ChangedSince that names what changed.
+    """
+    record, log, batches = work.folder.record, work.log, work.batches
+    begun = min(len(batches), record.batches_done + 1, len(log.batches))
+    changed: list[str] = []
+    for number in range(begun):
+        torn = record.state is State.UNDOING or number >= record.batches_done
+        batch = log.batches[number]
+        if sorted(batch.metas) != sorted(batches[number]):
+            raise CouldNotCheck(f"{log.path} does not fit plan.json beside it", "restore the journal from a copy")
+        for step_number in batches[number]:
+            step = work.plan.steps[step_number]
+            if isinstance(step, SetAside) and work.moves.by_source[step.path].batch < begun:
+                # it may have its new name already: its Rename is looked at
+                status = Status.FOREIGN if _is_taken(work, step, begun) else Status.AFTER
+            else:
+                status = _probe(work, batch, step_number, begun, torn=torn)
+            if status is Status.FOREIGN or (status is Status.BEFORE and not torn and not for_undo):
+                changed.append(step.path)
+            elif for_undo and isinstance(step, MakeDirectory) and status is Status.AFTER:
+                entries = (f"{step.path}/{entry.name}" for entry in work.ground.locate(step.path).iterdir())
+                changed.extend(entry for entry in entries if entry not in work.made)
+    if not for_undo:
+        leaving, coming = set(discarded(work.plan)), set(work.made)
+        for later in batches[begun:]:
+            for step_number in later:
+                try:
+                    step = work.plan.steps[step_number]
+                    if isinstance(step, Create | MakeDirectory):
+                        step = replace(step, like=None)  # it is dressed already; its neighbour may be discarded by now
+                    origin = work.moves.place(step.path, begun, work.ground, work.folder)
+                    check_step_on_disk(step, work.ground, leaving, coming, origin)
+                except PlanStale as error:
+                    changed.append(error.message)
+    if changed:
+        names = ", ".join(changed[:5]) + (f" and {len(changed) - 5} more" if len(changed) > 5 else "")
+        raise ChangedSince(f"changed since the repair: {names}")
+    return begun
+
+
+def undo_batch(work: Work, number: int) -> None:
+    """Take back the steps of one batch, in reverse, and make that durable. Errors: OSError."""
+    batch, folder = work.log.batches[number], work.folder
+    files = _OpenFiles(folder.disk)
+    try:
+        for step_number in reversed(work.batches[number]):
+            step = work.plan.steps[step_number]
+            path = work.ground.locate(step.path)
+            if isinstance(step, MoveIn):
+                staged = work.waiting(step_number)
+                if status_of(staged) is None:
+                    files.move(path, staged)
+                else:
+                    files.moved(path, staged)
+            elif isinstance(step, MoveOut):
+                kept = work.waiting(step_number)
+                if status_of(kept) is not None:
+                    files.move(kept, path)
+                else:
+                    files.moved(kept, path)
+            else:
+                descriptor = files.descriptor(path, batch.metas[step_number])
+                if isinstance(step, Truncate | Extend):
+                    files.disk.truncate(descriptor, step.from_size)
+                for at, data in work.log.before(batch.images.get(step_number, [])):
+                    files.disk.write_at(descriptor, data, at)
+        files.finish()
+    finally:
+        files.close()
+
+
+def undo_times(work: Work) -> None:
+    """Give directories the times that they had before the first batch."""
+    times: dict[Path, Meta] = {}
+    for batch in work.log.batches:
+        for number, meta in batch.metas.items():
+            times.setdefault(work.ground.locate(work.plan.steps[number].path).parent, meta)
+    for place, meta in times.items():
+        if place.is_dir():
+            with contextlib.suppress(PermissionError):
+                work.folder.disk.set_times(place, meta.folder_atime_ns, meta.folder_mtime_ns)

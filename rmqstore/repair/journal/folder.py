@@ -1,0 +1,392 @@
+"""The folder of one journal: its place and name, its state file, and the folders beside other data paths.
+
+STORE/.rmqstore/TIME/state        how far it is; replaced atomically
+                     plan.json    the plan; contents that are large stand in new/
+                     undo.log     before-images
+                     new/N        what step N creates or writes, complete before the first change
+                     quarantine/  what was moved away
+                     lost+found/  damaged spans that the repair covered
+                     journal      only with --journal DIR: where all but new/ and quarantine/ is
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+
+from rmqstore.errors import CouldNotCheck, NotAStore, Refused, UsageError
+from rmqstore.repair.journal.disk import Disk
+from rmqstore.repair.journal.plan_paths import PlanPaths
+from rmqstore.repair.plan.content import Content, Json, content_from_json, content_to_json
+from rmqstore.repair.plan.fingerprints import read_range
+from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.plan.steps import JOURNAL_FOLDER, InPlace, Rename, SetAside
+
+SCHEMA = "rmqstore.journal/1"
+NEW, QUARANTINE, LOST_FOUND = "new", "quarantine", "lost+found"
+_NAME = re.compile(r"\d{8}T\d{6}\.\d{6}Z(-2)*")
+STATE, PLAN, UNDO_LOG, POINTER = "state", "plan.json", "undo.log", "journal"
+
+
+class State(StrEnum):
+    """How far a journal came."""
+
+    PREPARING = "preparing"
+    """Nothing of the store is changed yet."""
+    APPLYING = "applying"
+    DONE = "done"
+    UNDOING = "undoing"
+    UNDONE = "undone"
+    MISSING = "missing"
+    """The store knows of it, but it is not where it should be, or its state file is damaged."""
+
+
+_BELOW = "name a folder below STORE/.rmqstore"
+UNFINISHED = (State.APPLYING, State.UNDOING, State.MISSING)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The state file. `homes`: folders with new/ and quarantine/, see `JournalFolder.home`."""
+
+    state: State
+    store: str
+    steps: int = 0
+    batches: int = 0
+    batches_done: int = 0
+    lock_was_there: bool = True
+    times_kept: bool = True
+    store_atime_ns: int = 0
+    store_mtime_ns: int = 0
+    homes: tuple[str, ...] = ("",)
+    home_of: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class JournalInfo:
+    """One journal of a store, for `info`, `verify` and `undo`."""
+
+    path: Path
+    store: Path
+    state: State
+    steps: int
+    batches: int
+    batches_done: int
+
+    @property
+    def unfinished(self) -> bool:
+        return self.state in UNFINISHED
+
+    def to_json(self) -> dict[str, Json]:
+        return {
+            "journal": str(self.path),
+            "state": self.state.value,
+            "steps": self.steps,
+            "batches": self.batches,
+            "batches_done": self.batches_done,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Content that is complete in a journal's `new/`; `hash` is that of its bytes."""
+
+    path: Path
+    size: int
+    hash: str
+
+    def pieces(self) -> Iterator[bytes | int]:
+        yield from read_range(self.path, 0, self.size)
+
+
+@dataclass(slots=True)
+class JournalFolder:
+    """One journal on disk; `record` is what its state file says."""
+
+    path: Path
+    store: Path
+    record: Record
+    disk: Disk
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    def info(self) -> JournalInfo:
+        record = self.record
+        done = max(0, record.batches_done)  # -1 when an undo has come to its end
+        return JournalInfo(self.path, self.store, record.state, record.steps, record.batches, done)
+
+    def home(self, step: int) -> Path:
+        """Folder with the new/ and quarantine/ of this step, on the file system of the step's path."""
+        homes = self.record.homes
+        return self._home(homes[self.record.home_of.get(str(step), 0)])
+
+    def homes(self) -> list[Path]:
+        return [self._home(home) for home in self.record.homes]
+
+    def _home(self, home: str) -> Path:
+        # "" is the journal itself, a relative path is below the store: both move along when a store is copied.
+        return self.store / home if home else self.path
+
+    def staged(self, step: int) -> Path:
+        return self.home(step) / NEW / f"{step:06}"
+
+    def quarantined(self, step: int, path: str) -> Path:
+        base = path.rpartition("/")[2]
+        name = f"{step:06}-{base}" if len(base.encode(errors="surrogateescape")) < 200 else f"{step:06}"
+        return self.home(step) / QUARANTINE / name
+
+    def aside(self, path: Path) -> Path:
+        """Where a file waits for its new name: beside itself, under a name that belongs to this journal alone."""
+        return path.with_name(f"{JOURNAL_FOLDER}-{self.name}-{path.name}")
+
+    def save(self, **changes: object) -> None:
+        """Replace the state file atomically and durably."""
+        record = replace(self.record, **changes)  # type: ignore[arg-type]
+        text = json.dumps({"schema": SCHEMA, **asdict(record)})
+        self.write(self.path / f"{STATE}.new", text.encode())
+        self.disk.rename(self.path / f"{STATE}.new", self.path / STATE)
+        self.disk.fsync_directory(self.path)
+        self.record = record
+
+    def write(self, path: Path, data: bytes) -> None:
+        """Write a small file of the journal and fsync it; one that is there is replaced."""
+        with contextlib.suppress(FileNotFoundError):
+            self.disk.unlink(path)
+        descriptor = self.disk.open_new(path)
+        try:
+            self.disk.write_at(descriptor, data, 0)
+            self.disk.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def save_plan(self, plan: Plan, staged: Mapping[int, Staged]) -> None:
+        """Write plan.json; contents that were staged are named, small ones stand in it."""
+
+        def content(number: int) -> Json:
+            if number in staged:
+                return {"staged": {"size": staged[number].size, "hash": staged[number].hash, "step": number}}
+            inline = getattr(plan.steps[number], "content")  # noqa: B009 - only asked for steps that have one
+            return content_to_json(inline)
+
+        self.write(self.path / PLAN, json.dumps(plan.to_json(content)).encode())
+
+    def load_plan(self) -> Plan:
+        """The plan of this journal, with its staged contents. Errors: CouldNotCheck when it is damaged."""
+
+        def content(value: object) -> Content:
+            if isinstance(value, dict) and isinstance(value.get("staged"), dict):
+                row = value["staged"]
+                step, size, digest = row.get("step"), row.get("size"), row.get("hash")
+                if type(step) is int and type(size) is int and isinstance(digest, str) and step >= 0 <= size:
+                    return Staged(self.path / NEW / f"{step:06}", size, digest)
+            return content_from_json(value)
+
+        try:
+            text = (self.path / PLAN).read_bytes()
+            return Plan.from_json(text, read_content=content)
+        except (OSError, UsageError) as error:
+            raise CouldNotCheck(f"{self.path / PLAN} is damaged: {error}") from error
+
+    def make(self, name_pointer: bool) -> None:
+        """Make the folders and the first state file. `name_pointer`: the journal lies outside of the store."""
+        self._make_folder(self.path.parent)
+        self.disk.make_directory(self.path)
+        self.save()
+        for home in self.homes():
+            if home != self.path:
+                self._make_folder(home.parent)
+                self._make_folder(home)
+            self.disk.make_directory(home / NEW)
+            self.disk.make_directory(home / QUARANTINE)
+        if name_pointer:
+            pointer = self.store / JOURNAL_FOLDER / self.name
+            self._make_folder(pointer.parent)
+            self._make_folder(pointer)
+            self.write(pointer / POINTER, str(self.path).encode(errors="surrogateescape"))
+            self.disk.fsync_directory(pointer)
+
+    def _make_folder(self, path: Path) -> None:
+        with contextlib.suppress(FileExistsError):
+            self.disk.make_directory(path)
+
+    def discard(self) -> None:
+        """Remove a journal that never changed anything.
+
+        Errors: OSError; Refused when something is in its quarantine after all.
+        """
+        pointer = self.store / JOURNAL_FOLDER / self.name
+        homes = list(dict.fromkeys([*self.homes(), pointer, self.path]))
+        for home in homes:
+            if (home / QUARANTINE).is_dir() and any((home / QUARANTINE).iterdir()):
+                raise Refused(f"{home / QUARANTINE} is not empty", "look at it, and move what is in it to its place")
+        for home in homes:  # the journal itself goes last: its state file names the others
+            if home.is_dir() and not home.is_symlink():
+                self._remove_tree(home)
+                with contextlib.suppress(OSError):
+                    self.disk.remove_directory(home.parent)  # .rmqstore, when this was all that was in it
+
+    def _remove_tree(self, folder: Path) -> None:
+        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name == STATE):
+            if entry.is_dir() and not entry.is_symlink():
+                self._remove_tree(entry)
+            else:
+                self.disk.unlink(entry)
+        self.disk.remove_directory(folder)
+
+    def drop_staged(self) -> None:
+        """Remove what stands in new/: after an undo nothing needs it."""
+        for home in self.homes():
+            if (home / NEW).is_dir():
+                for entry in (home / NEW).iterdir():
+                    if entry.is_dir():
+                        self.disk.remove_directory(entry)
+                    else:
+                        self.disk.unlink(entry)
+
+
+def new_folder(ground: PlanPaths, plan: Plan, journal_dir: Path | None, disk: Disk) -> tuple[JournalFolder, bool]:
+    """A journal that is not on disk yet; and whether it lies outside of the store. Reads only."""
+    name = time.strftime("%Y%m%dT%H%M%S", time.gmtime()) + f".{time.time_ns() // 1000 % 1_000_000:06}Z"
+    taken = [entry.name for entry in _entries(ground.store / JOURNAL_FOLDER)]
+    outside: Path | None = None
+    if journal_dir is not None:
+        outside = journal_dir.resolve()
+        if not outside.is_dir():
+            raise UsageError(f"--journal {journal_dir} is no directory")
+        if ground.store == outside or ground.store in outside.parents:
+            raise UsageError(f"--journal {journal_dir} lies in the store", "leave --journal out, or choose another")
+        # other folders there say nothing of the order
+        taken += [entry.name for entry in _entries(outside) if _NAME.fullmatch(entry.name)]
+    latest = max(taken, default="")
+    if name <= latest:
+        name = f"{latest}-2"  # the clock went back: names still tell the order
+    path = (outside or ground.store / JOURNAL_FOLDER) / name
+    homes = [""]
+    home_of: dict[str, int] = {}
+    for number, step in enumerate(plan.steps):
+        if isinstance(step, InPlace | SetAside | Rename):  # these need no folder beside the data
+            continue
+        base = ground.beside(step.path, outside)
+        if base == ground.store:
+            home = f"{JOURNAL_FOLDER}/{name}" if outside is not None else ""
+        else:
+            home = "" if base == outside else str(base / JOURNAL_FOLDER / name)
+        if home not in homes:
+            homes.append(home)
+        if homes.index(home):
+            home_of[str(number)] = homes.index(home)
+    times = ground.store.stat()
+    record = Record(
+        State.PREPARING,
+        str(ground.store),
+        steps=len(plan.steps),
+        lock_was_there=(ground.store / "lock").exists(),
+        store_atime_ns=times.st_atime_ns,
+        store_mtime_ns=times.st_mtime_ns,
+        homes=tuple(homes),
+        home_of=home_of,
+    )
+    return JournalFolder(path, ground.store, record, disk), outside is not None
+
+
+def open_folder(path: Path, disk: Disk) -> JournalFolder:
+    """The journal at a path (or the one that the folder in the store points to).
+
+    Errors: NotAStore when there is none; Refused when its store does not know it.
+    """
+    place = path.resolve()
+    pointer = _pointer(place)
+    if pointer is not None:
+        if not pointer.is_dir():
+            raise Refused(f"the journal {pointer} is missing", "mount the disk that it is on")
+        place = pointer
+    record = _read_record(place)
+    if record is None and place.parent.name == JOURNAL_FOLDER and place.is_dir() and _has_not_begun(place):
+        record = Record(State.PREPARING, str(place.parent.parent))
+    if record is None:
+        taken_back = (State.PREPARING, State.UNDONE)
+        known = [one.name for one in list_folders(place, disk) if one.record.state not in taken_back]
+        advice = f"the last one of this store: {path / JOURNAL_FOLDER / known[-1]}" if known else _BELOW
+        raise NotAStore(f"{path} is no journal of rmqstore", advice)
+    if place.parent.name == JOURNAL_FOLDER:
+        return JournalFolder(place, place.parent.parent, record, disk)
+    store = Path(record.store)
+    if record.state is not State.PREPARING and _pointer(store / JOURNAL_FOLDER / place.name) != place:
+        raise Refused(f"{store} does not know the journal {place}", "name the store's own folder below .rmqstore")
+    return JournalFolder(place, store, record, disk)
+
+
+def list_folders(store: Path, disk: Disk) -> list[JournalFolder]:
+    """All journals of a store, oldest first; also those that never began, and those that are missing."""
+    folders = []
+    for entry in _entries(store / JOURNAL_FOLDER):
+        place = _pointer(entry) or entry
+        record = _read_record(place)
+        if record is None:
+            unbegun = place == entry and _has_not_begun(place)
+            record = Record(State.PREPARING if unbegun else State.MISSING, str(store))
+        folders.append(JournalFolder(place, store, record, disk))
+    return folders
+
+
+def _has_not_begun(folder: Path) -> bool:
+    """A folder without state is what a killed `make` or `discard` left, unless something of a journal is in it."""
+    quarantine = folder / QUARANTINE
+    return not any((folder / name).exists() for name in (STATE, PLAN, UNDO_LOG, POINTER)) and (
+        not quarantine.exists() or not any(quarantine.iterdir())
+    )
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(entry for entry in folder.iterdir() if entry.is_dir() and not entry.is_symlink())
+    except OSError:
+        return []
+
+
+def _pointer(folder: Path) -> Path | None:
+    try:
+        text = (folder / POINTER).read_text(errors="surrogateescape")
+    except (OSError, ValueError):
+        return None
+    return Path(text) if text.startswith("/") and "\0" not in text else None
+
+
+def _read_record(folder: Path) -> Record | None:
+    try:
+        row = json.loads((folder / STATE).read_bytes())
+        if not isinstance(row, dict) or row.pop("schema", None) != SCHEMA:
+            return None
+        row["state"] = State(row["state"])
+        row["homes"] = tuple(str(home) for home in row["homes"])
+        record = Record(**row)
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return None
+    sound = isinstance(record.home_of, dict) and all(
+        type(index) is int and 0 <= index < len(record.homes) for index in record.home_of.values()
+    )
+    # A home that is not a journal's own folder would let a forged state file move files about.
+    tail = f"{JOURNAL_FOLDER}/{folder.name}"
+    sound = sound and all(
+        home in ("", tail) or (home.startswith("/") and home.endswith(f"/{tail}")) for home in record.homes
+    )
+    return record if sound and type(record.batches_done) is int else None
+
+
+def free_bytes(folder: Path) -> int:
+    """Bytes that a file system has left for this user."""
+    return shutil.disk_usage(folder).free
+
+
+Progress = Callable[[int, int], None]
+"""Called after every batch with the number of batches done and of all."""

@@ -1,0 +1,126 @@
+"""Where the steps of a plan are on disk: paths, links, file systems, and the folder beside the data."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from rmqstore.errors import NotAStore, Refused
+from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.plan.steps import JOURNAL_FOLDER
+
+
+@dataclass(frozen=True, slots=True)
+class PlanPaths:
+    """A store and its further data paths, as they are on this machine now."""
+
+    store: Path
+    roots: tuple[Path, ...]
+    mounts: tuple[str, ...] = field(default=(), repr=False)
+
+    @staticmethod
+    def of(plan: Plan, store: Path | None = None) -> PlanPaths:
+        """The ground of a plan. `store`: where the store is now, when that is not where the plan says."""
+        place = (store or Path(plan.store)).resolve()
+        if not place.is_dir():
+            raise NotAStore(f"{place} is no directory")
+        for root in plan.roots:
+            if not Path(root).is_dir():
+                raise Refused(f"the data path {root} is missing", "mount it, or correct broker.conf")
+        folder = place / JOURNAL_FOLDER
+        if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+            raise Refused(f"{folder} must be a directory", "move it away")
+        return PlanPaths(place, tuple(Path(root) for root in plan.roots), _mount_points())
+
+    def locate(self, path: str) -> Path:
+        """The file that a plan's path means.
+
+        A link at the top of the store, and a root that is one, is followed; any other is refused.
+        Errors: Refused.
+        """
+        base, rest = self._base(path)
+        at = base
+        for name in rest[:-1]:
+            at /= name
+            if at.is_symlink():
+                raise Refused(f"{at} is a link: only links at the top of a store are followed", "replace the link")
+        return base.joinpath(*rest)
+
+    def _base(self, path: str) -> tuple[Path, tuple[str, ...]]:
+        pure = PurePosixPath(path)
+        if pure.is_absolute():
+            root = next(root for root in self.roots if PurePosixPath(root) in pure.parents)
+            return root.resolve(), pure.relative_to(PurePosixPath(root)).parts
+        top = self.store / pure.parts[0]
+        if top.is_symlink():
+            return top.resolve(), pure.parts[1:]
+        return self.store, pure.parts
+
+    def beside(self, path: str, journal: Path | None) -> Path:
+        """Directory for `.rmqstore` on the file system of this path: renames between the two are possible.
+
+        It is out of every directory that a broker lists. `journal`: an external journal, taken where it is on the
+        same file system.
+        Errors: Refused where the data path fills its file system alone.
+        """
+        folder = existing(self.locate(path).parent)
+        if journal is not None and self.same_file_system(folder, journal):
+            return journal
+        if self.same_file_system(folder, self.store):
+            return self.store
+        pure = PurePosixPath(path)
+        base = existing(self._base(path)[0])
+        if not pure.is_absolute() and base == self.store:
+            base = existing(self.store / pure.parts[0])
+        if base.parent != base and self.same_file_system(folder, base.parent):
+            return base.parent
+        raise Refused(
+            f"there is no place beside {base} on its file system to keep what is moved away",
+            "give the file system one more directory above it, and point the broker's path there",
+        )
+
+    def same_file_system(self, one: Path, other: Path) -> bool:
+        """A rename between the two works: the same device, reached through the same mount."""
+        return one.stat().st_dev == other.stat().st_dev and self._mount(one) == self._mount(other)
+
+    def _mount(self, path: Path) -> str:
+        text = f"{path.resolve()}/"
+        return max((mount for mount in self.mounts if text.startswith(f"{mount.rstrip('/')}/")), key=len, default="")
+
+    def places(self, paths: Iterable[str]) -> list[Path]:
+        """The store, what the links at its top mean, the roots: all the directories that a broker may have open."""
+        places = [self.store]
+        try:
+            tops = sorted(self.store.iterdir())
+        except OSError:
+            tops = []
+        places += [top.resolve() for top in tops if top.is_symlink() and top.is_dir()]
+        places += [root.resolve() for root in self.roots]
+        places += [base for base in {self._base(path)[0] for path in paths} if base.is_dir()]
+        return list(dict.fromkeys(places))
+
+
+def existing(path: Path) -> Path:
+    """The path, or its nearest parent that is there."""
+    while not path.exists() and path.parent != path:
+        path = path.parent
+    return path
+
+
+def _mount_points() -> tuple[str, ...]:
+    try:
+        rows = Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return ()
+    fields = (row.split(" ") for row in rows)
+    return tuple(row[4].replace("\\040", " ").replace("\\011", "\t") for row in fields if len(row) > 4)
+
+
+def status_of(path: Path) -> os.stat_result | None:
+    """lstat, or None where nothing is."""
+    try:
+        return path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None

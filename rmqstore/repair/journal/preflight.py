@@ -1,0 +1,188 @@
+"""Before the first write: every byte is what the plan expects, everything may be written, and there is space."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+from rmqstore.errors import NoSpace, NotReadable, PlanStale, Refused
+from rmqstore.repair.journal.folder import JournalFolder, free_bytes
+from rmqstore.repair.journal.plan_paths import PlanPaths, existing, status_of
+from rmqstore.repair.plan.content import Content, Literal, Parts, Reencoded, Zeros
+from rmqstore.repair.plan.fingerprints import fingerprint_entry, fingerprint_range
+from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.plan.steps import (
+    Create,
+    Extend,
+    InPlace,
+    MoveIn,
+    MoveOut,
+    Overwrite,
+    RemoveEmptyDirectory,
+    Rename,
+    SetAside,
+    Step,
+    Truncate,
+)
+
+_SLACK = 1 << 20
+"""Space that state, folders and frame headers may take, bytes."""
+_PER_STEP = 4096
+
+
+def check_plan(plan: Plan, ground: PlanPaths) -> None:
+    """Everything on disk is as the plan expects it.
+
+    Errors: PlanStale, NotReadable (also: not writable), Refused.
+    """
+    origins = plan.origins
+    paths = {step.path for step in plan.steps} | set(origins.values())
+    spelled: dict[Path, str] = {}
+    for path in paths:
+        place = ground.locate(path)
+        if spelled.setdefault(place, path) != path:
+            raise Refused(f"{path} and {spelled[place]} are the same file", "name it once")
+    leaving = {step.path for step in plan.steps if isinstance(step, MoveOut)}
+    coming = {step.path for step in plan.steps if isinstance(step, MoveIn)}
+    for step in plan.steps:
+        origin = ground.locate(origins[step.path]) if step.path in origins else None
+        check_step_on_disk(step, ground, leaving, coming, origin)
+    for span in plan.spans:
+        status = status_of(ground.locate(origins.get(span.path, span.path)))
+        if status is None or not stat.S_ISREG(status.st_mode) or status.st_size < span.at + span.length:
+            raise PlanStale(f"{span.path} is shorter than the span {span.name} to be saved")
+
+
+def check_step_on_disk(
+    step: Step, ground: PlanPaths, leaving: set[str], coming: set[str], origin: Path | None = None
+) -> None:
+    """One step finds what it expects. `leaving`, `coming`: paths that the plan discards and makes.
+
+    `origin`: where the bytes of the file are now that has this path when an in-place step is done.
+    """
+    place = ground.locate(step.path)
+    if origin is not None and isinstance(step, InPlace):
+        place = origin
+    status = status_of(place)
+    try:
+        if isinstance(step, MoveIn):
+            _check_move_in(step, ground, place, status, leaving, coming)
+            return
+        if status is None:
+            raise PlanStale(f"{step.path} is not there any more")
+        if isinstance(step, MoveOut):
+            _check_move_out(step, place, status, leaving)
+            return
+        if not stat.S_ISREG(status.st_mode):
+            raise PlanStale(f"{step.path} is no file")
+        if not os.access(place, os.W_OK):
+            raise NotReadable(f"{place} may not be written")
+        size = status.st_size
+        if isinstance(step, Overwrite):
+            if size < step.at + step.length:
+                raise PlanStale(f"{step.path} ends at {size}, before the bytes to overwrite")
+        elif size != step.from_size:
+            raise PlanStale(f"{step.path} has {size} bytes, not {step.from_size}")
+        if isinstance(step, Overwrite | Truncate):
+            found = fingerprint_range(place, step.at, step.length, step.expect)
+            if found != step.expect:
+                raise PlanStale(f"{step.path}: the {step.length} bytes at {step.at} have changed")
+    except PermissionError as error:
+        raise NotReadable(f"{place} may not be read") from error
+
+
+def _check_move_in(
+    step: MoveIn, ground: PlanPaths, place: Path, status: os.stat_result | None, leaving: set[str], coming: set[str]
+) -> None:
+    if status is not None and step.path not in leaving:
+        raise PlanStale(f"{step.path} is there already")
+    parent = str(PurePosixPath(step.path).parent)
+    if parent not in coming:
+        if not place.parent.is_dir():
+            raise PlanStale(f"the directory of {step.path} is missing")
+        if not os.access(place.parent, os.W_OK | os.X_OK):
+            raise NotReadable(f"{place.parent} may not be written")
+    like = None if isinstance(step, Rename) else step.like
+    if like is not None and status_of(ground.locate(like)) is None:
+        raise PlanStale(f"{like}, the neighbour of {step.path}, is not there any more")
+
+
+def _check_move_out(step: MoveOut, place: Path, status: os.stat_result, leaving: set[str]) -> None:
+    if not os.access(place.parent, os.W_OK | os.X_OK):
+        raise NotReadable(f"{place.parent} may not be written")
+    if isinstance(step, RemoveEmptyDirectory):
+        if not stat.S_ISDIR(status.st_mode):
+            raise PlanStale(f"{step.path} is no directory")
+        left = [entry.name for entry in place.iterdir() if f"{step.path}/{entry.name}" not in leaving]
+        if left:
+            raise PlanStale(f"{step.path} is not empty: {min(left)}")
+    elif isinstance(step, SetAside) and not stat.S_ISREG(status.st_mode):
+        raise PlanStale(f"{step.path} is no file")
+    elif fingerprint_entry(place, step.expect) != step.expect:
+        raise PlanStale(f"{step.path} has changed")
+
+
+def check_space(plan: Plan, ground: PlanPaths, folder: JournalFolder) -> None:
+    """There is space for the journal, the staged files and what steps add to files. Errors: NoSpace."""
+    journal_at = existing(folder.path)
+    needs: dict[int, int] = defaultdict(int)
+    places: dict[int, Path] = {}
+
+    def need(place: Path, size: int) -> None:
+        device = place.stat().st_dev
+        places.setdefault(device, place)
+        needs[device] += size
+
+    need(journal_at, _SLACK + sum(span.length for span in plan.spans))
+    for number, step in enumerate(plan.steps):
+        need(journal_at, _PER_STEP)
+        if isinstance(step, Overwrite | Truncate):
+            need(journal_at, step.length)
+        if isinstance(step, Create):
+            need(existing(folder.home(number)), solid_bytes(step.content))
+        elif isinstance(step, Overwrite | Extend):
+            if is_staged(step):
+                need(journal_at, solid_bytes(step.content))
+            # A write into a hole takes space of its own.
+            need(existing(ground.locate(step.path)), solid_bytes(step.content))
+    for device, size in needs.items():
+        free = free_bytes(places[device])
+        if free < size:
+            raise NoSpace(f"{places[device]}: {size:,} bytes are needed, {free:,} are free")
+
+
+def is_staged(step: Step) -> bool:
+    """The content is written to the journal's new/ before the first change; small and zero ones stand in the plan."""
+    if isinstance(step, Create):
+        return True
+    if not isinstance(step, Overwrite | Extend) or isinstance(step.content, Zeros):
+        return False
+    return not isinstance(step.content, Literal) or step.content.size > _PER_STEP
+
+
+def solid_bytes(content: Content) -> int:
+    """Bytes that a content takes on disk when its zeros are left as holes."""
+    if isinstance(content, Reencoded):
+        return content.size
+    if isinstance(content, Literal | Zeros | Parts):
+        return sum(len(piece) for piece in content.pieces() if not isinstance(piece, int))
+    return content.size
+
+
+def no_space(error: OSError) -> bool:
+    """Whether a write failed for want of space, or of quota."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def discarded(plan: Plan) -> Mapping[str, MoveOut]:
+    """Paths that a plan takes out of the store."""
+    return {step.path: step for step in plan.steps if isinstance(step, MoveOut)}
+
+
+def made(plan: Plan) -> Mapping[str, tuple[int, MoveIn]]:
+    """Paths that a plan makes or gives to files, with the number of the step."""
+    return {step.path: (number, step) for number, step in enumerate(plan.steps) if isinstance(step, MoveIn)}

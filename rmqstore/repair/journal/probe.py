@@ -1,0 +1,105 @@
+"""Whether a step is done, not done, or half done, by the bytes on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import stat
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from rmqstore.repair.journal.plan_paths import status_of
+from rmqstore.repair.journal.undo_log import Image, Meta, UndoLog
+from rmqstore.repair.plan.content import CHUNK, Content, ContentReader, fingerprint
+from rmqstore.repair.plan.fingerprints import fingerprint_range, read_range
+from rmqstore.repair.plan.steps import Extend, InPlace, Overwrite
+
+
+class Status(Enum):
+    """What a step's place on disk looks like."""
+
+    BEFORE = "before"
+    AFTER = "after"
+    MIXED = "mixed"
+    """Every byte is the one before or the one after: the step was interrupted."""
+    FOREIGN = "foreign"
+    """Somebody else changed it."""
+
+
+def hash_content(content: Content, size: int) -> str:
+    """sha256 of the content followed by zeros up to `size`."""
+    running = hashlib.sha256()
+    reader = ContentReader(content)
+    for start in range(0, size, CHUNK):
+        length = min(CHUNK, size - start)
+        running.update(reader.take(length).ljust(length, b"\0"))
+    return f"sha256:{running.hexdigest()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """All that is known of one in-place step: the file, the before-images, and the metadata before."""
+
+    step: InPlace
+    path: Path
+    meta: Meta
+    images: list[Image]
+    log: UndoLog
+
+
+def probe_in_place(touched: Touched, *, torn: bool) -> Status:
+    """Whether an in-place step is done. `torn`: it may be half done, so every single byte may be of either state."""
+    step, path, meta = touched.step, touched.path, touched.meta
+    status = status_of(path)
+    if status is None or not stat.S_ISREG(status.st_mode):
+        return Status.FOREIGN
+    size = status.st_size
+    if isinstance(step, Overwrite):
+        if size < step.at + step.length:
+            return Status.FOREIGN
+        found = fingerprint_range(path, step.at, step.length)
+        if found == meta.after:
+            return Status.AFTER
+        if found == _before_hash(touched):
+            return Status.BEFORE
+        return Status.MIXED if torn and _is_mixture(touched, step.length) else Status.FOREIGN
+    if size == step.to_size:
+        if not isinstance(step, Extend):
+            return Status.AFTER
+        if fingerprint_range(path, step.at, step.length) == meta.after:
+            return Status.AFTER
+    elif size == step.from_size and (
+        isinstance(step, Extend) or fingerprint_range(path, step.at, step.length) == _before_hash(touched)
+    ):
+        return Status.BEFORE
+    low, high = sorted((step.from_size, step.to_size))
+    return Status.MIXED if torn and low <= size <= high and _is_mixture(touched, size - low) else Status.FOREIGN
+
+
+def _before_hash(touched: Touched) -> str:
+    return fingerprint(data for _, data in touched.log.before(touched.images))
+
+
+def _is_mixture(touched: Touched, length: int) -> bool:
+    """Every byte of the first `length` bytes of the range is the one before, or the one after (zeros behind an end)."""
+    import numpy as np
+
+    step = touched.step
+    after = ContentReader(step.content) if isinstance(step, Overwrite | Extend) else None
+    before = touched.log.before(touched.images)
+    old = b""
+    for chunk in read_range(touched.path, step.at, length):
+        while len(old) < len(chunk):
+            frame = next(before, None)
+            if frame is None:
+                break
+            old += frame[1]
+        new = after.take(len(chunk)) if after is not None else b""
+        data, was, will = (
+            np.frombuffer(part[: len(chunk)].ljust(len(chunk), b"\0"), np.uint8) for part in (chunk, old, new)
+        )
+        if not bool(((data == was) | (data == will)).all()):
+            return False
+        old = old[len(chunk) :]
+        length -= len(chunk)
+    return length == 0

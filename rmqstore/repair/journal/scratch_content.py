@@ -1,0 +1,54 @@
+"""Bytes that a planner has put into a temporary file, as the content of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from rmqstore.repair.journal.disk import Scratch
+from rmqstore.repair.plan.content import CHUNK
+
+
+@dataclass(slots=True)
+class ScratchContent:
+    """Pieces in order: bytes, positions in the scratch file, or gaps of zeros.
+
+    `parts`: (place in the content, length, position in the scratch); they rise and do not overlap.
+    """
+
+    size: int
+    scratch: Scratch
+    parts: list[tuple[int, int, int]] = field(default_factory=list)
+
+    def add(self, at: int, data: bytes | memoryview) -> None:
+        """Put data at a place; over what stands there already."""
+        where = self.scratch.append(data)
+        length = len(data)
+        if self.parts and at < self.parts[-1][0] + self.parts[-1][1]:
+            self.parts = sorted([*self._without(at, at + length), (at, length, where)])
+        elif self.parts and self.parts[-1][0] + self.parts[-1][1] == at and sum(self.parts[-1][1:]) == where:
+            last = self.parts[-1]
+            self.parts[-1] = (last[0], last[1] + length, last[2])
+        else:
+            self.parts.append((at, length, where))
+        self.size = max(self.size, at + length)
+
+    def _without(self, low: int, high: int) -> Iterator[tuple[int, int, int]]:
+        """The pieces outside of a range."""
+        for place, length, where in self.parts:
+            if place < low:
+                yield place, min(length, low - place), where
+            if place + length > high:
+                skip = max(0, high - place)
+                yield place + skip, length - skip, where + skip
+
+    def pieces(self) -> Iterator[bytes | int]:
+        at = 0
+        for place, length, where in self.parts:
+            if place > at:
+                yield place - at
+            for start in range(0, length, CHUNK):
+                yield self.scratch.read(min(CHUNK, length - start), where + start)
+            at = place + length
+        if at < self.size:
+            yield self.size - at

@@ -1,0 +1,175 @@
+"""`undo.log`: the bytes and metadata that each batch of steps replaces, on disk before the batch begins.
+
+A frame is a header and a payload. A batch is its steps' META and before-image frames, closed by READY; what stands
+behind the last READY was torn by a crash and no step of it had begun.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from enum import IntEnum
+from pathlib import Path
+
+from rmqstore.repair.journal.disk import Disk
+from rmqstore.repair.plan.content import CHUNK
+
+_MAGIC = b"RMQU"
+_HEADER = struct.Struct("<4sBIQI")  # magic, kind, step, at, length
+_CRC = struct.Struct("<I")  # over header and payload; stands between them
+_OVERHEAD = _HEADER.size + _CRC.size
+
+
+class FrameKind(IntEnum):
+    """What a frame of the undo log holds."""
+
+    META = 1
+    """JSON of a Meta."""
+    BYTES = 2
+    """`length` bytes that stood at `at`."""
+    ZEROS = 3
+    """`length` zeros stood at `at`; no payload."""
+    READY = 4
+    """All of a batch is here; `step` is the batch's number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """What a step found: the entry's metadata and its directory's times; and the hash of what the step leaves."""
+
+    step: int
+    after: str | None = None
+    size: int = 0
+    uid: int = -1
+    gid: int = -1
+    mode: int = 0
+    atime_ns: int = 0
+    mtime_ns: int = 0
+    folder_atime_ns: int = 0
+    folder_mtime_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """Where a before-image frame is: `log_at` is its payload's place in undo.log, or -1 for zeros."""
+
+    at: int
+    length: int
+    log_at: int
+
+
+@dataclass(slots=True)
+class Batch:
+    """One batch as the log has it; `stop` is the byte after its READY frame."""
+
+    metas: dict[int, Meta] = field(default_factory=dict)
+    images: dict[int, list[Image]] = field(default_factory=dict)
+    stop: int = 0
+
+
+class UndoLogWriter:
+    """Appends frames at `at`; `ready` makes a batch durable."""
+
+    def __init__(self, disk: Disk, descriptor: int, at: int) -> None:
+        self._disk = disk
+        self._descriptor = descriptor
+        self._at = at
+
+    def meta(self, meta: Meta) -> None:
+        self._append(FrameKind.META, meta.step, 0, json.dumps(asdict(meta)).encode())
+
+    def image(self, step: int, at: int, data: bytes) -> None:
+        if data.count(0) == len(data):
+            self._append(FrameKind.ZEROS, step, at, b"", len(data))
+        else:
+            self._append(FrameKind.BYTES, step, at, data)
+
+    def ready(self, batch: int) -> None:
+        self._append(FrameKind.READY, batch, 0, b"")
+        self._disk.fsync(self._descriptor)
+
+    def _append(self, kind: FrameKind, step: int, at: int, payload: bytes, length: int | None = None) -> None:
+        header = _HEADER.pack(_MAGIC, kind, step, at, len(payload) if length is None else length)
+        frame = header + _CRC.pack(zlib.crc32(payload, zlib.crc32(header))) + payload
+        self._disk.write_at(self._descriptor, frame, self._at)
+        self._at += len(frame)
+
+
+class UndoLog:
+    """The log read back: every complete batch, in order; bytes are read when they are asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.batches: list[Batch] = []
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the batches that were added since."""
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return
+        try:
+            self._read(descriptor)
+        finally:
+            os.close(descriptor)
+
+    @property
+    def stop(self) -> int:
+        """Where the next batch goes, bytes."""
+        return self.batches[-1].stop if self.batches else 0
+
+    def _read(self, descriptor: int) -> None:
+        at = self.stop
+        batch = Batch()
+        while True:
+            head = os.pread(descriptor, _OVERHEAD, at)
+            if len(head) < _OVERHEAD:
+                return
+            magic, kind, step, position, length = _HEADER.unpack_from(head)
+            has_payload = kind in (FrameKind.META, FrameKind.BYTES)
+            if magic != _MAGIC or length > CHUNK:
+                return
+            payload = os.pread(descriptor, length, at + _OVERHEAD) if has_payload else b""
+            crc = zlib.crc32(payload, zlib.crc32(head[: _HEADER.size]))
+            if crc != _CRC.unpack_from(head, _HEADER.size)[0] or (has_payload and len(payload) != length):
+                return
+            if kind == FrameKind.META:
+                meta = _meta(payload)
+                if meta is None:
+                    return
+                batch.metas[step] = meta
+            elif kind in (FrameKind.BYTES, FrameKind.ZEROS):
+                log_at = at + _OVERHEAD if kind == FrameKind.BYTES else -1
+                batch.images.setdefault(step, []).append(Image(position, length, log_at))
+            at += _OVERHEAD + len(payload)
+            if kind == FrameKind.READY:
+                if step != len(self.batches):
+                    return
+                batch.stop = at
+                self.batches.append(batch)
+                batch = Batch()
+
+    def before(self, images: Iterable[Image]) -> Iterator[tuple[int, bytes]]:
+        """The before-images `(at, bytes)`, one frame (at most 1 MiB) at a time. Errors: OSError."""
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            for image in images:
+                if image.log_at < 0:
+                    yield image.at, bytes(image.length)
+                else:
+                    yield image.at, os.pread(descriptor, image.length, image.log_at)
+        finally:
+            os.close(descriptor)
+
+
+def _meta(payload: bytes) -> Meta | None:
+    try:
+        row = json.loads(payload)
+        return Meta(**row) if isinstance(row, Mapping) else None
+    except (ValueError, TypeError):
+        return None

@@ -1,0 +1,1 @@
+"""The log as it will be after the repair."""

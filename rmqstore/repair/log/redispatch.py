@@ -1,0 +1,128 @@
+"""Which queue every message of the repaired log belongs to, at which offset: the rows that a rebuild is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+import numpy as np
+
+from rmqstore.checks.log.delay_levels import delay_levels
+from rmqstore.checks.log.owed_units import (
+    QueueNames,
+    batch_extent,
+    light_queues,
+    owed_units,
+    put_deliver_times,
+    record_properties,
+)
+from rmqstore.files.store import Store
+from rmqstore.formats import properties
+from rmqstore.formats.javatext import java_text
+from rmqstore.formats.message import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, Message
+from rmqstore.repair.log.repaired_log import RepairedLog
+from rmqstore.scan.columns import Columns
+from rmqstore.scan.kernels import I64
+from rmqstore.scan.queues import QueueTable
+from rmqstore.scan.texts import read_texts
+
+Name = tuple[str, int]
+
+
+class Sink(Protocol):
+    """What takes the rows.
+
+    `number` indexes `names`, which only grows. Offsets and sizes in bytes; tags as the unit has them.
+    """
+
+    def rows(self, names: list[Name], number: I64, queue_offset: I64, offset: I64, size: I64, tags: I64) -> None: ...
+
+    def batch(self, name: Name, offset: int, size: int, tags: int, time: int, base: int, count: int) -> None: ...
+
+
+class Dispatcher:
+    """Turns records into rows, as the broker dispatches them.
+
+    Source: DefaultMessageStore.CommitLogDispatcherBuildConsumeQueue#dispatch, ConsumeQueue#putMessagePositionInfo
+    """
+
+    def __init__(self, store: Store, sink: Sink, batch_topics: Iterable[str] = ()) -> None:
+        self.sink = sink
+        self.batch_topics = frozenset(batch_topics)
+        self.table = QueueTable()
+        self.queues = QueueNames(self.table, self.batch_topics, is_directory_name)
+        self.levels = delay_levels(store)
+
+    def run(self, view: RepairedLog, start: int = 0) -> None:
+        """All records of a view from a global offset on."""
+        for columns in view.chunks(start=start):
+            self.columns(columns)
+        for offset, message in view.patched():
+            if offset - view.lead >= start:
+                self.message(offset, message)
+
+    def columns(self, columns: Columns) -> None:
+        """One chunk of records."""
+        number = self.table.of(columns)
+        self.queues.learn()
+        texts = read_texts(columns)
+        tags = texts.tags_code
+        if self.queues.schedule:
+            put_deliver_times(columns, number, self.queues.schedule, tags, self.levels)
+        owed = owed_units(columns)
+        for i in texts.fan_out:
+            if owed[i]:
+                place = (int(columns.offset[i]), int(columns.size[i]), int(tags[i]))
+                self._fan_out(self.queues.names[int(number[i])], record_properties(columns, i), *place)
+        if self.queues.unsound:
+            owed &= ~np.isin(number, list(self.queues.unsound))
+        if self.queues.batch:
+            in_batch = np.isin(number, list(self.queues.batch))
+            for i in np.flatnonzero(in_batch & owed).tolist():
+                base, count = batch_extent(record_properties(columns, i), int(columns.queue_offset[i]))
+                name, time = self.queues.names[int(number[i])], int(columns.store_timestamp[i])
+                self.sink.batch(name, int(columns.offset[i]), int(columns.size[i]), int(tags[i]), time, base, count)
+            owed &= ~in_batch
+        values = (number, columns.queue_offset, columns.offset, columns.size, tags)
+        if owed.all():
+            self.sink.rows(self.queues.names, *values)
+        elif owed.any():
+            self.sink.rows(self.queues.names, *(v[owed] for v in values))
+
+    def message(self, offset: int, message: Message) -> None:
+        """One record that a step writes; `offset` is its own, global."""
+        if message.transaction_type in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
+            return
+        found = properties.parse_properties(message.properties)
+        topic = java_text(message.topic)
+        code = properties.dispatch_tags_code(topic, found, message.store_timestamp, self.levels)
+        tags = 0 if code is None else code
+        self._fan_out((topic, message.queue_id), found, offset, message.size, tags)
+        if topic in self.batch_topics:
+            base, count = batch_extent(found, message.queue_offset)
+            name = (topic, message.queue_id)
+            self.sink.batch(name, offset, message.size, tags, message.store_timestamp, base, count)
+            return
+        self._row(message.topic, message.queue_id, message.queue_offset, offset, message.size, tags)
+
+    def _fan_out(self, name: tuple[str, int], found: Mapping[str, str], offset: int, size: int, tags: int) -> None:
+        for queue, queue_id, queue_offset in light_queues(*name, found):
+            self._row(queue.encode(), queue_id, queue_offset, offset, size, tags)
+
+    def _row(self, topic: bytes, queue_id: int, *values: int) -> None:
+        number = self.table.number(topic, queue_id)
+        self.queues.learn()
+        if number not in self.queues.unsound:
+            row = [np.array([v], dtype=np.int64) for v in (number, *values)]
+            self.sink.rows(self.queues.names, *row)
+
+
+def is_directory_name(topic: bytes, queue_id: int) -> bool:
+    """Whether a queue of this topic can have a directory; a damaged header can say anything."""
+    if not topic or len(topic) > 255 or topic in (b".", b"..") or queue_id < 0:
+        return False
+    try:
+        topic.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return not any(c < 0x20 or c == 0x2F for c in topic)

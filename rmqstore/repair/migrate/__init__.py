@@ -1,0 +1,1 @@
+"""Conversion to DLedger and back."""

@@ -1,0 +1,303 @@
+"""Decides whether and how a DLedger store can become a plain one, and does it into a new directory.
+
+The source is only read. Which entries count: DLedger writes committedIndex every 3 seconds, so on disk it is a lower
+bound. In a group of one every whole entry is committed; in a larger group the other nodes' stores decide.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rmqstore.brokers.dledger.library import written_by_newer
+from rmqstore.checks.log.commitlog import LogResult
+from rmqstore.checks.problems.table import PROBLEMS, Severity
+from rmqstore.checks.verify import Verified
+from rmqstore.errors import NotAStore
+from rmqstore.files.mapped_file_queue import read_at
+from rmqstore.files.store import Store, StoreKind
+from rmqstore.formats.dledger import parse_dledger_checkpoint
+from rmqstore.formats.properties import (
+    is_lmq,
+)
+from rmqstore.repair.migrate.to_dledger_preflight import Refusal, in_use, words_for
+from rmqstore.repair.plan.content import Json
+
+SCHEMA = "rmqstore.migrate-to-commitlog/1"
+# made anew from the log, or never looked at; other CQ-* may say that the log itself lacks something
+_REBUILT = ("IX-", "CK-", "CQ-BEHIND", "CQ-MISSING-QUEUE", "CQ-MISSING-UNIT", "CL-BLANK-SIZE")
+COPIED_TREES = ("config", "compaction", "kvStore")
+COPIED_FILES = ("timerwheel",)
+_LEFT_BEHIND = frozenset(
+    {"commitlog", "consumequeue", "consumequeue_ext", "batchconsumequeue", "index", "timerlog", "checkpoint"}
+    | {"abort", "abort.bak", "lock", "rocksdbstore", ".rmqstore"}
+)
+_ROCKSDB_FEATURES = ("indexRocksDBEnable", "transRocksDBEnable", "timerRocksDBEnable")
+_SLACK = 64 << 20
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """Another node of the group: its path, the index up to which it equals this store (-1: none), its last index."""
+
+    path: str
+    equal_index: int
+    last_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What the caller says about entries above committedIndex.
+
+    `nodes`: size of the group, None when unknown; `include`: take them all; `only_committed`: take none.
+    """
+
+    nodes: int | None = None
+    replicas: tuple[Replica, ...] = ()
+    include: bool = False
+    only_committed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CommitLogMigration:
+    """What a way back would do, or why it is refused. `last_index` is the last entry that comes along.
+
+    Units: entries for indexes, bytes for offsets.
+    """
+
+    store: str
+    refusals: tuple[Refusal, ...] = ()
+    first_index: int = -1
+    last_index: int = -1
+    last_on_disk: int = -1
+    committed_index: int = -1
+    decided_by: str = ""
+    legacy_messages: int = 0
+    start: int = 0
+    file_size: int = 0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ready(self) -> bool:
+        return not self.refusals
+
+    @property
+    def entries(self) -> int:
+        """Entries that come along."""
+        return self.last_index - self.first_index + 1 if self.first_index >= 0 else 0
+
+    @property
+    def left_out(self) -> int:
+        """Entries on disk that do not."""
+        return self.last_on_disk - self.last_index
+
+    def to_json(self) -> dict[str, Json]:
+        """The object of `migrate-to-commitlog --json`, but for what was built."""
+        return {
+            "schema": SCHEMA,
+            "store": self.store,
+            "ready": self.ready,
+            "refusals": [r.to_json() for r in self.refusals],
+            "committed_index": self.committed_index,
+            "last_index": self.last_index,
+            "last_index_on_disk": self.last_on_disk,
+            "decided_by": self.decided_by,
+            "entries": self.entries,
+            "entries_left_out": self.left_out,
+            "legacy_messages": self.legacy_messages,
+            "first_offset": self.start,
+            "notes": list(self.notes),
+        }
+
+
+def committed_index(store: Store) -> int:
+    """committedIndex as the checkpoint says it, -1 when it does not."""
+    if store.dledger is None:
+        return -1
+    text = read_at(store.dledger.directory / "checkpoint", 1 << 16, 0)
+    found = parse_dledger_checkpoint(text).committed_index if text else None
+    return -1 if found is None else found
+
+
+def plan_migration_to_commitlog(store: Store, verified: Verified, choice: Choice, output: Path) -> CommitLogMigration:
+    """Whether and how; nothing is written.
+
+    Errors: NotAStore for a path without DLedger data.
+    """
+    base = CommitLogMigration(str(store.path))
+    refusals = in_use(store, verified)
+    wrong = _wrong_kind(store) if not refusals else None
+    if refusals or wrong is not None:
+        return replace(base, refusals=(*refusals, *((wrong,) if wrong is not None else ())))
+    on = [key for key in _ROCKSDB_FEATURES if store.config.bool(key)]
+    if on:
+        refusals.append(Refusal(f"{on[0]}=true keeps addresses of messages in rocksdbstore/", "this is not supported"))
+    if written_by_newer(store, verified.dledger.tiling if verified.dledger is not None else None):
+        refusals.append(Refusal("DLedger 0.4 wrote it, which no RocketMQ release has", "this is not supported"))
+    refusals += _unsound(store, verified)
+    log, legacy = verified.dledger, verified.legacy
+    assert store.dledger is not None
+    if legacy is not None and legacy.queue.stop != store.dledger.data.start:
+        refusals.append(
+            Refusal(
+                f"the legacy commitlog ends at {legacy.queue.stop}, DLedger begins at {store.dledger.data.start}:"
+                " files are missing, or the migration was left half-way",
+                f"bring the files back; see `rmqstore verify {words_for(store)}`",
+            )
+        )
+    if log is None:
+        raise NotAStore(f"{store.path} has no DLedger data")
+    first, last = log.entries.first_index, log.entries.last_index
+    committed = min(committed_index(store), last)
+    chosen, by, problem = _choose(committed, last, choice, words_for(store))
+    if problem is not None:
+        refusals.append(problem)
+    refusals += _space(log, legacy, output)
+    return replace(
+        base,
+        refusals=tuple(refusals),
+        first_index=first if chosen >= first else -1,
+        last_index=chosen,
+        last_on_disk=last,
+        committed_index=committed,
+        decided_by=by,
+        legacy_messages=legacy.messages if legacy is not None else 0,
+        start=_start(store, legacy, log),
+        file_size=log.queue.file_size,
+        notes=tuple(_notes(store)),
+    )
+
+
+def _wrong_kind(store: Store) -> Refusal | None:
+    if store.kind is StoreKind.PART:
+        return Refusal("this is a part of a store", "give the broker's storePathRootDir")
+    if store.kind is StoreKind.ROCKSDB:
+        return Refusal("the consume queues are in RocksDB", "DLedger mode works with consume queues in files only")
+    if store.dledger is None or not store.dledger.data.files:
+        if store.commitlog is not None and store.commitlog.files:
+            return Refusal("this is a plain store already", "nothing is to be migrated")
+        return Refusal(
+            "there is no DLedger data in it", "give the storePathRootDir of a DLedger broker and -c broker.conf"
+        )
+    wanted = store.config.given.get("dLegerSelfId", "").strip()
+    if wanted and wanted != store.dledger.self_id and not store.config.paths("storePathDLedgerCommitLog"):
+        return Refusal(
+            f"broker.conf says dLegerSelfId={wanted}, but there is only {store.dledger.directory.name}",
+            "this is the directory of another node: correct broker.conf, or give that node's store",
+        )
+    if store.other_dledger and not wanted:
+        names = ", ".join([store.dledger.directory.name, *store.other_dledger])
+        return Refusal(f"several DLedger directories: {names}", "say which with --self-id")
+    return None
+
+
+def _unsound(store: Store, verified: Verified) -> list[Refusal]:
+    """Damage is cured first: a way back that leaves messages out would look complete."""
+    counts = verified.report.findings.counts
+    bad = [
+        code for code in sorted(counts) if PROBLEMS[code].severity >= Severity.WARNING and not code.startswith(_REBUILT)
+    ]
+    out = []
+    if bad:
+        total = sum(counts[code] for code in bad)
+        listed = ", ".join(f"{counts[code]} × {code}" for code in bad[:4])
+        out.append(
+            Refusal(
+                f"the store is not sound: {total} problems ({listed})",
+                f"run `rmqstore recover {words_for(store)} --apply`, then this command again",
+            )
+        )
+    others = tuple(store.other_dledger)
+    unchecked = [line for line in verified.report.unchecked if not (others and line.startswith(others))]
+    if unchecked:
+        out.append(Refusal(f"not everything could be checked: {unchecked[0]}", "check it first"))
+    return out
+
+
+def _choose(committed: int, last: int, choice: Choice, store: str) -> tuple[int, str, Refusal | None]:
+    """The last entry that comes along, who decided, and what speaks against it."""
+    ahead = _ahead(choice, last)
+    if ahead is not None and not (choice.include or choice.only_committed):
+        return committed, "", ahead
+    if choice.only_committed:
+        if committed < 0 <= last:
+            advice = f"run `rmqstore recover {store} --apply`, or use --include-uncommitted"
+            return committed, "", Refusal("no committedIndex is on disk: nothing would come along", advice)
+        return committed, "--only-committed", None
+    if choice.include:
+        return last, "--include-uncommitted", None
+    if choice.nodes == 1:
+        return last, "a group of one commits what it appends", None
+    if choice.replicas and choice.nodes is not None:
+        need = choice.nodes // 2 + 1
+        held = sorted([last, *(r.equal_index for r in choice.replicas)], reverse=True)
+        agreed = held[need - 1] if len(held) >= need else -1
+        if max(agreed, committed) >= last or len(choice.replicas) >= choice.nodes - 1:
+            return max(agreed, committed), f"{need} of {choice.nodes} nodes", None
+    if committed >= last:
+        return last, "all entries are committed", None
+    return committed, "", _undecided(committed, last, choice)
+
+
+def _ahead(choice: Choice, last: int) -> Refusal | None:
+    """Another node has entries that this one lacks, and that may be committed."""
+    longer = [r for r in choice.replicas if r.last_index > last]
+    nodes = choice.nodes or len(choice.replicas) + 1
+    unknown = max(0, nodes - 1 - len(choice.replicas))
+    if longer and len(longer) + unknown >= nodes // 2 + 1:
+        best = max(longer, key=lambda r: r.last_index)
+        return Refusal(
+            f"{best.path} goes on to index {best.last_index}, this store to {last}: it lacks messages of the group",
+            f"migrate {best.path} instead",
+        )
+    return None
+
+
+def _undecided(committed: int, last: int, choice: Choice) -> Refusal:
+    reason = f"entries {committed + 1} to {last} are above the committedIndex on disk ({committed})"
+    if choice.nodes is None:
+        return Refusal(
+            f"{reason}, and the size of the group is not known",
+            "give -c broker.conf or --peers (in a group of one all of them count), or say --include-uncommitted or"
+            " --only-committed",
+        )
+    return Refusal(
+        f"{reason}; {choice.nodes} nodes decide by majority",
+        "give the other nodes' stores with --replica, or say --include-uncommitted or --only-committed",
+    )
+
+
+def _space(log: LogResult, legacy: LogResult | None, output: Path) -> list[Refusal]:
+    need = log.bytes + (legacy.bytes if legacy is not None else 0) + _SLACK
+    place = next(p for p in output.absolute().parents if p.is_dir())
+    free = shutil.disk_usage(place).free
+    if free >= need:
+        return []
+    return [Refusal(f"{place}: {need:,} bytes are needed, {free:,} are free", "free space, or build it elsewhere")]
+
+
+def _start(store: Store, legacy: LogResult | None, log: LogResult) -> int:
+    """Where the first re-laid record goes: behind the legacy part, else where DLedger began.
+
+    A new log at 0 whose queues begin later would let 5.x find a wrong minimum among the pre-blanks of their first
+    files, so it begins one file later then.
+    """
+    if legacy is not None or log.queue.start:
+        return log.queue.start
+    late = any(part.first > 0 for (topic, _), part in log.queues.items() if not is_lmq(topic))
+    return log.queue.file_size if late else 0
+
+
+def _notes(store: Store) -> list[str]:
+    out = []
+    logs = [*store.commitlog_directories, *(store.dledger.data.directories if store.dledger is not None else [])]
+    known = _LEFT_BEHIND | set(COPIED_TREES) | set(COPIED_FILES) | {path.name for path in logs}
+    strange = [n for n in sorted(store.top) if n not in known and not n.startswith(("dledger-", "timerwheel."))]
+    if strange:
+        out.append(f"not copied: {', '.join(strange[:5])}" + (" …" if len(strange) > 5 else ""))
+    if (store.root / "consumequeue_ext").is_dir():
+        out.append("consumequeue_ext/ is not copied: filters are evaluated from the messages then")
+    return out

@@ -1,0 +1,217 @@
+"""Builds the plain store of a way back from DLedger: what is read, in which order, and what is copied beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rmqstore.append.readdress.files import IdMap, building, copy_file, copy_tree
+from rmqstore.append.readdress.readdress import WHEEL_TOPIC, Readdressing, ReaddressOptions
+from rmqstore.append.readdress.timer import fix_timercheck, relay_timer_log
+from rmqstore.append.store.dispatch import DispatchOptions
+from rmqstore.checks.beside.index import check_index
+from rmqstore.checks.log.commitlog import LogResult
+from rmqstore.checks.log.delay_levels import delay_levels
+from rmqstore.checks.log.log_pass import batch_topics
+from rmqstore.checks.problems.report import Findings
+from rmqstore.checks.verify import Verified
+from rmqstore.errors import PlanStale
+from rmqstore.files.broker_config import BATCH_FILE_SIZE, CONSUME_QUEUE_FILE_SIZE
+from rmqstore.files.mapped_file_queue import MappedFile, list_directory, read_at
+from rmqstore.files.records import message_at
+from rmqstore.files.store import QueueKind, Store
+from rmqstore.formats import index
+from rmqstore.formats.message import Message
+from rmqstore.formats.properties import (
+    LMQ_PREFIX,
+    is_lmq,
+    is_system_topic,
+    parse_properties,
+)
+from rmqstore.repair.migrate.to_commitlog import COPIED_FILES, COPIED_TREES, CommitLogMigration
+from rmqstore.scan.columns import Columns
+from rmqstore.scan.records import scan_file
+from rmqstore.scan.tiling import Kind
+from rmqstore.scan.window import ScanOptions
+
+_SAMPLE = 256  # index entries that are looked at
+Progress = Callable[[int], None]
+
+
+@dataclass(slots=True)
+class Built:
+    """What was built: messages re-laid, the log's end, commitlog files, files copied, references that lead nowhere."""
+
+    messages: int = 0
+    wrote: int = 0
+    files: int = 0
+    copied: int = 0
+    unmapped: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+def migrate_to_commitlog(
+    store: Store,
+    verified: Verified,
+    migration: CommitLogMigration,
+    output: Path,
+    id_map: Path | None = None,
+    progress: Progress | None = None,
+) -> Built:
+    """Build the plain store at `output`, which appears when it is whole.
+
+    Errors: OutputExists, NoSpace, NotReadable; PlanStale when the source is no longer what was verified.
+    """
+    log = verified.dledger
+    assert log is not None
+    assert migration.ready
+    built = Built(notes=list(migration.notes))
+    ids = IdMap(id_map) if id_map is not None else None
+    try:
+        with building(output) as place:
+            relay = Readdressing(place, _options(store, verified, migration), ids)
+            try:
+                _relay(relay, verified, migration, progress)
+                built.wrote = relay.position
+                relay.finish()
+            except BaseException:
+                relay.abandon()
+                raise
+            built.messages, built.unmapped = relay.messages, relay.unmapped
+            built.files = len(list_directory(place / "commitlog"))
+            built.copied = _copy_rest(store, place, relay, migration, built)
+            if ids is not None:
+                ids.finish()
+    finally:
+        if ids is not None:
+            ids.discard()
+    return built
+
+
+def _relay(relay: Readdressing, verified: Verified, migration: CommitLogMigration, progress: Progress | None) -> None:
+    legacy, log = verified.legacy, verified.dledger
+    assert log is not None
+    kept = 0
+    if legacy is not None:
+        for file in legacy.queue.files:
+            relay.copy_legacy(file)
+            for columns in _columns(legacy, file):
+                relay.keep(columns)
+                kept += len(columns)
+            if progress is not None:
+                progress(file.length)
+    for file in log.queue.files:
+        for columns in _columns(log, file):
+            taken = columns.slice(0, int((columns.entry_index <= migration.last_index).sum()))
+            if len(taken):
+                relay.add(taken)
+        if progress is not None:
+            progress(file.length)
+    if (kept, relay.messages) != (migration.legacy_messages, migration.entries):
+        found, wanted = kept + relay.messages, migration.legacy_messages + migration.entries
+        raise PlanStale(f"{migration.store} changed while it was read: {found:,} messages of {wanted:,} are there")
+
+
+def _columns(log: LogResult, file: MappedFile) -> Iterator[Columns]:
+    """Good records of one file, up to the log's end."""
+    if file.start >= log.wrote:
+        return
+    for run in scan_file(file, lead=log.lead, options=ScanOptions()):
+        if run.kind is Kind.RECORDS and run.columns is not None and run.start < log.wrote:
+            yield run.columns.slice(0, int((run.columns.offset < log.wrote).sum()))
+
+
+def _options(store: Store, verified: Verified, migration: CommitLogMigration) -> ReaddressOptions:
+    config = store.config
+    slots, units = _index_sizes(store, verified)
+    light = any(topic.startswith(LMQ_PREFIX) for topic, _, _ in store.queue_directories(QueueKind.SIMPLE))
+    dispatch = DispatchOptions(
+        consume_queue_file_size=store.queue_file_size(QueueKind.SIMPLE) or CONSUME_QUEUE_FILE_SIZE,
+        batch_file_size=store.queue_file_size(QueueKind.BATCH) or BATCH_FILE_SIZE,
+        index=config.bool("messageIndexEnable"),
+        tag_key=_indexes_tags(store, verified, slots),
+        lmq=light or (config.bool("enableLmq") and config.bool("enableMultiDispatch")),
+        batch_topics=batch_topics(store)
+        | frozenset(t for t, kind in (verified.config.queue_types or {}).items() if kind == "BatchCQ"),
+        delay_levels=delay_levels(store),
+    )
+    return ReaddressOptions(migration.file_size, migration.start, dispatch, slots, units, _known(store, verified))
+
+
+def _index_sizes(store: Store, verified: Verified) -> tuple[int, int]:
+    """Slots and units of the store's index files."""
+    config = store.config
+    slots, units = config.int("maxHashSlotNum"), config.int("maxIndexNum")
+    if config.given_int("maxHashSlotNum") is not None or not store.index_files:
+        return slots, units
+    catalog = check_index(store, Findings(keep=0))
+    if not catalog.files:
+        return slots, units
+    lengths = [e.length for e in store.index_files if e.length]
+    slots = catalog.files[0].slots
+    return slots, index.units_in(max(set(lengths), key=lengths.count), slots)
+
+
+def _indexes_tags(store: Store, verified: Verified, slots: int) -> bool:
+    """Whether this store's broker (5.4.0 and newer) indexes whole TAGS values too: its own entries say it.
+
+    Where they say nothing: 5.4.0 makes rocksdbstore/ at every start.
+    """
+    for entry in store.index_files:
+        raw = read_at(entry.path, _SAMPLE * index.UNIT.size, index.unit_at(1, slots))
+        seen = index.UNIT.array(raw)
+        hashes, offsets = set(seen["key_hash"].tolist()), seen["phy_offset"].tolist()
+        for offset in dict.fromkeys(o for o in offsets if o > 0):
+            message = _message_at(verified, offset)
+            found = parse_properties(message.properties) if message is not None else {}
+            if message is not None and found.get("TAGS"):
+                return index.key_hash(index.key_text(message.topic_text, f"T#{found['TAGS']}")) in hashes
+    return (store.root / "rocksdbstore").is_dir()
+
+
+def _message_at(verified: Verified, offset: int) -> Message | None:
+    """The message at an address of either log."""
+    for log in (verified.legacy, verified.dledger):
+        if log is not None and log.queue.find(offset) is not None:
+            return message_at(log.queue, offset)
+    return None
+
+
+def _known(store: Store, verified: Verified) -> Callable[[str, int], bool]:
+    """Whether a queue exists: it has a directory, or its topic is configured; a deleted topic does not come back."""
+    kinds = (QueueKind.SIMPLE, QueueKind.BATCH)
+    there = {(topic, queue_id) for kind in kinds for topic, queue_id, _ in store.queue_directories(kind)}
+    types = verified.config.queue_types
+
+    def known(topic: str, queue_id: int) -> bool:
+        return (topic, queue_id) in there or types is None or topic in types or is_system_topic(topic) or is_lmq(topic)
+
+    return known
+
+
+def _copy_rest(store: Store, place: Path, relay: Readdressing, migration: CommitLogMigration, built: Built) -> int:
+    """Configuration as it is, timers with new addresses."""
+    count = 0
+    for name in COPIED_TREES:
+        source = store.root / name
+        if source.is_dir():
+            count += copy_tree(source, place / name)
+    timers = [n for n in sorted(store.top) if n in COPIED_FILES or n.startswith("timerwheel.")]
+    for name in timers:
+        copy_file(store.root / name, place / name)
+        count += 1
+    if store.timer_log is not None and store.timer_log.files:
+        cut = relay_timer_log(store.timer_log, place, relay.find_address, _first_moved(store))
+        count += len(store.timer_log.files)
+        if cut is not None:
+            end = relay.queues.max_offset(WHEEL_TOPIC.decode(), 0)
+            fix_timercheck(place / "config" / "timercheck", cut, end)
+            built.notes.append(f"the timer log was cut at {cut}: messages of the units behind it did not come along")
+    return count
+
+
+def _first_moved(store: Store) -> int:
+    """Old address of the first re-laid record."""
+    assert store.dledger is not None
+    return store.dledger.data.start

@@ -1,0 +1,340 @@
+"""What must be true before a plain store may become the base of a DLedger group; each refusal says what to do."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rmqstore.brokers.rules.versions import RUN_VERSIONS, rules_for
+from rmqstore.brokers.simulate import simulate_start
+from rmqstore.checks.problems.report import store_words
+from rmqstore.checks.problems.table import PROBLEMS, Severity
+from rmqstore.checks.verify import Verified
+from rmqstore.errors import UsageError
+from rmqstore.files.mapped_file_queue import list_directory
+from rmqstore.files.store import QueueKind, Store, StoreKind
+from rmqstore.formats.message import BLANK_SIZE, MAX_TOPIC_V1
+from rmqstore.repair.journal.journal import find_unfinished
+from rmqstore.repair.plan.content import Json
+
+DEFAULT_PORT = 40911
+DEFAULT_GROUP = "RaftNode00"
+_NODE = re.compile(r"[A-Za-z]\d{1,9}")
+_PEER = re.compile(r"([A-Za-z]\d{1,9})-(.+):(\d{1,5})")
+HARMLESS = "CL-BLANK-SIZE"  # no broker looks at the size that a BLANK says
+_GONE_WITH_THE_LOG = ("CQ-", "BCQ-", "IX-", "CK-", "CFG-", "CL-NO-MESSAGES")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a command does not do it, and what to do next."""
+
+    reason: str
+    advice: str
+
+    def to_json(self) -> dict[str, Json]:
+        return {"reason": self.reason, "advice": self.advice}
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaCheck:
+    """The answer of comparing another node's store (or its fingerprint file) with this one."""
+
+    name: str
+    equal: bool
+    difference: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The node that the store is to become: `self_id` such as n0, `peers` such as n0-host:40911;n1-host:40911.
+
+    Errors: UsageError for an id or peers that DLedger could not read.
+    """
+
+    store: str
+    self_id: str
+    group: str = DEFAULT_GROUP
+    peers: str = ""
+    broker: str = ""
+    host: str = "127.0.0.1"
+    addresses: tuple[tuple[str, str], ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not _NODE.fullmatch(self.self_id):
+            raise UsageError(f"--self-id {self.self_id!r}: DLedger wants a letter and a number, such as n0")
+        if not self.group.strip() or any(c in self.group for c in "\r\n"):
+            raise UsageError("--group must not be empty")
+        found: list[tuple[str, str]] = []
+        for part in filter(None, (p.strip() for p in self.peers.split(";"))):
+            match = _PEER.fullmatch(part)
+            if match is None or int(match[3]) > 65535:
+                raise UsageError(f"--peers: {part!r} is no peer", "write n0-host0:40911;n1-host1:40911;n2-host2:40911")
+            found.append((match[1], part))
+        names = [name for name, _ in found]
+        if len(set(names)) != len(names):
+            raise UsageError("--peers: two peers have the same id")
+        if found and self.self_id not in names:
+            raise UsageError(f"--peers: {self.self_id} is not among them", "this node must be one of the peers")
+        object.__setattr__(self, "addresses", tuple(found))
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Ids of the other nodes."""
+        return tuple(name for name, _ in self.addresses if name != self.self_id)
+
+    def settings(self, file_size: int | None) -> tuple[str, ...]:
+        """The lines of broker.conf that make the broker go on with this store; the size where it is known (bytes)."""
+        peers = ";".join(text for _, text in self.addresses) or f"{self.self_id}-{self.host}:{DEFAULT_PORT}"
+        lines = (
+            "enableDLegerCommitLog=true",
+            f"dLegerGroup={self.group}",
+            f"dLegerPeers={peers}",
+            f"dLegerSelfId={self.self_id}",
+        )
+        return lines if file_size is None else (*lines, f"mappedFileSizeCommitLog={file_size}")
+
+
+def preflight(
+    store: Store, verified: Verified, target: Target, replicas: Sequence[ReplicaCheck]
+) -> tuple[list[Refusal], list[str]]:
+    """Refusals (none: go ahead), and what is worth knowing."""
+    notes: list[str] = []
+    refusals = in_use(store, verified)
+    if any("journal" in refusal.reason for refusal in refusals):
+        return refusals, notes  # half-way between two kinds of store, it looks like neither
+    kind = _wrong_kind(store, target)
+    if kind is not None:
+        return [*refusals, kind], notes
+    refusals += [
+        *_settings(store, target),
+        *_versions(store, verified, target),
+        *_unsound(store, verified),
+    ]
+    if not refusals:
+        refusals += _end_of_log(store, verified, target)
+    refusals += _space(store, verified)
+    refusals += _replicas(target, replicas)
+    if store.abort and not refusals:
+        notes.append("abort is there: the store is sound, but the broker's next start is one after a crash")
+    if verified.legacy is not None:
+        notes.append("keep the files of commitlog/ where they are: old messages are read from them")
+    return refusals, notes
+
+
+def _recover(store: Store) -> str:
+    return f"run `rmqstore recover {words_for(store)} --apply`, then this command again"
+
+
+def words_for(store: Store) -> str:
+    """A store, and its broker.conf, as another command takes them."""
+    return store_words(str(store.path), store.config.source)
+
+
+def _wrong_kind(store: Store, target: Target) -> Refusal | None:
+    """A store that is none, is DLedger already, or was left between the two."""
+    if store.kind is StoreKind.PART:
+        return Refusal("this is a part of a store", "give the broker's storePathRootDir")
+    if store.kind is StoreKind.ROCKSDB:
+        return Refusal("the consume queues are in RocksDB", "DLedger mode works with consume queues in files")
+    own = f"dledger-{target.self_id}"
+    nodes = [store.dledger.directory.name] if store.dledger is not None else []
+    for name in [*nodes, *store.other_dledger]:
+        filled = [e for e in list_directory(store.root / name) if not e.directory or list_directory(e.path)]
+        has_data = store.dledger is not None and store.dledger.directory.name == name and bool(store.dledger.data.files)
+        if name != own and (filled or has_data):
+            return Refusal(
+                f"{name} is the DLedger directory of another node",
+                f"use --self-id {name.removeprefix('dledger-')}, or move {name} away",
+            )
+        if has_data:
+            return _already(store)
+        if filled:
+            return Refusal(
+                f"{name} has no data, but {filled[0].path.name}: a migration or a node that was left half-way",
+                f"run `rmqstore undo` if a migration was interrupted, else move {store.root / name} away",
+            )
+    return None
+
+
+def _already(store: Store) -> Refusal:
+    assert store.dledger is not None
+    first = store.dledger.data.start
+    legacy = store.commitlog
+    if legacy is None or not legacy.files:
+        return Refusal("this is a DLedger store already", "nothing is to be migrated")
+    if legacy.stop == first:
+        return Refusal(
+            f"this store was migrated already: DLedger goes on at {first}",
+            f"nothing is to be done; check it with `rmqstore verify {words_for(store)}`",
+        )
+    where = (
+        "files of the legacy commitlog are missing" if legacy.stop < first else "legacy commitlog and DLedger overlap"
+    )
+    return Refusal(
+        f"{where}: the legacy part ends at {legacy.stop}, DLedger begins at {first}",
+        f"see `rmqstore verify {words_for(store)}`; bring the missing files back, or undo the migration",
+    )
+
+
+def in_use(store: Store, verified: Verified) -> list[Refusal]:
+    """A broker that holds the store, or an apply that was not ended: nothing else can be told then."""
+    out = []
+    state = store.lock_state()
+    if state.held or verified.report.live:
+        who = f"process {state.pid}" if state.pid else "a broker"
+        out.append(Refusal(f"{who} holds the store", "stop the broker and keep its service stopped, then try again"))
+    out.extend(
+        Refusal(
+            f"the journal {journal.path} is {journal.state.value}",
+            f"run `rmqstore undo {journal.path}` or `rmqstore resume {journal.path}` first",
+        )
+        for journal in find_unfinished(store.root)
+    )
+    return out
+
+
+def _settings(store: Store, target: Target) -> list[Refusal]:
+    """A broker.conf that speaks against it."""
+    config, out = store.config, []
+    given = config.given.get("dLegerSelfId", "").strip()
+    if given and given != target.self_id:
+        out.append(Refusal(f"broker.conf says dLegerSelfId={given}", f"use --self-id {given}, or correct broker.conf"))
+    if config.bool("enableControllerMode"):
+        out.append(Refusal("broker.conf has enableControllerMode=true", "a broker runs in one of the two modes only"))
+    made = config.paths("storePathDLedgerCommitLog")
+    missing = [path for path in store.missing_paths if path not in made]
+    out.extend(Refusal(f"the data path {p} is missing", "mount it, or correct broker.conf") for p in missing)
+    return out
+
+
+def _versions(store: Store, verified: Verified, target: Target) -> list[Refusal]:
+    """A broker that has no DLedger, or cannot read what is in the store."""
+    why = _cannot_read(store, verified, target.broker)
+    return [] if why is None else [Refusal(why, "use a newer broker, and say which with --broker")]
+
+
+def _cannot_read(store: Store, verified: Verified, version: str) -> str | None:
+    """Why a broker version (empty: the newest) cannot go on with this store in DLedger mode."""
+    rules = rules_for(version or None)
+    if rules.dledger is None:
+        return f"RocketMQ {rules.version} has no DLedger mode (4.5.1 was the first)"
+    queues = verified.legacy.queues if verified.legacy is not None else {}
+    if not rules.v2 and any(len(topic.encode("utf-8", "replace")) > MAX_TOPIC_V1 for topic, _ in queues):
+        return f"the store has V2 records, which RocketMQ {rules.version} cuts off"
+    if not rules.batch_queues and next(store.queue_directories(QueueKind.BATCH), None) is not None:
+        return f"the store has batch consume queues, which RocketMQ {rules.version} does not know"
+    return None
+
+
+def _unsound(store: Store, verified: Verified) -> list[Refusal]:
+    """Anything that a recovery should cure first; without a log only what is outside of it counts."""
+    counts = verified.report.findings.counts
+    no_log = verified.legacy is None
+    bad = [
+        code
+        for code in sorted(counts)
+        if PROBLEMS[code].severity >= Severity.WARNING
+        and code != HARMLESS
+        and not (no_log and code.startswith(_GONE_WITH_THE_LOG))
+    ]
+    out = []
+    if bad:
+        total = sum(counts[code] for code in bad)
+        listed = ", ".join(f"{counts[code]} × {code}" for code in bad[:4])
+        out.append(
+            Refusal(f"the store is not sound: {total} problem{'' if total == 1 else 's'} ({listed})", _recover(store))
+        )
+    if verified.report.unchecked:
+        out.append(Refusal(f"not everything could be checked: {verified.report.unchecked[0]}", "check it first"))
+    late = [label for label, state in verified.report.queues.items() if state.max < state.expected_max]
+    if not bad and not no_log and late:
+        out.append(
+            Refusal(
+                f"{len(late)} consume queues are behind the log ({late[0]} first): in DLedger mode brokers from 5.0.0"
+                " on do not dispatch legacy messages",
+                f"run `rmqstore rebuild {words_for(store)} cq --apply`, then this command again",
+            )
+        )
+    return out
+
+
+def _end_of_log(store: Store, verified: Verified, target: Target) -> list[Refusal]:
+    """The pad stands where every broker would put it, and there is room for it."""
+    legacy = verified.legacy
+    if legacy is None:
+        return []
+    at = legacy.next_append
+    file = legacy.queue.find(at)
+    if file is None or file.stop - at < BLANK_SIZE:
+        return [
+            Refusal(
+                f"fewer than {BLANK_SIZE} bytes are left behind the last record at {at}: no broker leaves that, and"
+                " none starts in DLedger mode over it",
+                _recover(store),
+            )
+        ]
+    versions = dict.fromkeys((rules_for(target.broker or None).version, *RUN_VERSIONS))
+    for version in versions:
+        if _cannot_read(store, verified, version) is not None:
+            continue
+        forecast = simulate_start(store, legacy.tiling, version=version, thorough=False)
+        if not forecast.starts:
+            return [Refusal(f"RocketMQ {version} would not start: {forecast.reason}", _settings_advice(store, version))]
+        if forecast.messages_lost:
+            return [Refusal(forecast.sentence(), _settings_advice(store, version))]
+        if forecast.commitlog_stop is not None and forecast.commitlog_stop != at:
+            return [
+                Refusal(
+                    f"the log ends at {at}, but RocketMQ {version} would go on at {forecast.commitlog_stop}",
+                    _settings_advice(store, version),
+                )
+            ]
+    return []
+
+
+def _settings_advice(store: Store, version: str) -> str:
+    return (
+        f"the store itself is sound: what broker.conf says, or what this version does, is in the way; see `rmqstore"
+        f" verify {words_for(store)} --broker {version}`"
+    )
+
+
+def _space(store: Store, verified: Verified) -> list[Refusal]:
+    """Room for the first DLedger file once it fills; as made it is a hole."""
+    size = verified.legacy.queue.file_size if verified.legacy is not None else 0
+    place = next(
+        (p for path in store.config.paths("storePathDLedgerCommitLog") for p in (path, *path.parents) if p.is_dir()),
+        store.root,
+    )
+    free = shutil.disk_usage(place).free
+    if free < size:
+        return [Refusal(f"{place}: {free:,} bytes are free, one DLedger file takes {size:,}", "free space first")]
+    return []
+
+
+def _replicas(target: Target, replicas: Sequence[ReplicaCheck]) -> list[Refusal]:
+    """With peers, every one of them must hold the same legacy log: nodes padded at different offsets never agree."""
+    out = [
+        Refusal(
+            f"{check.name} is not equal to this store: {check.difference}",
+            "let the replicas become equal first (stop producers, wait for the slave), or build the other node from a"
+            " copy of this store",
+        )
+        for check in replicas
+        if not check.equal
+    ]
+    if not out and len(replicas) < len(target.others):
+        missing = len(target.others) - len(replicas)
+        reason = (
+            f"of the other nodes ({', '.join(target.others)}) {missing} {'was' if missing == 1 else 'were'} not"
+            " compared: nodes that are padded at different offsets never agree again"
+        )
+        how = (
+            "give the store of each with --check-replica, or its fingerprint file"
+            " (`rmqstore compare STORE --fingerprint-out FILE`)"
+        )
+        out.append(Refusal(reason, how))
+    return out

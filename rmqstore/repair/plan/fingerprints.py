@@ -1,0 +1,105 @@
+"""Fingerprints: hashes of what is on disk, which a plan expects to find there.
+
+A range is hashed as its bytes (`sha256:`), or as runs of bytes and counted holes (`runs:`), where holes cost nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from rmqstore.errors import Refused
+from rmqstore.repair.plan.content import CHUNK, RunHash, fingerprint, new_fingerprint
+
+
+def read_range(path: Path, at: int, length: int) -> Iterator[bytes]:
+    """Bytes `[at, at + length)` of a file, at most 1 MiB at a time; fewer where the file ends."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        while length > 0:
+            chunk = os.pread(descriptor, min(CHUNK, length), at)
+            if not chunk:
+                return
+            yield chunk
+            at += len(chunk)
+            length -= len(chunk)
+    finally:
+        os.close(descriptor)
+
+
+def read_runs(path: Path, at: int, length: int) -> Iterator[bytes | int]:
+    """The same as `read_range`, but a hole of the file is only counted."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        stop = min(at + length, os.fstat(descriptor).st_size)
+        while at < stop:
+            start, end = _next_data(descriptor, at, stop)
+            if start > at:
+                yield start - at
+            at = start
+            while at < end:
+                chunk = os.pread(descriptor, min(CHUNK, end - at), at)
+                if not chunk:
+                    return
+                yield chunk
+                at += len(chunk)
+    finally:
+        os.close(descriptor)
+
+
+def _next_data(descriptor: int, at: int, stop: int) -> tuple[int, int]:
+    """The next stretch `[start, end)` of a file that is no hole; without support for holes, all of it."""
+    try:
+        start = min(os.lseek(descriptor, at, os.SEEK_DATA), stop)
+        return start, min(os.lseek(descriptor, start, os.SEEK_HOLE), stop) if start < stop else stop
+    except OSError as error:
+        return (stop, stop) if error.errno == errno.ENXIO else (at, stop)
+
+
+def run_fingerprint(path: Path, at: int, length: int) -> str:
+    """Hash of `[at, at + length)` for which holes cost nothing."""
+    running = RunHash()
+    for piece in read_runs(path, at, length):
+        running.update(piece)
+    return f"runs:{running.hexdigest()}"
+
+
+def fingerprint_range(path: Path, at: int, length: int, like: str = "sha256:") -> str:
+    """Hash of `[at, at + length)`: the `expect` of an Overwrite or a Truncate."""
+    if like.startswith("runs:"):
+        return run_fingerprint(path, at, length)
+    return fingerprint(read_range(path, at, length), like)
+
+
+def fingerprint_entry(path: Path, like: str = "sha256:") -> str:
+    """Hash of what a Discard moves: a file's bytes, a link's text, or the names and hashes of all below a directory.
+
+    Errors: FileNotFoundError; Refused for devices, pipes and sockets.
+    """
+    status = path.lstat()
+    if stat.S_ISREG(status.st_mode):
+        return fingerprint_range(path, 0, status.st_size, like)
+    running = new_fingerprint(like)
+    if stat.S_ISLNK(status.st_mode):
+        running.update(b"link\0" + os.fsencode(path.readlink()))
+    elif stat.S_ISDIR(status.st_mode):
+        running.update(b"directory\0")
+        for name in sorted(entry.name for entry in path.iterdir()):
+            kind = kind_of((path / name).lstat())
+            row = f"{kind}\0{name}\0{fingerprint_entry(path / name, like)}\0"
+            running.update(os.fsencode(row))
+    else:
+        raise Refused(f"{path} is a special file", "move it away by hand")
+    return f"{like.partition(':')[0]}:{running.hexdigest()}"
+
+
+def kind_of(status: os.stat_result) -> str:
+    """A word for messages: file, directory, link, or special file."""
+    if stat.S_ISREG(status.st_mode):
+        return "file"
+    if stat.S_ISDIR(status.st_mode):
+        return "directory"
+    return "link" if stat.S_ISLNK(status.st_mode) else "special file"

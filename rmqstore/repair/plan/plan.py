@@ -1,0 +1,260 @@
+"""A repair as a value: what would be lost, what would be done, and what the bytes must be for it. Pure.
+
+A plan is printed (`describe`), saved (`to_json`, `iter_json`), read back (`from_json`) and compared (`digest`).
+`journal.apply` carries it out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from rmqstore.errors import UsageError
+from rmqstore.repair.plan import content as contents
+from rmqstore.repair.plan.content import Content, Json, Literal, Parts, Reencoded, Zeros
+from rmqstore.repair.plan.steps import (
+    Create,
+    Discard,
+    Extend,
+    MakeDirectory,
+    Overwrite,
+    RemoveEmptyDirectory,
+    Rename,
+    SetAside,
+    Span,
+    Step,
+    Truncate,
+    check_path,
+    check_span,
+    check_step,
+    check_together,
+    in_order,
+    origins,
+)
+
+__all__ = [
+    "Content",
+    "Create",
+    "Discard",
+    "Extend",
+    "Json",
+    "Literal",
+    "Loss",
+    "MakeDirectory",
+    "Overwrite",
+    "Parts",
+    "Plan",
+    "Reencoded",
+    "RemoveEmptyDirectory",
+    "Rename",
+    "SetAside",
+    "Span",
+    "Step",
+    "Truncate",
+    "Zeros",
+]
+
+SCHEMA = "rmqstore.plan/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What a plan gives up: messages, their bytes, and the same per queue (`TOPIC/ID`)."""
+
+    messages: int = 0
+    bytes: int = 0
+    queues: Mapping[str, int] = field(default_factory=dict)
+    more: Mapping[str, Json] = field(default_factory=dict)
+
+    @property
+    def topics(self) -> frozenset[str]:
+        return frozenset(queue.rpartition("/")[0] or queue for queue in self.queues)
+
+    def to_json(self) -> dict[str, Json]:
+        return {"messages": self.messages, "bytes": self.bytes, "queues": dict(self.queues), **self.more}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The steps of one repair of one store.
+
+    `store` is the broker's storePathRootDir (absolute): the lock and the journals are there. `roots` are the absolute
+    data paths outside of it. A plan with `brakes` is applied only when its digest is named.
+    Errors: UsageError when a path leaves the store, or steps get in each other's way.
+    """
+
+    store: str
+    steps: tuple[Step, ...]
+    loss: Loss = field(default_factory=Loss)
+    cures: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    brakes: tuple[str, ...] = ()
+    spans: tuple[Span, ...] = ()
+    roots: tuple[str, ...] = ()
+    facts: Mapping[str, Json] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for place in (self.store, *self.roots):
+            pure = PurePosixPath(place)
+            if not pure.is_absolute() or ".." in pure.parts or "\0" in place or len(pure.parts) < 2:
+                raise UsageError(f"plan: {place!r} is no absolute path of a store")
+        for step in self.steps:
+            check_path(step.path, self.store, self.roots)
+            check_step(step)
+            if isinstance(step, Create | MakeDirectory) and step.like is not None:
+                check_path(step.like, self.store, self.roots)
+            if isinstance(step, Rename):
+                check_path(step.source, self.store, self.roots)
+        check_together(self.steps)
+        for span in self.spans:
+            check_path(span.path, self.store, self.roots)
+            check_span(span)
+        if len({span.name for span in self.spans}) != len(self.spans):
+            raise UsageError("plan: two saved spans have the same name")
+
+    @property
+    def empty(self) -> bool:
+        """Nothing to do."""
+        return not self.steps
+
+    @property
+    def digest(self) -> str:
+        """Short name of exactly this change: same steps on same bytes, same digest. Reads every content once."""
+        running = hashlib.sha256(SCHEMA.encode())
+        for step in self.steps:
+            row = _step_head(step)
+            row.pop("why")
+            if isinstance(step, Overwrite | Create | Extend):
+                row["content"] = contents.content_digest(step.content)
+            running.update(json.dumps(row, sort_keys=True).encode())
+        running.update(json.dumps(list(self.brakes)).encode())
+        for span in self.spans:
+            running.update(json.dumps([span.path, span.at, span.length, span.name]).encode())
+        return running.hexdigest()[:16]
+
+    @property
+    def origins(self) -> Mapping[str, str]:
+        """Names that the plan gives to files -> the names under which their bytes stand before the first step."""
+        return origins(self.steps)
+
+    def summaries(self) -> list[dict[str, Json]]:
+        """The steps as reports show them: no contents, no hashes."""
+        return [step_summary(step) for step in self.steps]
+
+    def to_json(self, write_content: Callable[[int], Json] | None = None) -> dict[str, Json]:
+        """The whole plan with all contents, in memory; `iter_json` streams the same.
+
+        `write_content`: gives the JSON of the content of step N instead (a journal keeps contents in files of its
+        own); there is no digest then.
+        """
+        if write_content is None:
+            return {**_plan_head(self), "digest": self.digest, "steps": [_step_to_json(s) for s in self.steps]}
+        rows: list[Json] = []
+        for number, step in enumerate(self.steps):
+            row = _step_head(step)
+            if isinstance(step, Overwrite | Create | Extend):
+                row["content"] = write_content(number)
+            rows.append(row)
+        return {**_plan_head(self), "steps": rows}
+
+    def iter_json(self) -> Iterator[str]:
+        """The text of the plan file, piecewise: at most about 1 MiB of a content at a time."""
+        yield json.dumps({**_plan_head(self), "digest": self.digest})[:-1] + ', "steps": ['
+        for number, step in enumerate(self.steps):
+            yield ",\n" if number else "\n"
+            if not isinstance(step, Overwrite | Create | Extend) or isinstance(step.content, Zeros | Literal):
+                yield json.dumps(_step_to_json(step))
+                continue
+            yield json.dumps(_step_head(step))[:-1] + ', "content": {"parts": ['
+            for part_number, part in enumerate(contents.content_parts_json(step.content)):
+                yield (", " if part_number else "") + json.dumps(part)
+            yield "]}}"
+        yield "\n]}\n"
+
+    @staticmethod
+    def from_json(
+        text: str | bytes | Mapping[str, Json],
+        *,
+        store: Path | None = None,
+        roots: Collection[Path] = (),
+        read_content: Callable[[object], Content] = contents.content_from_json,
+    ) -> Plan:
+        """A plan read back from its JSON; the text may come from anywhere and is believed in nothing.
+
+        `store` and `roots` are what the user named: a plan for any other place is refused. Without `store` the
+        plan's own word is taken (a journal knows its store).
+        Errors: UsageError.
+        """
+        from rmqstore.repair.plan.plan_read import plan_from_json
+
+        return plan_from_json(text, store, roots, read_content)
+
+    def describe(self, *, limit: int = 200) -> list[str]:
+        """Lines for a person: the loss first, then what is done, file by file; a large plan as sums per directory."""
+        from rmqstore.repair.plan.plan_text import describe
+
+        return describe(self, limit)
+
+    def ordered(self) -> list[int]:
+        """Numbers of the steps in the order in which `apply` carries them out."""
+        return in_order(self.steps)
+
+
+def step_summary(step: Step) -> dict[str, Json]:
+    """`{"do", "path", "at", "length", "source", "why"}` as far as the step has them."""
+    row: dict[str, Json] = {"do": step.do, "path": step.path}
+    if isinstance(step, Overwrite | Truncate | Extend):
+        row["at"] = step.at
+    if not isinstance(step, MakeDirectory | RemoveEmptyDirectory):
+        row["length"] = step.length
+    if isinstance(step, Rename):
+        row["source"] = step.source
+    row["why"] = step.why
+    return row
+
+
+def _step_head(step: Step) -> dict[str, Json]:
+    row: dict[str, Json] = {"do": step.do, "path": step.path}
+    if isinstance(step, Overwrite):
+        row |= {"at": step.at, "length": step.length, "expect": step.expect}
+    elif isinstance(step, Truncate):
+        row |= {"from": step.from_size, "to": step.to_size, "expect": step.expect}
+    elif isinstance(step, Extend):
+        row |= {"from": step.from_size, "to": step.to_size}
+    elif isinstance(step, Create):
+        row |= {"size": step.size, "like": step.like}
+    elif isinstance(step, Discard | SetAside):
+        row |= {"expect": step.expect, "length": step.length}
+    elif isinstance(step, Rename):
+        row |= {"source": step.source, "length": step.length}
+    elif isinstance(step, MakeDirectory):
+        row |= {"like": step.like}
+    return {**row, "why": step.why}
+
+
+def _step_to_json(step: Step) -> dict[str, Json]:
+    row = _step_head(step)
+    if isinstance(step, Overwrite | Create | Extend):
+        row["content"] = contents.content_to_json(step.content)
+    return row
+
+
+def _plan_head(plan: Plan) -> dict[str, Json]:
+    spans: list[Json] = [
+        {"path": span.path, "at": span.at, "length": span.length, "name": span.name, "why": span.why}
+        for span in plan.spans
+    ]
+    return {
+        "schema": SCHEMA,
+        "store": plan.store,
+        "roots": list(plan.roots),
+        "loss": plan.loss.to_json(),
+        "cures": list(plan.cures),
+        "notes": list(plan.notes),
+        "brakes": list(plan.brakes),
+        "facts": dict(plan.facts),
+        "spans": spans,
+    }

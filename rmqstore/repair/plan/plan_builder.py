@@ -1,0 +1,187 @@
+"""A plan while it is being made: steps, losses, notes and brakes of all planners of one store."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rmqstore.errors import NotReadable, Refused
+from rmqstore.files.store import Store
+from rmqstore.repair.plan.content import Content, Json, Literal, Zeros
+from rmqstore.repair.plan.fingerprints import fingerprint_entry, fingerprint_range
+from rmqstore.repair.plan.plan import Loss, Plan
+from rmqstore.repair.plan.steps import (
+    Create,
+    Discard,
+    Extend,
+    MakeDirectory,
+    Overwrite,
+    RemoveEmptyDirectory,
+    Rename,
+    SetAside,
+    Span,
+    Step,
+    Truncate,
+)
+
+
+@dataclass(slots=True)
+class PlanBuilder:
+    """What the planners have decided so far. Reads the store, writes nothing.
+
+    `ends`: what becomes the maximum of queues that the plan changes, by `TOPIC/ID`. `gone` are paths (as in the plan)
+    that steps move away, `made` those that they make. `root` is the store's, absolute; links are kept as they are.
+    """
+
+    store: Store
+    steps: list[Step] = field(default_factory=list)
+    cures: set[str] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
+    brakes: list[str] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    lost: Counter[str] = field(default_factory=Counter)
+    lost_messages: int = 0
+    lost_bytes: int = 0
+    more: dict[str, Json] = field(default_factory=dict)
+    facts: dict[str, Json] = field(default_factory=dict)
+    ends: dict[str, int] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+    made: set[str] = field(default_factory=set)
+    root: Path = field(init=False)
+    _left: set[str] = field(default_factory=set)  # names that discarded files have now
+
+    def __post_init__(self) -> None:
+        self.root = absolute_path(self.store.root)
+
+    def path(self, path: Path) -> str:
+        """A file's path as a plan names it: below the root, or absolute in another data path.
+
+        A file that the plan gives another name has that name here.
+        """
+        return self.name(self.store.moved.get(path, path))
+
+    def name(self, path: Path) -> str:
+        """The same of a place, whatever file stands there."""
+        absolute = absolute_path(path)
+        try:
+            return absolute.relative_to(self.root).as_posix()
+        except ValueError:
+            return absolute.as_posix()
+
+    def locate(self, path: str) -> Path:
+        """The file that a plan's path means."""
+        return self.root / path
+
+    def is_gone(self, path: Path) -> bool:
+        """Whether a step moves this away, or a directory above it."""
+        return bool(self.gone) and any(self.path(p) in self.gone for p in (path, *path.parents))
+
+    def add(self, step: Step) -> None:
+        """Take a step of another planner. Errors: Refused where a pipe or a device stands in a new file's place."""
+        if isinstance(step, Create) and step.path not in self.gone:
+            _plain(self.locate(step.path), step.path, "a file")
+        self.steps.append(step)
+        if isinstance(step, Discard | RemoveEmptyDirectory):
+            self.gone.add(step.path)
+        elif isinstance(step, Create | MakeDirectory):
+            self.made.add(step.path)
+
+    def overwrite(self, path: Path, at: int, content: Content | bytes, why: str) -> None:
+        """Replace bytes of a file; `at` is a position in it."""
+        content = Literal(content) if isinstance(content, bytes) else content
+        if content.size:
+            expect = readable(path, lambda: fingerprint_range(path, at, content.size))
+            self.add(Overwrite(self.path(path), at, content, expect, why))
+
+    def zero(self, path: Path, at: int, length: int, why: str) -> None:
+        """Replace bytes by zeros."""
+        self.overwrite(path, at, Zeros(length), why)
+
+    def resize(self, path: Path, length: int, size: int, why: str) -> None:
+        """Cut a file, or make it longer with zeros."""
+        name = self.path(path)
+        if length > size:
+            expect = readable(path, lambda: fingerprint_range(path, size, length - size))
+            self.add(Truncate(name, length, size, expect, why))
+        elif length < size:
+            self.add(Extend(name, length, size, why=why))
+
+    def discard(self, path: Path, why: str) -> None:
+        """Move a file, link or directory into quarantine, once."""
+        now, name, moved = self.name(path), self.path(path), self.store.moved
+        if name in self.gone or now in self._left:
+            return
+        expect = readable(path, lambda: fingerprint_entry(path))
+        status = path.lstat()
+        if path in moved:  # it gets no new name then
+            self.steps = [s for s in self.steps if not (isinstance(s, SetAside) and s.path == now)]
+            self.steps = [s for s in self.steps if not (isinstance(s, Rename) and s.source == now)]
+        self.steps.append(Discard(now, expect, why, 0 if path.is_dir() else status.st_size))
+        self._left.add(now)
+        if path in moved or path not in moved.values():  # else another file gets this name
+            self.gone.add(name)
+
+    def create(self, path: Path, size: int, content: Content, why: str, like: Path | None = None) -> None:
+        """Make a file, and the directories above it that are missing."""
+        self.make_directory(path.parent)
+        beside = self.name(like) if like is not None and self.path(like) not in self.gone else None
+        self.add(Create(self.name(path), size, content, beside, why))
+
+    def make_directory(self, path: Path) -> None:
+        """Make a directory that is not there, and those above it; a file in its place goes into quarantine."""
+        name = self.path(path)
+        if name in self.made or (path.is_dir() and name not in self.gone) or path == self.root:
+            return
+        self.make_directory(path.parent)
+        if name not in self.gone and os.path.lexists(path):
+            self._clear(path, name)
+        self.add(MakeDirectory(name))
+
+    def _clear(self, path: Path, name: str) -> None:
+        """Move a file out of the place of a directory. Errors: Refused for what is no plain file."""
+        if path.is_symlink():
+            raise Refused(f"{name} is a link that leads to no directory", "mount its disk, or move the link away")
+        _plain(path, name, "a directory")
+        self.discard(path, "a directory belongs there")
+
+    def lose(self, queues: Mapping[str, int], size: int) -> None:
+        """Count messages per queue, and bytes, that the repair gives up."""
+        self.lost.update(queues)
+        self.lost_messages += sum(queues.values())
+        self.lost_bytes += size
+
+    def plan(self, roots: Collection[Path] = ()) -> Plan:
+        """The plan of all that was decided."""
+        return Plan(
+            store=self.root.as_posix(),
+            steps=tuple(self.steps),
+            loss=Loss(self.lost_messages, self.lost_bytes, dict(self.lost), self.more),
+            cures=tuple(sorted(self.cures)),
+            notes=tuple(dict.fromkeys(self.notes)),
+            brakes=tuple(dict.fromkeys(self.brakes)),
+            spans=tuple(self.spans),
+            roots=tuple(sorted({r for r in map(self.path, roots) if r.startswith("/")})),
+            facts=self.facts,
+        )
+
+
+def _plain(path: Path, name: str, wanted: str) -> None:
+    """Nothing stands there that cannot go into quarantine. Errors: Refused."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise Refused(f"{name} is a pipe, a socket or a device, {wanted} belongs there", "move it away by hand")
+
+
+def readable(path: Path, work: Callable[[], str]) -> str:
+    """What the work gives. Errors: NotReadable where the file may not be read."""
+    try:
+        return work()
+    except PermissionError as error:
+        raise NotReadable(f"{path} may not be read") from error
+
+
+def absolute_path(path: Path) -> Path:
+    """Absolute and without `..`; links stay, as a plan names what the configuration names."""
+    return Path(os.path.normpath(path.absolute()))

@@ -1,0 +1,164 @@
+"""A plan read back from its JSON. The text may come from anywhere, and is believed in nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from rmqstore.errors import UsageError
+from rmqstore.repair.plan.content import Content, Json
+from rmqstore.repair.plan.plan import SCHEMA, Loss, Plan
+from rmqstore.repair.plan.steps import (
+    Create,
+    Discard,
+    Extend,
+    MakeDirectory,
+    Overwrite,
+    RemoveEmptyDirectory,
+    Rename,
+    SetAside,
+    Span,
+    Step,
+    Truncate,
+)
+
+_T = TypeVar("_T")
+
+
+class _Reader:
+    """One JSON object whose keys are taken with their types; what is left over is refused."""
+
+    def __init__(self, value: object, what: str) -> None:
+        if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+            raise UsageError(f"plan: {what} must be an object")
+        self.left = dict(value)
+        self.what = what
+
+    def take(self, key: str, kind: type[_T], default: _T | None = None) -> _T:
+        value = self.left.pop(key, default)
+        if type(value) is not kind:
+            raise UsageError(f"plan: {self.what}: {key} must be {_KIND_NAMES[kind]}")
+        return value
+
+    def optional_text(self, key: str) -> str | None:
+        return None if self.left.get(key) is None and self.left.pop(key, None) is None else self.take(key, str)
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        values = self.take(key, list, [])
+        if not all(isinstance(value, str) for value in values):
+            raise UsageError(f"plan: {self.what}: {key} must be a list of texts")
+        return tuple(values)
+
+    def finish(self) -> None:
+        if self.left:
+            raise UsageError(f"plan: {self.what}: unknown key {min(self.left)!r}; was it made by a newer rmqstore?")
+
+
+_KIND_NAMES: dict[type, str] = {str: "a text", int: "an integer", list: "a list", dict: "an object"}
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def plan_from_json(
+    text: str | bytes | Mapping[str, Json],
+    store: Path | None,
+    roots: Collection[Path],
+    read_content: Callable[[object], Content],
+) -> Plan:
+    """As `Plan.from_json`.
+
+    Errors: UsageError for what is no plan, or is one for another place.
+    """
+    document: object = text
+    if isinstance(text, str | bytes):
+        try:
+            document = json.loads(text, parse_constant=_no_constant)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"plan: not readable as JSON: {error}") from error
+    reader = _Reader(document, "the plan")
+    schema = reader.left.pop("schema", None)
+    if schema != SCHEMA:
+        raise UsageError(f"plan: {schema!r} is no plan that this rmqstore knows ({SCHEMA})")
+    digest = reader.optional_text("digest")
+    plan = Plan(
+        store=reader.take("store", str),
+        roots=reader.texts("roots"),
+        loss=_loss_from_json(reader.left.pop("loss", {})),
+        cures=reader.texts("cures"),
+        notes=reader.texts("notes"),
+        brakes=reader.texts("brakes"),
+        facts=reader.take("facts", dict, {}),
+        spans=tuple(_span_from_json(value) for value in reader.take("spans", list, [])),
+        steps=tuple(_step_from_json(value, read_content) for value in reader.take("steps", list)),
+    )
+    reader.finish()
+    if store is not None:
+        if Path(plan.store).resolve() != store.resolve():
+            raise UsageError(f"plan: it was made for {plan.store}, not for {store}")
+        allowed = {root.resolve() for root in roots}
+        for root in plan.roots:
+            if Path(root).resolve() not in allowed:
+                raise UsageError(f"plan: {root} is no data path of {store}")
+    if digest is not None and digest != plan.digest:
+        raise UsageError("plan: its digest does not fit its steps", "make a new plan; do not edit plan files")
+    return plan
+
+
+def _loss_from_json(value: object) -> Loss:
+    reader = _Reader(value, "loss")
+    queues = reader.take("queues", dict, {})
+    if not all(isinstance(queue, str) and type(count) is int for queue, count in queues.items()):
+        raise UsageError("plan: loss: queues must map names to counts")
+    return Loss(reader.take("messages", int, 0), reader.take("bytes", int, 0), queues, reader.left)
+
+
+def _span_from_json(value: object) -> Span:
+    reader = _Reader(value, "a span")
+    span = Span(
+        reader.take("path", str),
+        reader.take("at", int),
+        reader.take("length", int),
+        reader.take("name", str),
+        reader.take("why", str, ""),
+    )
+    reader.finish()
+    return span
+
+
+def _step_from_json(value: object, read_content: Callable[[object], Content]) -> Step:
+    reader = _Reader(value, "a step")
+    do, path, why = reader.take("do", str), reader.take("path", str), reader.take("why", str, "")
+    length = reader.take("length", int, -1)
+
+    def content() -> Content:
+        return read_content(reader.left.pop("content", None))
+
+    step: Step
+    if do == Overwrite.do:
+        step = Overwrite(path, reader.take("at", int), content(), reader.take("expect", str), why)
+        if length not in (-1, step.length):
+            raise UsageError(f"plan: {path}: length {length} does not fit the content of {step.length} bytes")
+    elif do == Truncate.do:
+        step = Truncate(path, reader.take("from", int), reader.take("to", int), reader.take("expect", str), why)
+    elif do == Extend.do:
+        step = Extend(path, reader.take("from", int), reader.take("to", int), content(), why)
+    elif do == Create.do:
+        step = Create(path, reader.take("size", int), content(), reader.optional_text("like"), why)
+    elif do == Discard.do:
+        step = Discard(path, reader.take("expect", str), why, max(length, 0))
+    elif do == SetAside.do:
+        step = SetAside(path, reader.take("expect", str), why, max(length, 0))
+    elif do == Rename.do:
+        step = Rename(path, reader.take("source", str), why, max(length, 0))
+    elif do == MakeDirectory.do:
+        step = MakeDirectory(path, reader.optional_text("like"), why)
+    elif do == RemoveEmptyDirectory.do:
+        step = RemoveEmptyDirectory(path, why)
+    else:
+        raise UsageError(f"plan: unknown step {do!r}; was it made by a newer rmqstore?")
+    reader.finish()
+    return step

@@ -1,0 +1,168 @@
+"""A plan as lines for a person: what is lost, what needs a decision, and what is done, file by file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from rmqstore.repair.plan.content import Json, Zeros
+from rmqstore.repair.plan.steps import (
+    Create,
+    Discard,
+    Extend,
+    MakeDirectory,
+    Overwrite,
+    RemoveEmptyDirectory,
+    Rename,
+    SetAside,
+    Step,
+    Truncate,
+)
+
+if TYPE_CHECKING:
+    from rmqstore.repair.plan.plan import Plan
+
+_LISTED = 20
+_PLACES = 8  # fillers of a line
+_WITHOUT_BYTES = (MakeDirectory, RemoveEmptyDirectory)
+
+
+def describe(plan: Plan, limit: int) -> list[str]:
+    """The loss first, then the steps; more than `limit` of them as sums per directory."""
+    return [*_describe_loss(plan), *_describe_steps(plan, limit), *_describe_stays(plan)]
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
+
+
+def _describe_loss(plan: Plan) -> Iterator[str]:
+    loss = plan.loss
+    at_least = bool(loss.more.get("at_least"))
+    if loss.messages or loss.bytes or loss.queues or at_least:
+        topics = f" of {_count(len(loss.topics), 'topic')}" if loss.queues else ""
+        size = f", {_count(loss.bytes, 'byte')}" if loss.bytes else ""
+        yield f"Lost: {'at least ' if at_least else ''}{_count(loss.messages, 'message')}{topics}{size}."
+        rows = sorted(loss.queues.items(), key=lambda row: (-row[1], row[0]))
+        yield from (f"  {queue}: {_count(count, 'message')}" for queue, count in rows[:_LISTED])
+        if len(rows) > _LISTED:
+            yield f"  … and {_count(len(rows) - _LISTED, 'more queue')}"
+    elif "stays" not in plan.facts:
+        yield "Nothing is lost."
+    elif not plan.empty:
+        yield "Nothing is lost by this." if plan.facts["stays"] else "Nothing is lost."
+    yield from _describe_fillers(plan.facts.get("fillers"))
+    yield from (f"Note: {note}" for note in plan.notes)
+    yield from (f"Needs a decision: {brake}" for brake in plan.brakes)
+    if plan.brakes and not plan.empty:  # else there is nothing to say yes to
+        yield f"  --force {plan.digest} says yes to {'it' if len(plan.brakes) == 1 else 'all of them'}"
+
+
+def _describe_fillers(rows: Json) -> Iterator[str]:
+    """The visible fillers, by the consumer groups that have not passed them; facts of a saved plan can be anything."""
+    if not isinstance(rows, list) or not rows:
+        return
+    them = "it" if len(rows) == 1 else "them"
+    yield f"{_count(len(rows), 'visible filler')}, with the groups that will get {them}:"
+    places: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        if isinstance(row, Mapping):
+            groups = row.get("groups")
+            names = ", ".join(map(str, groups)) if isinstance(groups, list) else ""
+            place = f"{row.get('topic')}/{row.get('queue_id')} {row.get('queue_offset')}"
+            places.setdefault((names, str(row.get("marked") or "bytes only")), []).append(place)
+    for (names, marked), found in sorted(places.items(), key=lambda item: not item[0][0])[:_LISTED]:
+        more = f" and {len(found) - _PLACES:,} more" if len(found) > _PLACES else ""
+        yield f"  {names or 'no group that is known'}: {', '.join(found[:_PLACES])}{more} (marked by {marked})"
+    if len(places) > _LISTED:
+        yield f"  … and {_count(len(places) - _LISTED, 'more list')} of groups"
+
+
+def _describe_steps(plan: Plan, limit: int) -> Iterator[str]:
+    if plan.empty:
+        yield "Nothing to do." if "stays" not in plan.facts else "Nothing is planned: no file would be changed."
+        return
+    if plan.cures:
+        yield f"Cures: {', '.join(plan.cures)}"
+    yield f"{_count(len(plan.steps), 'step')} in {plan.store}:"
+    if len(plan.steps) <= limit:
+        yield from (_describe_step(plan.steps[number]) for number in plan.ordered())
+    else:
+        yield from _describe_sums(plan, limit)
+    if plan.spans:
+        size = sum(span.length for span in plan.spans)
+        yield f"Saved to lost+found: {_count(len(plan.spans), 'damaged span')}, {_count(size, 'byte')}"
+
+
+def _describe_sums(plan: Plan, limit: int) -> Iterator[str]:
+    """How many steps of each kind, per directory; where these are too many, per directory of the root."""
+    folder = cache(lambda path: str(PurePosixPath(path).parent))
+    rows = _sums(plan, folder)
+    if len(rows) > limit:
+        rows = _sums(plan, cache(lambda path: _top(PurePosixPath(path))))
+    shown = sorted(rows, key=lambda key: (-rows[key][0], key))
+    for key in shown[:limit]:
+        do, place, why = key
+        count, size = rows[key]
+        amount = f": {_count(size, 'byte')}" if size else ""
+        yield _with_why(f"  {do} x {count:,} in {place}/{amount}", why)
+    if len(rows) > limit:
+        rest = sum(rows[key][0] for key in shown[limit:])
+        yield f"  … and {_count(rest, 'more step')} in {_count(len(rows) - limit, 'more group')}"
+
+
+def _top(path: PurePosixPath) -> str:
+    """The directory of the root that a path lies in; outside of the root, its own."""
+    return str(path.parent) if path.is_absolute() or len(path.parts) < 2 else path.parts[0]
+
+
+def _sums(plan: Plan, folder: Callable[[str], str]) -> dict[tuple[str, str, str], tuple[int, int]]:
+    """(kind of step, place, why) -> (steps, bytes)."""
+    out: dict[tuple[str, str, str], tuple[int, int]] = {}
+    for step in plan.steps:
+        key = (step.do, folder(step.path), step.why)
+        count, size = out.get(key, (0, 0))
+        out[key] = (count + 1, size + (0 if isinstance(step, _WITHOUT_BYTES) else step.length))
+    return out
+
+
+def _describe_stays(plan: Plan) -> Iterator[str]:
+    """What stays wrong, why, and the way on; facts of a saved plan can be anything."""
+    rows = plan.facts.get("stays")
+    if not isinstance(rows, Mapping) or not rows:
+        return
+    if plan.empty:
+        yield "This stays wrong (`rmqstore verify` names the places):"
+    else:
+        yield "No step is meant for this:"
+    for code, row in rows.items():
+        if isinstance(row, Mapping):
+            yield f"  {code} x {row.get('count')}: {row.get('why')}"
+            yield f"    -> {row.get('do')}"
+
+
+def _with_why(line: str, why: str) -> str:
+    return f"{line} ({why})" if why else line
+
+
+def _describe_step(step: Step) -> str:
+    if isinstance(step, Overwrite):
+        zeros = " with zeros" if isinstance(step.content, Zeros) else ""
+        line = f"overwrite {step.path} at {step.at:,}: {_count(step.length, 'byte')}{zeros}"
+    elif isinstance(step, Truncate | Extend):
+        line = f"{step.do} {step.path} from {step.from_size:,} to {_count(step.to_size, 'byte')}"
+    elif isinstance(step, Create):
+        line = f"create {step.path}: {_count(step.size, 'byte')}"
+    elif isinstance(step, Discard):
+        line = f"move {step.path} into quarantine"
+    elif isinstance(step, SetAside):
+        line = f"set {step.path} aside"
+    elif isinstance(step, Rename):
+        line = f"rename {step.source}, which is aside, to {PurePosixPath(step.path).name}"
+    elif isinstance(step, MakeDirectory):
+        line = f"make directory {step.path}/"
+    else:
+        line = f"remove empty directory {step.path}/"
+    return _with_why("  " + line, step.why)

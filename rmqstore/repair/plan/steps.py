@@ -1,0 +1,296 @@
+"""The steps that a plan is made of, and which of them may stand together. Pure.
+
+Paths are POSIX paths relative to the store; files of other data paths are given by their absolute path, which must lie
+below one of the plan's roots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import ClassVar, TypeAlias
+
+from rmqstore.errors import UsageError
+from rmqstore.repair.plan.content import MAX_FILE_SIZE, Content, Zeros, is_fingerprint
+
+JOURNAL_FOLDER = ".rmqstore"
+
+_NOTHING = Zeros(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Overwrite:
+    """Replace bytes in the middle of a file; its size stays. `expect` is the hash of the bytes replaced."""
+
+    do: ClassVar[str] = "overwrite"
+    path: str
+    at: int
+    content: Content
+    expect: str
+    why: str = ""
+
+    @property
+    def length(self) -> int:
+        return self.content.size
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """Cut a file's end off. `expect` is the hash of the bytes cut."""
+
+    do: ClassVar[str] = "truncate"
+    path: str
+    from_size: int
+    to_size: int
+    expect: str
+    why: str = ""
+
+    @property
+    def at(self) -> int:
+        return self.to_size
+
+    @property
+    def length(self) -> int:
+        return self.from_size - self.to_size
+
+
+@dataclass(frozen=True, slots=True)
+class Extend:
+    """Make a file longer: by `content`, and by zeros up to `to_size`."""
+
+    do: ClassVar[str] = "extend"
+    path: str
+    from_size: int
+    to_size: int
+    content: Content = _NOTHING
+    why: str = ""
+
+    @property
+    def at(self) -> int:
+        return self.from_size
+
+    @property
+    def length(self) -> int:
+        return self.to_size - self.from_size
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Make a new file of `size` bytes: `content`, then zeros. Owner, mode and mtime come from the file `like`."""
+
+    do: ClassVar[str] = "create"
+    path: str
+    size: int
+    content: Content
+    like: str | None = None
+    why: str = ""
+
+    @property
+    def length(self) -> int:
+        return self.size
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """Move a file (or a link, or a directory with all below it) into quarantine.
+
+    `expect` is what `probe.fingerprint_entry` gives.
+    """
+
+    do: ClassVar[str] = "discard"
+    path: str
+    expect: str
+    why: str = ""
+    length: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MakeDirectory:
+    """Make a directory; owner and mode come from the directory `like`, or else from its parent."""
+
+    do: ClassVar[str] = "make-directory"
+    path: str
+    like: str | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveEmptyDirectory:
+    """Take an empty directory away (it goes into quarantine)."""
+
+    do: ClassVar[str] = "remove-empty-directory"
+    path: str
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """Give a file a name that is no offset, in its own directory, until a Rename gives it the right one.
+
+    No broker loads a directory with such a name in it (NumberFormatException, before anything is recovered): one that
+    is started while files are on their way stops there, and finds no hole to act upon.
+    """
+
+    do: ClassVar[str] = "set-aside"
+    path: str
+    expect: str
+    why: str = ""
+    length: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rename:
+    """Give a file that is set aside the name `path`; `source` is the one that it had, in the same directory."""
+
+    do: ClassVar[str] = "rename"
+    path: str
+    source: str
+    why: str = ""
+    length: int = 0
+
+
+InPlace: TypeAlias = Overwrite | Truncate | Extend
+MoveIn: TypeAlias = Create | MakeDirectory | Rename
+MoveOut: TypeAlias = Discard | RemoveEmptyDirectory | SetAside
+Step: TypeAlias = InPlace | MoveIn | MoveOut
+
+PHASES: tuple[type[Step], ...] = (
+    *(Discard, RemoveEmptyDirectory, SetAside, Rename),
+    *(MakeDirectory, Create, Overwrite, Truncate, Extend),
+)
+"""Steps are carried out in this order; within one kind in the plan's order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A damaged span that is saved as `lost+found/NAME` before a repair covers it."""
+
+    path: str
+    at: int
+    length: int
+    name: str
+    why: str = ""
+
+
+def check_path(path: str, store: str, roots: Iterable[str]) -> None:
+    """Refuse a path that does not stay inside of the store (or of a root), or that no step may touch."""
+    pure = PurePosixPath(path)
+    inside: tuple[str, ...] | None = None
+    if pure.is_absolute():
+        if PurePosixPath(store) == pure or PurePosixPath(store) in pure.parents:
+            raise UsageError(f"plan: {path!r} lies in the store and must be given relative to it")
+        for root in roots:
+            if PurePosixPath(root) in pure.parents:
+                inside = pure.relative_to(root).parts
+    else:
+        inside = pure.parts
+    if not inside or ".." in pure.parts or "\0" in path or str(pure) != path:
+        raise UsageError(f"plan: path {path!r} does not stay inside of the store")
+    if any(0xD800 <= ord(char) < 0xDC80 or 0xDCFF < ord(char) < 0xE000 for char in path):
+        raise UsageError(f"plan: path {path!r} is no file name")
+    if JOURNAL_FOLDER in inside or inside == ("lock",):
+        raise UsageError(f"plan: no step may touch {path!r}")
+
+
+def check_step(step: Step) -> None:
+    """Refuse sizes, positions and hashes that make no sense."""
+    sizes: list[int] = []
+    if isinstance(step, Overwrite):
+        sizes = [step.at, step.length, step.at + step.length]
+        if step.length == 0:
+            raise UsageError(f"plan: the overwrite of {step.path} at {step.at} is empty")
+    elif isinstance(step, Truncate):
+        sizes = [step.to_size, step.from_size]
+        if step.to_size >= step.from_size:
+            raise UsageError(f"plan: the truncate of {step.path} does not make it shorter")
+    elif isinstance(step, Extend):
+        sizes = [step.from_size, step.to_size]
+        if step.to_size <= step.from_size or step.content.size > step.length:
+            raise UsageError(f"plan: the extend of {step.path} does not fit its content")
+    elif isinstance(step, Create):
+        sizes = [step.size]
+        if step.content.size > step.size:
+            raise UsageError(f"plan: the content of {step.path} is larger than its size")
+    if any(not 0 <= size <= MAX_FILE_SIZE for size in sizes):
+        raise UsageError(f"plan: a size or position of {step.path} is out of range")
+    if isinstance(step, Rename) and PurePosixPath(step.path).parent != PurePosixPath(step.source).parent:
+        raise UsageError(f"plan: {step.source} would leave its directory for {step.path}")
+    if isinstance(step, Overwrite | Truncate | Discard | SetAside) and not is_fingerprint(step.expect):
+        raise UsageError(f"plan: {step.path}: expect must be sha256:… or blake2b:… with 64 hex digits")
+
+
+def check_together(steps: Sequence[Step]) -> None:
+    """Refuse steps that get in each other's way: every `expect` speaks of the bytes before the first step."""
+    _check_renames(steps)
+    out: dict[str, MoveOut] = {}
+    made: dict[str, MoveIn] = {}
+    ranges: dict[str, list[tuple[int, int]]] = {}
+    limits: dict[str, int] = {}
+    for step in steps:
+        clash = False
+        if isinstance(step, MoveOut):
+            clash = out.setdefault(step.path, step) is not step
+        elif isinstance(step, MoveIn):
+            clash = made.setdefault(step.path, step) is not step
+        elif isinstance(step, Overwrite):
+            ranges.setdefault(step.path, []).append((step.at, step.at + step.length))
+        else:
+            clash = step.path in limits
+            limits[step.path] = min(step.from_size, step.to_size)
+        if clash:
+            raise UsageError(f"plan: {step.path} has two steps of the same kind")
+    for path in {*ranges, *limits}:
+        if (path in out or path in made) and not isinstance(made.get(path), Rename):
+            raise UsageError(f"plan: {path} is changed and also made or discarded")
+        end = 0
+        for start, stop in sorted(ranges.get(path, [])):
+            if start < end or stop > limits.get(path, stop):
+                raise UsageError(f"plan: steps on {path} overlap at byte {start}")
+            end = stop
+    for step in steps:
+        for parent in map(str, PurePosixPath(step.path).parents):
+            above = out.get(parent)
+            emptied = isinstance(above, RemoveEmptyDirectory) and isinstance(step, Discard | RemoveEmptyDirectory)
+            if isinstance(made.get(parent), Create | Rename) and not emptied:
+                raise UsageError(f"plan: {step.path} lies below the file {parent}")
+            if above is None:
+                continue
+            remade = isinstance(made.get(parent), MakeDirectory) and isinstance(step, Create | MakeDirectory)
+            if not emptied and not remade:
+                raise UsageError(f"plan: {step.path} lies below {parent}, which is taken away")
+
+
+def _check_renames(steps: Sequence[Step]) -> None:
+    """Every file that is set aside gets one name, and no other file is renamed."""
+    aside = sorted(step.path for step in steps if isinstance(step, SetAside))
+    renamed = sorted(step.source for step in steps if isinstance(step, Rename))
+    if aside != renamed or len(set(aside)) != len(aside):
+        wrong = min({*aside} ^ {*renamed}, default=aside[0] if aside else "")
+        raise UsageError(f"plan: {wrong} must be set aside once, and get one name")
+
+
+def origins(steps: Iterable[Step]) -> dict[str, str]:
+    """Names that renames give -> where the bytes stand before: what `expect` and spans speak of."""
+    return {step.path: step.source for step in steps if isinstance(step, Rename)}
+
+
+def check_span(span: Span) -> None:
+    """Refuse a span whose name is no plain file name, or whose range makes no sense."""
+    if not span.name or span.name.startswith(".") or "/" in span.name or "\0" in span.name or len(span.name) > 200:
+        raise UsageError(f"plan: {span.name!r} is no name for a saved span")
+    if span.at < 0 or not 0 < span.length <= MAX_FILE_SIZE:
+        raise UsageError(f"plan: span {span.name} is out of range")
+
+
+def in_order(steps: Sequence[Step]) -> list[int]:
+    """Numbers of the steps in the order in which they are carried out: a directory goes after what is in it."""
+
+    def key(number: int) -> tuple[int, int, int]:
+        step = steps[number]
+        depth = step.path.count("/")
+        nested = -depth if isinstance(step, RemoveEmptyDirectory) else depth
+        is_folder = isinstance(step, RemoveEmptyDirectory | MakeDirectory)
+        return PHASES.index(type(step)), nested if is_folder else 0, number
+
+    return sorted(range(len(steps)), key=key)

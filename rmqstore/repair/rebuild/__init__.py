@@ -1,0 +1,1 @@
+"""Consume queues, batch queues and index files, rebuilt from the log."""

@@ -1,0 +1,270 @@
+"""Consume queues again from the log: which ones, from which records, and the steps for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+
+from rmqstore.checks.log.delay_levels import delay_levels
+from rmqstore.checks.log.logs import Logs
+from rmqstore.checks.log.queue_parts import QueuePart
+from rmqstore.checks.verify import Verified
+from rmqstore.files.mapped_file_queue import MappedFileQueue
+from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
+from rmqstore.formats import consumequeue, properties
+from rmqstore.repair.log.redispatch import Dispatcher, Name, is_directory_name
+from rmqstore.repair.log.repaired_log import RepairedLog
+from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.repair.rebuild.batch_queue import plan_batch_queue
+from rmqstore.repair.rebuild.consume_queue import QueueImage, gaps_text, plan_queue
+from rmqstore.repair.rebuild.extension import Extension
+from rmqstore.repair.rebuild.unit_buffer import KeptUnits, QueueUnits, UnitBuffer
+from rmqstore.scan.tiling import Kind
+from rmqstore.scan.units import last_nonzero_in, unit_chunks
+
+UNIT = consumequeue.UNIT.size
+_SIZE_KEY = {
+    QueueKind.SIMPLE: "mappedFileSizeConsumeQueue",
+    QueueKind.BATCH: "mapperFileSizeBatchConsumeQueue",
+}
+WHY = "the log's messages, at their queue offsets"
+
+
+def wanted_queues(store: Store, verified: Verified, also: Iterable[Name] = ()) -> frozenset[Name] | None:
+    """Queues with a finding about their units; None for all, when not every finding is at hand."""
+    findings = verified.report.findings
+    codes = ("CQ-", "BCQ-")
+    notes = ("CQ-DELETED-TOPIC", "CQ-BEHIND")
+    listed = [f for f in findings.listed if f.code.startswith(codes) and f.code not in notes]
+    counted = sum(n for code, n in findings.counts.items() if code.startswith(codes) and code not in notes)
+    if counted > len(listed) or "CQ-FOREIGN" in findings.counts:
+        return None
+    names = {name for f in listed if (name := parse_label(f.queue)) is not None}
+    directories = ("DIR-EMPTY-FILE", "DIR-WRONG-LENGTH", "DIR-STRAY-FILE", "DIR-SUB-DIRECTORY")
+    for finding in findings.listed:
+        name = parse_label(finding.queue)
+        if finding.code in directories and name is not None:
+            names.add(name)
+    return frozenset(names | set(also))
+
+
+def parse_label(label: str) -> Name | None:
+    """(topic, queue id) of `TOPIC/ID`."""
+    topic, slash, number = label.rpartition("/")
+    return (topic, int(number)) if slash and topic and number.isdigit() else None
+
+
+def known_topic(logs: Logs, topic: str) -> bool:
+    """False for a topic that was deleted: its queues do not come back by themselves."""
+    if logs.topics is None or topic in logs.topics:
+        return True
+    return properties.is_system_topic(topic) or properties.is_lmq(topic)
+
+
+def size_brake(store: Store, kind: QueueKind) -> str | None:
+    """Why a queue's files cannot be made: no file says how long they are, nor broker.conf (its defaults count)."""
+    if store.queue_file_size(kind) is not None or store.config.given:
+        return None
+    key = _SIZE_KEY[kind]
+    return (
+        f"no consume queue file is left to tell their size; {store.config.int(key):,} is assumed ({key} in broker.conf)"
+    )
+
+
+def queue_files(store: Store, name: Name, kind: QueueKind) -> ConsumeQueueFiles:
+    """The files of one queue, there or not; its file size is that of the other queues."""
+    files = store.consume_queue(name[0], name[1], kind)
+    size = store.queue_file_size(kind)
+    if not files.queue.files and size is None:
+        size = store.config.int(_SIZE_KEY[kind])
+        files = ConsumeQueueFiles(
+            name[0],
+            name[1],
+            kind,
+            MappedFileQueue(files.queue.name, files.queue.directories, size, [], files.queue.odd),
+        )
+    return files
+
+
+class QueueRebuild:
+    """The rows of the queues wanted, read once from the repaired log; then the steps, queue by queue.
+
+    `allow_gaps`: queue offsets without a message are only noted; False: an option would accept them. `limit`: messages
+    that end behind this global offset get no unit, a broker dispatches them when they are committed.
+    """
+
+    def __init__(
+        self,
+        draft: PlanBuilder,
+        verified: Verified,
+        views: list[RepairedLog],
+        wanted: frozenset[Name] | None,
+        *,
+        deleted_too: bool = False,
+        allow_gaps: bool | None = None,
+        limit: int | None = None,
+    ) -> None:
+        self.draft = draft
+        self.store = draft.store
+        self.verified = verified
+        self.views = views
+        self.logs = verified.logs
+        self.wanted = wanted
+        self.deleted_too = deleted_too
+        self.allow_gaps = allow_gaps
+        self.min_offset = self.logs.min_offset
+        self.batch_topics = _batch_topics(verified, self.store)
+        self.kept = self._kept(limit)
+        self.spill = UnitBuffer(wanted, _parts(self.logs), limit, self.kept.spill if self.kept else None)
+
+    def _kept(self, limit: int | None) -> KeptUnits | None:
+        """The units that the verification kept, where the log stays as it was read."""
+        kept = self.verified.units
+        same = limit is None and all(not v.patches and v.end >= v.result.wrote for v in self.views)
+        return kept if isinstance(kept, KeptUnits) and same else None
+
+    def read(self) -> None:
+        """One pass over the log; none where the verification's pass has kept what is needed."""
+        if self.kept is not None:
+            self.spill.take(self.kept)
+            for result in self.logs.results:
+                for name, rows in result.batches.items():
+                    self.spill.take_batches(name, rows)
+            return
+        dispatcher = Dispatcher(self.store, self.spill, self.batch_topics)
+        for view in self.views:
+            dispatcher.run(view)
+        self.spill.flush()
+
+    def damaged(self, offset: int) -> bool:
+        """Whether a byte of the log is damaged, or its file missing, and no step covers it."""
+        for view in self.views:
+            run = view.result.tiling.find(offset)
+            if run is not None:
+                covered = any(p.start <= offset < p.stop for p in view.patches)
+                return offset < view.end and not covered and run.kind is not Kind.RECORDS
+            if view.result.tiling.stop <= offset < view.end:  # its last files are missing
+                return not any(p.start <= offset < p.stop for p in view.patches)
+        return False
+
+    def names(self) -> list[Name]:
+        """Queues to look at: those wanted, or all that are in the log or on disk."""
+        if self.wanted is not None:
+            return sorted(self.wanted)
+        return sorted(self.on_disk | set(self.spill.queues))
+
+    @cached_property
+    def on_disk(self) -> frozenset[Name]:
+        """Queues with a directory, whatever its name: one that is no UTF-8 can be there, though no message makes it."""
+        kinds = (QueueKind.SIMPLE, QueueKind.BATCH)
+        return frozenset((t, q) for kind in kinds for t, q, _ in self.store.queue_directories(kind))
+
+    def plan(self) -> int:
+        """Add the steps; how many queues change."""
+        changed = 0
+        for name in self.names():
+            if not is_directory_name(name[0].encode("utf-8", "surrogatepass"), name[1]) and name not in self.on_disk:
+                continue
+            units = self.spill.queues.get(name, QueueUnits(self.spill.spill))
+            kind = QueueKind.BATCH if name[0] in self.batch_topics else QueueKind.SIMPLE
+            files = queue_files(self.store, name, kind)
+            if self.draft.is_gone(files.queue.directories[0]) and files.queue.files:
+                continue  # the whole directory is of the wrong kind
+            if not files.queue.files and not self.deleted_too and not known_topic(self.logs, name[0]):
+                continue
+            before = len(self.draft.steps)
+            if kind is QueueKind.BATCH:
+                plan_batch_queue(self.draft, files, units.batches, self.min_offset, WHY)
+                if units.batches:
+                    self.draft.ends[files.label] = max(u.base + u.count for u in units.batches) + self.spill.later[name]
+            else:
+                self._simple(files, units)
+            if len(self.draft.steps) > before:
+                changed += 1
+                brake = size_brake(self.store, kind)
+                if brake is not None:
+                    self.draft.brakes.append(brake)
+        return changed
+
+    def _simple(self, files: ConsumeQueueFiles, units: QueueUnits) -> None:
+        gone = {f.path for f in files.queue.files if self.draft.path(f.path) in self.draft.gone}
+        extension = Extension.of(self.store, files.topic, files.queue_id)
+        delay = delay_levels(self.store).longest(files.queue_id + 1)
+        image = QueueImage(files, units, self.min_offset, self.damaged, gone, extension, delay)
+        plan_queue(self.draft, image, WHY)
+        extension.plan(self.draft, files)
+        label = files.label
+        self.draft.ends[label] = max(0, image.high) + self.spill.later[files.topic, files.queue_id]
+        if image.gaps and self.allow_gaps:
+            self.draft.notes.append(gaps_text(label, image.gaps))
+        elif image.gaps:
+            hint = "" if self.allow_gaps is None else "; --accept-shift accepts that"
+            self.draft.brakes.append(gaps_text(label, image.gaps) + hint)
+        if image.strays:
+            self.draft.notes.append(
+                f"{label}: records with impossible queue offsets ({image.strays[0][0]}) get no unit"
+            )
+
+
+def cut_queues(draft: PlanBuilder, cut: int, rebuilt: frozenset[Name]) -> None:
+    """Take the units of messages at or behind `cut` out of every queue that is not rebuilt anyway."""
+    for files in draft.store.consume_queues(QueueKind.SIMPLE, QueueKind.BATCH):
+        if (files.topic, files.queue_id) not in rebuilt:
+            _cut_queue(draft, files, cut)
+
+
+def _cut_queue(draft: PlanBuilder, files: ConsumeQueueFiles, cut: int) -> None:
+    import numpy as np
+
+    layout = consumequeue.BATCH_UNIT if files.kind is QueueKind.BATCH else consumequeue.UNIT
+    first: int | None = None
+    for file in reversed(files.queue.files):
+        found: int | None = None
+        for chunk in unit_chunks(files.queue, layout, start=file.start, stop=file.stop):
+            beyond = (chunk.units["commitlog_offset"] >= cut) & (chunk.units["size"] > 0)
+            if beyond.any():
+                found = chunk.start + int(np.argmax(beyond)) * layout.size
+                break
+        if found is None:
+            break
+        first = found
+    if first is None:
+        return
+    draft.ends[files.label] = first // layout.size if files.kind is QueueKind.SIMPLE else _batch_end(files, first)
+    why = "units of messages that are cut"
+    if files.kind is QueueKind.SIMPLE and _only_pre_blanks(files, first):
+        first = files.queue.start
+        draft.ends[files.label] = 0
+    for file in files.queue.files:
+        if file.stop <= first:
+            continue
+        if file.start >= first:
+            draft.discard(file.path, why)
+            continue
+        last = last_nonzero_in(file, layout.size)
+        if last is not None and file.start + last >= first:
+            draft.zero(file.path, first - file.start, last + layout.size - (first - file.start), why)
+
+
+def _only_pre_blanks(files: ConsumeQueueFiles, stop: int) -> bool:
+    """Whether nothing but pre-blanks stands before a place: a queue must not be left so."""
+    return stop > files.queue.start and files.queue.pread(UNIT, stop - UNIT) == consumequeue.PRE_BLANK
+
+
+def _batch_end(files: ConsumeQueueFiles, stop: int) -> int:
+    """Queue offset behind the last unit before a place in the files."""
+    unit = consumequeue.BATCH_UNIT.array(
+        files.queue.pread(consumequeue.BATCH_UNIT.size, stop - consumequeue.BATCH_UNIT.size)
+    )
+    return int(unit["base_offset"][0]) + int(unit["batch_size"][0]) if len(unit) and stop > files.queue.start else 0
+
+
+def _parts(logs: Logs) -> Mapping[Name, QueuePart]:
+    return logs.queues
+
+
+def _batch_topics(verified: Verified, store: Store) -> frozenset[str]:
+    types = verified.config.queue_types
+    if types is None:
+        return frozenset(topic for topic, _, _ in store.queue_directories(QueueKind.BATCH))
+    return frozenset(topic for topic, kind in types.items() if kind == "BatchCQ")

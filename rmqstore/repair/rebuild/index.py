@@ -1,0 +1,299 @@
+"""Index files again from the log: only those that are wrong, each between its sound neighbours.
+
+Source: IndexService#buildIndex, IndexFile#putKey (RocketMQ 5.4.0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rmqstore.append.store.index_builder import IndexFileBuilder
+from rmqstore.checks.beside.index import check_index
+from rmqstore.checks.log.index_catalog import IndexFile
+from rmqstore.checks.log.index_keys import KeyReader
+from rmqstore.checks.problems.report import Findings
+from rmqstore.checks.verify import Verified
+from rmqstore.files.mapped_file_queue import read_at
+from rmqstore.formats import index, properties
+from rmqstore.formats.javatext import java_text
+from rmqstore.formats.message import TRANSACTION_ROLLBACK, Message
+from rmqstore.repair.journal.disk import Scratch
+from rmqstore.repair.journal.scratch_content import ScratchContent
+from rmqstore.repair.log.repaired_log import RepairedLog
+from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.scan.kernels import I64, Bool
+from rmqstore.scan.queues import QueueTable
+
+WHY = "the keys of the log's messages"
+_SAMPLE = 4096
+_FAR = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Files to be made again: their names, and the sound files on both sides."""
+
+    names: tuple[str, ...]
+    before: IndexFile | None
+    behind: IndexFile | None
+
+
+class IndexRebuild:
+    """One rebuild: which files, from which messages."""
+
+    def __init__(
+        self,
+        draft: PlanBuilder,
+        verified: Verified,
+        views: Sequence[RepairedLog],
+        *,
+        everything: bool = False,
+        complete: bool = False,
+    ) -> None:
+        self.draft = draft
+        self.store = draft.store
+        self.views = views
+        self.folder = self.store.root / "index"
+        self.end = max((v.end for v in views), default=0)
+        self.catalog = check_index(self.store, Findings(keep=0))
+        self.slots, self.units = self._sizes()
+        self.bad = self._bad(verified, everything)
+        if complete and self.store.index_files:  # after a kill the last one may lack entries
+            self.bad.add(self.store.index_files[-1].path.name)
+        self.scratch = Scratch()
+
+    def _sizes(self) -> tuple[int, int]:
+        config = self.store.config
+        lengths = [e.length for e in self.store.index_files if e.length]
+        if self.catalog.files:
+            slots = self.catalog.files[0].slots
+            units = max((index.units_in(n, slots) for n in lengths), key=lengths_common(lengths, slots), default=0)
+            return slots, units or config.int("maxIndexNum")
+        return config.int("maxHashSlotNum"), config.int("maxIndexNum")
+
+    def _bad(self, verified: Verified, everything: bool) -> set[str]:
+        """Names of the files that cannot stay."""
+        names = {e.path.name for e in self.store.index_files}
+        findings = verified.report.findings
+        listed = [f for f in findings.listed if f.code.startswith("IX-")]
+        counted = sum(n for code, n in findings.counts.items() if code.startswith("IX-"))
+        if everything or counted > len(listed):
+            return names
+        # an entry for the TAGS of a message whose unit proves them is right, it is the message that is not
+        right = {p.start for v in self.views for p in v.believed}
+        bad = {f.file for f in listed if f.file and not (f.facts.get("phy_offset") in right and f.facts["count"] == 1)}
+        spans = [(p.start, p.stop) for v in self.views for p in v.patches if p not in v.believed]
+        spans += [
+            (int(f.facts["first_offset"] or 0), int(f.facts["last_offset"] or 0) + 1)
+            for f in listed
+            if f.code == "IX-NOT-INDEXED"
+        ]
+        files = self.catalog.files
+        for i, file in enumerate(files):
+            stop = files[i + 1].begin_phy_offset if i + 1 < len(files) else _FAR
+            stop = max(stop, file.end_phy_offset + 1)  # a message's keys may stand on both sides of a border
+            touched = any(a < stop and b > file.begin_phy_offset for a, b in spans)
+            if file.last and (touched or file.end_phy_offset >= self.end):
+                bad.add(file.name)
+        return bad & names
+
+    @property
+    def needed(self) -> bool:
+        """Whether any file has to be made again."""
+        return bool(self.bad)
+
+    def plan(self) -> None:
+        """Add the steps."""
+        tag_keys = self._tag_keys()
+        for segment in self._segments():
+            for name in segment.names:
+                self.draft.discard(self.folder / name, WHY)
+            self._segment(segment, tag_keys)
+
+    def plan_new(self) -> None:
+        """Make all files of a store whose index is gone."""
+        self._segment(Segment((), None, None), self._tag_keys())
+
+    def _segments(self) -> Iterator[Segment]:
+        known = {f.name: f for f in self.catalog.files}
+        names: list[str] = []
+        before: IndexFile | None = None
+        for entry in self.store.index_files:
+            name = entry.path.name
+            file = known.get(name)
+            if name in self.bad or file is None:
+                names.append(name)
+            else:
+                if names:
+                    yield Segment(tuple(names), before, file if file.last else None)
+                names = []
+                before = file if file.last else before
+        if names:
+            yield Segment(tuple(names), before, None)
+
+    def _segment(self, segment: Segment, tag_keys: bool) -> None:
+        before, behind = segment.before, segment.behind
+        start = before.end_phy_offset if before is not None else 0
+        stop = behind.begin_phy_offset if behind is not None else self.end - 1
+        skip = _entries_at(before, start, from_end=True) if before is not None else 0
+        taken = _entries_at(behind, stop, from_end=False) if behind is not None else 0
+        previous = (before.end_phy_offset, before.end_timestamp) if before is not None else (0, 0)
+        writer = _Writer(self, list(segment.names), previous, before.name if before is not None else "")
+        for offset, time, hashes in self._keys(start, stop, tag_keys):
+            first, last = 0, len(offset)
+            if skip and last:
+                first = min(skip, int(np.count_nonzero(offset == start)))
+            if taken and last:
+                last -= min(taken, int(np.count_nonzero(offset == stop)))
+            writer.add(offset[first:last], time[first:last], hashes[first:last])
+        writer.finish()
+
+    def _keys(self, start: int, stop: int, tag_keys: bool) -> Iterator[tuple[I64, I64, I64]]:
+        """Offset, store time (ms) and hash of the entries of messages in [start, stop], in log order."""
+        table = QueueTable()
+        reader = KeyReader(table)
+        late: list[tuple[int, Message]] = []
+        for view in self.views:
+            if view.end <= start or view.queue.start > stop:
+                continue
+            late += self._patched(view, start, stop)
+            for columns in view.chunks(start=start - view.lead if start else 0):
+                if int(columns.offset[0]) > stop:
+                    break
+                keys = reader.keys(columns, table.of(columns))
+                keep: Bool = (keys.offset >= start) & (keys.offset <= stop)
+                if not tag_keys:
+                    keep &= keys.required
+                order = np.flatnonzero(keep)
+                order = order[np.argsort(keys.offset[order], kind="stable")]  # rare texts come last in a chunk
+                offset, time, hashes = keys.offset[order], keys.time[order], keys.hash[order]
+                while late and len(offset) and late[0][0] < int(offset[-1]):
+                    at = int(np.searchsorted(offset, late[0][0]))
+                    yield offset[:at], time[:at], hashes[:at]
+                    offset, time, hashes = offset[at:], time[at:], hashes[at:]
+                    yield _of_message(*late.pop(0), tag_keys)
+                yield offset, time, hashes
+        for offset_, message in late:
+            yield _of_message(offset_, message, tag_keys)
+
+    @staticmethod
+    def _patched(view: RepairedLog, start: int, stop: int) -> list[tuple[int, Message]]:
+        if not view.patches:
+            return []
+        for _ in view.chunks():  # finds the records that a patch changes in part
+            pass
+        return sorted(((o, m) for o, m in view.patched() if start <= o <= stop), key=lambda row: row[0])
+
+    def _tag_keys(self) -> bool:
+        """Whether this store's broker (5.4.0 and newer) indexes whole TAGS values too."""
+        for file in sorted(self.catalog.files, key=lambda f: f.name in self.bad):
+            count = min(file.last, _SAMPLE)
+            raw = read_at(file.path, count * index.UNIT.size, index.unit_at(1, file.slots))
+            units: Any = index.UNIT.array(raw)
+            offsets = units["phy_offset"].astype(np.int64)
+            offsets = offsets[(offsets >= 0) & (offsets < self.end)]
+            if not len(offsets):
+                continue
+            have = set(units["key_hash"].tolist())
+            table = QueueTable()
+            reader = KeyReader(table)
+            for view in self.views:
+                for columns in view.chunks(start=max(0, int(offsets.min()) - view.lead)):
+                    keys = reader.keys(columns, table.of(columns))
+                    optional = keys.hash[~keys.required]
+                    if len(optional):
+                        return bool(have.intersection(optional[:64].tolist()))
+        return (self.store.root / "rocksdbstore").is_dir()
+
+
+class _Writer:
+    """Fills files one after the other and turns each into a step."""
+
+    def __init__(self, work: IndexRebuild, names: list[str], previous: tuple[int, int], after: str) -> None:
+        self.work = work
+        self.names = names
+        self.after = after
+        self.builder = IndexFileBuilder(work.slots, work.units, previous)
+        self.content = ScratchContent(0, work.scratch)
+
+    def add(self, offset: I64, time: I64, hashes: I64) -> None:
+        """Entries in log order."""
+        at = 0
+        while at < len(offset):
+            if self.builder.room == 0:
+                self._close()
+            stop = min(len(offset), at + self.builder.room)
+            place = index.unit_at(self.builder.index_count, self.work.slots)
+            self.content.add(place, self.builder.add(offset[at:stop], time[at:stop], hashes[at:stop]))
+            at = stop
+
+    def finish(self) -> None:
+        """Make the last file."""
+        if self.builder.index_count > 1:
+            self._close()
+
+    def _close(self) -> None:
+        builder, work = self.builder, self.work
+        table = builder.table.astype(">i4").tobytes()
+        head = builder.header() + table
+        where = work.scratch.append(head)
+        self.content.parts.insert(0, (0, len(head), where))
+        name = self._name(builder.begin_timestamp)
+        size = index.file_size(work.slots, work.units)
+        work.draft.create(work.folder / name, size, self.content, WHY, self._like())
+        self.builder = IndexFileBuilder(work.slots, work.units, (builder.end_phy_offset, builder.end_timestamp))
+        self.content = ScratchContent(0, work.scratch)
+
+    def _like(self) -> Path | None:
+        files = self.work.store.index_files
+        return next((e.path for e in files if self.work.draft.path(e.path) not in self.work.draft.gone), None)
+
+    def _name(self, begin: int) -> str:
+        """The name that a file had, or one between its neighbours: files are read in the order of their names."""
+        if self.names:
+            self.after = self.names.pop(0)
+            return self.after
+        name = index.file_name(max(begin, 0), UTC)
+        there = {e.path.name for e in self.work.store.index_files}  # they stay, or are made again under their names
+        if name <= self.after:
+            name = f"{int(self.after) + 1:017d}"
+        draft, folder = self.work.draft, self.work.folder
+        while name in there or draft.path(folder / name) in draft.made:  # made in front of another sound file
+            name = f"{int(name) + 1:017d}"
+        self.after = name
+        return name
+
+
+def lengths_common(lengths: list[int], slots: int) -> Any:
+    """Sort key: how often a file length stands among all, by the units that it has room for."""
+    counts: dict[int, int] = {}
+    for length in lengths:
+        units = index.units_in(length, slots)
+        counts[units] = counts.get(units, 0) + 1
+    return lambda units: (counts.get(units, 0), units)
+
+
+def _entries_at(file: IndexFile, offset: int, *, from_end: bool) -> int:
+    """How many entries at an end of a file are of the message at `offset`: its other keys stand in the next file."""
+    count = min(file.last, _SAMPLE)
+    first = file.last - count + 1 if from_end else 1
+    raw = read_at(file.path, count * index.UNIT.size, index.unit_at(first, file.slots))
+    units: Any = index.UNIT.array(raw)
+    same = units["phy_offset"] == offset
+    same = same[::-1] if from_end else same
+    return len(same) if same.all() else int(np.argmin(same))
+
+
+def _of_message(offset: int, message: Message, tag_keys: bool) -> tuple[I64, I64, I64]:
+    texts: list[str] = []
+    if message.transaction_type != TRANSACTION_ROLLBACK:
+        found = properties.parse_properties(message.properties)
+        texts = properties.index_keys(java_text(message.topic), found, tag_key=tag_keys)
+    hashes = np.array([index.key_hash(t) for t in texts], dtype=np.int64)
+    return np.full(len(texts), offset), np.full(len(texts), message.store_timestamp), hashes

@@ -1,0 +1,249 @@
+"""Units of the queues to be rebuilt, kept in a temporary file: memory stays the same for any number of messages."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rmqstore.checks.log.log_pass import BatchRow
+from rmqstore.checks.log.queue_parts import QueuePart, UnitRows
+from rmqstore.formats import consumequeue
+from rmqstore.repair.journal.disk import Scratch
+from rmqstore.repair.log.redispatch import Name
+from rmqstore.scan.kernels import I64, Bool
+from rmqstore.scan.unit_rows import lay_out
+
+WINDOW = 1 << 19
+_JOINED = 1 << 16
+UNIT = consumequeue.UNIT.size
+
+
+def _triples(table: array[int]) -> Iterator[tuple[int, int, int]]:
+    """First queue offset, number and position in the spill, of every segment."""
+    return zip(table[0::3], table[1::3], table[2::3], strict=True)
+
+
+def _following(segments: Iterable[tuple[int, int, int]]) -> Iterator[list[tuple[int, int, int]]]:
+    """Segments whose queue offsets go on where the last ones end, together; little more than _JOINED units at once."""
+    together: list[tuple[int, int, int]] = []
+    stop = room = 0
+    for one in segments:
+        if together and (one[0] != stop or room <= 0):
+            yield together
+            together = []
+        if not together:
+            room = _JOINED
+        together.append(one)
+        stop, room = one[0] + one[1], room - one[1]
+    if together:
+        yield together
+
+
+def _put_away(spill: Scratch, rows: UnitRows) -> Iterator[tuple[Name, int, int, int]]:
+    """(queue, first queue offset, number, position in the spill) of units that are put there."""
+    base = spill.append(rows.units.view(np.uint8).data)
+    for name, first, a, b in rows.stretches:
+        yield name, first, b - a, base + a * UNIT
+
+
+def _read(spill: Scratch, count: int, at: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+    return consumequeue.UNIT.array(spill.read(count * UNIT, at))
+
+
+@dataclass(slots=True)
+class QueueUnits:
+    """Where the units of one queue lie in the spill.
+
+    `segments`: first queue offset, number, position in the spill; three numbers each. A unit met first counts.
+    """
+
+    spill: Scratch
+    segments: array[int] = field(default_factory=lambda: array("q"))
+    batches: list[BatchRow] = field(default_factory=list)
+
+    def ranges(self) -> list[tuple[int, int]]:
+        """Queue offsets that have a unit: half-open intervals, merged and sorted."""
+        out: list[tuple[int, int]] = []
+        for first, count, _ in sorted(self._segments()):
+            if out and first <= out[-1][1]:
+                out[-1] = (out[-1][0], max(out[-1][1], first + count))
+            else:
+                out.append((first, first + count))
+        return out
+
+    def _segments(self) -> Iterator[tuple[int, int, int]]:
+        return _triples(self.segments)
+
+    def fill(self, target: bytearray, start: int) -> None:
+        """Write the units [start, start + len(target) // 20) that are known over the target."""
+        stop = start + len(target) // UNIT
+        for first, count, at in reversed(list(self._segments())):  # the earliest record of an offset wins
+            a, b = max(first, start), min(first + count, stop)
+            if a < b:
+                known = self.spill.read((b - a) * UNIT, at + (a - first) * UNIT)
+                target[(a - start) * UNIT : (b - start) * UNIT] = known
+
+
+class KeptUnits:
+    """The units of all good messages, kept by a verification's pass: a rebuild then needs no pass of its own.
+
+    `complete`: every message that is owed a unit has one here (not: those of BatchCQ topics, and of unsound ones).
+    """
+
+    def __init__(self) -> None:
+        self.spill = Scratch()
+        self.complete: bool = True
+        self._segments: dict[Name, array[int]] = {}
+        self._mark: dict[Name, int] = {}
+
+    def begin_log(self) -> None:
+        """A log's pass begins."""
+        self._mark = {name: len(table) for name, table in self._segments.items()}
+
+    def forget_log(self) -> None:
+        """Take back what came since: the log is read once more."""
+        for name, table in self._segments.items():
+            del table[self._mark.get(name, 0) :]
+        self.complete = False  # the tiling stays that of the first reading
+
+    def add(self, rows: Iterable[UnitRows], *, complete: bool) -> None:
+        """Units of a part of the log, parts in address order."""
+        self.complete &= complete
+        for one in rows:
+            for name, first, count, at in _put_away(self.spill, one):
+                self._segments.setdefault(name, array("q")).extend((first, count, at))
+
+    def segments(self) -> Iterator[tuple[Name, int, int, int]]:
+        """(queue, first queue offset, number, position in the spill), each queue's in log order."""
+        for name, table in self._segments.items():
+            for first, count, at in _triples(table):
+                yield name, first, count, at
+
+    def known_units(self) -> Iterator[tuple[Name, I64, I64, I64]]:
+        """(queue, commitlog offsets, sizes, queue offsets) piece by piece, each queue's in log order."""
+        for name, table in self._segments.items():
+            for pieces in _following(_triples(table)):
+                units = np.concatenate([_read(self.spill, count, at) for _, count, at in pieces])
+                size, offset = units["size"].astype(np.int64), units["commitlog_offset"].astype(np.int64)
+                yield name, offset, size, np.arange(pieces[0][0], pieces[0][0] + len(units))
+
+
+class UnitBuffer:
+    """Takes the rows of a log pass; keeps those of `wanted` queues (None: of all).
+
+    `parts` say what the verification found about a queue's offsets: where it began again, which single record has a
+    wrong one. Messages that end behind `limit` (global offset) get no unit yet; `later` counts them per queue.
+    """
+
+    def __init__(
+        self,
+        wanted: frozenset[Name] | None,
+        parts: Mapping[Name, QueuePart],
+        limit: int | None = None,
+        spill: Scratch | None = None,
+    ) -> None:
+        self.wanted = wanted
+        self.limit = limit
+        self.later: Counter[Name] = Counter()
+        self.parts = parts
+        self.spill = spill or Scratch()
+        self.queues: dict[Name, QueueUnits] = {}
+        self._names: list[Name] = []
+        self._want: Bool = np.empty(0, dtype=np.bool_)
+        self._rows: list[tuple[I64, ...]] = []
+        self._count = 0
+
+    def rows(self, names: list[Name], number: I64, queue_offset: I64, offset: I64, size: I64, tags: I64) -> None:
+        """Gather rows; `number` indexes `names`."""
+        self._names = names
+        row: tuple[I64, ...] = (number, queue_offset, offset, size, tags)
+        if self.wanted is not None:
+            known = len(self._want)
+            if known < len(names):
+                more = np.array([n in self.wanted for n in names[known:]], dtype=np.bool_)
+                self._want = np.concatenate((self._want, more))
+            keep = self._want[number]
+            if not keep.all():
+                row = tuple(v[keep] for v in row)
+        row = self._within(row)
+        self._rows.append(row)
+        self._count += len(row[0])
+        if self._count >= WINDOW:
+            self.flush()
+
+    def _within(self, row: tuple[I64, ...]) -> tuple[I64, ...]:
+        """Without the messages behind the limit."""
+        if self.limit is None:
+            return row
+        number, _, offset, size, _ = row
+        keep = offset + size <= self.limit
+        if keep.all():
+            return row
+        found, counts = np.unique(number[~keep], return_counts=True)
+        for n, count in zip(found.tolist(), counts.tolist(), strict=True):
+            self.later[self._names[n]] += count
+        return tuple(v[keep] for v in row)
+
+    def batch(self, name: Name, offset: int, size: int, tags: int, time: int, base: int, count: int) -> None:
+        """A message or inner batch of a BatchCQ topic."""
+        if self.limit is not None and offset + size > self.limit:
+            self.later[name] += count
+        elif self.wanted is None or name in self.wanted:
+            self._queue(name).batches.append(BatchRow(offset, size, tags, time, base, count))
+
+    def flush(self) -> None:
+        """Sort what was gathered by queue and put it away."""
+        if not self._count:
+            self._rows.clear()
+            return
+        number, index, offset, size, tags = (np.concatenate([row[i] for row in self._rows]) for i in range(5))
+        self._rows.clear()
+        self._count = 0
+        laid = lay_out(number, len(self._names), index, offset, size, tags)
+        for segment in _put_away(self.spill, UnitRows.of(laid, laid.stretches(self._names))):
+            self._segment(*segment)
+
+    def take(self, kept: KeptUnits) -> None:
+        """Units that the verification's pass has kept, in place of a pass of our own; they stand in the same spill."""
+        for segment in kept.segments():
+            if self.wanted is None or segment[0] in self.wanted:
+                self._segment(*segment)
+
+    def take_batches(self, name: Name, rows: Iterable[BatchRow]) -> None:
+        """Units of a BatchCQ topic's queue, in log order."""
+        if self.wanted is None or name in self.wanted:
+            self._queue(name).batches.extend(rows)
+
+    def _segment(self, name: Name, first: int, count: int, at: int) -> None:
+        """Units of consecutive queue offsets that stand in the spill."""
+        part = self.parts.get(name)
+        if part is None or not (part.restarts or part.outliers):
+            if first >= 0:
+                self._queue(name).segments.extend((first, count, at))
+            return
+        offsets: I64 = _read(self.spill, count, at)["commitlog_offset"].astype(np.int64)
+        if part.restarts:
+            skipped = int(np.searchsorted(offsets, part.restarts[-1]))
+            offsets = offsets[skipped:]
+            first, count, at = first + skipped, count - skipped, at + skipped * UNIT
+        if first < 0 or count <= 0:
+            return
+        table = self._queue(name).segments
+        if not part.outliers:
+            table.extend((first, count, at))
+            return
+        outliers = {g.at: g for g in part.outliers}
+        for i, offset in enumerate(offsets.tolist()):
+            gap = outliers.get(offset)
+            place = first + i if gap is None or gap.got != first + i else gap.expected
+            table.extend((place, 1, at + i * UNIT))
+
+    def _queue(self, name: Name) -> QueueUnits:
+        queue = self.queues.get(name)
+        if queue is None:
+            queue = self.queues[name] = QueueUnits(self.spill)
+        return queue

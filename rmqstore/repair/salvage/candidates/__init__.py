@@ -1,0 +1,1 @@
+"""Fields of damaged records whose original value can be proved."""

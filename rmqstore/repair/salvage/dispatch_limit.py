@@ -1,0 +1,67 @@
+"""A member of a DLedger group: which of its entries may have units in a queue.
+
+Brokers dispatch committed entries only. A leader may replace what stands behind; units of such entries would stay, and
+shift those of the entries that come in their place.
+"""
+
+from __future__ import annotations
+
+from rmqstore.checks.log.queue_parts import UNIT
+from rmqstore.checks.verify import Verified
+from rmqstore.files.records import message_at
+from rmqstore.files.store import Store
+from rmqstore.formats import consumequeue
+from rmqstore.repair.log.redispatch import Name
+
+GROUP = "dledger-group"
+
+
+def dispatch_limit(store: Store, verified: Verified, role: str) -> int | None:
+    """Global offset up to which queues are rebuilt in a group of several peers; None: to the end.
+
+    What was committed for certain, and what has units or index entries already: `committedIndex` is written every few
+    seconds, and a killed follower's can be far behind. 4.9 goes on dispatching behind the last unit of all queues, so
+    that none may end before it.
+    """
+    if role != GROUP or verified.dledger is None:
+        return None
+    return max(verified.logs.committed or 0, dispatched(store, verified), indexed(verified))
+
+
+def indexed(verified: Verified) -> int:
+    """Global offset behind the last message that an index file ends with; 0 where none does."""
+    log, end = verified.dledger, 0
+    for file in verified.index.files if verified.index is not None and log is not None else ():
+        if file.last and log is not None:
+            message = message_at(log.queue, file.end_phy_offset)
+            if message is not None and message.physical_offset == file.end_phy_offset:
+                end = max(end, file.end_phy_offset + message.size)
+    return end
+
+
+def dispatched(store: Store, verified: Verified) -> int:
+    """Global offset behind the last message that has a unit; 0 where none has."""
+    end = 0
+    for (topic, queue_id), part in verified.logs.queues.items():
+        if not part.accounted:
+            continue
+        last = max(b for _, b in part.accounted) - 1
+        raw = store.consume_queue(topic, queue_id).queue.pread(UNIT, last * UNIT)
+        if len(raw) == UNIT:
+            unit = consumequeue.UNIT.parse(raw)
+            end = max(end, int(unit["commitlog_offset"]) + int(unit["size"]))
+    return end
+
+
+def lag_needs_abort(verified: Verified, rebuilt: frozenset[Name] | None) -> bool:
+    """Whether messages would stay without a unit after a normal start in DLedger mode.
+
+    Such a start dispatches from the committed position on. `rebuilt`: queues that the plan completes, None for all.
+    """
+    if "CQ-BEHIND" not in verified.report.findings.counts or rebuilt is None:
+        return False
+    end = verified.logs.committed or 0
+    return any(
+        name not in rebuilt and any(m.first_at < end for m in part.missing)
+        for name, part in verified.logs.queues.items()
+    )

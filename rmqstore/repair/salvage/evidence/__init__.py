@@ -1,0 +1,1 @@
+"""What is known about damaged places: spans, queue units, neighbours, consumers."""

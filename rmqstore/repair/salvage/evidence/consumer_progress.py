@@ -1,0 +1,81 @@
+"""Who will see a filler: consumer groups that have not passed its queue offset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from rmqstore.files.store import Store
+from rmqstore.formats.configjson import ConfigJsonError, JsonValue, parse_config_object
+from rmqstore.formats.properties import SCHEDULE_TOPIC
+from rmqstore.repair.salvage.evidence.filler_records import QueueSlot
+
+_OWN_GROUPS = frozenset({"CID_RMQ_SYS_TRANS", "CID_RMQ_SYS_REVIVE_GROUP"})
+_LARGEST = 256 << 20
+
+
+class ConsumerProgress:
+    """Consumer progress of a store, as its configuration says it.
+
+    `known` is False where it could not be read (RocksDB configuration, or damage).
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._progress: dict[str, dict[str, dict[int, int]]] = {}
+        config = store.root / "config"
+        self.known = False
+        self._delays = _delays(config / "delayOffset.json")
+        for name, key in (("consumerOffset.json", "offsetTable"), ("lmqConsumerOffset.json", "lmqOffsetTable")):
+            table = _table(config / name)
+            if table is None:
+                continue
+            self.known = True
+            for section in (key, "offsetTable"):
+                self._take(table.get(section))
+
+    def groups(self, seat: QueueSlot) -> tuple[str, ...]:
+        """Groups that consume the seat's topic, or a light message queue that it is fanned out to, and are not past."""
+        out: set[str] = set()
+        for topic, queue_id, offset in (
+            (seat.topic, seat.queue_id, seat.queue_offset),
+            *((queue, 0, at) for queue, at in seat.fan_out),
+        ):
+            for group, queues in self._progress.get(topic, {}).items():
+                if group not in _OWN_GROUPS and queues.get(queue_id, 0) < offset + max(1, seat.count):
+                    out.add(group)
+        return tuple(sorted(out))
+
+    def furthest(self, topic: str, queue_id: int) -> int:
+        """The largest queue offset that a group, or a delay level, has consumed up to; 0 where none is known."""
+        groups = self._progress.get(topic, {}).values()
+        delayed = self._delays.get(queue_id, 0) if topic == SCHEDULE_TOPIC else 0
+        return max((queues.get(queue_id, 0) for queues in groups), default=0) or delayed
+
+    def _take(self, table: JsonValue) -> None:
+        if not isinstance(table, Mapping):
+            return
+        for name, value in table.items():
+            topic, _, group = name.partition("@")
+            queues = self._progress.setdefault(topic, {}).setdefault(group, {})
+            rows = value.items() if isinstance(value, Mapping) else [("0", value)]
+            for queue_id, offset in rows:
+                if str(queue_id).lstrip("-").isdigit() and isinstance(offset, int):
+                    queues[int(queue_id)] = offset
+
+
+def _delays(path: Path) -> dict[int, int]:
+    """Queue id in SCHEDULE_TOPIC_XXXX → queue offset that was delivered up to."""
+    table = (_table(path) or {}).get("offsetTable")
+    rows = table.items() if isinstance(table, Mapping) else ()
+    return {int(level) - 1: at for level, at in rows if str(level).isdigit() and isinstance(at, int)}
+
+
+def _table(path: Path) -> Mapping[str, JsonValue] | None:
+    for place in (path, path.with_name(path.name + ".bak")):
+        try:
+            if place.stat().st_size > _LARGEST:
+                continue
+            return parse_config_object(place.read_bytes())
+        except (OSError, ConfigJsonError):
+            continue
+    return None

@@ -1,0 +1,203 @@
+"""Job `compare`: replicas against the first store: where they part, and which messages are on one side only.
+
+The rows are those of the local `compare` (`views.compare_rows`); what it does with two cursors is a join here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from rmqstore.errors import RmqStoreError, UsageError
+from rmqstore.scan.queues import QueueTable
+from rmqstore.scan.records import scan_file
+from rmqstore.scan.tiling import Kind
+from rmqstore.scan.window import ScanOptions
+from rmqstore.spark.jobs.jobs import JobResult, Paths, finish, lost_store
+from rmqstore.spark.jobs.task_groups import Progress, Watch, spark_mapper
+from rmqstore.spark.jobs.views import load
+from rmqstore.spark.sources.file_splits import SPLIT_SIZE, Piece, first_border
+from rmqstore.spark.sources.message_rows import merged
+from rmqstore.spark.sources.options import size_of
+from rmqstore.spark.sources.reading import ReadOptions
+from rmqstore.spark.sources.sources import Pieces, Source, plan_messages, skips, spark_schema
+from rmqstore.spark.stores import StoreRef, store_refs
+from rmqstore.views.compare.compare import Comparison, Divergence, OneSided, Place, side_of
+from rmqstore.views.compare.rows import LogRows, rows_of
+
+_NUMBERS = ("start", "size", "whole", "queue_offset", "content", "time", "index", "term")
+_KEY = ["topic", "queue_id", "queue_offset", "content"]
+LISTED = 100
+
+
+def row_schema() -> Any:
+    """A record as `compare` sees it: where it is, CRC of all its bytes, CRC of what stays when it moves."""
+    head = [("store", pa.string()), ("topic", pa.string()), ("queue_id", pa.int32())]
+    return pa.schema([*head, *((n, pa.int64()) for n in _NUMBERS)])
+
+
+class RowSource(Source):
+    """`rmqstore.rows`: what replicas are compared by."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "rmqstore.rows"
+
+    def schema(self) -> Any:
+        return spark_schema(row_schema())
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        return RowReader(self.settings())
+
+
+class RowReader(DataSourceReader):  # type: ignore[misc]  # PySpark has no types here
+    """Plans as `rmqstore.commitlog`, reads rows."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self.settings = dict(settings)
+        self.skip = skips(settings)
+        self.split = size_of(settings, "splitsize", SPLIT_SIZE)
+
+    def partitions(self) -> list[InputPartition]:
+        options = ReadOptions(skip_unreadable=self.skip)
+        return [Pieces(group) for group in plan_messages(self.settings, options, "messages")]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return merged(read_rows(getattr(partition, "pieces", ())))
+
+
+def read_rows(pieces: Iterable[Piece]) -> Iterator[Any]:
+    """Batches of the rows of good records. Errors: OSError for a file that cannot be opened."""
+    schema = row_schema()
+    table = QueueTable()
+    for piece in pieces:
+        start = first_border(piece)
+        if start is None:
+            continue
+        for run in scan_file(
+            piece.file, start=start, stop=piece.stop, lead=piece.lead, exact=True, options=ScanOptions(chunk=4 << 20)
+        ):
+            if run.kind is not Kind.RECORDS or run.columns is None:
+                continue
+            rows = rows_of(run.columns, table)
+            names = [t.decode("utf-8", "backslashreplace") for t in table.topics]
+            ids = np.array(table.queue_ids, dtype=np.int32)
+            arrays = [
+                pa.repeat(pa.scalar(piece.store, pa.string()), len(rows)),
+                pa.array(names, pa.string()).take(pa.array(rows.queue)),
+                pa.array(ids[rows.queue]),
+                *(pa.array(getattr(rows, n).astype(np.int64)) for n in _NUMBERS),
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def compare(
+    spark: Any,
+    paths: Paths,
+    *,
+    config: Path | None = None,
+    progress: Progress | None = None,
+    split_size: int | None = None,
+) -> JobResult:
+    """Compare the first store with each of the others; an entry for each of the others, as of `rmqstore compare`.
+
+    Exit code 0: all equal; 1: some differ.
+    Errors: UsageError for a single store; NotAStore, NotReadable for the first one.
+    """
+    started = time.monotonic()
+    first, *others = store_refs(paths, config)
+    if not others:
+        raise UsageError("compare needs at least two stores")
+    spark.dataSource.register(RowSource)
+    left, frame = _side(spark, first, progress, split_size)
+    frame = frame.persist()
+    stores, codes = [], []
+    for ref in others:
+        try:
+            right, other = _side(spark, ref, progress, split_size)
+            with Watch(spark, progress):
+                found = _compared(left, frame, right, other.persist())
+        except (RmqStoreError, OSError) as e:
+            stores.append(lost_store(ref, e))
+            continue
+        answer = found.to_json()
+        del answer["schema"]
+        answer["first"] = asdict(found.store)
+        stores.append(answer | {"store": ref.label, "with": first.label, "clean": found.equal})
+        codes.append(0 if found.equal else 1)
+        other.unpersist()
+    frame.unpersist()
+    return finish(JobResult("compare", stores, more={"first": first.label}), started, codes)
+
+
+def _side(spark: Any, ref: StoreRef, progress: Progress | None, split_size: int | None) -> tuple[LogRows, Any]:
+    """A store's numbers, and its rows up to the end of each log."""
+    from pyspark.sql import functions as f
+
+    logs = LogRows(ref.open(), QueueTable(), jobs=1, mapper=spark_mapper(spark, progress))
+    options = {"splitSize": str(split_size)} if split_size else {}
+    inside = f.lit(False)
+    for result in logs.results:
+        inside = inside | ((f.col("start") >= result.queue.start) & (f.col("start") < result.wrote))
+    return logs, load(spark, "rows", {ref.label: str(ref.path)}, **options).where(inside).drop("store")
+
+
+def _compared(left: LogRows, a: Any, right: LogRows, b: Any) -> Comparison:
+    from pyspark.sql import functions as f
+
+    common = max(left.min_offset, right.min_offset)
+    a, b = a.where(f.col("start") >= common), b.where(f.col("start") >= common)
+    marks = ("size", "whole", "index")
+    mine = a.select("start", *(f.col(m).alias(f"a_{m}") for m in marks))
+    other = b.select("start", *(f.col(m).alias(f"b_{m}") for m in marks))
+    same = f.lit(True)
+    for mark in marks:
+        same = same & f.col(f"a_{mark}").eqNullSafe(f.col(f"b_{mark}"))
+    at = mine.join(other, "start", "full_outer").where(~same).agg(f.min("start")).first()[0]
+    head = a if at is None else a.where(f.col("start") < at)
+    counted = head.agg(f.count(f.lit(1)), f.max(f.col("start") + f.col("size"))).first()
+    stop = common if counted[1] is None else int(counted[1])
+    sides = side_of(left), side_of(right)
+    if at is None:
+        return Comparison(*sides, common, stop, int(counted[0]), None, OneSided(), OneSided(), 0)
+    tail_a, tail_b = a.where(f.col("start") >= at), b.where(f.col("start") >= at)
+    first_a, first_b = _first(tail_a), _first(tail_b)
+    divergence = Divergence((left if first_a else right).log_of(at), int(at), first_a, first_b)
+    lone_a, lone_b = tail_a.join(tail_b, _KEY, "left_anti"), tail_b.join(tail_a, _KEY, "left_anti")
+    only_a, only_b = _one_sided(lone_a), _one_sided(lone_b)
+    moved = int(tail_a.count()) - only_a.messages
+    return Comparison(*sides, common, stop, int(counted[0]), divergence, only_a, only_b, moved)
+
+
+def _place(row: Any) -> Place:
+    return Place(
+        row["start"],
+        row["size"],
+        row["topic"],
+        row["queue_id"],
+        row["queue_offset"],
+        row["time"],
+        row["index"],
+        row["term"],
+    )
+
+
+def _first(frame: Any) -> Place | None:
+    row = frame.orderBy("start").first()
+    return None if row is None else _place(row)
+
+
+def _one_sided(lone: Any) -> OneSided:
+    from pyspark.sql import functions as f
+
+    queues = lone.groupBy("topic", "queue_id").agg(f.min("queue_offset").alias("low"), f.count(f.lit(1)).alias("n"))
+    found = {f"{r['topic']}/{r['queue_id']}": (int(r["low"]), int(r["n"])) for r in queues.collect()}
+    listed = [_place(row) for row in lone.orderBy("start").limit(LISTED).collect()]
+    return OneSided(sum(n for _, n in found.values()), found, listed)

@@ -1,0 +1,61 @@
+"""Commitlog against consume queues as rows: a distributed full outer join, for queries of one's own.
+
+`jobs.crosscheck` is the answer with the codes of `verify`; this is the evidence, one row for every unit that is
+missing, dangling or wrong.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rmqstore.errors import RmqStoreError
+from rmqstore.formats.consumequeue import EXT_MAX_ADDRESS
+from rmqstore.spark.jobs.jobs import Paths
+from rmqstore.spark.jobs.views import load
+from rmqstore.spark.stores import logs_of, store_refs
+
+_KEY = ("store", "topic", "queue_id", "queue_offset")
+_SAYS = ("commitlog_offset", "size", "tags_code")
+
+
+def crosscheck_rows(spark: Any, paths: Paths, *, config: Path | None = None, split_size: str = "64m") -> Any:
+    """A DataFrame: store, topic, queue_id, queue_offset, status, and what log and unit say (`log_…`, `unit_…`).
+
+    `status`: `missing` (a message without unit), `dangling` (a unit that no message asks for; not those of messages
+    that have expired), `wrong` (both are there and differ). Simple consume queues.
+    """
+    from pyspark.sql import functions as f
+
+    refs = store_refs(paths, config)
+    named = {ref.label: str(ref.path) for ref in refs}
+    starts = []
+    for ref in refs:
+        try:
+            logs = logs_of(ref.open())
+        except (RmqStoreError, OSError):
+            continue
+        starts.append((ref.label, min((queue.start for _, queue, _ in logs), default=0)))
+    options = {"missing": "skip", "splitSize": split_size} | ({"config": str(config)} if config else {})
+    log = load(spark, "dispatched", named, **options).where("batch_size is null")
+    unit = load(spark, "consumequeue", named, **options)
+    left = log.select(*_KEY, *(f.col(c).alias(f"log_{c}") for c in _SAYS))
+    right = unit.select(*_KEY, *(f.col(c).alias(f"unit_{c}") for c in _SAYS))
+    both = left.join(right, list(_KEY), "full_outer")
+    known = spark.createDataFrame(starts, "store string, log_start long")
+    same_tag = (f.col("log_tags_code") == f.col("unit_tags_code")) | (f.col("unit_tags_code") <= EXT_MAX_ADDRESS)
+    same = (f.col("log_commitlog_offset") == f.col("unit_commitlog_offset")) & (f.col("log_size") == f.col("unit_size"))
+    status = (
+        f.when(f.col("unit_size").isNull(), "missing")
+        .when(f.col("log_size").isNull(), "dangling")
+        .when(~(same & same_tag), "wrong")
+    )
+    rows = both.withColumn("status", status).where("status is not null").join(f.broadcast(known), "store", "left")
+    rows = rows.where("status <> 'dangling' or unit_commitlog_offset >= coalesce(log_start, 0)").drop("log_start")
+    return rows.select(*_KEY, "status", *(f"log_{c}" for c in _SAYS), *(f"unit_{c}" for c in _SAYS))
+
+
+def crosscheck_summary(rows: Any) -> dict[str, int]:
+    """How many rows of each status."""
+    found = {row["status"]: int(row["count"]) for row in rows.groupBy("status").count().collect()}
+    return {status: found.get(status, 0) for status in ("missing", "dangling", "wrong")}

@@ -1,0 +1,259 @@
+"""Job `export`: messages to Parquet by topic and day, restartable without duplicates.
+
+The log of every store is cut into segments (stretches of whole files). The rows of a segment are in directories of its
+own (`topic=…/day=…/segment=…`), which a write replaces as a whole; a segment is done when the list in `_rmqstore/`
+says so, with what its files looked like and what was passed over in them. A second run does what is missing and what
+has grown since, and only that; what it says of damage is about the whole export.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rmqstore.errors import OutputExists, RmqStoreError, UsageError
+from rmqstore.files.store import Store
+from rmqstore.scan.workers import Mapper
+from rmqstore.spark.hadoop import Folder
+from rmqstore.spark.jobs.jobs import JobResult, Paths, finish, lost_store
+from rmqstore.spark.jobs.passed_over import LISTED, Stretch, passed_over
+from rmqstore.spark.jobs.task_groups import Progress, Watch, spark_mapper
+from rmqstore.spark.sources.message_rows import segment_name
+from rmqstore.spark.sources.streaming import end_of
+from rmqstore.spark.stores import StoreRef, logs_of, store_refs, unreadable_files
+
+STATE = "_rmqstore"
+SEGMENT = 16 << 30
+BATCH = 64 << 30
+SPLIT = 256 << 20
+_DAMAGE = ("damaged_messages", "damaged_spans")
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A stretch of one log: `signature` changes when its files do. `live`: a broker writes to it."""
+
+    name: str
+    label: str
+    bytes: int
+    signature: str
+    stretch: Stretch
+    live: bool
+
+
+def segments_of(ref: StoreRef, store: Store, segment_bytes: int, settings: str) -> Iterator[Segment]:
+    """The segments of a store's logs, in address order."""
+    live = store.lock_state().held
+    for log, queue, lead in logs_of(store):
+        end = end_of(queue, lead, None)
+        groups: dict[str, list[Any]] = {}
+        for file in queue.files:
+            groups.setdefault(segment_name(ref.label, log, file.start, segment_bytes), []).append(file)
+        for name, files in groups.items():
+            last = files[-1].stop >= end > files[0].start
+            seen = [(f.name, f.length, f.mtime_ns) for f in files]
+            text = json.dumps([seen, end if last else 0, settings])
+            signature = hashlib.sha256(text.encode()).hexdigest()[:16]
+            stretch = Stretch(log, queue, lead, files[0].start, files[-1].stop, end)
+            yield Segment(name, ref.label, sum(f.length for f in files), signature, stretch, live)
+
+
+def export(
+    spark: Any,
+    paths: Paths,
+    output: str | Path,
+    *,
+    config: Path | None = None,
+    body: str = "",
+    properties: bool = True,
+    topics: Iterable[str] = (),
+    since: int | None = None,
+    until: int | None = None,
+    segment_bytes: int = SEGMENT,
+    batch_bytes: int = BATCH,
+    split_bytes: int = SPLIT,
+    progress: Progress | None = None,
+) -> JobResult:
+    """Write the messages of all stores below `output`; `body`: "" for none, "raw" as stored, "plain" decompressed.
+
+    Rows carry `crc_ok`; a damaged span gives no row. The result counts both, over the whole output. Exit code 1
+    when there is either, 4 when a store or a file could not be read. Units: bytes; `since`, `until` ms.
+    Errors: OutputExists for a directory with something else in it; UsageError for an output inside of a store.
+    """
+    started = time.monotonic()
+    refs = store_refs(paths, config)
+    _keep_out(output, refs)
+    folder = Folder(spark, str(output))
+    names = folder.names()
+    if names and STATE not in names:
+        raise OutputExists(f"{output} is there already, and holds no export", "choose another output")
+    options = {
+        "body": body or "false",
+        "properties": str(properties).lower(),
+        "topics": ",".join(sorted(topics)),
+        "splitSize": str(split_bytes),
+        "segmentBytes": str(segment_bytes),
+        "missing": "skip",
+    }
+    options |= {k: str(v) for k, v in (("since", since), ("until", until)) if v is not None}
+    if config is not None:
+        options["config"] = str(config)
+    settings = json.dumps({k: v for k, v in options.items() if k not in ("splitSize", "missing")}, sort_keys=True)
+    stores, segments = _plan(refs, segment_bytes, settings)
+    done = _done(folder)
+    todo = [s for s in segments if done.get(s.name, {}).get("signature") != s.signature]
+    _clear(folder, names, [s.name for s in todo if s.name in done])
+    for batch in _batches(todo, batch_bytes):
+        labels = {s.label for s in batch}
+        chosen = {ref.label: str(ref.path) for ref in refs if ref.label in labels}
+        done |= _write(spark, str(output), options, chosen, batch, progress)
+        _mark(folder, {s.name: done[s.name] for s in batch})
+    for segment in todo:
+        stores[segment.label]["segments_written"] += 1
+    _tell(stores, segments, done, _rows(spark, str(output), folder))
+    result = _result(stores, {"output": str(output), "segments": len(segments), "written": len(todo)})
+    unread = any(s.get("unchecked") for s in stores.values())
+    damaged = any(result.more[name] for name in _DAMAGE)
+    return finish(result, started, [1] if damaged else [4] if unread else [])
+
+
+def _result(stores: dict[str, dict[str, Any]], more: dict[str, Any]) -> JobResult:
+    sums = {name: sum(s.get(name, 0) for s in stores.values()) for name in _DAMAGE}
+    return JobResult("export", list(stores.values()), more=more | sums)
+
+
+def _clear(folder: Folder, names: list[str], old: list[str]) -> None:
+    """Remove what a killed run left, and segments that are written again: they may have held more before."""
+    for name in names:
+        if name.startswith(".spark-staging"):
+            folder.delete(name)
+    if old:
+        _mark(folder, {name: {} for name in old})
+    for name in old:
+        folder.delete_matching(f"topic=*/day=*/segment={name}")
+
+
+def _tell(
+    stores: dict[str, dict[str, Any]],
+    segments: list[Segment],
+    done: dict[str, dict[str, Any]],
+    rows: dict[str, tuple[int, int]],
+) -> None:
+    """Counts for each store: rows, damaged rows, and spans that are not records."""
+    for segment in segments:
+        store, over = stores[segment.label], done[segment.name]["passed_over"]
+        store["damaged_spans"] += over["spans"]
+        store["damaged_bytes"] += over["bytes"]
+        store["spans"] = (store["spans"] + over["first"])[:LISTED]
+    for label, store in stores.items():
+        if "error" not in store:
+            store["messages"], store["damaged_messages"] = rows.get(label, (0, 0))
+            store["clean"] = not (store["damaged_messages"] or store["damaged_spans"] or store["unchecked"])
+
+
+def _keep_out(output: str | Path, refs: list[StoreRef]) -> None:
+    if "://" in str(output):
+        return
+    target = Path(output).absolute().resolve()
+    for ref in refs:
+        root = ref.path.absolute().resolve()
+        if target == root or root in target.parents:
+            raise UsageError(f"the output {output} lies inside the store {ref.path}", "write it elsewhere")
+
+
+def _plan(refs: list[StoreRef], segment_bytes: int, settings: str) -> tuple[dict[str, dict[str, Any]], list[Segment]]:
+    stores: dict[str, dict[str, Any]] = {}
+    segments: list[Segment] = []
+    for ref in refs:
+        try:
+            store = ref.open()
+            own = list(segments_of(ref, store, segment_bytes, settings))
+            unchecked = unreadable_files(store)
+        except (RmqStoreError, OSError) as e:
+            stores[ref.label] = lost_store(ref, e)
+            continue
+        entry = {"store": ref.label, "clean": True, "messages": 0, "segments": len(own), "segments_written": 0}
+        damage = {"damaged_messages": 0, "damaged_spans": 0, "damaged_bytes": 0, "spans": []}
+        stores[ref.label] = entry | damage | {"unchecked": unchecked}
+        segments += own
+    return stores, segments
+
+
+def _done(folder: Folder) -> dict[str, dict[str, Any]]:
+    """What the list says of segments: signature, and what was passed over."""
+    out: dict[str, dict[str, Any]] = {}
+    for name in folder.names(STATE):
+        if name.endswith(".json"):
+            out |= folder.read_json(f"{STATE}/{name}") or {}
+    return {name: said for name, said in out.items() if said}
+
+
+def _mark(folder: Folder, segments: dict[str, dict[str, Any]]) -> None:
+    """Another file of the list; what a later one says of a segment counts, nothing means: not done."""
+    numbers = [int(n[:8]) for n in folder.names(STATE) if n[:8].isdigit()]
+    folder.write_json(f"{STATE}/{max(numbers, default=0) + 1:08d}.json", segments)
+
+
+def _batches(segments: list[Segment], size: int) -> Iterator[list[Segment]]:
+    batch: list[Segment] = []
+    for segment in segments:
+        if batch and sum(s.bytes for s in batch) + segment.bytes > size:
+            yield batch
+            batch = []
+        batch.append(segment)
+    if batch:
+        yield batch
+
+
+def _write(
+    spark: Any,
+    output: str,
+    options: dict[str, str],
+    stores: dict[str, str],
+    batch: list[Segment],
+    progress: Progress | None,
+) -> dict[str, dict[str, Any]]:
+    """One batch of segments: its rows go to the output; what the list is to say of each segment."""
+    mapper = spark_mapper(spark)
+    said = {s.name: {"signature": s.signature} | _passed_over(s, mapper, int(options["splitSize"])) for s in batch}
+    reader = spark.read.format("rmqstore.commitlog").options(**options)
+    frame = reader.option("stores", json.dumps(stores)).option("segments", json.dumps([s.name for s in batch])).load()
+    with Watch(spark, progress):
+        writer = frame.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
+        writer.partitionBy("topic", "day", "segment").option("compression", "zstd").parquet(output)
+    return said
+
+
+def _passed_over(segment: Segment, mapper: Mapper, split_size: int) -> dict[str, Any]:
+    try:
+        found = passed_over(segment.stretch, mapper, live=segment.live, split_size=split_size)
+    except OSError:  # a file that cannot be opened is told as unchecked
+        found = {"spans": 0, "bytes": 0, "first": []}
+    return {"passed_over": found}
+
+
+def read_export(spark: Any, output: str | Path) -> Any:
+    """The exported messages as a DataFrame; topics that look like numbers stay text."""
+    key = "spark.sql.sources.partitionColumnTypeInference.enabled"
+    before = spark.conf.get(key)
+    spark.conf.set(key, "false")
+    try:
+        return spark.read.parquet(str(output))
+    finally:
+        spark.conf.set(key, before)
+
+
+def _rows(spark: Any, output: str, folder: Folder) -> dict[str, tuple[int, int]]:
+    """Messages of every store in the whole export, and how many of them are damaged."""
+    from pyspark.sql import functions as f
+
+    if not any(name.startswith("topic=") for name in folder.names()):
+        return {}
+    counted = read_export(spark, output).groupBy("store")
+    counted = counted.agg(f.count(f.lit(1)).alias("n"), f.count_if(~f.col("crc_ok")).alias("damaged"))
+    return {row["store"]: (int(row["n"]), int(row["damaged"])) for row in counted.collect()}

@@ -1,0 +1,268 @@
+"""The jobs of `rmqstore pipeline` as plain functions, for notebooks too: verify, crosscheck, du, export, sql and more.
+
+Each takes a session (`open_session`) and paths of stores, and gives a `JobResult`. `verify` and `du` are the local
+commands with their splits sent to executors, so their answers are equal; stores that are small go to one task each.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rmqstore.checks.verify import VerifyOptions
+from rmqstore.checks.verify import verify as verify_store
+from rmqstore.errors import RmqStoreError
+from rmqstore.files.store import Store
+from rmqstore.scan.window import ScanOptions
+from rmqstore.spark.jobs.task_groups import TASK_BYTES, Progress, spark_mapper
+from rmqstore.spark.sources.file_splits import FILE_COST, spread
+from rmqstore.spark.stores import StoreRef, logs_of, store_refs, unreadable_files
+
+Paths = Iterable[str | Path]
+WHOLE_BELOW = 256 << 20  # bytes of log up to which a store is one task
+_CROSS = ("CQ-", "BCQ-")
+
+
+@dataclass(slots=True)
+class JobResult:
+    """What a job says. `stores` has one object for each store; `exit_code` as of all commands."""
+
+    job: str
+    stores: list[dict[str, Any]] = field(default_factory=list)
+    seconds: float = 0.0
+    exit_code: int = 0
+    more: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The object of `pipeline --json`."""
+        head = {"schema": f"rmqstore.pipeline.{self.job}/1", "stores": self.stores}
+        return head | self.more | {"seconds": round(self.seconds, 3)}
+
+
+def finish(result: JobResult, started: float, codes: Iterable[int]) -> JobResult:
+    """1 goes before 4, and what could not be opened is something that could not be checked; 3 when nothing could."""
+    found = set(codes)
+    lost = [s for s in result.stores if "error" in s]
+    if lost:
+        found.add(4)
+    result.exit_code = 1 if 1 in found else 4 if 4 in found else 0
+    if result.stores and len(lost) == len(result.stores):
+        result.exit_code = 3
+    result.seconds = time.monotonic() - started
+    return result
+
+
+def lost_store(ref: StoreRef, error: RmqStoreError | OSError) -> dict[str, Any]:
+    """What is said of a store that could not be read."""
+    message = error.message if isinstance(error, RmqStoreError) else str(error)
+    return {"store": ref.label, "clean": False, "error": message}
+
+
+def log_bytes(store: Store) -> int:
+    """Bytes of a store's log files."""
+    return sum(queue.bytes_on_disk for _, queue, _ in logs_of(store))
+
+
+def split_by_size(
+    refs: list[StoreRef], whole_below: int
+) -> tuple[list[tuple[StoreRef, int]], list[StoreRef], list[Any]]:
+    """Stores that are one task each with their bytes, stores to be split, and those that could not be opened."""
+    small, big, lost = [], [], []
+    for ref in refs:
+        try:
+            size = log_bytes(ref.open())
+        except (RmqStoreError, OSError) as e:
+            lost.append(lost_store(ref, e))
+            continue
+        if size <= whole_below:
+            small.append((ref, size))
+        else:
+            big.append(ref)
+    return small, big, lost
+
+
+def each_whole(
+    spark: Any,
+    small: list[tuple[StoreRef, int]],
+    function: Callable[[StoreRef], tuple[dict[str, Any], int]],
+    task_bytes: int = TASK_BYTES,
+) -> list[tuple[dict[str, Any], int]]:
+    """(answer, exit code) of a function for every small store, many of them in one task."""
+    if not small:
+        return []
+    costs = [size + FILE_COST for _, size in small]
+    groups = [
+        [ref for ref, _ in small[a:b]] for a, b in spread(costs, max(1, -(-sum(costs) // (task_bytes + FILE_COST))))
+    ]
+    context = spark.sparkContext
+    answers: list[list[tuple[dict[str, Any], int]]] = (
+        context.parallelize(groups, len(groups)).map(lambda refs: [function(ref) for ref in refs]).collect()
+    )
+    return [one for group in answers for one in group]
+
+
+# --- verify ----------------------------------------------------------------------------------------------------------
+
+
+def _verified(ref: StoreRef, options: VerifyOptions, mapper: Any = None) -> tuple[dict[str, Any], int]:
+    try:
+        store = ref.open()
+        report = verify_store(store, options, mapper)
+    except (RmqStoreError, OSError) as e:
+        return lost_store(ref, e), 4
+    answer = report.to_json()
+    logs = (report.commitlog or {}).get("messages", 0), (report.dledger or {}).get("entries", 0)
+    del answer["schema"], answer["seconds"]
+    return {"store": ref.label, "clean": report.clean, "messages": sum(logs)} | answer | {"store": ref.label}, (
+        report.exit_code
+    )
+
+
+def verify(
+    spark: Any,
+    paths: Paths,
+    *,
+    config: Path | None = None,
+    options: VerifyOptions | None = None,
+    progress: Progress | None = None,
+    whole_below: int = WHOLE_BELOW,
+    task_bytes: int = TASK_BYTES,
+) -> JobResult:
+    """The reports of all stores, equal to `rmqstore verify`; a store that cannot be opened is an entry with `error`.
+
+    Errors: UsageError, NotReadable for the list of stores itself.
+    """
+    started = time.monotonic()
+    refs = store_refs(paths, config)
+    options = replace(options or VerifyOptions(), jobs=1, progress=None, sink=None)
+    small, big, lost = split_by_size(refs, whole_below)
+    answers = each_whole(spark, small, partial(_verified, options=options), task_bytes)
+    for ref in big:
+        answers.append(_verified(ref, options, spark_mapper(spark, progress, task_bytes)))
+    order = {ref.label: i for i, ref in enumerate(refs)}
+    stores = sorted([a for a, _ in answers] + lost, key=lambda s: order[s["store"]])
+    return finish(JobResult("verify", stores), started, (code for _, code in answers))
+
+
+def crosscheck(spark: Any, paths: Paths, **how: Any) -> JobResult:
+    """Commitlog against consume queues: the CQ- and BCQ- findings of `verify`, equal to the local ones.
+
+    The units are read where the messages are, by queue offset: a merge join without a shuffle. `crosscheck_rows` is
+    the join as rows. Takes what `verify` takes.
+    """
+    result = verify(spark, paths, **how)
+    result.job = "crosscheck"
+    code = 0
+    for store in result.stores:
+        if "error" in store:
+            continue
+        counts = {c: n for c, n in store["counts"].items() if c.startswith(_CROSS)}
+        findings = [f for f in store["findings"] if f["code"].startswith(_CROSS)]
+        clean = not any(f["severity"] != "note" for f in findings) and not store["unchecked"]
+        keep = {k: store[k] for k in ("store", "messages", "unchecked")}
+        store.clear()
+        store |= keep | {"clean": clean, "counts": counts, "findings": findings}
+        if any(f["severity"] != "note" for f in findings):
+            code = 1
+        elif store["unchecked"] and code == 0:
+            code = 4
+    return finish(result, time.monotonic() - result.seconds, [code])
+
+
+def findings_frame(spark: Any, result: JobResult) -> Any:
+    """The findings of `verify` or `crosscheck` as a DataFrame."""
+    import orjson
+
+    from rmqstore.spark.sources.reading import findings_schema
+    from rmqstore.spark.sources.sources import spark_schema
+
+    schema = findings_schema()
+    rows = [
+        tuple(
+            store["store"] if c == "store" else orjson.dumps(f[c]).decode() if c == "facts" else f[c]
+            for c in schema.names
+        )
+        for store in result.stores
+        for f in store.get("findings", ())
+    ]
+    return spark.createDataFrame(rows, spark_schema(schema))
+
+
+# --- du --------------------------------------------------------------------------------------------------------------
+
+
+def _used(
+    ref: StoreRef, selection: Any, mapper: Any = None, split_size: int | None = None
+) -> tuple[dict[str, Any], int]:
+    from rmqstore.scan.workers import SPLIT_SIZE
+    from rmqstore.views.dump.messages import Damage
+    from rmqstore.views.usage import usage
+
+    try:
+        store = ref.open()
+        unread = unreadable_files(store)
+        if unread:
+            return lost_store(ref, OSError("not readable: " + "; ".join(unread))), 4
+        damage = Damage(live=store.lock_state().held)
+        used = usage(
+            store,
+            selection=selection,
+            options=ScanOptions(crc=False, drop_cache=damage.live),
+            damage=damage,
+            mapper=mapper,
+            split_size=split_size or SPLIT_SIZE,
+        )
+    except (RmqStoreError, OSError) as e:
+        return lost_store(ref, e), 4
+    answer = used.to_json(ref.label)
+    del answer["schema"]
+    return answer | {"clean": not damage, "damaged_spans": damage.count, "damaged_bytes": damage.bytes}, int(
+        bool(damage)
+    )
+
+
+def du(
+    spark: Any,
+    paths: Paths,
+    *,
+    config: Path | None = None,
+    selection: Any = None,
+    progress: Progress | None = None,
+    whole_below: int = WHOLE_BELOW,
+    task_bytes: int = TASK_BYTES,
+    split_size: int | None = None,
+) -> JobResult:
+    """Messages and bytes per topic, queue, tag, producer host and day, of every store and of all together (`total`)."""
+    from rmqstore.views.dump.selection import Selection
+
+    started = time.monotonic()
+    refs = store_refs(paths, config)
+    wanted = selection or Selection()
+    small, big, lost = split_by_size(refs, whole_below)
+    answers = each_whole(spark, small, partial(_used, selection=wanted), task_bytes)
+    for ref in big:
+        answers.append(_used(ref, wanted, spark_mapper(spark, progress, task_bytes), split_size))
+    order = {ref.label: i for i, ref in enumerate(refs)}
+    stores = sorted([a for a, _ in answers] + lost, key=lambda s: order[s["store"]])
+    result = JobResult("du", stores, more={"total": _total(stores)})
+    return finish(result, started, (code for _, code in answers))
+
+
+def _total(stores: list[dict[str, Any]]) -> dict[str, Any]:
+    from rmqstore.views.usage import Usage
+
+    total = Usage()
+    for store in stores:
+        if "error" in store:
+            continue
+        tables = {
+            name: {row[name]: [row["messages"], row["bytes"]] for row in rows} for name, rows in store["by"].items()
+        }
+        total.add(Usage(store["messages"], store["bytes"], tables))
+    out = total.to_json("")
+    del out["schema"], out["store"]
+    return out

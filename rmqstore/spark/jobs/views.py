@@ -1,0 +1,136 @@
+"""Job `sql`: the views messages, consumequeue, indexfile, dledger, consumer_offsets and findings over stores."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from rmqstore.errors import RmqStoreError, UsageError
+from rmqstore.files.mapped_file_queue import read_at
+from rmqstore.formats.configjson import ConfigJsonError, parse_config_object
+from rmqstore.spark.jobs import jobs
+from rmqstore.spark.jobs.task_groups import Progress
+from rmqstore.spark.stores import StoreRef, store_refs
+
+VIEWS = ("messages", "consumequeue", "indexfile", "dledger", "consumer_offsets", "findings")
+_SOURCES = {
+    "messages": "rmqstore.commitlog",
+    "consumequeue": "rmqstore.consumequeue",
+    "indexfile": "rmqstore.index",
+    "dledger": "rmqstore.dledger",
+}
+_OFFSETS = "store string, group string, topic string, queue_id int, offset long"
+_LIMIT = 256 << 20
+
+
+def load(spark: Any, source: str, stores: Any, **options: Any) -> Any:
+    """A DataFrame of a source (`commitlog`, `consumequeue`, …) over many stores.
+
+    `stores`: a path, a list of paths and globs, a dict label to path, or a DataFrame with a column `path` and, where
+    there is one, `store` as label: a table of paths. Errors: UsageError.
+    """
+    named: dict[str, str] = {}
+    if isinstance(stores, dict):
+        named = {str(k): str(v) for k, v in stores.items()}
+    elif hasattr(stores, "collect"):
+        if "path" not in stores.columns:
+            raise UsageError("a table of stores needs a column `path`", "and may have `store`, the label")
+        for row in stores.collect():
+            named[str(row["store"] if "store" in stores.columns else row["path"])] = str(row["path"])
+    else:
+        given = [stores] if isinstance(stores, str | Path) else list(stores)
+        named = {ref.label: str(ref.path) for ref in store_refs(given)}
+    reader = spark.read.format(source if source.startswith("rmqstore.") else f"rmqstore.{source}")
+    for name, value in options.items():
+        reader = reader.option(name, str(value).lower() if isinstance(value, bool) else str(value))
+    return reader.option("stores", json.dumps(named)).load()
+
+
+def register_views(
+    spark: Any,
+    paths: jobs.Paths,
+    names: tuple[str, ...] = VIEWS,
+    *,
+    config: Path | None = None,
+    body: str = "",
+    progress: Progress | None = None,
+) -> list[dict[str, Any]]:
+    """Make temporary views of the names; what is said of stores that cannot be opened (their rows are missing).
+
+    `findings` verifies the stores at once. Errors: UsageError, NotReadable for the list itself.
+    """
+    refs = store_refs(paths, config)
+    lost = []
+    for ref in refs:
+        try:
+            ref.open()
+        except (RmqStoreError, OSError) as e:
+            lost.append(jobs.lost_store(ref, e))
+    named = {ref.label: str(ref.path) for ref in refs}
+    options: dict[str, str] = {"missing": "skip"} | ({"config": str(config)} if config else {})
+    for name in names:
+        if name in _SOURCES:
+            extra = {"properties": "true", "body": body or "false"} if name in ("messages", "dledger") else {}
+            frame = load(spark, _SOURCES[name], named, **options, **extra)
+        elif name == "consumer_offsets":
+            frame = spark.createDataFrame([row for ref in refs for row in consumer_offsets(ref)], _OFFSETS)
+        elif name == "findings":
+            frame = jobs.findings_frame(spark, jobs.verify(spark, paths, config=config, progress=progress))
+        else:
+            raise UsageError(f"unknown view {name}", f"views: {', '.join(VIEWS)}")
+        frame.createOrReplaceTempView(name)
+    return lost
+
+
+def sql(
+    spark: Any,
+    query: str,
+    paths: jobs.Paths,
+    *,
+    config: Path | None = None,
+    body: str = "",
+    progress: Progress | None = None,
+) -> tuple[Any, list[dict[str, Any]]]:
+    """The query's DataFrame, and what is said of stores that cannot be opened. Only views that it names are made.
+
+    Errors: UsageError for a query that Spark does not understand.
+    """
+    words = set(re.findall(r"\w+", query.lower()))
+    wanted = tuple(name for name in VIEWS if name in words)
+    lost = register_views(spark, paths, wanted, config=config, body=body, progress=progress)
+    try:
+        return spark.sql(query), lost
+    except Exception as e:
+        if type(e).__name__ in ("AnalysisException", "ParseException"):
+            first = next((line for line in str(e).splitlines() if line.strip()), "")
+            raise UsageError(f"sql: {first}", f"views: {', '.join(VIEWS)}") from None
+        raise
+
+
+def consumer_offsets(ref: StoreRef) -> list[tuple[str, str, str, int, int]]:
+    """(store, group, topic, queue id, offset) of consumerOffset.json, or of its .bak where that is damaged."""
+    try:
+        root = ref.open().root
+    except (RmqStoreError, OSError):
+        return []
+    for name in ("consumerOffset.json", "consumerOffset.json.bak"):
+        raw = read_at(root / "config" / name, _LIMIT, 0)
+        try:
+            table = parse_config_object(raw).get("offsetTable") if raw else None
+        except ConfigJsonError:
+            continue
+        if isinstance(table, dict):
+            return list(_offset_rows(ref.label, table))
+    return []
+
+
+def _offset_rows(label: str, table: dict[str, Any]) -> list[tuple[str, str, str, int, int]]:
+    out = []
+    for name, queues in table.items():
+        topic, _, group = name.partition("@")
+        for queue_id, offset in queues.items() if isinstance(queues, dict) else ():
+            if str(queue_id).isdigit() and isinstance(offset, int):
+                out.append((label, group, topic, int(queue_id), offset))
+    return out

@@ -1,0 +1,1 @@
+"""The data sources `rmqstore.*`: planning in the driver, reading in the executors."""

@@ -1,0 +1,166 @@
+"""The units that a log asks for, as a broker dispatches its messages: `rmqstore.dispatched`.
+
+Beside the real consume queues they are the other side of `crosscheck`, and what `rebuild` is made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from rmqstore.checks.beside.config import check_config
+from rmqstore.checks.log.log_pass import batch_topics
+from rmqstore.checks.problems.report import Findings
+from rmqstore.files.store import Store
+from rmqstore.repair.log.redispatch import Dispatcher, Name
+from rmqstore.scan.kernels import I64
+from rmqstore.scan.records import scan_file
+from rmqstore.scan.tiling import Kind
+from rmqstore.scan.window import ScanOptions
+from rmqstore.spark.sources.file_splits import SPLIT_SIZE, Piece, first_border, log_pieces, packed
+from rmqstore.spark.sources.message_rows import merged
+from rmqstore.spark.sources.options import flag, size_of
+from rmqstore.spark.sources.sources import Source, skips, spark_schema
+from rmqstore.spark.stores import StoreRef, logs_of, opened, refs_of_options
+
+
+def dispatched_schema() -> Any:
+    """A unit: where it belongs, what it says; the last three columns only for BatchCQ topics."""
+    return pa.schema(
+        [
+            ("store", pa.string()),
+            ("topic", pa.string()),
+            ("queue_id", pa.int32()),
+            ("queue_offset", pa.int64()),
+            ("commitlog_offset", pa.int64()),
+            ("size", pa.int32()),
+            ("tags_code", pa.int64()),
+            ("store_timestamp", pa.int64()),
+            ("batch_size", pa.int32()),
+        ]
+    )
+
+
+class _Gatherer:
+    """Takes a dispatcher's rows, gives batches."""
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self.schema = dispatched_schema()
+        self.ready: list[Any] = []
+
+    def rows(self, names: list[Name], number: I64, queue_offset: I64, offset: I64, size: I64, tags: I64) -> None:
+        n = len(number)
+        if not n:
+            return
+        topics = pa.array([_text(t) for t, _ in names], pa.string()).take(pa.array(number))
+        ids = np.array([q for _, q in names], dtype=np.int64)[number].astype(np.int32)
+        arrays = [
+            pa.repeat(pa.scalar(self.label, pa.string()), n),
+            topics,
+            pa.array(ids),
+            pa.array(queue_offset.astype(np.int64)),
+            pa.array(offset.astype(np.int64)),
+            pa.array(size.astype(np.int32)),
+            pa.array(tags.astype(np.int64)),
+            pa.nulls(n, pa.int64()),
+            pa.nulls(n, pa.int32()),
+        ]
+        self.ready.append(pa.RecordBatch.from_arrays(arrays, schema=self.schema))
+
+    def batch(self, name: Name, offset: int, size: int, tags: int, time: int, base: int, count: int) -> None:
+        row = (self.label, _text(name[0]), name[1], base, offset, size, tags, time, count)
+        arrays = [pa.array([value], field.type) for value, field in zip(row, self.schema, strict=True)]
+        self.ready.append(pa.RecordBatch.from_arrays(arrays, schema=self.schema))
+
+    def take(self) -> list[Any]:
+        out, self.ready = self.ready, []
+        return out
+
+
+def _text(topic: str) -> str:
+    return topic.encode("utf-8", "backslashreplace").decode()
+
+
+def queue_types(store: Store) -> frozenset[str]:
+    """Topics whose queues are BatchCQ: by topics.json, else by their directories."""
+    types = check_config(store, Findings(keep=0)).queue_types
+    if types is None:
+        return batch_topics(store)
+    return frozenset(topic for topic, kind in types.items() if kind == "BatchCQ")
+
+
+class DispatchedSource(Source):
+    """`rmqstore.dispatched`: one row for every unit that the messages of a log ask for (`crc`: only sound ones)."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "rmqstore.dispatched"
+
+    def schema(self) -> Any:
+        return spark_schema(dispatched_schema())
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        return DispatchedReader(self.settings())
+
+
+class StorePieces(InputPartition):  # type: ignore[misc]  # PySpark has no types here
+    """Pieces of one store's log; `batch`: its BatchCQ topics."""
+
+    def __init__(self, ref: StoreRef, batch: frozenset[str], pieces: tuple[Piece, ...]) -> None:
+        super().__init__(None)
+        self.ref = ref
+        self.batch = batch
+        self.pieces = pieces
+
+
+class DispatchedReader(DataSourceReader):  # type: ignore[misc]
+    """Plans pieces store by store, because settings and BatchCQ topics are a store's own."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self.settings = dict(settings)
+        self.skip = skips(settings)
+        self.options = ScanOptions(crc=flag(settings, "crc", True), chunk=4 << 20)
+
+    def partitions(self) -> list[InputPartition]:
+        size = size_of(self.settings, "splitsize", SPLIT_SIZE)
+        out: list[InputPartition] = []
+        for ref, store in opened(refs_of_options(self.settings), skip=self.skip):
+            batch = queue_types(store)
+            for name, queue, lead in logs_of(store):
+                groups = packed(log_pieces(ref.label, name, queue, lead, size), size)
+                out += [StorePieces(ref, batch, group) for group in groups]
+        return out
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        if not isinstance(partition, StorePieces):
+            return iter(())
+        return merged(read_dispatched(partition.ref, partition.batch, partition.pieces, self.options, self.skip))
+
+
+def read_dispatched(
+    ref: StoreRef, batch: frozenset[str], pieces: Iterable[Piece], options: ScanOptions, skip: bool = False
+) -> Iterator[Any]:
+    """Batches of the units that the good records of some pieces ask for. Errors: as `reading.read_messages`."""
+    sink = _Gatherer(ref.label)
+    dispatcher = Dispatcher(ref.open(), sink, batch)
+    for piece in pieces:
+        try:
+            start = first_border(piece)
+            if start is None:
+                continue
+            for run in scan_file(
+                piece.file, start=start, stop=piece.stop, lead=piece.lead, exact=True, options=options
+            ):
+                if run.kind is Kind.RECORDS and run.columns is not None:
+                    dispatcher.columns(run.columns)
+                    yield from sink.take()
+        except FileNotFoundError:
+            continue
+        except OSError:
+            if not skip:
+                raise

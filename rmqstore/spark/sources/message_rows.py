@@ -1,0 +1,303 @@
+"""Messages as Arrow batches: the columns that the layouts name, plus what every table wants beside them.
+
+Numbers are gathered by `scan.columns`, texts are read by `formats` and `views`; here they only become Arrow arrays.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from rmqstore.files.mapped_file_queue import MappedFile
+from rmqstore.formats import dledger
+from rmqstore.formats.bodies import BodyError, decompress
+from rmqstore.formats.layout import Field, arrow_type
+from rmqstore.formats.message import BORN_HOST_V6, COMPRESSED, HEAD, STORE_HOST_V6, host_text
+from rmqstore.scan.columns import Columns
+from rmqstore.scan.kernels import I64, Bool, u64
+from rmqstore.scan.queues import QueueTable
+from rmqstore.scan.texts import read_texts
+from rmqstore.views.dump.properties import PropertyTexts
+
+MAP = pa.map_(pa.string(), pa.string())
+_V6 = BORN_HOST_V6 | STORE_HOST_V6
+_DAY = 86_400_000
+_HOSTS = ("born_host", "store_host")
+
+
+@dataclass(frozen=True, slots=True)
+class MessageOptions:
+    """Which columns there are beside the fixed ones, and how bodies are shown.
+
+    `body`: "" (no column), "raw" as stored, "plain" decompressed. `tags`: TAGS, KEYS and UNIQ_KEY as text;
+    `properties`: all as a map; `entry`: the DLedger header around each message; `segment_bytes`: the columns `day` and
+    `segment`, by which an export is laid out; `only` keeps the columns named.
+    """
+
+    body: str = ""
+    tags: bool = True
+    properties: bool = False
+    entry: bool = False
+    crc: bool = True
+    segment_bytes: int = 0
+    only: tuple[str, ...] = ()
+
+
+def segment_name(store: str, log: str, start: int, segment_bytes: int) -> str:
+    """Name of the stretch of a log that holds a file's start; the label's digest keeps stores apart."""
+    digest = hashlib.sha256(store.encode("utf-8", "surrogateescape")).hexdigest()[:12]
+    return f"{digest}-{log}-{start // segment_bytes * segment_bytes}"
+
+
+class Chunk:
+    """One run of records with what its columns need; gathered when asked for."""
+
+    def __init__(
+        self,
+        columns: Columns,
+        store: str,
+        log: str,
+        file: MappedFile,
+        crc_ok: Bool | None,
+        queues: QueueTable,
+        options: MessageOptions,
+    ) -> None:
+        self.columns = columns
+        self.store = store
+        self.log = log
+        self.file = file
+        self.crc_ok = crc_ok
+        self.queues = queues
+        self.options = options
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    @cached_property
+    def texts(self) -> PropertyTexts:
+        return PropertyTexts(self.columns)
+
+    @cached_property
+    def topics(self) -> Any:
+        """Topics as an Arrow array: each name is decoded once."""
+        number = self.queues.of(self.columns)
+        names = [t.decode("utf-8", "backslashreplace") for t in self.queues.topics]
+        return pa.array(names, pa.string()).take(pa.array(number))
+
+    @property
+    def segment(self) -> str:
+        """Which stretch of which store's log a record is of."""
+        return segment_name(self.store, self.log, self.file.start, self.options.segment_bytes)
+
+    def constant(self, text: str) -> Any:
+        return pa.repeat(pa.scalar(text.encode("utf-8", "backslashreplace").decode(), pa.string()), len(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: its Arrow type, the sentence of the manual, and how a chunk gives it."""
+
+    name: str
+    type: Any
+    about: str
+    unit: str
+    make: Callable[[Chunk], Any]
+
+
+def _number(field: Field) -> Column:
+    narrow = np.dtype(field.dtype).newbyteorder("=")
+
+    def make(chunk: Chunk) -> Any:
+        values: I64 = getattr(chunk.columns, field.name)
+        return pa.array(values.astype(narrow))  # the magic is gathered unsigned and stored signed
+
+    return Column(field.name, arrow_type(field), field.about, field.unit, make)
+
+
+def _host(field: Field) -> Column:
+    at = HEAD.at(field.name)
+
+    def make(chunk: Chunk) -> Any:
+        columns = chunk.columns
+        if (columns.sys_flag & _V6).any():
+            return pa.array(
+                [host_text(getattr(columns.message(i), field.name)) for i in range(len(columns))], pa.string()
+            )
+        words = u64(columns.buf)[columns.at + at]
+        distinct, where = np.unique(words, return_inverse=True)
+        texts = [host_text(int(w).to_bytes(8, "big")) for w in distinct.tolist()]
+        return pa.array(texts, pa.string()).take(pa.array(where.astype(np.int64)))
+
+    return Column(field.name, pa.string(), field.about, field.unit, make)
+
+
+def _entry_number(field: Field) -> Column:
+    at = dledger.ENTRY.at(field.name)
+
+    def make(chunk: Chunk) -> Any:
+        columns = chunk.columns
+        position = columns.entry_at + at
+        values = columns.i64(position) if field.size == 8 else columns.i32(position)
+        return pa.array(values.astype(np.dtype(field.dtype).newbyteorder("=")))
+
+    return Column(f"entry_{field.name}", arrow_type(field), field.about, field.unit, make)
+
+
+def _json_texts(texts: list[str]) -> Any:
+    return pa.array(orjson.loads("[" + ",".join(texts) + "]"), pa.string())
+
+
+def _properties(chunk: Chunk) -> Any:
+    found = orjson.loads("[" + ",".join(chunk.texts.objects) + "]")
+    edges = np.cumsum([0, *map(len, found)], dtype=np.int32)
+    names = pa.array([name for one in found for name in one], pa.string())
+    values = pa.array([value for one in found for value in one.values()], pa.string())
+    return pa.MapArray.from_arrays(pa.array(edges), names, values)
+
+
+def _crc_ok(chunk: Chunk) -> Any:
+    if not chunk.options.crc:
+        return pa.nulls(len(chunk), pa.bool_())
+    return pa.repeat(pa.scalar(True), len(chunk)) if chunk.crc_ok is None else pa.array(chunk.crc_ok)
+
+
+def _body(chunk: Chunk) -> Any:
+    columns = chunk.columns
+    starts, n = columns.body_at, len(columns)
+    stops = starts + np.maximum(columns.body_length, 0)
+    # body, gap, body, gap … over the chunk as it lies there; `take` copies the bodies out of the reused buffer
+    edges = np.empty(2 * n, dtype=np.int32)
+    edges[0::2], edges[1::2] = starts, stops
+    gaps = pa.Array.from_buffers(pa.binary(), 2 * n - 1, [None, pa.py_buffer(edges), pa.py_buffer(columns.raw)])
+    bodies = gaps.take(pa.array(np.arange(0, 2 * n - 1, 2)))
+    if chunk.options.body == "plain" and (columns.sys_flag & COMPRESSED).any():
+        bodies = pa.array(list(_plain(bodies.to_pylist(), columns.sys_flag.tolist())), pa.binary())
+    return bodies
+
+
+def _plain(bodies: list[bytes], flags: list[int]) -> Iterator[bytes]:
+    for raw, flag in zip(bodies, flags, strict=True):
+        try:
+            yield decompress(flag, raw)
+        except BodyError:
+            yield raw
+
+
+def _sane(ms: I64) -> I64:
+    """A damaged time must not overflow microseconds: years 1 to 9999."""
+    return np.clip(ms, -62_135_596_800_000, 253_402_300_799_999)
+
+
+def _time(chunk: Chunk) -> Any:
+    return pa.array(_sane(chunk.columns.store_timestamp) * 1000).cast(pa.timestamp("us", "UTC"))
+
+
+def _day(chunk: Chunk) -> Any:
+    days, where = np.unique(_sane(chunk.columns.store_timestamp) // _DAY, return_inverse=True)
+    texts = np.datetime_as_string(days.astype("datetime64[D]"))
+    return pa.array(texts.tolist(), pa.string()).take(pa.array(where.astype(np.int64)))
+
+
+def _message_ids(chunk: Chunk) -> Any:
+    columns, n = chunk.columns, len(chunk)
+    if (columns.sys_flag & _V6).any():
+        return pa.array([columns.message(i).offset_message_id() for i in range(n)], pa.string())
+    both = np.empty((n, 2), dtype=">u8")
+    both[:, 0] = u64(columns.buf)[columns.at + HEAD.at("store_host")]
+    both[:, 1] = columns.physical_offset.astype(np.uint64)
+    text = both.tobytes().hex().upper()
+    return pa.array([text[k : k + 32] for k in range(0, 32 * n, 32)], pa.string())
+
+
+def message_columns(options: MessageOptions) -> list[Column]:
+    """The columns that the options ask for, in order.
+
+    Errors: ValueError for a column name in `only` that there is not.
+    """
+    out = [
+        Column("store", pa.string(), "Label of the store.", "", lambda c: c.constant(c.store)),
+        Column("log", pa.string(), "commitlog or dledger.", "", lambda c: c.constant(c.log)),
+        Column("file", pa.string(), "Name of the file.", "", lambda c: c.constant(c.file.name)),
+        Column(
+            "offset", pa.int64(), "Where the message starts in its log.", "bytes", lambda c: pa.array(c.columns.offset)
+        ),
+    ]
+    if options.entry:
+        out += [_entry_number(f) for f in dledger.ENTRY]
+    for field in HEAD:
+        out.append(_host(field) if field.name in _HOSTS else _number(field))
+    out += [
+        Column("topic", pa.string(), "Topic.", "", lambda c: c.topics),
+        Column("crc_ok", pa.bool_(), "Whether body and record CRC fit; null where they were not tested.", "", _crc_ok),
+        Column("tags_code", pa.int64(), "Hash of TAGS, as consume queues have it; 0 without.", "", _tags_code),
+        Column("store_time", pa.timestamp("us", "UTC"), "store_timestamp as a time.", "", _time),
+    ]
+    if options.tags:
+        out += [
+            Column("tags", pa.string(), "TAGS.", "", lambda c: _json_texts(c.texts.tags)),
+            Column("keys", pa.string(), "KEYS.", "", lambda c: _json_texts(c.texts.keys)),
+            Column(
+                "unique_key",
+                pa.string(),
+                "UNIQ_KEY, the producer's message id.",
+                "",
+                lambda c: _json_texts(c.texts.unique),
+            ),
+        ]
+    if options.properties:
+        out += [
+            Column("properties", MAP, "All properties.", "", _properties),
+            Column("msg_id", pa.string(), "Offset message id: store host and offset.", "", _message_ids),
+        ]
+    if options.segment_bytes:
+        out += [
+            Column("day", pa.string(), "Day of store_timestamp, UTC.", "", _day),
+            Column("segment", pa.string(), "Store and stretch of its log.", "", lambda c: c.constant(c.segment)),
+        ]
+    if options.body:
+        out.append(Column("body", pa.binary(), "Body.", "", _body))
+    if not options.only:
+        return out
+    known = {c.name: c for c in out}
+    missing = [name for name in options.only if name not in known]
+    if missing:
+        raise ValueError(f"unknown column {missing[0]!r} with these options; columns: {', '.join(known)}")
+    return [known[name] for name in options.only]
+
+
+def _tags_code(chunk: Chunk) -> Any:
+    return pa.array(read_texts(chunk.columns).tags_code)
+
+
+def arrow_schema(columns: list[Column]) -> Any:
+    """The Arrow schema; names, types and order are what Spark is told."""
+    return pa.schema([pa.field(c.name, c.type, metadata={"about": c.about, "unit": c.unit}) for c in columns])
+
+
+def batch(columns: list[Column], schema: Any, chunk: Chunk) -> Any:
+    """A chunk as a RecordBatch."""
+    return pa.RecordBatch.from_arrays([c.make(chunk) for c in columns], schema=schema)
+
+
+def merged(batches: Iterator[Any], rows: int = 8192) -> Iterator[Any]:
+    """The same rows in batches that are worth sending: damage cuts runs short."""
+    held: list[Any] = []
+    count = 0
+    for one in batches:
+        if not held and one.num_rows >= rows // 4:
+            yield one
+            continue
+        held.append(one)
+        count += one.num_rows
+        if count >= rows:
+            yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+            held, count = [], 0
+    if held:
+        yield from pa.Table.from_batches(held).combine_chunks().to_batches()

@@ -1,0 +1,77 @@
+"""Options of Spark loads: everything is text there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rmqstore.errors import UsageError
+from rmqstore.views.dump.selection import Selection
+
+_TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
+_SCALE = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+def flag(options: Mapping[str, str], name: str, default: bool) -> bool:
+    """true or false. Errors: UsageError"""
+    value = options.get(name, "").strip().lower()
+    if not value:
+        return default
+    if value in _TRUE or value in _FALSE:
+        return value in _TRUE
+    raise UsageError(f"{name}={value} is neither true nor false")
+
+
+def number(options: Mapping[str, str], name: str, default: int) -> int:
+    """A whole number. Errors: UsageError"""
+    value = options.get(name, "").strip()
+    try:
+        return int(value) if value else default
+    except ValueError:
+        raise UsageError(f"{name}={value} is not a number") from None
+
+
+def offset(options: Mapping[str, str], name: str) -> int | None:
+    """A whole number, or None where the option is not given. Errors: UsageError"""
+    return number(options, name, 0) if options.get(name, "").strip() else None
+
+
+def size_of(options: Mapping[str, str], name: str, default: int) -> int:
+    """A size such as 65536, 64k, 256m, 1g; bytes. Errors: UsageError"""
+    value = options.get(name, "").strip().lower().removesuffix("ib").removesuffix("b")
+    if not value:
+        return default
+    digits, scale = (value[:-1], value[-1]) if value[-1] in _SCALE else (value, "")
+    try:
+        out = int(digits) * _SCALE[scale]
+    except ValueError:
+        raise UsageError(f"{name}={options[name]} is not a size") from None
+    if out < 0:
+        raise UsageError(f"{name}={options[name]} is negative")
+    return out
+
+
+def words(options: Mapping[str, str], name: str) -> tuple[str, ...]:
+    """Names with commas between them."""
+    return tuple(w.strip() for w in options.get(name, "").split(",") if w.strip())
+
+
+def selection_of(options: Mapping[str, str]) -> Selection:
+    """Filters: topics, queues (ids or TOPIC/ID), since and until (ms), from and to (offsets). Errors: UsageError"""
+    ids, pairs = set(), set()
+    for text in words(options, "queues"):
+        topic, slash, digits = text.rpartition("/")
+        if not digits.isdigit() or (slash and not topic):
+            raise UsageError(f"queues={text} is neither a queue id nor TOPIC/ID")
+        if slash:
+            pairs.add((topic, int(digits)))
+        else:
+            ids.add(int(digits))
+    return Selection(
+        topics=frozenset((*words(options, "topics"), *words(options, "topic"))),
+        queue_ids=frozenset(ids),
+        queues=frozenset(pairs),
+        since=offset(options, "since"),
+        until=offset(options, "until"),
+        start=offset(options, "from"),
+        stop=offset(options, "to"),
+    )

@@ -1,0 +1,208 @@
+"""What executors do with pieces: bytes to Arrow batches. Needs no Spark, so that it is tested without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from rmqstore.files.store import QueueKind, Store, open_store
+from rmqstore.formats import consumequeue, index
+from rmqstore.formats.layout import Layout
+from rmqstore.formats.message import Fault
+from rmqstore.scan.queues import QueueTable
+from rmqstore.scan.records import scan_file
+from rmqstore.scan.tiling import Kind
+from rmqstore.scan.units import file_chunks
+from rmqstore.scan.window import ScanOptions
+from rmqstore.spark.sources.file_splits import Piece, first_border
+from rmqstore.spark.sources.message_rows import (
+    Chunk,
+    Column,
+    MessageOptions,
+    arrow_schema,
+    batch,
+    merged,
+    message_columns,
+)
+from rmqstore.views.dump.messages import wanted_records
+from rmqstore.views.dump.selection import Selection, Selector
+from rmqstore.views.dump.units import batch_length, index_units
+
+CHUNK, BODY_CHUNK = 4 << 20, 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How pieces are read: the columns, the filters, and what to do about a file that cannot be opened."""
+
+    message: MessageOptions = field(default_factory=MessageOptions)
+    selection: Selection = field(default_factory=Selection)
+    max_rate: int = 0
+    skip_unreadable: bool = False
+    damaged: bool = True  # give records that are framed but wrong, with crc_ok
+
+    @property
+    def scan(self) -> ScanOptions:
+        chunk = BODY_CHUNK if self.message.body else CHUNK
+        return ScanOptions(crc=self.message.crc, max_rate=self.max_rate, chunk=chunk)
+
+
+def read_messages(pieces: Iterable[Piece], options: ReadOptions) -> Iterator[Any]:
+    """Batches of the messages of some pieces; memory is bounded by a chunk, or one message where that is longer.
+
+    Errors: OSError for a file that cannot be opened, unless `skip_unreadable`; one that has vanished (expired by a
+    live broker) gives nothing.
+    """
+    columns = message_columns(options.message)
+    yield from merged(_each(pieces, options, columns, arrow_schema(columns)))
+
+
+def _each(pieces: Iterable[Piece], options: ReadOptions, columns: list[Column], schema: Any) -> Iterator[Any]:
+    selector = Selector(options.selection)
+    queues = QueueTable()
+    for piece in pieces:
+        try:
+            for chunk in _chunks(piece, options, selector, queues):
+                yield batch(columns, schema, chunk)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            if not options.skip_unreadable:
+                raise
+
+
+def _chunks(piece: Piece, options: ReadOptions, selector: Selector, queues: QueueTable) -> Iterator[Chunk]:
+    start = first_border(piece)
+    if start is None:
+        return
+    file = piece.file
+    for run in scan_file(file, start=start, stop=piece.stop, lead=piece.lead, exact=True, options=options.scan):
+        columns = run.columns
+        if columns is None:
+            continue
+        if run.kind is Kind.DIRTY and (run.cause is Fault.PHYSICAL_OFFSET or not options.damaged):
+            continue
+        columns, crc_ok = wanted_records(run, columns, selector)
+        if len(columns):
+            yield Chunk(columns, piece.store, piece.queue, file, crc_ok, queues, options.message)
+
+
+# --- consume queues ---------------------------------------------------------------------------------------------------
+
+
+def _layout_fields(layout: Layout) -> list[Any]:
+    return list(layout.arrow_schema())
+
+
+def unit_schema(*, batch_units: bool) -> Any:
+    """The Arrow schema of `rmqstore.consumequeue`."""
+    head = [pa.field("store", pa.string()), pa.field("topic", pa.string()), pa.field("queue_id", pa.int32())]
+    if batch_units:
+        return pa.schema(head + _layout_fields(consumequeue.BATCH_UNIT))
+    return pa.schema([*head, pa.field("queue_offset", pa.int64()), *_layout_fields(consumequeue.UNIT)])
+
+
+def queue_pieces(label: str, store: Store, selection: Selection, size: int, *, batch_units: bool) -> Iterator[Piece]:
+    """Files of the consume queues wanted; a file that is longer than `size` is cut at units."""
+    kind = QueueKind.BATCH if batch_units else QueueKind.SIMPLE
+    unit = (consumequeue.BATCH_UNIT if batch_units else consumequeue.UNIT).size
+    step = max(unit, size // unit * unit)
+    for one in store.consume_queues(kind):
+        if not selection.wants_queue(one.topic, one.queue_id):
+            continue
+        for file in one.queue.files:
+            for start in range(0, min(file.length, file.file_size), step):
+                yield Piece(label, one.label, 0, file, start, min(start + step, file.file_size), exact=True)
+
+
+def read_units(pieces: Iterable[Piece], *, batch_units: bool, skip_unreadable: bool = False) -> Iterator[Any]:
+    """Batches of units as `dump --what consumequeue` shows them: zeros and fillers in front are left out."""
+    layout = consumequeue.BATCH_UNIT if batch_units else consumequeue.UNIT
+    schema = unit_schema(batch_units=batch_units)
+    yield from merged(_unit_batches(pieces, layout, schema, batch_units, skip_unreadable))
+
+
+def _unit_batches(pieces: Iterable[Piece], layout: Layout, schema: Any, batch_units: bool, skip: bool) -> Iterator[Any]:
+    for piece in pieces:
+        if not skip and piece.file.path.exists():
+            with piece.file.path.open("rb"):  # a file that may not be read must not look empty
+                pass
+        topic, _, queue_id = piece.queue.rpartition("/")
+        for chunk in file_chunks(piece.file, layout, start=piece.start, stop=piece.stop):
+            units: Any = chunk.units
+            wanted = (units["size"] != 0) | (units["commitlog_offset"] != 0)
+            if not batch_units:
+                blank = (units["size"] == consumequeue.PRE_BLANK_SIZE) & (units["commitlog_offset"] == 0)
+                wanted &= ~(blank & (units["tags_code"] == 0))
+            rows = np.flatnonzero(wanted)
+            if not len(rows):
+                continue
+            named = {f.name: units[f.name][rows].astype(np.dtype(f.dtype).newbyteorder("=")) for f in layout}
+            arrays: list[Any] = [
+                pa.repeat(pa.scalar(piece.store, pa.string()), len(rows)),
+                pa.repeat(pa.scalar(topic.encode("utf-8", "backslashreplace").decode(), pa.string()), len(rows)),
+                pa.repeat(pa.scalar(int(queue_id), pa.int32()), len(rows)),
+            ]
+            if not batch_units:
+                arrays.append(pa.array(chunk.number + rows))
+            arrays += [pa.array(v) for v in named.values()]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+# --- index files ------------------------------------------------------------------------------------------------------
+
+
+def index_schema() -> Any:
+    """The Arrow schema of `rmqstore.index`."""
+    head = [("store", pa.string()), ("file", pa.string()), ("unit", pa.int64()), ("slot", pa.int64())]
+    fields = [pa.field(n, t) for n, t in head]
+    return pa.schema([*fields, *_layout_fields(index.UNIT), pa.field("timestamp", pa.int64(), metadata={"unit": "ms"})])
+
+
+def read_index(label: str, path: Path, selection: Selection) -> Iterator[Any]:
+    """Batches of the units of one index file."""
+    schema = index_schema()
+    for one in index_units(open_store(path), replace(selection, limit=None)):
+        if "unit" not in one:
+            continue  # the header
+        n = batch_length(one)
+        arrays = []
+        for column in schema:
+            value: Any = label if column.name == "store" else one[column.name]
+            if isinstance(value, np.ndarray):
+                arrays.append(pa.array(value.astype(column.type.to_pandas_dtype())))
+            else:
+                arrays.append(pa.repeat(pa.scalar(value, column.type), n))
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+# --- findings ---------------------------------------------------------------------------------------------------------
+
+
+def findings_schema() -> Any:
+    """The Arrow schema of `rmqstore.findings`."""
+    texts = ("store", "code", "severity", "queue", "file")
+    return pa.schema(
+        [pa.field(n, pa.string()) for n in texts]
+        + [pa.field("offset", pa.int64(), metadata={"unit": "bytes"})]
+        + [pa.field("length", pa.int64(), metadata={"unit": "bytes"})]
+        + [pa.field("facts", pa.string()), pa.field("remedy", pa.string())]
+    )
+
+
+def findings_batch(rows: list[Mapping[str, Any]]) -> Any:
+    """Findings (as in `verify --json`, with `store`) as one batch; facts are JSON text."""
+    import orjson
+
+    def cell(row: Mapping[str, Any], name: str) -> Any:
+        value = row[name]
+        return orjson.dumps(value).decode() if name == "facts" else value
+
+    schema = findings_schema()
+    arrays = [pa.array([cell(r, c.name) for r in rows], c.type) for c in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,0 +1,296 @@
+"""The data sources `rmqstore.*`: options, planning in the driver, reading in the executors.
+
+Options of all sources (names without regard to case):
+  path, paths     what `load()` was given: a store, a list of stores, a glob, @FILE with a path in each line
+  stores          JSON instead: {label: path, …} or [path, …]
+  config          a broker.conf for all of them
+  missing         fail (default) or skip: a path that is not a store, a file that cannot be opened
+  splitSize       bytes of a partition, such as 64m
+Of commitlog and dledger: what, body, properties, tags, crc, columns, topics, queues, since, until, from, to, maxRate.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from rmqstore.errors import UsageError
+from rmqstore.spark.sources.file_splits import SPLIT_SIZE, Piece, log_pieces, packed
+from rmqstore.spark.sources.message_rows import MessageOptions, arrow_schema, message_columns, segment_name
+from rmqstore.spark.sources.options import flag, number, offset, selection_of, size_of, words
+from rmqstore.spark.sources.reading import (
+    ReadOptions,
+    findings_batch,
+    findings_schema,
+    index_schema,
+    queue_pieces,
+    read_index,
+    read_messages,
+    read_units,
+    unit_schema,
+)
+from rmqstore.spark.stores import StoreRef, logs_of, opened, refs_of_options
+
+
+class Pieces(InputPartition):  # type: ignore[misc]  # PySpark has no types here
+    """Some pieces that one task reads."""
+
+    def __init__(self, pieces: tuple[Piece, ...]) -> None:
+        super().__init__(None)
+        self.pieces = pieces
+
+
+class OneFile(InputPartition):  # type: ignore[misc]
+    """One index file, or one store to be verified."""
+
+    def __init__(self, ref: StoreRef, path: Path) -> None:
+        super().__init__(None)
+        self.ref = ref
+        self.path = path
+
+
+def spark_schema(schema: Any) -> Any:
+    """The Spark schema of an Arrow schema: types and order are the same by construction."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema)
+
+
+def message_options(options: Mapping[str, str], *, entry: bool) -> ReadOptions:
+    """How messages are to be read.
+
+    Errors: UsageError
+    """
+    body = options.get("body", "false").lower()
+    if body not in ("false", "true", "raw", "plain", "", "none"):
+        raise UsageError(f"body={body} must be one of false, raw, plain")
+    message = MessageOptions(
+        body={"true": "plain", "plain": "plain", "raw": "raw"}.get(body, ""),
+        tags=flag(options, "tags", True),
+        properties=flag(options, "properties", False),
+        entry=entry,
+        crc=flag(options, "crc", True),
+        segment_bytes=size_of(options, "segmentbytes", 0),
+        only=words(options, "columns"),
+    )
+    try:
+        message_columns(message)
+    except ValueError as e:
+        raise UsageError(str(e)) from None
+    return ReadOptions(
+        message=message,
+        selection=selection_of(options),
+        max_rate=size_of(options, "maxrate", 0),
+        skip_unreadable=skips(options),
+        damaged=flag(options, "damaged", True),
+    )
+
+
+def skips(options: Mapping[str, str]) -> bool:
+    """Whether what cannot be opened is left out. Errors: UsageError"""
+    missing = options.get("missing", "fail").lower()
+    if missing not in ("fail", "skip"):
+        raise UsageError(f"missing={missing} is neither fail nor skip")
+    return missing == "skip"
+
+
+class Source(DataSource):  # type: ignore[misc]
+    """What the sources have in common."""
+
+    def settings(self) -> dict[str, str]:
+        """The options with lower-case names."""
+        return {str(k).lower(): str(v) for k, v in dict(self.options).items()}
+
+
+class CommitLogSource(Source):
+    """`rmqstore.commitlog`: messages of stores, legacy commitlog and DLedger (`what`: messages, commitlog, dledger)."""
+
+    entry = False
+    what = "messages"
+
+    @classmethod
+    def name(cls) -> str:
+        return "rmqstore.commitlog"
+
+    def schema(self) -> Any:
+        return spark_schema(arrow_schema(message_columns(message_options(self.settings(), entry=self.entry).message)))
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        return MessageReader(self.settings(), entry=self.entry, what=self.what)
+
+    def streamReader(self, schema: Any) -> Any:
+        from rmqstore.spark.sources.streaming import GrowingLogReader
+
+        settings = self.settings()
+        return GrowingLogReader(settings, message_options(settings, entry=self.entry), self.what)
+
+
+class DLedgerSource(CommitLogSource):
+    """`rmqstore.dledger`: DLedger entries with the messages in them."""
+
+    entry = True
+    what = "dledger"
+
+    @classmethod
+    def name(cls) -> str:
+        return "rmqstore.dledger"
+
+
+class MessageReader(DataSourceReader):  # type: ignore[misc]
+    """Plans pieces of logs, reads messages."""
+
+    def __init__(self, settings: Mapping[str, str], *, entry: bool, what: str) -> None:
+        self.settings = dict(settings)
+        self.options = message_options(settings, entry=entry)
+        self.what = what if what == "dledger" else settings.get("what", what)
+        if self.what not in ("messages", "commitlog", "dledger"):
+            raise UsageError(f"what={self.what} must be one of messages, commitlog, dledger")
+
+    def partitions(self) -> list[InputPartition]:
+        return [Pieces(group) for group in plan_messages(self.settings, self.options, self.what)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_messages(getattr(partition, "pieces", ()), self.options)
+
+
+def plan_messages(settings: Mapping[str, str], options: ReadOptions, what: str) -> list[tuple[Piece, ...]]:
+    """Groups of pieces, each for one task."""
+    size = size_of(settings, "splitsize", SPLIT_SIZE)
+    low, high = offset(settings, "from"), offset(settings, "to")
+    segments = frozenset(json.loads(settings["segments"])) if "segments" in settings else None
+    segment_bytes = options.message.segment_bytes
+
+    def pieces() -> Iterator[Piece]:
+        for ref, store in opened(refs_of_options(settings), skip=options.skip_unreadable):
+            for name, queue, lead in logs_of(store, what):
+                for piece in log_pieces(ref.label, name, queue, lead, size, low=low, high=high):
+                    segment = segments and segment_name(ref.label, name, piece.file.start, segment_bytes)
+                    if segments is None or segment in segments:
+                        yield piece
+
+    return packed(pieces(), size)
+
+
+class ConsumeQueueSource(Source):
+    """`rmqstore.consumequeue`: units of consume queues (`kind`: simple, batch)."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "rmqstore.consumequeue"
+
+    def schema(self) -> Any:
+        return spark_schema(unit_schema(batch_units=_batch_units(self.settings())))
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        return UnitReader(self.settings())
+
+
+def _batch_units(settings: Mapping[str, str]) -> bool:
+    kind = settings.get("kind", "simple").lower()
+    if kind not in ("simple", "batch"):
+        raise UsageError(f"kind={kind} is neither simple nor batch")
+    return kind == "batch"
+
+
+class UnitReader(DataSourceReader):  # type: ignore[misc]
+    """Plans files of consume queues, reads units."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self.settings = dict(settings)
+        self.batch = _batch_units(settings)
+        self.skip = skips(settings)
+
+    def partitions(self) -> list[InputPartition]:
+        size = size_of(self.settings, "splitsize", SPLIT_SIZE)
+        selection = selection_of(self.settings)
+
+        def pieces() -> Iterator[Piece]:
+            for ref, store in opened(refs_of_options(self.settings), skip=self.skip):
+                yield from queue_pieces(ref.label, store, selection, size, batch_units=self.batch)
+
+        return [Pieces(group) for group in packed(pieces(), size)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_units(getattr(partition, "pieces", ()), batch_units=self.batch, skip_unreadable=self.skip)
+
+
+class IndexSource(Source):
+    """`rmqstore.index`: units of index files."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "rmqstore.index"
+
+    def schema(self) -> Any:
+        return spark_schema(index_schema())
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        return IndexReader(self.settings())
+
+
+class IndexReader(DataSourceReader):  # type: ignore[misc]
+    """One task for an index file."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self.settings = dict(settings)
+        self.selection = selection_of(settings)
+        self.skip = skips(settings)
+
+    def partitions(self) -> list[InputPartition]:
+        return [
+            OneFile(ref, entry.path)
+            for ref, store in opened(refs_of_options(self.settings), skip=self.skip)
+            for entry in store.index_files
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        if not isinstance(partition, OneFile) or not partition.path.exists():
+            return iter(())
+        if not self.skip and not os.access(partition.path, os.R_OK):
+            raise PermissionError(13, "Permission denied", str(partition.path))
+        return read_index(partition.ref.label, partition.path, self.selection)
+
+
+class FindingsSource(Source):
+    """`rmqstore.findings`: what `verify` finds, one task for a store; the job `verify` splits big stores too."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "rmqstore.findings"
+
+    def schema(self) -> Any:
+        return spark_schema(findings_schema())
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        return FindingsReader(self.settings())
+
+
+class FindingsReader(DataSourceReader):  # type: ignore[misc]
+    """Verifies stores in executors."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self.settings = dict(settings)
+        self.skip = skips(settings)
+        self.quick = not flag(settings, "crc", True)
+        self.keep = number(settings, "keep", 10_000)
+
+    def partitions(self) -> list[InputPartition]:
+        return [OneFile(ref, ref.path) for ref, _ in opened(refs_of_options(self.settings), skip=self.skip)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        from rmqstore.checks.verify import VerifyOptions, verify
+
+        if not isinstance(partition, OneFile):
+            return
+        report = verify(partition.ref.open(), VerifyOptions(jobs=1, quick=self.quick, keep=self.keep))
+        label = partition.ref.label
+        if report.findings.listed:
+            yield findings_batch([{"store": label, **f.to_json(label, report.kind)} for f in report.ordered()])
+
+
+SOURCES = (CommitLogSource, ConsumeQueueSource, DLedgerSource, IndexSource, FindingsSource)

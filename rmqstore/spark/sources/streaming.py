@@ -1,0 +1,129 @@
+"""A growing store as a stream: new bytes and new files, up to the last good record; Spark keeps the offsets.
+
+An offset is {label of the store: {log: global offset}}. A record that is still being written is not good yet: it
+comes with the next batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from rmqstore.errors import UsageError
+from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, read_at
+from rmqstore.scan.records import scan_file
+from rmqstore.scan.tiling import Kind
+from rmqstore.scan.window import ScanOptions
+from rmqstore.spark.sources.file_splits import SPLIT_SIZE, Piece, packed
+from rmqstore.spark.sources.options import size_of
+from rmqstore.spark.sources.reading import ReadOptions, read_messages
+from rmqstore.spark.stores import logs_of, opened, refs_of_options
+
+Offsets = dict[str, dict[str, int]]
+
+
+class GrowingLogReader(DataSourceStreamReader):  # type: ignore[misc]  # PySpark has no types here
+    """Micro-batches of the messages of stores that brokers write to.
+
+    Options: startingOffset (earliest, latest), maxBytesPerTrigger (per log; 0: all there is), splitSize.
+    """
+
+    def __init__(self, settings: Mapping[str, str], options: ReadOptions, what: str) -> None:
+        self.settings = dict(settings)
+        self.options = options
+        self.what = what if what == "dledger" else settings.get("what", what)
+        self.starting = settings.get("startingoffset", "earliest").lower()
+        if self.starting not in ("earliest", "latest"):
+            raise UsageError(f"startingOffset={self.starting} is neither earliest nor latest")
+        self.most = size_of(settings, "maxbytespertrigger", 0)
+        self.known: Offsets = {}
+
+    def _logs(self) -> Iterator[tuple[str, str, MappedFileQueue, int]]:
+        for ref, store in opened(refs_of_options(self.settings), skip=True):
+            for name, queue, lead in logs_of(store, self.what):
+                yield ref.label, name, queue, lead
+
+    def initialOffset(self) -> Offsets:
+        """Where a new query begins."""
+        out: Offsets = {}
+        for label, name, queue, lead in self._logs():
+            at = queue.start if self.starting == "earliest" else end_of(queue, lead, None)
+            out.setdefault(label, {})[name] = at
+        return out
+
+    def latestOffset(self, start: Offsets | None = None, limit: object = None) -> Offsets:
+        """How far the next batch goes; never back, also when a log was cut."""
+        out: Offsets = {label: dict(logs) for label, logs in (start or {}).items()}
+        for label, name, queue, lead in self._logs():
+            known = self.known.get(label, {}).get(name)
+            begun = out.get(label, {}).get(name, known)
+            if begun is None and start is not None:
+                begun = queue.start
+            end = end_of(queue, lead, begun, self.most if start is not None else 0)
+            out.setdefault(label, {})[name] = max(end, begun or 0)
+        self.known = out
+        return out
+
+    def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
+        """The bytes between two offsets, cut as in a batch load."""
+        from rmqstore.spark.sources.sources import Pieces
+
+        size = size_of(self.settings, "splitsize", SPLIT_SIZE)
+        pieces = []
+        for label, name, queue, lead in self._logs():
+            stop = end.get(label, {}).get(name, 0)
+            pieces += list(pieces_between(label, name, queue, lead, start.get(label, {}).get(name, 0), stop, size))
+        return [Pieces(group) for group in packed(pieces, size)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Batches of one partition."""
+        return read_messages(getattr(partition, "pieces", ()), self.options)
+
+    def commit(self, end: Offsets) -> None:
+        """Nothing to forget: Spark keeps the offsets."""
+
+
+def pieces_between(
+    label: str, name: str, queue: MappedFileQueue, lead: int, start: int, stop: int, size: int
+) -> Iterator[Piece]:
+    """Pieces of the records from one border of the log to another, global offsets."""
+    for file in queue.files:
+        low, high = max(start - file.start, 0), min(stop - file.start, file.file_size)
+        at = low
+        while at < high:
+            end = min(at + max(size, 4096), high)
+            yield Piece(label, name, lead, file, at, end, exact=at == low)
+            at = end
+
+
+def end_of(queue: MappedFileQueue, lead: int, start: int | None, most: int = 0) -> int:
+    """End of the last good record from a border of the log on (None: from the last file that was written to).
+
+    `most` bytes are enough, 0: all. Units: bytes, global offsets. Errors: none.
+    """
+    files = queue.files
+    if start is None:
+        start = next((f.start for f in reversed(files) if any(read_at(f.path, 8, 0))), queue.start)
+    end = start
+    for file in files:
+        if file.stop <= start:
+            continue
+        if most and end > start and file.start >= start + most:
+            break
+        at = max(start - file.start, 0)
+        stop = file.file_size if not most else min(file.file_size, max(at + 1, start + most - file.start))
+        end = max(end, _good_until(file, lead, at, stop))
+    return end
+
+
+def _good_until(file: MappedFile, lead: int, at: int, stop: int) -> int:
+    end = -1
+    try:
+        for run in scan_file(file, start=at, stop=stop, lead=lead, exact=True, options=ScanOptions(chunk=4 << 20)):
+            if run.kind is Kind.RECORDS:
+                end = run.stop
+    except OSError:
+        return end
+    return end

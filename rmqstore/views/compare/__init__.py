@@ -1,0 +1,1 @@
+"""Two replicas, record by record."""

@@ -1,0 +1,164 @@
+"""The records of a whole store in address order, as rows of numbers that two stores can be compared by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from rmqstore.checks.log.commitlog import LogResult, read_log
+from rmqstore.checks.log.log_pass import PassOptions
+from rmqstore.checks.problems.report import Findings
+from rmqstore.errors import NotAStore
+from rmqstore.files.mapped_file_queue import MappedFileQueue
+from rmqstore.files.store import Store, StoreKind
+from rmqstore.formats.message import CRC32_PROPERTY, CRC32_RESERVED_LEN, HEAD, HEADS_BY_FLAG, crc32
+from rmqstore.scan import kernels
+from rmqstore.scan.columns import Columns
+from rmqstore.scan.kernels import I64, u64
+from rmqstore.scan.queues import QueueTable
+from rmqstore.scan.records import scan_file
+from rmqstore.scan.resync import ENTRY_SIZE
+from rmqstore.scan.tiling import Kind
+from rmqstore.scan.window import ScanOptions
+from rmqstore.scan.workers import Mapper, jobs_or_default
+
+_CRC32_NAME = int.from_bytes(CRC32_PROPERTY[:8], "big")
+_BEHIND_ADDRESS = HEAD.at("sys_flag")
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Records of one stretch. `start` is where record or DLedger entry starts, bytes; `whole` the CRC of all its bytes.
+
+    `content` is the CRC of what stays when a record moves: all behind PHYSICALOFFSET but PREPAREDTXOFFSET and the
+    record CRC. `index` and `term` are -1 in a commitlog.
+    Shape: (n,)
+    """
+
+    start: I64
+    size: I64
+    whole: I64
+    queue: I64
+    queue_offset: I64
+    content: I64
+    time: I64
+    index: I64
+    term: I64
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def slice(self, low: int, high: int) -> Rows:
+        """Rows [low, high)."""
+        return Rows(*(getattr(self, name)[low:high] for name in Rows.__slots__))
+
+
+class LogRows:
+    """One store's logs, legacy first: where they end, and their rows. The ends are found first and bound all."""
+
+    def __init__(
+        self,
+        store: Store,
+        table: QueueTable,
+        *,
+        jobs: int | None = None,
+        max_rate: int = 0,
+        mapper: Mapper | None = None,
+    ) -> None:
+        if store.kind is StoreKind.PART and store.commitlog is None and store.dledger is None:
+            raise NotAStore(f"{store.path} has no log to compare", "give a whole store, a commitlog/ or a dledger-*/")
+        self.store = store
+        self.table = table
+        live = store.lock_state().held
+        self.options = ScanOptions(drop_cache=live, max_rate=max_rate)
+        passing = PassOptions(store.path, tuple(sorted(store.config.given.items())), self.options, crosscheck=False)
+        self.findings = Findings(keep=0)
+        self.results: list[LogResult] = []
+        queues: list[tuple[MappedFileQueue, int]] = []
+        if store.commitlog is not None:
+            queues.append((store.commitlog, 0))
+        if store.dledger is not None:
+            queues.append((store.dledger.data, ENTRY_SIZE))
+        for queue, lead in queues:
+            if queue.files:
+                jobs_here = jobs_or_default(jobs) if queue.bytes_on_disk > 64 << 20 else 1
+                self.results.append(read_log(queue, passing, self.findings, lead=lead, jobs=jobs_here, mapper=mapper))
+        if not self.results:
+            raise NotAStore(f"{store.path} has no file of a log")
+
+    @property
+    def min_offset(self) -> int:
+        """Start of the first file of the first log."""
+        return self.results[0].queue.start
+
+    @property
+    def wrote(self) -> int:
+        """End of the last good record of the last log that has one."""
+        return max((r.wrote for r in self.results if r.messages), default=self.results[0].queue.start)
+
+    @property
+    def messages(self) -> int:
+        return sum(r.messages for r in self.results)
+
+    @property
+    def damaged(self) -> int:
+        """Stretches of damage, and missing files, before the end."""
+        bad = (Kind.DIRTY, Kind.HOLE)
+        return sum(1 for r in self.results for run in r.tiling if run.kind in bad and run.start < r.wrote)
+
+    def log_of(self, offset: int) -> str:
+        """`commitlog` or `dledger`: which log holds an offset."""
+        last = self.results[-1]
+        return "dledger" if last.lead and offset >= last.queue.start else "commitlog"
+
+    def rows(self, since: int = 0) -> Iterator[Rows]:
+        """Rows of all good records that start at or behind `since`, in address order; files before it are not read."""
+        for result in self.results:
+            for file in result.queue.files:
+                if file.stop <= since or file.start >= result.wrote:
+                    continue
+                for run in scan_file(file, lead=result.lead, options=self.options):
+                    if run.kind is Kind.RECORDS and run.columns is not None and run.start < result.wrote:
+                        rows = rows_of(run.columns, self.table)
+                        low = int(np.searchsorted(rows.start, since))
+                        high = int(np.searchsorted(rows.start, result.wrote))
+                        if high > low:
+                            yield rows.slice(low, high)
+
+
+def rows_of(columns: Columns, table: QueueTable) -> Rows:
+    """The rows of a chunk; `queue` numbers the table's queues."""
+    raw = columns.raw
+    stops = columns.at + columns.size
+    starts = columns.at - columns.lead
+    entry = bool(columns.lead)
+    none = np.full(len(columns), -1, dtype=np.int64)
+    return Rows(
+        columns.offset - columns.lead,
+        columns.size + columns.lead,
+        kernels.body_crcs(raw, starts, stops),
+        table.of(columns),
+        columns.queue_offset.copy(),
+        _content(columns, raw, stops),
+        columns.store_timestamp.copy(),
+        columns.entry_index.copy() if entry else none,
+        columns.entry_term.copy() if entry else none,
+    )
+
+
+def _content(columns: Columns, raw: bytearray, stops: I64) -> I64:
+    """CRC of what does not change when a record is re-laid; few records need the long way."""
+    out = kernels.body_crcs(raw, columns.at + _BEHIND_ADDRESS, stops)
+    signed = u64(columns.buf)[stops - CRC32_RESERVED_LEN] == _CRC32_NAME
+    moved = (columns.prepared_transaction_offset != 0) | signed
+    for i in np.flatnonzero(moved).tolist():
+        at, stop = int(columns.at[i]), int(stops[i])
+        layout = HEADS_BY_FLAG[int(columns.sys_flag[i]) & 0x30]
+        prepared = at + layout.at("prepared_transaction_offset")
+        body = at + layout.at("body_length")
+        end = stop - CRC32_RESERVED_LEN if signed[i] else stop
+        crc = crc32(raw[at + _BEHIND_ADDRESS : prepared])
+        out[i] = crc32(raw[body:end], crc) & 0x7FFFFFFF
+    return out

@@ -1,0 +1,84 @@
+"""What info says of a store's configuration: the broker's JSON files, and their tables where they are in a RocksDB."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rmqstore.files.mapped_file_queue import read_at
+from rmqstore.files.store import Store
+from rmqstore.formats import configjson
+
+_SMALL = 64 << 20  # a bigger configuration file is not read
+
+
+def config_files(store: Store) -> Iterator[Path]:
+    """The broker's JSON files, `.bak` left out."""
+    if store.part == "config":
+        if store.path.is_file():
+            yield store.path
+            return
+        folder = store.path
+    elif store.part is None:
+        folder = store.root / "config"
+    else:
+        return
+    if folder.is_dir():
+        yield from sorted(p for p in folder.glob("*.json") if p.is_file())
+
+
+# file -> (table in it, what its entries are)
+_TABLES = {
+    "topics.json": ("topicConfigTable", "topics"),
+    "subscriptionGroup.json": ("subscriptionGroupTable", "groups"),
+    "consumerOffset.json": ("offsetTable", "topic@group pairs"),
+    "delayOffset.json": ("offsetTable", "delay levels"),
+    "consumerFilter.json": ("filterDataByTopic", "topics"),
+}
+
+
+def config_tables(store: Store) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each JSON file: its bytes, its condition, and how many entries its table has."""
+    for path in config_files(store):
+        try:
+            size = path.stat().st_size
+        except OSError:
+            continue
+        if size > _SMALL:
+            yield path.name, {"bytes": size, "condition": "too big to read here"}
+            continue
+        raw = read_at(path, _SMALL, 0)
+        row: dict[str, Any] = {"bytes": len(raw), "condition": configjson.Condition.SOUND.value}
+        try:
+            value = configjson.parse_config_object(raw)
+        except configjson.ConfigJsonError as e:
+            row["condition"] = e.condition.value
+        else:
+            key, what = _TABLES.get(path.name, ("", ""))
+            table = value.get(key)
+            if isinstance(table, dict):
+                row |= {"entries": len(table), "what": what}
+        yield path.name, row
+
+
+# directory of configuration v1 -> what its rows are
+_ROWS = {"topics": "topics", "subscriptionGroups": "groups", "consumerOffsets": "topic@group pairs"}
+
+
+def config_rows(store: Store, problems: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The same of directories of configuration v1 in a RocksDB; `problems` gets what cannot be read."""
+    from rmqstore.files.rocksdb import CannotRead, is_readable
+
+    for name in store.rocksdb_config:
+        if name not in _ROWS or not is_readable():
+            problems.append(f"config/{name} is a RocksDB: not read")
+            continue
+        from rmqstore.views.dump.rocksdb import config_entries
+
+        try:
+            size, rows = config_entries(store, name)
+        except (CannotRead, OSError) as e:
+            problems.append(f"config/{name} is a RocksDB that cannot be read: {e}")
+            continue
+        yield f"{name}/", {"bytes": size, "condition": "sound", "entries": rows, "what": _ROWS[name]}

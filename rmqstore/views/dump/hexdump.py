@@ -1,0 +1,164 @@
+"""Bytes of one record with its fields beside them; also of damaged ones: what the bytes would be as each field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
+from rmqstore.formats import dledger, message, properties
+from rmqstore.formats.layout import Layout
+from rmqstore.formats.message import BLANK_MAGIC, HEADS_BY_FLAG, MAGIC_V1, MAGIC_V2, Fault, parse_message
+
+ROW = 16
+_BODY_SHOWN = 256
+_DAMAGE_SHOWN = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some bytes with a name: `at` is their global offset, `text` what they say, `note` what is wrong with them."""
+
+    at: int
+    raw: bytes
+    name: str
+    text: str
+    note: str = ""
+
+
+def annotate(queue: MappedFileQueue, offset: int, lead: int, *, body: bool) -> Iterator[Part]:
+    """The record, entry or BLANK at an offset field by field; any other bytes as the fields they would be.
+
+    Units: `offset` is global, of the DLedger entry where `lead`. At most what one record takes is read.
+    """
+    file = queue.find(offset)
+    if file is None:
+        yield Part(offset, b"", "nothing", "no file holds this offset")
+        return
+    left = min(file.length, file.file_size) - (offset - file.start)
+    head = queue.pread(min(left, lead + HEADS_BY_FLAG[0x30].size), offset)
+    if not any(head):
+        yield Part(offset, head[:ROW], "zeros", "zero bytes: unused space, or a page that was lost")
+        return
+    if lead:
+        yield from _entry(head, offset, left)
+        if int.from_bytes(head[:4], "big", signed=True) == dledger.BLANK_MAGIC:
+            return
+        offset, left, head = offset + lead, left - lead, head[lead:]
+    magic = int.from_bytes(head[4:8], "big", signed=True)
+    if not lead and magic == BLANK_MAGIC:
+        note = "" if int.from_bytes(head[:4], "big") == left else f"{left} bytes are left in the file"
+        yield from _fields(message.BLANK, head, offset, {"size": note})
+        return
+    yield from _message(queue, file, head, offset, left, body)
+
+
+def _entry(head: bytes, offset: int, left: int) -> Iterator[Part]:
+    if int.from_bytes(head[:4], "big", signed=True) == dledger.BLANK_MAGIC:
+        yield from _fields(dledger.BLANK, head, offset, {})
+        return
+    values = dledger.ENTRY.parse(head.ljust(dledger.ENTRY.size, b"\0"))
+    notes = {}
+    if values["magic"] in (dledger.NOOP, dledger.CONFIG_CHANGE):
+        notes["magic"] = f"{'NOOP' if values['magic'] == dledger.NOOP else 'CONFIG_CHANGE'} of DLedger 0.4"
+    elif values["magic"] != dledger.MAGIC:
+        notes["magic"] = f"should be {dledger.MAGIC}"
+    if values["pos"] != offset:
+        notes["pos"] = f"the entry is at {offset}"
+    if values["size"] > left or values["size"] < dledger.ENTRY.size:
+        notes["size"] = f"{left} bytes are left in the file"
+    elif values["size"] != values["body_length"] + dledger.ENTRY.size:
+        notes["size"] = f"should be body length + {dledger.ENTRY.size}"
+    yield from _fields(dledger.ENTRY, head, offset, notes)
+
+
+def _fields(layout: Layout, raw: bytes, offset: int, notes: dict[str, str]) -> Iterator[Part]:
+    for field in layout:
+        at = layout.at(field.name)
+        piece = raw[at : at + field.size]
+        if len(piece) < field.size:
+            yield Part(offset + at, piece, field.name, "cut off", "the file ends here")
+            return
+        yield Part(offset + at, piece, field.name, _value(field.name, piece, field.unit), notes.get(field.name, ""))
+
+
+def _value(name: str, raw: bytes, unit: str) -> str:
+    if name in ("born_host", "store_host"):
+        return message.host_text(raw)
+    number = int.from_bytes(raw, "big", signed=True)
+    if name == "magic":
+        known = {MAGIC_V1: "message V1", MAGIC_V2: "message V2", BLANK_MAGIC: "BLANK"}
+        kind = known.get(number)
+        return f"{number & 0xFFFFFFFF:08X}" + (f" ({kind})" if kind else "") if abs(number) > 1 else str(number)
+    if name == "sys_flag":
+        return f"{number} (0x{number & 0xFFFFFFFF:x})"
+    if unit == "ms":
+        return f"{number} ms{_time(number)}"
+    return f"{number} {unit}".rstrip()
+
+
+def _time(ms: int) -> str:
+    from datetime import UTC, datetime
+
+    try:
+        return f" ({datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec='milliseconds')})" if ms > 0 else ""
+    except (ValueError, OverflowError, OSError):
+        return ""
+
+
+def _message(
+    queue: MappedFileQueue, file: MappedFile, head: bytes, offset: int, left: int, body: bool
+) -> Iterator[Part]:
+    flags = int.from_bytes(head[message.SYS_FLAG_AT : message.SYS_FLAG_AT + 4], "big") & 0x30
+    layout = HEADS_BY_FLAG[flags]
+    if len(head) < layout.size:
+        yield from _fields(layout, head, offset, {})
+        return
+    values = layout.parse(head)
+    size = values["size"]
+    whole = queue.pread(min(size, left), offset) if message.MIN_SIZE <= size <= left else b""
+    parsed, fault = parse_message(whole) if whole else (None, Fault.SIZE)
+    notes = {}
+    if values["magic"] not in (MAGIC_V1, MAGIC_V2):
+        notes["magic"] = "neither a message nor a BLANK"
+    if not message.MIN_SIZE <= size <= left:
+        notes["size"] = f"cannot be: {left} bytes are left in the file, a record has at least {message.MIN_SIZE}"
+    if values["physical_offset"] != offset:
+        notes["physical_offset"] = f"the record is at {offset}"
+    if fault is Fault.LENGTHS:
+        notes["body_length"] = "the parts do not add up to size"
+    if parsed is not None and parsed.body_length > 0 and message.body_crc(parsed.body) != parsed.body_crc:
+        notes["body_crc"] = f"the body's CRC is {message.body_crc(parsed.body)}"
+    yield from _fields(layout, head, offset, notes)
+    at = offset + layout.size
+    if parsed is None:
+        rest = queue.pread(min(left - layout.size, _DAMAGE_SHOWN), at)
+        yield Part(at, rest, "rest", f"{len(rest)} bytes from here; they cannot be told apart into fields")
+        return
+    faults = properties.property_faults(parsed.properties)
+    texts = {
+        "body": f"{len(parsed.body)} bytes" + ("" if body else " (not shown: --body hex shows them)"),
+        "topic_length": f"{len(parsed.topic)} bytes",
+        "topic": parsed.topic_text,
+        "properties_length": f"{len(parsed.properties)} bytes",
+        "properties": ", ".join(f"{k}={v}" for k, v in properties.parse_properties(parsed.properties).items()),
+    }
+    for field, start, stop in message.MESSAGE.spans(whole)[len(layout.fields) :]:
+        if field.name == "body":
+            stop = min(stop, start + _BODY_SHOWN) if body else start
+            if not parsed.body:
+                continue
+        note = "; ".join(faults) if field.name == "properties" else ""
+        yield Part(offset + start, whole[start:stop], field.name, texts[field.name], note)
+
+
+def hex_lines(parts: Iterator[Part]) -> Iterator[str]:
+    """`offset  bytes  name  text`, with what is wrong marked by an arrow."""
+    for part in parts:
+        first, *more = [part.raw[i : i + ROW] for i in range(0, len(part.raw), ROW)] or [b""]
+        wrong = f"   <-- {part.note}" if part.note else ""
+        text = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in part.text)
+        yield f"{part.at:>16}  {first.hex(' '):<{3 * ROW - 1}}  {part.name}: {text}{wrong}"
+        for i, row in enumerate(more, 1):
+            shown = "".join(chr(b) if 0x20 <= b < 0x7F else "." for b in row)
+            yield f"{part.at + i * ROW:>16}  {row.hex(' '):<{3 * ROW - 1}}  {shown}"

@@ -1,0 +1,143 @@
+"""Messages as rows: one record decoded at a time, with the fields of `dump --what messages`, `commitlog`, `dledger`."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import orjson
+
+from rmqstore.formats import dledger, properties
+from rmqstore.formats.bodies import BodyError, decompress
+from rmqstore.formats.message import Message, body_crc, host_text, record_crc
+from rmqstore.scan.columns import Columns
+
+BODIES = ("text", "json", "hex", "base64")
+FIELDS = (
+    "offset",
+    "file",
+    "size",
+    "magic",
+    "body_crc",
+    "crc_ok",
+    "queue_id",
+    "flag",
+    "queue_offset",
+    "physical_offset",
+    "sys_flag",
+    "born_timestamp",
+    "born_host",
+    "store_timestamp",
+    "store_host",
+    "reconsume_times",
+    "prepared_transaction_offset",
+    "body_length",
+    "topic",
+    "tags",
+    "keys",
+    "unique_key",
+    "properties",
+    "msg_id",
+)
+Row = dict[str, Any]
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+
+
+class BodyStyle(NamedTuple):
+    """How bodies are shown: None not at all, else one of BODIES; `raw` as stored, not decompressed."""
+
+    style: str | None = None
+    raw: bool = False
+
+
+def row_of(columns: Columns, i: int, file: str, crc_ok: bool, body: BodyStyle) -> Row:
+    """Record i of a chunk as a plain dict, in the order of FIELDS."""
+    return message_row(columns.message(i), int(columns.offset[i]), file, crc_ok, body)
+
+
+def entry_row_of(columns: Columns, i: int, file: str, crc_ok: bool, body: BodyStyle) -> Row:
+    """DLedger entry i of a chunk as a plain dict, its message under "message"."""
+    header = dledger.ENTRY.unpack(columns.buf.data, int(columns.entry_at[i]))
+    row: Row = {"offset": int(columns.offset[i]) - dledger.ENTRY.size, **header}
+    row["message"] = row_of(columns, i, file, crc_ok, body)
+    return row
+
+
+def message_row(message: Message, offset: int, file: str, crc_ok: bool, body: BodyStyle) -> Row:
+    """One decoded record as a plain dict, in the order of FIELDS, with its body when asked for."""
+    found = properties.parse_properties(message.properties)
+    row: Row = {
+        "offset": offset,
+        "file": file,
+        "size": message.size,
+        "magic": message.magic,
+        "body_crc": message.body_crc,
+        "crc_ok": crc_ok,
+        "queue_id": message.queue_id,
+        "flag": message.flag,
+        "queue_offset": message.queue_offset,
+        "physical_offset": message.physical_offset,
+        "sys_flag": message.sys_flag,
+        "born_timestamp": message.born_timestamp,
+        "born_host": host_text(message.born_host),
+        "store_timestamp": message.store_timestamp,
+        "store_host": host_text(message.store_host),
+        "reconsume_times": message.reconsume_times,
+        "prepared_transaction_offset": message.prepared_transaction_offset,
+        "body_length": message.body_length,
+        "topic": message.topic_text,
+        "tags": found.get(properties.TAGS),
+        "keys": found.get(properties.KEYS),
+        "unique_key": found.get(properties.UNIQ_KEY),
+        "properties": found,
+        "msg_id": message.offset_message_id(),
+    }
+    if body.style:
+        row.update(body_fields(message.sys_flag, message.body, body))
+    return row
+
+
+def body_fields(sys_flag: int, raw: bytes, body: BodyStyle) -> Iterator[tuple[str, Any]]:
+    """The body in the style asked for: `body` where it is clean text (or JSON), else `body_base64` or `body_hex`."""
+    if not body.raw:
+        try:
+            raw = decompress(sys_flag, raw)
+        except BodyError as e:
+            yield "body_error", str(e)
+    if body.style == "hex":
+        yield "body_hex", raw.hex()
+        return
+    if body.style == "base64":
+        yield "body_base64", base64.b64encode(raw).decode()
+        return
+    if body.style == "json":
+        try:
+            yield "body", orjson.loads(raw)
+            return
+        except orjson.JSONDecodeError:
+            pass
+    text = clean_text(raw)
+    if text is not None:
+        yield "body", text
+    else:
+        yield "body_base64", base64.b64encode(raw).decode()
+
+
+def clean_text(raw: bytes) -> str | None:
+    """The text of UTF-8 bytes without control characters but tab and line ends, else None."""
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        return None
+    return None if _CONTROL.search(text) else text
+
+
+def record_is_sound(columns: Columns, i: int) -> bool:
+    """Whether body CRC and, where there is one, record CRC fit; for records that are wrong in another way."""
+    message = columns.message(i)
+    if message.body_length > 0 and body_crc(message.body) != message.body_crc:
+        return False
+    stored, computed = record_crc(columns.buf.data, int(columns.at[i]), message.size)
+    return stored is None or stored == computed

@@ -1,0 +1,382 @@
+"""The messages of a store in address order: the legacy commitlog, then DLedger; selected, rendered, in parallel.
+
+One split of a file is the unit of work, as in `scan.workers`. A split's answer is a list of rendered records and the
+runs that are not records; `Damage` reads off them what was skipped.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+
+import numpy as np
+
+from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
+from rmqstore.files.store import Store
+from rmqstore.formats import dledger
+from rmqstore.formats.message import Fault
+from rmqstore.scan.columns import Columns
+from rmqstore.scan.kernels import U8, Bool
+from rmqstore.scan.records import scan_file
+from rmqstore.scan.resync import resync
+from rmqstore.scan.tiling import Kind, Run
+from rmqstore.scan.window import ScanOptions, Window
+from rmqstore.scan.workers import Split, joined
+from rmqstore.views.dump.message_lines import MessageLines
+from rmqstore.views.dump.message_rows import BodyStyle, Row, record_is_sound
+from rmqstore.views.dump.selection import Selection, Selector
+from rmqstore.views.dump.workers import map_into_shared
+
+SPLIT = 4 << 20
+_WRONG_CRC = (Fault.BODY_CRC, Fault.RECORD_CRC)
+_KEPT = 100
+
+Buffer = bytes | memoryview
+
+
+@dataclass(slots=True)
+class Damage:
+    """What a reader skipped: spans of bytes that are not records, and records shown although they are damaged.
+
+    `spans` are the first of them as (queue, start, stop, why). Units: bytes, global offsets.
+    """
+
+    count: int = 0
+    bytes: int = 0
+    shown: int = 0
+    spans: list[tuple[str, int, int, str]] = field(default_factory=list)
+    live: bool = False
+    """A broker is writing: what follows the last record may be half written."""
+    _pending: tuple[str, Run] | None = None
+
+    def __bool__(self) -> bool:
+        return self.count > 0 or self.shown > 0
+
+    def feed(self, queue: str, run: Run, shown: bool = False) -> None:
+        """The next run of a queue; zeros and holes count only when records follow them."""
+        if run.kind in (Kind.RECORDS, Kind.INTERNAL):
+            if self._pending is not None:
+                self._add(*self._pending)
+                self._pending = None
+        elif run.kind is Kind.DIRTY:
+            if self._pending is not None and run.count:
+                self._add(*self._pending)
+                self._pending = None
+            if shown:
+                self.shown += 1
+            elif self.live and not run.count:
+                self._pending = self._pending or (queue, run)
+            else:
+                self._add(queue, run)
+        elif run.kind is not Kind.BLANK and self._pending is None:
+            self._pending = (queue, run)
+
+    def close(self, *, records_follow: bool = False) -> None:
+        """The end of a queue, or of a file that is not the last."""
+        if records_follow and self._pending is not None:
+            self._add(*self._pending)
+        self._pending = None
+
+    def _add(self, queue: str, run: Run) -> None:
+        self.count += 1
+        self.bytes += run.stop - run.start
+        if len(self.spans) < _KEPT:
+            why = run.cause.name.lower().replace("_", " ") if run.cause is not Fault.NONE else run.kind.name.lower()
+            self.spans.append((queue, run.start, run.stop, why))
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """One log of a store: `lead` bytes precede every message."""
+
+    name: str
+    queue: MappedFileQueue
+    lead: int
+
+
+def logs_of(store: Store, what: str = "messages") -> list[Log]:
+    """The logs that `--what` asks for, in address order: "messages" both, "commitlog" or "dledger" one of them."""
+    out = []
+    if what in ("messages", "commitlog") and store.commitlog is not None and store.commitlog.files:
+        out.append(Log("commitlog", store.commitlog, 0))
+    if what in ("messages", "dledger") and store.dledger is not None and store.dledger.data.files:
+        out.append(Log("dledger", store.dledger.data, dledger.ENTRY.size))
+    return sorted(out, key=lambda log: log.queue.start)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a worker does with a split: everything in it can be sent to another process.
+
+    `form` is how a record is rendered: "row" (a dict) for `read_messages`; "text" (a JSON line) or "csv" (a line of
+    it; not with bodies) for `read_text`. `entries`: as a DLedger entry with the message inside. `foreign` shows
+    records whose PHYSICALOFFSET is not their own.
+    """
+
+    selection: Selection
+    form: str = "row"
+    entries: bool = False
+    body: BodyStyle = field(default_factory=BodyStyle)
+    foreign: bool = False
+    scan: ScanOptions = field(default_factory=ScanOptions)
+
+
+@dataclass(slots=True)
+class Rendered:
+    """A worker's result: the bounds of its runs, `count` records as rows or as text, and the runs that are not records.
+
+    `used` bytes of the text are in the area that the worker was given, the rest is in `text`.
+    """
+
+    begin: int | None = None
+    end: int | None = None
+    count: int = 0
+    records: list[Row] = field(default_factory=list)
+    used: int = 0
+    text: list[Buffer] = field(default_factory=list)
+    runs: list[tuple[Run, bool]] = field(default_factory=list)
+
+
+@lru_cache(maxsize=4)
+def _tools(selection: Selection, body: BodyStyle, entries: bool, csv: bool) -> tuple[Selector, MessageLines]:
+    """One of each per process: they remember topics, queues and hosts."""
+    return Selector(selection), MessageLines(body, entries=entries, csv=csv)
+
+
+def render_split(job: Job, split: Split, area: U8 | None = None) -> Rendered:
+    """All wanted records that start in a split, rendered; text goes into `area` as far as it has room.
+
+    Errors: none for a file that has vanished meanwhile (expired by a live broker): it gives nothing.
+    """
+    out = Rendered()
+    selector, lines = _tools(job.selection, job.body, job.entries, job.form == "csv")
+    name = split.file.name
+
+    def sink(size: int) -> U8:
+        if area is not None and not out.text and out.used + size <= len(area):
+            out.used += size
+            return area[out.used - size : out.used]
+        new: U8 = np.empty(size, dtype=np.uint8)
+        out.text.append(new.data)
+        return new
+
+    try:
+        for run in scan_file(
+            split.file, start=split.start, stop=split.stop, lead=split.lead, exact=split.exact, options=job.scan
+        ):
+            if out.begin is None:
+                out.begin = run.start
+            out.end = run.stop
+            columns, oks, shown = _shown(run, job, selector)
+            if columns is not None and len(columns):
+                out.count += len(columns)
+                if job.form == "row":
+                    oks = np.ones(len(columns), dtype=np.bool_) if oks is None else oks
+                    out.records += [lines.row(columns, i, name, ok) for i, ok in enumerate(oks.tolist())]
+                else:
+                    lines.text(columns, name, oks, sink)
+            if run.kind is Kind.RECORDS and out.runs and out.runs[-1][0].kind is Kind.RECORDS:
+                continue
+            out.runs.append((replace(run, columns=None), shown and run.kind is Kind.DIRTY))
+    except FileNotFoundError:
+        pass
+    return out
+
+
+def _shown(run: Run, job: Job, selector: Selector) -> tuple[Columns | None, Bool | None, bool]:
+    """The wanted records of a run, which of them are sound (None: all), and whether the run may be shown at all."""
+    columns = run.columns
+    if columns is None or (run.kind is Kind.DIRTY and run.cause is Fault.PHYSICAL_OFFSET and not job.foreign):
+        return None, None, False
+    return *wanted_records(run, columns, selector), True
+
+
+def wanted_records(run: Run, columns: Columns, selector: Selector) -> tuple[Columns, Bool | None]:
+    """The records of a run that are asked for, and which of them are sound (None: all)."""
+    oks: Bool | None = None
+    if run.kind is Kind.DIRTY:
+        oks = np.array([run.cause not in _WRONG_CRC and record_is_sound(columns, 0)])
+    mask = selector.mask(columns)
+    if mask is not None and not mask.all():
+        index = np.flatnonzero(mask)
+        columns = columns.take(index)
+        oks = oks[index] if oks is not None else None
+    return columns, oks
+
+
+def read_text(
+    store: Store, what: str, job: Job, damage: Damage, *, jobs: int = 1
+) -> Iterator[tuple[int, list[Buffer]]]:
+    """Text of some thousand records at a time, as (records, pieces), in address order.
+
+    The pieces are good until the next are asked for. `damage` is filled on the way. With a limit the reading stops
+    when it is reached; `job.selection.reverse`: newest first.
+    """
+    selection = job.selection
+    left = selection.limit
+    by_line = left is not None or selection.reverse
+    for part in _parts(store, what, job, damage, jobs):
+        count, text = part.count, part.text
+        if by_line and count:
+            lines = b"".join(text).split(b"\n")[:-1]
+            lines = (lines[::-1] if selection.reverse else lines)[:left]
+            count, text = len(lines), [b"\n".join(lines) + b"\n"]
+            left = left if left is None else left - count
+        if count:
+            yield count, text
+        if left == 0:
+            return
+
+
+def read_messages(store: Store, what: str, job: Job, damage: Damage, *, jobs: int = 1) -> Iterator[list[Row]]:
+    """As `read_text`, for rows."""
+    left = job.selection.limit
+    for part in _parts(store, what, job, damage, jobs):
+        rows = (part.records[::-1] if job.selection.reverse else part.records)[:left]
+        left = left if left is None else left - len(rows)
+        if rows:
+            yield rows
+        if left == 0:
+            return
+
+
+def _parts(store: Store, what: str, job: Job, damage: Damage, jobs: int) -> Iterator[Rendered]:
+    """What the splits give; with `reverse` the last one first, the records in each of them still in address order."""
+    logs = logs_of(store, what)
+    if job.selection.reverse:
+        for log in reversed(logs):
+            yield from _backwards(log, job, damage)
+        return
+    if job.selection.limit is not None:
+        jobs = 1
+    for log in logs:
+        yield from _forwards(log, job, damage, jobs)
+
+
+def _forwards(log: Log, job: Job, damage: Damage, jobs: int) -> Iterator[Rendered]:
+    splits = list(_splits(log, job.selection))
+    stop_of_last: int | None = None
+    render = partial(render_split, job)
+    mapper = partial(map_into_shared, jobs=jobs) if jobs > 1 and job.form != "row" else None
+    for split, part in joined(render, splits, jobs, mapper):
+        if stop_of_last is not None and split.file.start > stop_of_last:
+            damage.feed(log.name, Run(Kind.HOLE, stop_of_last, split.file.start))
+        stop_of_last = split.file.stop
+        for run, shown in part.runs:
+            damage.feed(log.name, run, shown)
+        yield part
+    damage.close()
+
+
+def _splits(log: Log, selection: Selection) -> Iterator[Split]:
+    """Splits of the files that can hold wanted records; the first begins at the first record from `start` on."""
+    # a DLedger entry begins `lead` bytes before its message
+    low = None if selection.start is None else selection.start - log.lead
+    high = None if selection.stop is None else selection.stop - log.lead
+    for file in log.queue.files:
+        if (low is not None and file.stop <= low) or (high is not None and file.start >= high):
+            continue
+        at, exact = 0, True
+        length = _data_end(file)
+        if low is not None and low > file.start:
+            found = _first_record(file, low - file.start, log.lead)
+            if found is None:
+                continue
+            at = found
+        while at < length or (at == 0 and exact):
+            stop = at + SPLIT
+            last = stop >= length
+            yield Split(file, at, file.file_size if last else stop, log.lead, exact)
+            if last or (high is not None and file.start + stop >= high):
+                break
+            at, exact = stop, False
+
+
+def _data_end(file: MappedFile) -> int:
+    """Where the last data of a file ends, as far as the file system knows: behind it are holes, which read as zeros."""
+    length = min(file.length, file.file_size)
+    try:
+        fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return length
+    end = 0
+    try:
+        while end < length:
+            hole = os.lseek(fd, end, os.SEEK_HOLE)
+            if hole >= length:
+                return length
+            end = hole
+            end = os.lseek(fd, hole, os.SEEK_DATA)
+    except OSError as e:  # no data behind the hole; or a file system without the call
+        return end if e.errno == errno.ENXIO else length
+    finally:
+        os.close(fd)
+    return length
+
+
+def _first_record(file: MappedFile, at: int, lead: int) -> int | None:
+    try:
+        window = Window(file, ScanOptions())
+    except FileNotFoundError:
+        return None
+    try:
+        return resync(window, at, file.start, window.end, lead)[0]
+    finally:
+        window.close()
+
+
+def _backwards(log: Log, job: Job, damage: Damage) -> Iterator[Rendered]:
+    """Newest first: a file is walked once without CRCs to learn where records begin, then read group by group."""
+    seen_records = False
+    for file in reversed(log.queue.files):
+        groups: list[tuple[int, int]] = []
+        own = [s for s in _splits(log, job.selection) if s.file.start == file.start]
+        if not own:
+            continue
+        begin, stop = own[0].start, own[-1].stop
+        walk = replace(job.scan, crc=False)
+        has_records = False
+        try:
+            for run in scan_file(file, start=begin, stop=stop, lead=log.lead, exact=True, options=walk):
+                shown = run.columns is not None and (run.cause is not Fault.PHYSICAL_OFFSET or job.foreign)
+                damage.feed(log.name, replace(run, columns=None), shown)
+                if run.columns is None:
+                    continue
+                has_records = True
+                at, end = run.start - file.start, run.stop - file.start
+                if groups and groups[-1][1] == at and end - groups[-1][0] < SPLIT:
+                    groups[-1] = (groups[-1][0], end)
+                else:
+                    groups.append((at, end))
+        except FileNotFoundError:
+            continue
+        damage.close(records_follow=seen_records)
+        seen_records = seen_records or has_records
+        for start, end in reversed(groups):
+            part = render_split(job, Split(file, start, end, log.lead, exact=True))
+            for run, shown in part.runs:  # the walk saw all but wrong CRCs
+                if run.cause in _WRONG_CRC:
+                    damage.feed(log.name, run, shown)
+            yield part
+
+
+def dump_messages(
+    store: Store,
+    selection: Selection | None = None,
+    *,
+    what: str = "messages",
+    body: str | None = None,
+    raw_body: bool = False,
+    damage: Damage | None = None,
+) -> Iterator[Row]:
+    """Messages as plain dicts, in the order and with the fields of `rmqstore dump --format ndjson`.
+
+    `body` is one of text, json, hex, base64, or None for none; `damage` is filled with what was passed over.
+    """
+    style = BodyStyle(body or ("base64" if raw_body else None), raw_body)
+    job = Job(selection or Selection(), "row", what == "dledger", style, foreign=what == "commitlog")
+    for rows in read_messages(store, what, job, damage if damage is not None else Damage()):
+        yield from rows

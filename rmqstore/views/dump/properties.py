@@ -1,0 +1,316 @@
+"""The property texts of a chunk as JSON objects, and TAGS, KEYS and UNIQ_KEY as values, for JSON lines and for CSV.
+
+The texts are laid side by side, each between two borders; name 1 value 2 name 1 value becomes {"name":"value",…} by
+replacing the separators, and the position of each object and value follows from their counts. What is unusual
+(escapes, broken grammar, invalid UTF-8, a repeated name) is decoded record by record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqstore.formats import properties
+from rmqstore.scan import native
+from rmqstore.scan.columns import Columns
+from rmqstore.scan.kernels import I64, U8, Bool, u64
+from rmqstore.scan.texts import is_utf8, not_utf8
+from rmqstore.views.dump.cells import SLACK, Spans, assemble
+from rmqstore.views.dump.text import csv_cell, dumps
+
+_NAMES = (properties.TAGS, properties.KEYS, properties.UNIQ_KEY)
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+_RECORD = np.uint64(0xFFFFFF)  # bits for the number of a record in its chunk
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How texts are written: `equals` replaces 0x01, `comma` 0x02 (both of one length); `quotes` around a value
+    belong to it, `bad` bytes in a value need more care, `text` and `object` write one on its own."""
+
+    open: bytes
+    close: bytes
+    equals: bytes
+    comma: bytes
+    quotes: bool
+    bad: bytes
+    text: Callable[[str | None], bytes]
+    object: Callable[[dict[str, str]], bytes]
+
+    @property
+    def packed(self) -> U8:
+        """`struct style` of loops/lines.c."""
+        parts = (self.open, self.close, self.equals, self.comma)
+        numbers = [*map(len, parts), int(self.quotes), self.bad[0] if self.bad else -1]
+        packed = np.array(numbers, dtype=np.int64).tobytes() + b"".join(p.ljust(8) for p in parts)
+        return np.frombuffer(packed, dtype=np.uint8).copy()  # aligned
+
+
+def _json(value: Any) -> bytes:
+    return dumps(value).encode("utf-8", "backslashreplace")
+
+
+JSON = Style(b'{"', b'"}', b'":"', b'","', True, b"", _json, _json)
+CSV = Style(
+    b'"{""', b'""}"', b'"":""', b'"",""', False, b",", csv_cell, lambda found: csv_cell(dumps(found))
+)  # fmt: skip
+
+
+class PropertySpans:
+    """Positions in `source` of the object of every record, and of its TAGS, KEYS and UNIQ_KEY."""
+
+    def __init__(self, columns: Columns, style: Style = JSON) -> None:
+        self._columns = columns
+        self._style = style
+        n = len(columns)
+        starts, stops = columns.properties_at, columns.properties_at + columns.properties_length
+        stops = stops - (columns.buf[np.maximum(stops - 1, 0)] == 2)
+        self._more: list[bytes] = []
+        loops = native.load()
+        if loops is not None:
+            self._written(loops, starts, stops)
+            return
+        joined, broken = self._side_by_side(starts, stops)
+        arr = np.frombuffer(joined, dtype=np.uint8)
+        marks = _Marks(joined, arr, style, n)
+        slow = broken | marks.unusual()
+        grown = len(style.equals) - 1
+        self._end = len(joined) + grown * (len(marks.at) - n - 1)
+        nothing = self._append(style.text(None))
+        empty = self._append(style.object({}))
+        borders = marks.at[marks.borders] + grown * (marks.borders - np.arange(n + 1))
+        self._objects = [borders[:-1] + 1, borders[1:]]
+        for i, bound in enumerate(empty):
+            self._objects[i][marks.empty] = bound
+        self._values = [[np.full(n, bound) for bound in nothing] for _ in _NAMES]
+        shift = len(style.equals) - style.quotes
+        for (first, stop), (rows, middle, end) in zip(self._values, marks.named(), strict=True):
+            before = middle - rows - 1  # separators that have grown in front of it
+            first[rows] = marks.at[middle] + grown * before + shift
+            stop[rows] = end + grown * (before + 1) + style.quotes
+            if style.bad and len(rows):
+                slow |= marks.holds(style.bad, rows, marks.at[middle], end)
+        for i in np.flatnonzero(slow).tolist():
+            self._set(i, bytes(columns.buf[int(starts[i]) : int(stops[i])]))
+        text = joined.replace(b"\1", style.equals).replace(b"\2", style.comma)
+        self.source: U8 = np.frombuffer(b"".join([text, *self._more]), dtype=np.uint8)
+
+    def _written(self, loops: native.Native, starts: I64, stops: I64) -> None:
+        """The same, text by text in C."""
+        style, raw = self._style, self._columns.buf
+        total = int(np.maximum(stops - starts, 0).sum())
+        out = np.empty(SLACK + 2 * total + 64 * len(starts), dtype=np.uint8)
+        out[:SLACK] = 0x20
+        names = tuple(name.encode() for name in _NAMES)
+        self._end, first, last, marks = loops.objects(raw, starts, stops, style.packed, names, out, SLACK)
+        nothing = self._append(style.text(None))
+        empty = self._append(style.object({}))
+        for edge, none, without in zip((first, last), nothing, empty, strict=True):
+            edge[0][edge[0] < 0] = without
+            edge[1:][edge[1:] < 0] = none
+        self._objects = [first[0], last[0]]
+        self._values = [[first[k], last[k]] for k in range(1, len(first))]
+        slow = marks == 1
+        wide = np.flatnonzero(marks == 2)
+        if len(wide):
+            slow[wide] = not_utf8([bytes(raw[a:b]) for a, b in zip(starts[wide], stops[wide], strict=True)])
+        written = out[: self._end - sum(map(len, self._more))]
+        for i in np.flatnonzero(slow).tolist():
+            self._set(i, bytes(raw[int(starts[i]) : int(stops[i])]))
+        self.source = np.concatenate((written, np.frombuffer(b"".join(self._more), dtype=np.uint8)))
+
+    @property
+    def objects(self) -> Spans:
+        """All properties as an object."""
+        return Spans(self.source, *self._objects)
+
+    @property
+    def tags(self) -> Spans:
+        return Spans(self.source, *self._values[0])
+
+    @property
+    def keys(self) -> Spans:
+        return Spans(self.source, *self._values[1])
+
+    @property
+    def unique(self) -> Spans:
+        return Spans(self.source, *self._values[2])
+
+    def _side_by_side(self, starts: I64, stops: I64) -> tuple[bytes, Bool]:
+        """The texts between borders; those with a zero byte or invalid UTF-8 are left empty and reported."""
+        n, raw = len(starts), self._columns.buf
+        broken = np.zeros(n, dtype=np.bool_)
+        joined = self._between(raw, starts, stops)
+        if (joined.isascii() or is_utf8(joined)) and joined.count(0) == n + 1:
+            return joined, broken
+        for i, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
+            text = raw[start:stop].tobytes()
+            broken[i] = 0 in text or not is_utf8(text)
+        return self._between(raw, starts, np.where(broken, starts, stops)), broken
+
+    def _between(self, raw: U8, starts: I64, stops: I64) -> bytes:
+        between = self._style.close + b"\0" + self._style.open
+        head = b" " * SLACK + between
+        whole: U8 = np.empty(0, dtype=np.uint8)
+
+        def behind_head(size: int) -> U8:
+            nonlocal whole
+            whole = np.empty(len(head) + size, dtype=np.uint8)
+            whole[: len(head)] = np.frombuffer(head, dtype=np.uint8)
+            return whole[len(head) :]
+
+        assemble(len(starts), [Spans(raw, starts, stops), between], behind_head)
+        return whole.tobytes()
+
+    def _append(self, text: bytes) -> tuple[int, int]:
+        """Position of a text appended behind all others."""
+        self._more.append(text)
+        self._end += len(text)
+        return self._end - len(text), self._end
+
+    def _set(self, i: int, raw: bytes) -> None:
+        """Record i's texts, each made on its own."""
+        found = properties.parse_properties(raw)
+        spans = [(self._objects, self._style.object(found))]
+        spans += [(v, self._style.text(found.get(name))) for v, name in zip(self._values, _NAMES, strict=True)]
+        for (first, stop), text in spans:
+            first[i], stop[i] = self._append(text)
+
+
+class PropertyTexts:
+    """As `PropertySpans`, each text on its own: objects, and values as JSON (null for a missing one)."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._spans = PropertySpans(columns)
+
+    @cached_property
+    def objects(self) -> list[str]:
+        return self._spans.objects.texts()
+
+    @cached_property
+    def tags(self) -> list[str]:
+        return self._spans.tags.texts()
+
+    @cached_property
+    def keys(self) -> list[str]:
+        return self._spans.keys.texts()
+
+    @cached_property
+    def unique(self) -> list[str]:
+        return self._spans.unique.texts()
+
+
+class _Marks:
+    """The separators of adjacent texts: their positions (`at`) and which they are (`kinds`).
+
+    `borders` are the numbers of the zero bytes among them, one more than there are texts; `middle` those of the 0x01
+    behind names. `gap`: bytes of text between a separator and the next.
+    """
+
+    def __init__(self, joined: bytes, arr: U8, style: Style, n: int) -> None:
+        self.joined = joined
+        self.arr = arr
+        self.style = style
+        self.n = n
+        self.at: I64 = np.flatnonzero(arr <= 2)
+        self.kinds = arr[self.at]
+        self.borders: I64 = np.flatnonzero(self.kinds == 0)
+        self.gap: I64 = np.diff(self.at) - 1
+        self.gap[self.borders[:-1]] -= len(style.open)
+        self.gap[self.borders[1:] - 1] -= len(style.close)
+        is_middle = self.kinds == 1
+        is_middle[1:] &= self.kinds[:-1] != 1
+        self.middle: I64 = np.flatnonzero(is_middle)
+        self.names = self._names()
+        begin = self.at[self.borders[:-1]] + 1 + len(style.open)
+        self.empty: Bool = begin == self.at[self.borders[1:]] - len(style.close)
+
+    def _names(self) -> npt.NDArray[np.uint64]:
+        """A number for every name: the name itself of those of 8 bytes at most, their first byte on top."""
+        end, length = self.at[self.middle], self.gap[self.middle - 1]
+        words = u64(self.arr)
+        names = words[end - 8].astype(np.uint64)  # SLACK precedes the first
+        names <<= (np.clip(8 - length, 0, 7) << 3).astype(np.uint64)
+        if int(length.max(initial=0)) > 8:
+            for back in (length, np.where(length > 16, length // 2 + 4, 8)):  # the first bytes, and some in the middle
+                more = (words[end - np.maximum(back, 8)] ^ length.astype(np.uint64)) * _MIX
+                names = np.where(length > 8, (names ^ more) * _MIX + np.uint64(1), names)
+        return names
+
+    def unusual(self) -> Bool:
+        """Records whose text needs escapes, breaks the pattern name 1 value 2 name 1 value, or has a name twice.
+
+        Shape: (n,)
+        """
+        at, style, arr = self.at, self.style, self.arr
+        is_middle = self.kinds == 1
+        # a name is between 0 or 2 and 1, a value between 1 and 2 or 0; neither is empty
+        wrong = is_middle[:-1] == is_middle[1:]
+        wrong |= self.gap == 0
+        wrong[self.borders[:-1][self.empty]] = False
+        odd = [at[:-1][wrong]]
+        if int(np.count_nonzero(arr < 0x20)) != len(at) or b"\\" in self.joined:
+            odd.append(np.flatnonzero(((arr < 0x20) & (arr > 2)) | (arr == 0x5C)))
+        if self.joined.count(b'"') != (style.open + style.close).count(b'"') * (self.n + 1):
+            odd.append(self._own(np.flatnonzero(arr == 0x22)))
+        out = np.zeros(self.n, dtype=np.bool_)
+        for positions in odd:
+            out[self._records(positions)] = True
+        out[self._twice()] = True
+        return out
+
+    def _own(self, positions: I64) -> I64:
+        """Those positions that lie inside the texts, not between them."""
+        borders = self.at[self.borders]
+        number = np.minimum(self._records(positions), self.n - 1)
+        inside = positions > borders[number] + len(self.style.open)
+        inside &= positions < borders[number + 1] - len(self.style.close)
+        return positions[inside]
+
+    def _records(self, positions: I64) -> I64:
+        """The records that positions belong to; a border counts to the text behind it, the last has the rest."""
+        number: I64 = np.searchsorted(self.at[self.borders], positions, side="right") - 1
+        return np.clip(number, 0, self.n - 1)
+
+    def _twice(self) -> I64:
+        """Records with two names that are, or may be, the same."""
+        count = np.diff(np.searchsorted(self.middle, self.borders))
+        each = int(count[0])
+        if (count == each).all():
+            rows = self.names.reshape(self.n, each)
+            if (rows == rows[0]).all():  # as nearly always: the same names in the same order
+                return np.arange(self.n if len(set(rows[0].tolist())) < each else 0)
+        record = np.repeat(np.arange(self.n, dtype=np.uint64), count)
+        keys = (self.names * _MIX & ~_RECORD) | record
+        keys.sort()
+        found: I64 = (keys[1:][keys[1:] == keys[:-1]] & _RECORD).astype(np.int64)
+        return found
+
+    def named(self) -> list[tuple[I64, I64, I64]]:
+        """TAGS, KEYS and UNIQ_KEY: (records that have it, number of the separator before the value, value's end)."""
+        out = []
+        for name in _NAMES:
+            number = np.uint64(int.from_bytes(name.encode().ljust(8, b"\0"), "big"))
+            middle = self.middle[self.names == number]
+            middle = middle[self.gap[middle - 1] == len(name)]
+            if len(middle) == self.n and (middle > self.borders[:-1]).all() and (middle < self.borders[1:]).all():
+                rows: I64 = np.arange(self.n)
+            else:
+                rows = np.searchsorted(self.borders, middle) - 1
+            following = middle + 1
+            end = self.at[following] - (self.kinds[following] == 0) * len(self.style.close)
+            out.append((rows, middle, end))
+        return out
+
+    def holds(self, bad: bytes, rows: I64, start: I64, stop: I64) -> Bool:
+        """Records of which one of these spans holds a bad byte."""
+        out = np.zeros(self.n, dtype=np.bool_)
+        if bad in self.joined:
+            where = np.flatnonzero(self.arr == ord(bad))
+            out[rows[np.searchsorted(where, start) != np.searchsorted(where, stop)]] = True
+        return out

@@ -1,0 +1,117 @@
+"""What RocksDB directories of a store hold, as `info` and `dump` show it; needs the extra `rocksdb`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from rmqstore.files.log_ends import first_true
+from rmqstore.files.rocksdb import CHUNK, CannotRead, open_database
+from rmqstore.files.rocksdb_links import database_files
+from rmqstore.files.rocksdb_queues import Bound, RocksDBQueue, RocksDBQueues
+from rmqstore.files.store import Store
+from rmqstore.formats import consumequeue, properties
+from rmqstore.views.dump.selection import Selection
+from rmqstore.views.dump.units import Array, Batch, pick
+
+_NO_ENDS: dict[str, Bound] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class RowBounds:
+    """A queue: logical offsets [min, max), and the position of its last message (-1: none)."""
+
+    topic: str
+    queue_id: int
+    min: int
+    max: int
+    last_commitlog_offset: int
+
+
+def queue_bounds(store: Store, log_start: int) -> list[RowBounds]:
+    """Every queue as its readers see it; rows below the log's start are expired and do not count.
+
+    Errors: CannotRead. Source: RocksDBConsumeQueueOffsetTable#getMinCqOffset, #getMaxCqOffset (RocketMQ 5.4.0)
+    """
+    queues = RocksDBQueues(store)
+    ends = queues.bounds()
+    out = []
+    for topic, queue_id in sorted({*queues.names(), *ends}):
+        queue = queues.queue(topic, queue_id)
+        _all_readable(queue)
+        last = ends.get((topic, queue_id), _NO_ENDS).get("max")
+        stop = last.queue_offset + 1 if last is not None else queue.behind
+        first = first_true(queue.first, max(queue.first, stop), lambda n, q=queue: _points_to(q, n) >= log_start)  # type: ignore[misc]
+        at = last.commitlog_offset if last is not None else _points_to(queue, stop - 1)
+        out.append(RowBounds(topic, queue_id, first, max(first, stop), at))
+    return out
+
+
+def _points_to(queue: RocksDBQueue, index: int) -> int:
+    for _, units, _ in queue.runs(index, index + 1):
+        return int(units[0]["commitlog_offset"])
+    _all_readable(queue)
+    return -1
+
+
+def _all_readable(queue: RocksDBQueue) -> None:
+    if queue.unreadable:
+        raise CannotRead(queue.unreadable[0].reason)
+
+
+def config_entries(store: Store, name: str) -> tuple[int, int]:
+    """(bytes on disk, rows) of a directory of configuration v1.
+
+    Errors: CannotRead; OSError when the directory cannot be listed.
+    """
+    directory = store.root / "config" / name
+    rows = sum(len(keys) for keys, _ in open_database(directory).chunks("default"))
+    return sum(length for _, length, _ in database_files(directory)), rows
+
+
+def consume_queue_rows(store: Store, selection: Selection) -> Iterator[Batch]:
+    """Units of the wanted queues with the store time that a row has beside them.
+
+    `selection.start` and `stop` are queue offsets, tags are compared by their code.
+    Errors: CannotRead, behind all rows that could be read.
+    """
+    queues = RocksDBQueues(store)
+    codes = np.array([properties.tags_code(t) for t in selection.tags], dtype=np.int64)
+    names = sorted(n for n in queues.names() if selection.wants_queue(*n))
+    problem = ""
+    for topic, queue_id in reversed(names) if selection.reverse else names:
+        queue = queues.queue(topic, queue_id)
+        for number, units, times in _runs(queue, selection):
+            wanted = np.ones(len(units), dtype=np.bool_)
+            if selection.since is not None:
+                wanted &= times >= selection.since
+            if selection.until is not None:
+                wanted &= times < selection.until
+            if len(codes):
+                wanted &= np.isin(units["tags_code"].astype(np.int64), codes)
+            hits = np.flatnonzero(wanted)
+            if len(hits):
+                batch: dict[str, Array | str | int] = {"topic": topic, "queue_id": queue_id}
+                batch["queue_offset"] = np.arange(number, number + len(units))
+                batch |= {f.name: units[f.name] for f in consumequeue.UNIT}
+                batch["store_timestamp"] = times
+                yield pick(batch, hits[::-1] if selection.reverse else hits)
+        if queue.unreadable:
+            problem = problem or f"{topic}/{queue_id}: {queue.unreadable[0].reason}"
+    if problem:
+        raise CannotRead(problem)
+
+
+def _runs(queue: RocksDBQueue, selection: Selection) -> Iterator[tuple[int, Array, Array]]:
+    """Stretches of rows in the wanted direction; backwards a bounded piece at a time."""
+    start = max(queue.first, selection.start or 0)
+    stop = queue.behind if selection.stop is None else min(queue.behind, selection.stop)
+    if not selection.reverse:
+        yield from queue.runs(start, stop)
+        return
+    while stop > start:
+        low = max(start, stop - CHUNK)
+        yield from reversed(list(queue.runs(low, stop)))
+        stop = queue.before(low) if low > start else start

@@ -1,0 +1,125 @@
+"""Which records are wanted: the filters of `dump`, `du` and others, applied to columns first and texts last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rmqstore.formats import properties
+from rmqstore.formats.messageid import decode_offset_message_id
+from rmqstore.scan.columns import Columns
+from rmqstore.scan.kernels import Bool
+from rmqstore.scan.queues import QueueTable
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Filters that all have to hold; an empty one holds for every record.
+
+    `queue_ids` count for every topic, `queues` are (topic, id) pairs; `keys` are words of KEYS; `msg_ids` offset
+    message ids or UNIQ_KEYs. Units: `since` and `until` store time in ms, half-open; `start` and `stop` offsets of
+    records (queue offsets for consume queues), half-open.
+    """
+
+    topics: frozenset[str] = frozenset()
+    queue_ids: frozenset[int] = frozenset()
+    queues: frozenset[tuple[str, int]] = frozenset()
+    tags: frozenset[str] = frozenset()
+    keys: frozenset[str] = frozenset()
+    msg_ids: frozenset[str] = frozenset()
+    since: int | None = None
+    until: int | None = None
+    start: int | None = None
+    stop: int | None = None
+    limit: int | None = None
+    reverse: bool = False
+
+    @property
+    def by_text(self) -> bool:
+        """Whether property texts have to be read."""
+        return bool(self.tags or self.keys or self.msg_ids)
+
+    @property
+    def by_queue(self) -> bool:
+        return bool(self.topics or self.queue_ids or self.queues)
+
+    def wants_queue(self, topic: str, queue_id: int) -> bool:
+        """Whether records of this queue are wanted."""
+        if self.topics and topic not in self.topics:
+            return False
+        if not self.queue_ids and not self.queues:
+            return True
+        return queue_id in self.queue_ids or (topic, queue_id) in self.queues
+
+    def wants_texts(self, text: bytes, msg_id: str) -> bool:
+        """Whether a record with this property text is wanted."""
+        found = properties.parse_properties(text)
+        if self.tags and found.get(properties.TAGS) not in self.tags:
+            return False
+        if self.keys and self.keys.isdisjoint(found.get(properties.KEYS, "").split(" ")):
+            return False
+        return not (
+            self.msg_ids and msg_id not in self.msg_ids and found.get(properties.UNIQ_KEY, "") not in self.msg_ids
+        )
+
+    @property
+    def needles(self) -> list[bytes]:
+        """Texts of which a chunk with a wanted record contains at least one; empty: no such text is known."""
+        if any(decode_offset_message_id(i) is not None for i in self.msg_ids):
+            return []
+        return [t.encode("utf-8", "surrogateescape") for t in (self.keys or self.tags or self.msg_ids)]
+
+
+class Selector:
+    """Applies a selection to chunks; remembers the queues it has met."""
+
+    def __init__(self, selection: Selection) -> None:
+        self.selection = selection
+        self.table = QueueTable()
+        self._wanted: Bool = np.zeros(0, dtype=np.bool_)
+        self._needles = selection.needles
+
+    def mask(self, columns: Columns) -> Bool | None:
+        """Which records of a chunk are wanted; None for all.
+
+        Shape: (n,)
+        """
+        s = self.selection
+        out: Bool | None = None
+        if s.start is not None:
+            out = columns.offset >= s.start
+        if s.stop is not None:
+            out = _both(out, columns.offset < s.stop)
+        if s.since is not None:
+            out = _both(out, columns.store_timestamp >= s.since)
+        if s.until is not None:
+            out = _both(out, columns.store_timestamp < s.until)
+        if s.by_queue:
+            numbers = self.table.of(columns)
+            for number in range(len(self._wanted), len(self.table)):
+                topic = self.table.topics[number].decode("utf-8", "backslashreplace")
+                self._wanted = np.append(self._wanted, s.wants_queue(topic, self.table.queue_ids[number]))
+            out = _both(out, self._wanted[numbers])
+        if s.by_text:
+            out = self._texts(columns, out)
+        return out
+
+    def _texts(self, columns: Columns, out: Bool | None) -> Bool:
+        n = len(columns)
+        out = np.ones(n, dtype=np.bool_) if out is None else out
+        if self._needles and n:
+            raw = columns.buf[int(columns.at[0]) : int(columns.at[-1] + columns.size[-1])].tobytes()
+            if not any(needle in raw for needle in self._needles):
+                return np.zeros(n, dtype=np.bool_)
+        view = columns.buf.data
+        for i in np.flatnonzero(out).tolist():
+            at = int(columns.properties_at[i])
+            text = bytes(view[at : at + int(columns.properties_length[i])])
+            msg_id = columns.message(i).offset_message_id() if self.selection.msg_ids else ""
+            out[i] = self.selection.wants_texts(text, msg_id)
+        return out
+
+
+def _both(a: Bool | None, b: Bool) -> Bool:
+    return b if a is None else a & b

@@ -1,0 +1,76 @@
+"""The small files of a store as rows: checkpoints, terms, epochs, and the broker's JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rmqstore.files.mapped_file_queue import read_at
+from rmqstore.files.store import Store
+from rmqstore.formats import checkpoint, configjson, controller, dledger, timer
+from rmqstore.views.dump.config_values import config_files
+
+_LARGEST = 256 << 20
+_TEXT = 1 << 20
+Row = dict[str, Any]
+
+
+def checkpoint_rows(store: Store) -> Iterator[Row]:
+    """Every file that says how far something had come: {"file", "what", fields …}; only those that are there."""
+    for path, what in _checkpoint_files(store):
+        raw = read_at(path, _TEXT, 0)
+        row: Row = {"file": path.name if path == store.path else store.relative(path), "what": what, "bytes": len(raw)}
+        match what:
+            case "checkpoint":
+                row |= asdict(checkpoint.parse_checkpoint(raw))
+            case "timercheck":
+                row |= timer.parse_timercheck(raw)
+            case "dledger-checkpoint":
+                point = dledger.parse_dledger_checkpoint(raw)
+                row |= {"committed_index": point.committed_index, "end_index": point.end_index}
+                row["faults"] = list(point.faults)
+            case "currterm":
+                term = dledger.parse_currterm(raw)
+                row |= {"term": term.term, "vote_leader": term.vote_leader, "faults": list(term.faults)}
+            case "epochFileCheckpoint":
+                epochs = controller.parse_epoch_file(raw)
+                row["epochs"] = [{"epoch": e.epoch, "start_offset": e.start_offset} for e in epochs.entries]
+                row["faults"] = list(epochs.faults)
+            case "brokerIdentity":
+                row["text"] = raw.decode("utf-8", "backslashreplace").strip()
+        yield row
+
+
+def _checkpoint_files(store: Store) -> Iterator[tuple[Path, str]]:
+    if store.part is not None:
+        kinds = ("checkpoint", "dledger-checkpoint", "currterm", "timercheck", "epochFileCheckpoint", "brokerIdentity")
+        if store.part in kinds:
+            yield store.path, store.part
+        if store.part == "dledger-group":
+            yield from _existing(store.path, {"checkpoint": "dledger-checkpoint", "currterm": "currterm"})
+        return
+    names = ("checkpoint", "epochFileCheckpoint", "brokerIdentity")
+    yield from _existing(store.root, {n: n for n in names})
+    yield from _existing(store.root / "config", {"timercheck": "timercheck"})
+    if store.dledger is not None:
+        yield from _existing(store.dledger.directory, {"checkpoint": "dledger-checkpoint", "currterm": "currterm"})
+
+
+def _existing(folder: Path, names: dict[str, str]) -> Iterator[tuple[Path, str]]:
+    for name, what in names.items():
+        if (folder / name).is_file():
+            yield folder / name, what
+
+
+def config_rows(store: Store) -> Iterator[Row]:
+    """The broker's JSON files: {"file", "condition", "value"}; the value is null where the text is not JSON."""
+    for path in config_files(store):
+        raw = read_at(path, _LARGEST, 0)
+        row: Row = {"file": path.name, "bytes": len(raw), "condition": configjson.Condition.SOUND.value, "value": None}
+        try:
+            row["value"] = configjson.parse_config_json(raw)
+        except configjson.ConfigJsonError as e:
+            row |= {"condition": e.condition.value, "error": str(e)}
+        yield row

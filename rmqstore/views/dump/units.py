@@ -1,0 +1,281 @@
+"""Fixed-size units as batches of columns: consume queues, DLedger index, index files, timer log and wheel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from rmqstore.files.log_ends import OpenFile
+from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, read_at
+from rmqstore.files.store import QueueKind, Store
+from rmqstore.formats import consumequeue, dledger, index, properties, timer
+from rmqstore.formats.layout import Layout
+from rmqstore.views.dump.selection import Selection
+
+UNITS = 1 << 15  # units read at a time
+Array = npt.NDArray[Any]
+Batch = Mapping[str, "Array | str | int"]
+
+
+def batch_length(batch: Batch) -> int:
+    """Rows of a batch; a batch of constants only has one."""
+    return next((len(v) for v in batch.values() if isinstance(v, np.ndarray)), 1)
+
+
+def batch_rows(batch: Batch) -> list[dict[str, Any]]:
+    """Rows as dicts."""
+    n = batch_length(batch)
+    cells: list[Iterable[Any]] = [v.tolist() if isinstance(v, np.ndarray) else repeat(v, n) for v in batch.values()]
+    return [dict(zip(batch, row, strict=True)) for row in zip(*cells, strict=True)]
+
+
+def batch_lines(batch: Batch) -> list[str]:
+    """Rows as JSON lines."""
+    n = batch_length(batch)
+    cells: list[Iterable[str]] = []
+    for value in batch.values():
+        if isinstance(value, np.ndarray):
+            column = np.ascontiguousarray(value.astype(np.int64))
+            text = orjson.dumps(column, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1].decode()
+            cells.append(text.split(",") if n else [])
+        else:
+            text = value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else ""
+            cells.append(repeat(orjson.dumps(text if isinstance(value, str) else value).decode(), n))
+    form = "{{" + ",".join(f'"{name}":{{}}' for name in batch) + "}}"
+    return [form.format(*row) for row in zip(*cells, strict=True)]
+
+
+def pick(batch: Batch, index_: Array) -> Batch:
+    """The rows of a batch with these numbers."""
+    return {k: v[index_] if isinstance(v, np.ndarray) else v for k, v in batch.items()}
+
+
+def _arrays(file: MappedFile, layout: Layout, *, backwards: bool = False) -> Iterator[tuple[int, Array]]:
+    """(position in the file, units) of a file, chunk by chunk; stops at an unreadable place."""
+    size = layout.size
+    whole = min(file.length, file.file_size) // size * size
+    starts = range(0, whole, UNITS * size)
+    with OpenFile(file.path) as f:
+        for at in reversed(starts) if backwards else starts:
+            raw = f.pread(min(UNITS * size, whole - at), at)
+            if raw.count(0) != len(raw):
+                yield at, layout.array(raw)
+
+
+def consume_queue_units(store: Store, selection: Selection, *, batch: bool = False) -> Iterator[Batch]:
+    """Written units of the wanted queues; filler in front and zeros are left out.
+
+    `selection.start` and `stop` are queue offsets, tags are compared by their code; times only in batch queues
+    and in a RocksDB. Errors: CannotRead from a RocksDB.
+    """
+    if store.rocksdb_consume_queue and not batch:
+        from rmqstore.views.dump.rocksdb import consume_queue_rows
+
+        yield from consume_queue_rows(store, selection)
+        return
+    kind = QueueKind.BATCH if batch else QueueKind.SIMPLE
+    layout = consumequeue.BATCH_UNIT if batch else consumequeue.UNIT
+    codes = np.array([properties.tags_code(t) for t in selection.tags], dtype=np.int64)
+    queues = [q for q in store.consume_queues(kind) if selection.wants_queue(q.topic, q.queue_id)]
+    for one in reversed(queues) if selection.reverse else queues:
+        files = one.queue.files[::-1] if selection.reverse else one.queue.files
+        for file in files:
+            for at, units in _arrays(file, layout, backwards=selection.reverse):
+                wanted = (units["size"] != 0) | (units["commitlog_offset"] != 0)
+                if batch:
+                    position = units["base_offset"].astype(np.int64)
+                    if selection.since is not None:
+                        wanted &= units["store_timestamp"] >= selection.since
+                    if selection.until is not None:
+                        wanted &= units["store_timestamp"] < selection.until
+                else:
+                    position = (file.start + at) // layout.size + np.arange(len(units))
+                    wanted &= ~(
+                        (units["size"] == consumequeue.PRE_BLANK_SIZE)
+                        & (units["commitlog_offset"] == 0)
+                        & (units["tags_code"] == 0)
+                    )
+                if selection.start is not None:
+                    wanted &= position >= selection.start
+                if selection.stop is not None:
+                    wanted &= position < selection.stop
+                if len(codes):
+                    wanted &= np.isin(units["tags_code"].astype(np.int64), codes)
+                hits = np.flatnonzero(wanted)
+                if len(hits):
+                    head: dict[str, Array | str | int] = {"topic": one.topic, "queue_id": one.queue_id}
+                    if not batch:
+                        head["queue_offset"] = position
+                    body = {f.name: units[f.name] for f in layout}
+                    yield pick(head | body, hits[::-1] if selection.reverse else hits)
+
+
+def dledger_index_units(store: Store, selection: Selection) -> Iterator[Batch]:
+    """Written units of the DLedger index; `selection.start` and `stop` are entry indexes."""
+    layout = dledger.INDEX_UNIT
+    if store.dledger is not None:
+        queue = store.dledger.index
+    elif store.part == "dledger-index":
+        queue = _part(store, layout.size)
+    else:
+        return
+    files = queue.files[::-1] if selection.reverse else queue.files
+    for file in files:
+        for _, units in _arrays(file, layout, backwards=selection.reverse):
+            wanted = (units["magic"] != 0) | (units["size"] != 0)
+            if selection.start is not None:
+                wanted &= units["index"] >= selection.start
+            if selection.stop is not None:
+                wanted &= units["index"] < selection.stop
+            hits = np.flatnonzero(wanted)
+            if len(hits):
+                batch: Batch = {"file": file.name, **{f.name: units[f.name] for f in layout}}
+                yield pick(batch, hits[::-1] if selection.reverse else hits)
+
+
+def _part(store: Store, unit: int) -> MappedFileQueue:
+    if store.path.is_dir():
+        return MappedFileQueue.open(store.part or "", [store.path], default=dledger.INDEX_FILE_SIZE, unit=unit)
+    return MappedFileQueue.of_file(store.part or "", store.path, default=dledger.INDEX_FILE_SIZE, unit=unit)
+
+
+# --- index files -----------------------------------------------------------------------------------------------------
+
+
+def index_slots(path: Path, length: int, configured: int | None) -> int:
+    """Slots of an index file: configured, the default where the length fits it, else what its content says.
+
+    Units are four per slot where nothing else is set; another number is taken when a unit's chain is sound with it.
+    """
+    if configured:
+        return configured
+    if length == index.file_size():
+        return index.DEFAULT_SLOTS
+    per_slot = index.SLOT.size + 4 * index.UNIT.size
+    room = length - index.HEADER.size
+    guess = max(1, room // per_slot)
+    if room % per_slot == 0 or _slots_fit(path, length, guess):
+        return guess
+    for ratio in (1, 2, 3, 5, 8, 10, 20):
+        slots = room // (index.SLOT.size + ratio * index.UNIT.size)
+        if slots and _slots_fit(path, length, slots):
+            return slots
+    return guess
+
+
+def _slots_fit(path: Path, length: int, slots: int) -> bool:
+    """Whether the newest unit's slot points at it, were there so many slots."""
+    header = index.HEADER.parse(read_at(path, index.HEADER.size, 0).ljust(index.HEADER.size, b"\0"))
+    newest = header["index_count"] - 1
+    if newest < 1 or index.unit_at(newest + 1, slots) > length:
+        return False
+    unit = index.UNIT.parse(read_at(path, index.UNIT.size, index.unit_at(newest, slots)).ljust(index.UNIT.size, b"\0"))
+    slot = read_at(path, index.SLOT.size, index.slot_at(index.slot_of(unit["key_hash"], slots)))
+    return unit["key_hash"] >= 0 and int.from_bytes(slot, "big") == newest
+
+
+def index_units(store: Store, selection: Selection) -> Iterator[Batch]:
+    """Per index file its header, then its units with their store time; keys give the hash of `topic#key`.
+
+    Units: `timestamp` in ms (to the second), `phy_offset` in bytes; `selection.start` and `stop` are commitlog offsets.
+    """
+    hashes = np.array(
+        [index.key_hash(index.key_text(t, k)) for t in selection.topics for k in selection.keys], dtype=np.int64
+    )
+    entries = store.index_files[::-1] if selection.reverse else store.index_files
+    for entry in entries:
+        raw = read_at(entry.path, index.HEADER.size, 0)
+        if len(raw) < index.HEADER.size:
+            continue
+        header = index.HEADER.parse(raw)
+        slots = index_slots(entry.path, entry.length, store.config.given_int("maxHashSlotNum"))
+        name = entry.path.name
+        if not selection.keys and selection.limit is None:
+            yield {"file": name, "slots": slots, **header}
+        count = min(max(header["index_count"], 0), index.units_in(entry.length, slots))
+        numbers = range(1, count, UNITS)
+        for first in reversed(numbers) if selection.reverse else numbers:
+            stop = min(first + UNITS, count)
+            size = index.UNIT.size
+            units = index.UNIT.array(read_at(entry.path, (stop - first) * size, index.unit_at(first, slots)))
+            time = header["begin_timestamp"] + units["time_diff"].astype(np.int64) * 1000
+            wanted = np.ones(len(units), dtype=np.bool_)
+            if selection.start is not None:
+                wanted &= units["phy_offset"] >= selection.start
+            if selection.stop is not None:
+                wanted &= units["phy_offset"] < selection.stop
+            if selection.since is not None:
+                wanted &= time + 999 >= selection.since
+            if selection.until is not None:
+                wanted &= time < selection.until
+            if selection.keys:
+                wanted &= np.isin(units["key_hash"].astype(np.int64), hashes)
+            hits = np.flatnonzero(wanted)
+            if len(hits):
+                batch: Batch = {
+                    "file": name,
+                    "unit": np.arange(first, first + len(units)),
+                    "slot": units["key_hash"].astype(np.int64) % slots,
+                    **{f.name: units[f.name] for f in index.UNIT},
+                    "timestamp": time,
+                }
+                yield pick(batch, hits[::-1] if selection.reverse else hits)
+
+
+# --- timer -----------------------------------------------------------------------------------------------------------
+
+
+def timer_log_units(store: Store, selection: Selection) -> Iterator[Batch]:
+    """Units of the timer log with their own position; a file's BLANK and the zeros behind the end are left out."""
+    queue = store.timer_log
+    layout = timer.LOG_UNIT
+    if queue is None:
+        return
+    for file in queue.files[::-1] if selection.reverse else queue.files:
+        for at, units in _arrays(file, layout, backwards=selection.reverse):
+            position = file.start + at + np.arange(len(units)) * layout.size
+            wanted = units["size"] == layout.size
+            if selection.start is not None:
+                wanted &= position >= selection.start
+            if selection.stop is not None:
+                wanted &= position < selection.stop
+            if selection.since is not None:
+                wanted &= units["write_time"] >= selection.since
+            if selection.until is not None:
+                wanted &= units["write_time"] < selection.until
+            hits = np.flatnonzero(wanted)
+            if len(hits):
+                batch: Batch = {"file": file.name, "offset": position, **{f.name: units[f.name] for f in layout}}
+                yield pick(batch, hits[::-1] if selection.reverse else hits)
+
+
+def timer_wheel_slots(store: Store, selection: Selection) -> Iterator[Batch]:
+    """Slots of the timer wheel that hold or held something."""
+    path = store.path if store.part == "timerwheel" else store.root / "timerwheel"
+    length = path.stat().st_size if path.is_file() else 0
+    layout = timer.WHEEL_SLOT
+    file = MappedFile(path, 0, length, length)
+    for at, slots in _arrays(file, layout, backwards=selection.reverse):
+        number = at // layout.size + np.arange(len(slots))
+        wanted = (slots["time"] != 0) | (slots["num"] != 0)
+        hits = np.flatnonzero(wanted)
+        if len(hits):
+            batch: Batch = {"slot": number, **{f.name: slots[f.name] for f in layout}}
+            yield pick(batch, hits[::-1] if selection.reverse else hits)
+
+
+Reader = Callable[[Store, Selection], Iterator[Batch]]
+READERS: Mapping[str, Reader] = {
+    "consumequeue": consume_queue_units,
+    "batchconsumequeue": lambda store, selection: consume_queue_units(store, selection, batch=True),
+    "dledger-index": dledger_index_units,
+    "index": index_units,
+    "timerlog": timer_log_units,
+    "timerwheel": timer_wheel_slots,
+}

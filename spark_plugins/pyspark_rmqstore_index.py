@@ -1,0 +1,7 @@
+"""Spark's automatic registration of `rmqstore.index`; see pyspark_rmqstore.py."""
+
+from __future__ import annotations
+
+from rmqstore.spark.sources.sources import IndexSource as DefaultSource
+
+__all__ = ["DefaultSource"]

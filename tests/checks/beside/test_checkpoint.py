@@ -1,0 +1,107 @@
+"""The store checkpoint against the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqstore.checks.beside.checkpoint import LogEnd, check_checkpoint
+from rmqstore.checks.problems.report import Findings
+from rmqstore.files.store import Store, open_store
+from rmqstore.formats.checkpoint import parse_checkpoint
+from rmqstore.scan.records import scan_file
+from rmqstore.scan.tiling import Kind
+from tests.checks.sound import above_note, opened, said
+from tests.damage import cut, overwrite
+from tests.stores import STORES
+
+Copy = Callable[[str], Path]
+YEAR_2040 = 2_208_988_800_000
+
+
+def log_end(store: Store) -> LogEnd:
+    last = wrote = 0
+    queues = [(store.commitlog, 0)] + ([(store.dledger.data, 48)] if store.dledger else [])
+    for queue, lead in queues:
+        for file in queue.files if queue else ():
+            for run in scan_file(file, lead=lead):
+                if run.kind is Kind.RECORDS and run.columns is not None:
+                    last = max(last, int(run.columns.store_timestamp.max()))
+                    wrote = run.stop
+    return LogEnd(last, wrote)
+
+
+def check(path: Path, log: LogEnd | None = None, *, live: bool = False) -> Findings:
+    findings = Findings()
+    check_checkpoint(open_store(path), log, findings, live=live)
+    return findings
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_a_real_checkpoint_fits_its_log(name: str) -> None:
+    store = opened(name)
+    findings = Findings()
+    checkpoint = check_checkpoint(store, log_end(store), findings)
+    assert above_note(findings) == []
+    assert checkpoint == parse_checkpoint((store.root / "checkpoint").read_bytes())
+
+
+def test_a_missing_or_zero_checkpoint_is_a_note(store_copy: Copy) -> None:
+    store = store_copy("5.4.0-killed")
+    overwrite(store / "checkpoint", 0, bytes(40))
+    findings = check(store)
+    assert [(f.code, f.facts) for f in findings.listed] == [("CK-MISSING", {"reason": "zero"})]
+    (store / "checkpoint").unlink()
+    findings = check(store)
+    assert [(f.code, f.facts) for f in findings.listed] == [("CK-MISSING", {"reason": "missing"})]
+    assert above_note(findings) == []
+
+
+@pytest.mark.parametrize("length", [0, 7, 39, 4095])
+def test_a_short_checkpoint_is_named(store_copy: Copy, length: int) -> None:
+    store = store_copy("5.4.0-clean")
+    cut(store / "checkpoint", length)
+    findings = check(store)
+    assert said(findings)[0] == ("CK-LENGTH", "checkpoint", "checkpoint", 0)
+    assert findings.listed[0].facts == {"length": length}
+
+
+def test_a_directory_in_its_place_is_named(store_copy: Copy) -> None:
+    store = store_copy("5.4.0-clean")
+    (store / "checkpoint").unlink()
+    (store / "checkpoint").mkdir()
+    assert said(check(store)) == [("CK-LENGTH", "checkpoint", "checkpoint", 0)]
+
+
+@pytest.mark.parametrize(("at", "field"), [(0, "physic"), (8, "logics"), (16, "index")])
+def test_a_time_later_than_the_log_is_ahead(store_copy: Copy, at: int, field: str) -> None:
+    store = store_copy("5.1.4-clean")
+    overwrite(store / "checkpoint", at, YEAR_2040.to_bytes(8, "big"))
+    findings = check(store, log_end(open_store(store)))
+    assert said(findings) == [("CK-AHEAD", "checkpoint", "checkpoint", at)]
+    assert findings.listed[0].facts["field"] == f"{field}_msg_timestamp"
+    assert findings.listed[0].facts["value"] == YEAR_2040
+
+
+def test_a_confirm_offset_behind_the_end_is_ahead(store_copy: Copy) -> None:
+    store = store_copy("5.4.0-clean")
+    end = log_end(open_store(store))
+    overwrite(store / "checkpoint", 32, (end.wrote + 1).to_bytes(8, "big"))
+    assert said(check(store, end)) == [("CK-AHEAD", "checkpoint", "checkpoint", 32)]
+
+
+@pytest.mark.parametrize("at", [0, 8, 16, 24, 32])
+def test_a_negative_value_is_garbage(store_copy: Copy, at: int) -> None:
+    store = store_copy("5.4.0-clean")
+    overwrite(store / "checkpoint", at, b"\xff" * 8)
+    assert said(check(store, log_end(open_store(store)))) == [("CK-GARBAGE", "checkpoint", "checkpoint", at)]
+
+
+def test_a_few_seconds_ahead_are_normal_beside_a_live_broker(store_copy: Copy) -> None:
+    store = store_copy("5.4.0-clean")
+    end = log_end(open_store(store))
+    overwrite(store / "checkpoint", 0, (end.last_store_timestamp + 9_000).to_bytes(8, "big"))
+    assert said(check(store, end, live=True)) == []
+    assert said(check(store, end)) == [("CK-AHEAD", "checkpoint", "checkpoint", 0)]

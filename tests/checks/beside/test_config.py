@@ -1,0 +1,188 @@
+"""The broker's configuration files with their .bak, and offsets against the queues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqstore.checks.beside.config import ConfigFacts, check_config
+from rmqstore.checks.problems.report import Findings
+from rmqstore.files.store import open_store
+from tests.checks.sound import above_note, opened, queue_range, said
+from tests.damage import cut, garble, zero
+from tests.stores import STORES
+
+Copy = Callable[[str], Path]
+
+
+def check(path: Path, *, slave: bool = False, live: bool = False) -> tuple[Findings, ConfigFacts]:
+    store = open_store(path)
+    findings = Findings()
+    facts = check_config(
+        store, findings, queue_range=lambda topic, qid: queue_range(store, topic, qid), slave=slave, live=live
+    )
+    return findings, facts
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_a_real_configuration_is_sound(name: str) -> None:
+    store = opened(name)
+    findings = Findings()
+    facts = check_config(store, findings, queue_range=lambda topic, qid: queue_range(store, topic, qid))
+    assert above_note(findings) == []
+    assert facts.unchecked == []
+    assert {c for n, c in facts.conditions.items() if not n.endswith(".bak")} <= {"sound"}
+
+
+def test_queue_types_and_compacted_topics_are_read() -> None:
+    facts = check_config(opened("5.1.4-formats"), Findings())
+    assert facts.queue_types is not None
+    assert facts.queue_types["BatchCq_11"] == "BatchCQ"
+    assert facts.queue_types["Order_11"] == "SimpleCQ"
+    assert facts.compacted == {"Compact_11"}
+
+
+def test_without_topics_json_queue_types_are_not_known() -> None:
+    assert check_config(opened("head_clean"), Findings()).queue_types is None
+    assert check_config(opened("5.4.0-rocksdb"), Findings()).queue_types is None
+
+
+@pytest.mark.parametrize(
+    ("break_it", "condition"),
+    [
+        (lambda p: cut(p, 0), "empty"),
+        (lambda p: zero(p, 0, p.stat().st_size), "nul-filled"),
+        (lambda p: cut(p, p.stat().st_size // 2), "cut"),
+        (lambda p: garble(p, 0, 40), "broken"),
+        (lambda p: p.unlink(), "missing"),
+    ],
+)
+def test_a_broken_file_with_a_good_bak_is_a_warning(
+    store_copy: Copy, break_it: Callable[[Path], None], condition: str
+) -> None:
+    store = store_copy("5.4.0-clean")
+    break_it(store / "config" / "topics.json")
+    findings, facts = check(store)
+    assert [(f.code, f.file, f.facts["condition"]) for f in findings.listed] == [
+        ("CFG-BROKEN", "topics.json", condition)
+    ]
+    assert facts.conditions["topics.json"] == condition
+    assert facts.queue_types is not None  # from the .bak
+    assert "Order_11" in facts.queue_types
+
+
+def test_a_broken_file_with_a_broken_bak_is_unreadable(store_copy: Copy) -> None:
+    store = store_copy("5.1.4-clean")
+    cut(store / "config" / "subscriptionGroup.json", 87)
+    cut(store / "config" / "subscriptionGroup.json.bak", 0)
+    findings, _ = check(store)
+    assert said(findings) == [("CFG-UNREADABLE", "config", "subscriptionGroup.json", 87)]
+    assert findings.listed[0].facts["bak"] == "empty"
+
+
+def test_a_broken_bak_beside_a_good_file_is_a_note(store_copy: Copy) -> None:
+    store = store_copy("5.1.4-clean")
+    zero(store / "config" / "delayOffset.json.bak", 0, 50)
+    findings, _ = check(store)
+    assert [(f.code, f.file) for f in findings.listed] == [("CFG-BROKEN-BAK", "delayOffset.json.bak")]
+    assert above_note(findings) == []
+
+
+def test_a_half_written_file_beside_a_live_broker_is_no_finding(store_copy: Copy) -> None:
+    store = store_copy("5.1.4-clean")
+    cut(store / "config" / "consumerOffset.json", 30)
+    assert said(check(store, live=True)[0]) == []
+    assert [c for c, *_ in said(check(store)[0])] == ["CFG-BROKEN"]
+
+
+def test_position_checkpoint_is_checked_too(store_copy: Copy) -> None:
+    store = store_copy("5.1.4-clean")
+    cut(store / "compaction" / "position-checkpoint", 20)
+    assert said(check(store)[0]) == [("CFG-UNREADABLE", "compaction", "position-checkpoint", 18)]
+
+
+def _set(store: Path, name: str, old: str, new: str) -> None:
+    path = store / "config" / name
+    text = path.read_text()
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new))
+
+
+def test_a_consumer_offset_beyond_the_queue_is_named(store_copy: Copy) -> None:
+    store = store_copy("5.4.0-clean")
+    top = queue_range(open_store(store), "Order_11", 0)
+    assert top is not None
+    (store / "config" / "consumerOffset.json").write_text(
+        f'{{"offsetTable":{{"Order_11@GroupA":{{0:{top[1] + 1},1:0}},"Gone@GroupA":{{0:99}}}}}}'
+    )
+    findings, _ = check(store)
+    assert said(findings) == [("CFG-OFFSET-BEYOND", "Order_11/0", "consumerOffset.json", 0)]
+    assert findings.listed[0].facts == {
+        "topic": "Order_11",
+        "queue_id": 0,
+        "offset": top[1] + 1,
+        "max": top[1],
+        "group": "GroupA",
+    }
+    assert said(check(store, slave=True)[0]) == []
+
+
+def test_an_offset_at_the_end_is_normal(store_copy: Copy) -> None:
+    store = store_copy("5.4.0-clean")
+    top = queue_range(open_store(store), "Order_11", 0)
+    assert top is not None
+    (store / "config" / "consumerOffset.json").write_text(f'{{"offsetTable":{{"Order_11@GroupA":{{0:{top[1]}}}}}}}')
+    assert said(check(store)[0]) == []
+
+
+def test_a_delay_offset_beyond_its_queue_is_named(store_copy: Copy) -> None:
+    store = store_copy("5.4.0-clean")
+    _set(store, "delayOffset.json", "3:", "3:9")
+    findings, _ = check(store)
+    assert said(findings) == [("CFG-DELAY-BEYOND", "SCHEDULE_TOPIC_XXXX/2", "delayOffset.json", 0)]
+
+
+def test_an_epoch_file_with_a_wrong_crc_is_named(store_copy: Copy) -> None:
+    from rmqstore.formats.controller import EpochEntry, EpochFile
+
+    store = store_copy("5.4.0-clean")
+    sound = EpochFile((EpochEntry(1, 0), EpochEntry(2, 4096))).build()
+    path = store / "epochFileCheckpoint"
+    path.write_bytes(sound)
+    assert said(check(store)[0]) == []
+    path.write_bytes(sound.replace(b"2-4096", b"2-4097"))
+    assert said(check(store)[0]) == [("CFG-UNREADABLE", "store", "epochFileCheckpoint", 0)]
+    (store / "epochFileCheckpoint.bak").write_bytes(sound)
+    assert said(check(store)[0]) == [("CFG-BROKEN", "store", "epochFileCheckpoint", 0)]
+
+
+def test_an_empty_broker_identity_is_named(store_copy: Copy) -> None:
+    store = store_copy("5.4.0-clean")
+    (store / "brokerIdentity").write_bytes(b"DefaultCluster#broker-a#1")
+    assert said(check(store)[0]) == []
+    (store / "brokerIdentity").write_bytes(b"")
+    assert said(check(store)[0]) == [("CFG-UNREADABLE", "store", "brokerIdentity", 0)]
+
+
+@pytest.mark.parametrize("part", ["config", "config/topics.json"])
+def test_a_part_of_a_store_is_checked_alone(store_copy: Copy, part: str) -> None:
+    store = store_copy("5.4.0-clean")
+    cut(store / "config" / "topics.json", 99)
+    findings = Findings()
+    check_config(open_store(store / part), findings)
+    assert said(findings) == [("CFG-BROKEN", "config", "topics.json", 87)]
+
+
+@pytest.mark.parametrize(
+    "junk", [b"[]", b"null", b"7", b"[" * 100_000, b'{"offsetTable":[1,2]}', b'{"offsetTable":{"a":1}}']
+)
+def test_any_json_at_all_is_survived(store_copy: Copy, junk: bytes) -> None:
+    store = store_copy("4.9.7-clean")
+    for name in ("consumerOffset.json", "delayOffset.json", "topics.json"):
+        (store / "config" / name).write_bytes(junk)
+        (store / "config" / f"{name}.bak").write_bytes(junk)
+    findings, facts = check(store)
+    assert {c for c, *_ in said(findings)} <= {"CFG-UNREADABLE"}
+    assert facts.queue_types is None

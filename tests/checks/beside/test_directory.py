@@ -1,0 +1,293 @@
+"""What stands in a store's directories."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqstore.checks.beside.config import check_config
+from rmqstore.checks.beside.directory import DirectoryFacts, check_directory
+from rmqstore.checks.problems.report import Findings
+from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.store import open_store
+from rmqstore.views.info import info
+from tests.checks.sound import above_note, opened, said
+from tests.damage import cut, grow
+from tests.stores import BROKER_STORES, STORES
+
+Copy = Callable[[str], Path]
+
+
+def check(path: Path, conf: dict[str, str] | None = None, *, live: bool = False) -> tuple[Findings, DirectoryFacts]:
+    store = open_store(path, BrokerConfig(conf or {}))
+    types = check_config(store, Findings()).queue_types
+    findings = Findings()
+    facts = check_directory(store, findings, queue_types=types, live=live)
+    return findings, facts
+
+
+@pytest.mark.parametrize("config", [False, True])
+@pytest.mark.parametrize("name", STORES)
+def test_a_real_store_has_nothing_above_note(name: str, config: bool) -> None:
+    store = opened(name, config=config)
+    types = check_config(store, Findings()).queue_types
+    findings = Findings()
+    facts = check_directory(store, findings, queue_types=types)
+    assert findings.listed == []
+    assert bool(facts.unchecked) == (name == "5.4.0-rocksdb")
+    assert facts.abort == (store.root / "abort").exists()
+
+
+def test_rocksdb_is_named_as_not_checked() -> None:
+    facts = check_directory(opened("5.4.0-rocksdb"), Findings())
+    assert facts.unchecked == [
+        "consumequeue/: consume queues in RocksDB are not checked",
+        "config/consumerOffsets/: configuration in RocksDB is not checked",
+        "config/subscriptionGroups/: configuration in RocksDB is not checked",
+        "config/topics/: configuration in RocksDB is not checked",
+    ]
+
+
+def test_rocksdbstore_is_unchecked_only_while_its_features_are_on(store_copy: Copy) -> None:
+    store = store_copy("5.4.0-clean")
+    assert check(store)[1].unchecked == []
+    assert check(store, {"indexRocksDBEnable": "true"})[1].unchecked == [
+        "rocksdbstore/: not checked, in use by indexRocksDBEnable"
+    ]
+
+
+def test_a_text_file_in_commitlog_is_a_stray_file(store_copy: Copy) -> None:
+    store = store_copy("5.4.0-clean")
+    (store / "commitlog" / "notes.txt").write_text("hello")
+    findings, _ = check(store)
+    assert said(findings) == [("DIR-STRAY-FILE", "commitlog", "notes.txt", 0)]
+    assert findings.listed[0].facts == {"reason": "not-an-offset", "path": "commitlog/notes.txt"}
+
+
+def test_a_directory_in_commitlog_is_named(store_copy: Copy) -> None:
+    store = store_copy("4.9.7-clean")
+    (store / "commitlog" / "old").mkdir()
+    assert said(check(store)[0]) == [("DIR-SUB-DIRECTORY", "commitlog", "old", 0)]
+
+
+def test_an_empty_last_file_of_a_queue_is_named_but_not_beside_a_live_broker(store_copy: Copy) -> None:
+    store = store_copy("5.1.4-clean")
+    file = store / "consumequeue" / "Order_11" / "0" / "00000000000000000000"
+    cut(file, 0)
+    assert said(check(store)[0]) == [("DIR-EMPTY-FILE", "Order_11/0", file.name, 0)]
+    assert said(check(store, live=True)[0]) == []
+
+
+def test_a_short_commitlog_file_has_the_wrong_length(store_copy: Copy) -> None:
+    store = store_copy("5.4.0-clean")
+    cut(store / "commitlog" / "00000000000000131072", 60_000)
+    findings, _ = check(store)
+    assert said(findings) == [("DIR-WRONG-LENGTH", "commitlog", "00000000000000131072", 131_072)]
+    assert findings.listed[0].facts["expected"] == 65_536
+    assert findings.listed[0].length == 60_000
+
+
+def test_a_long_queue_file_has_the_wrong_length(store_copy: Copy) -> None:
+    store = store_copy("5.4.0-clean")
+    file = store / "consumequeue" / "Order_11" / "1" / "00000000000000000000"
+    grow(file, 20)
+    assert said(check(store)[0]) == [("DIR-WRONG-LENGTH", "Order_11/1", file.name, 0)]
+
+
+def test_another_configured_size_is_said_once_with_the_key_to_set(store_copy: Copy) -> None:
+    store = store_copy("5.4.0-clean")
+    findings, _ = check(store, {"mappedFileSizeCommitLog": "1048576"})
+    assert said(findings) == [("DIR-FILE-SIZE", "commitlog", "", 0)]
+    assert findings.listed[0].facts == {
+        "key": "mappedFileSizeCommitLog",
+        "configured": 1_048_576,
+        "actual": 65_536,
+        "set": "mappedFileSizeCommitLog=65536",
+    }
+
+
+def test_another_configured_consume_queue_size_is_said_once_for_the_tree(store_copy: Copy) -> None:
+    store = store_copy("5.4.0-clean")
+    findings, _ = check(store, {"mappedFileSizeConsumeQueue": "6000"})
+    assert said(findings) == [("DIR-FILE-SIZE", "consumequeue", "", 0)]
+
+
+def test_the_configured_consume_queue_size_is_rounded_up_to_units(store_copy: Copy) -> None:
+    store = store_copy("5.4.0-clean")
+    actual = (store / "consumequeue" / "Order_11" / "0" / "00000000000000000000").stat().st_size
+    assert said(check(store, {"mappedFileSizeConsumeQueue": str(actual - 7)})[0]) == []
+
+
+def test_the_same_name_in_two_paths_is_a_duplicate(store_copy: Copy) -> None:
+    store = store_copy("5.4.0-clean")
+    second = store.parent / "second"
+    second.mkdir()
+    name = "00000000000000065536"
+    (second / name).write_bytes((store / "commitlog" / name).read_bytes())
+    findings, _ = check(store, {"storePathCommitLog": f"{store / 'commitlog'},{second}"})
+    assert said(findings) == [("DIR-DUPLICATE-FILE", "commitlog", name, 65_536)]
+
+
+def test_read_only_paths_count_only_beside_several_paths(store_copy: Copy) -> None:
+    """Seen on 5.4.0: a broker with one path for its log does not look at readOnlyCommitLogStorePaths."""
+    store = store_copy("5.4.0-clean")
+    second, third = store.parent / "second", store.parent / "third"
+    for folder in (second, third):
+        folder.mkdir()
+    name = "00000000000000065536"
+    (second / name).write_bytes((store / "commitlog" / name).read_bytes())
+    conf = {"storePathCommitLog": str(store / "commitlog"), "readOnlyCommitLogStorePaths": f"{second},{third}x"}
+    assert said(check(store, conf)[0]) == []
+    conf |= {"storePathCommitLog": f"{store / 'commitlog'},{third}", "readOnlyCommitLogStorePaths": str(second)}
+    assert said(check(store, conf)[0]) == [("DIR-DUPLICATE-FILE", "commitlog", name, 65_536)]
+
+
+def test_a_configured_path_that_is_gone_is_named(store_copy: Copy) -> None:
+    store = store_copy("5.4.0-clean")
+    gone = store.parent / "gone"
+    findings, _ = check(store, {"storePathCommitLog": f"{store / 'commitlog'},{gone}"})
+    assert said(findings) == [("DIR-MISSING-PATH", "commitlog", "", 0)]
+    assert findings.listed[0].facts == {"path": str(gone)}
+
+
+def test_a_store_that_is_dledger_from_the_start_needs_no_commitlog_directory(store_copy: Copy) -> None:
+    store = store_copy("5.4.0-dledger")
+    assert said(check(store, {"storePathCommitLog": str(store / "commitlog")})[0]) == []
+    config = BrokerConfig({"storePathCommitLog": str(store / "commitlog"), "enableDLegerCommitLog": "true"})
+    assert info(open_store(store, config)).unchecked == []
+
+
+@pytest.mark.parametrize("part", ["data", "index"])
+def test_any_odd_file_in_a_dledger_directory_is_a_dl_stray_file(store_copy: Copy, part: str) -> None:
+    store = store_copy("4.9.7-dledger")
+    (store / "dledger-n0" / part / "notes").write_bytes(b"")
+    queue = "dledger" if part == "data" else "dledger-index"
+    assert said(check(store)[0]) == [("DL-STRAY-FILE", queue, "notes", 0)]
+
+
+def test_a_batch_queue_directory_of_a_simple_topic_is_of_the_wrong_kind(store_copy: Copy) -> None:
+    store = store_copy("5.1.4-formats")
+    (store / "batchconsumequeue" / "Order_11" / "0").mkdir(parents=True)
+    findings, _ = check(store)
+    assert said(findings) == [("DIR-QUEUE-KIND", "Order_11", "Order_11", 0)]
+    assert findings.listed[0].facts["directory"] == "batchconsumequeue"
+
+
+def test_a_simple_queue_directory_of_a_batch_topic_is_of_the_wrong_kind(store_copy: Copy) -> None:
+    store = store_copy("5.1.4-formats")
+    (store / "consumequeue" / "BatchCq_11" / "0").mkdir(parents=True)
+    findings, _ = check(store)
+    assert said(findings) == [("DIR-QUEUE-KIND", "BatchCq_11", "BatchCq_11", 0)]
+    assert findings.listed[0].facts["queue_type"] == "BatchCQ"
+
+
+def test_entries_that_a_broker_skips_are_notes(store_copy: Copy) -> None:
+    store = store_copy("5.4.0-clean")
+    (store / "consumequeue" / "README").write_text("x")
+    (store / "consumequeue" / "Order_11" / "backup").mkdir()
+    (store / "index" / "readme.txt").write_text("x")
+    findings, _ = check(store)
+    assert above_note(findings) == []
+    assert findings.counts == {"DIR-FOREIGN-ENTRY": 3}
+
+
+def test_a_directory_with_an_index_file_name_stops_a_start(store_copy: Copy) -> None:
+    store = store_copy("5.4.0-clean")
+    (store / "index" / "20261121071022999").mkdir()
+    assert said(check(store)[0]) == [("DIR-STRAY-FILE", "index", "20261121071022999", 0)]
+
+
+@pytest.mark.parametrize(
+    ("state", "open_"), [("applying", True), ("undoing", True), ("done", False), ("undone", False)]
+)
+def test_a_journal_is_open_while_it_is_half_way(store_copy: Copy, state: str, open_: bool) -> None:
+    store = store_copy("5.4.0-clean")
+    journal = store / ".rmqstore" / "20260101-000000"
+    journal.mkdir(parents=True)
+    (journal / "state").write_text(json.dumps({"schema": "rmqstore.journal/1", "state": state}))
+    findings, facts = check(store)
+    assert said(findings) == ([("DIR-OPEN-JOURNAL", "store", journal.name, 0)] if open_ else [])
+    assert facts.open_journals == ([str(journal)] if open_ else [])
+
+
+def test_a_journal_elsewhere_is_found_through_its_pointer(store_copy: Copy) -> None:
+    store = store_copy("5.4.0-clean")
+    journal = store.parent / "journals" / "one"
+    journal.mkdir(parents=True)
+    (journal / "state").write_text('{"state": "applying"}')
+    pointer = store / ".rmqstore" / "one"
+    pointer.mkdir(parents=True)
+    (pointer / "journal").write_text(str(journal))
+    findings, _ = check(store)
+    assert findings.listed[0].facts == {"journal": str(journal), "state": "applying"}
+
+
+def test_a_link_at_the_top_is_followed_and_noted(store_copy: Copy) -> None:
+    store = store_copy("5.4.0-clean")
+    (store / "commitlog").rename(store.parent / "elsewhere")
+    (store / "commitlog").symlink_to(store.parent / "elsewhere")
+    findings, facts = check(store)
+    assert [(f.code, f.file) for f in findings.listed] == [("DIR-LINK", "commitlog")]
+    assert facts.links == ["commitlog"]
+
+
+@pytest.mark.parametrize("name", BROKER_STORES[:1])
+def test_abort_bak_is_no_sign_of_a_crash(store_copy: Copy, name: str) -> None:
+    store = store_copy(name)
+    (store / "abort").unlink(missing_ok=True)
+    (store / "abort.bak").write_bytes(b"")
+    _, facts = check(store)
+    assert (facts.abort, facts.abort_bak) == (False, True)
+
+
+def test_a_directory_that_cannot_be_listed_is_named_and_the_rest_is_checked(
+    store_copy: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = store_copy("5.4.0-clean")
+    (store / "consumequeue" / "README").write_text("x")
+    closed = store / "commitlog"
+    scandir = os.scandir
+
+    def refuse(path: str | Path) -> object:
+        if Path(path) == closed:
+            raise PermissionError(13, "Permission denied", str(closed))
+        return scandir(path)
+
+    opened_ = open_store(store)
+    monkeypatch.setattr(os, "scandir", refuse)
+    findings = Findings()
+    check_directory(opened_, findings)
+    assert said(findings) == [("DIR-UNREADABLE", "store", "commitlog", 0)]
+    assert findings.listed[0].facts == {"path": "commitlog", "error": "Permission denied"}
+    assert findings.counts["DIR-FOREIGN-ENTRY"] == 1
+
+
+def test_a_dangling_link_in_commitlog_is_a_stray_file(store_copy: Copy) -> None:
+    store = store_copy("5.4.0-clean")
+    (store / "commitlog" / "00000000000000983040").symlink_to(store / "nowhere")
+    findings, _ = check(store)
+    assert said(findings) == [("DIR-STRAY-FILE", "commitlog", "00000000000000983040", 983_040)]
+    assert findings.listed[0].facts["reason"] == "special"
+
+
+def test_a_misaligned_name_of_the_right_length_is_a_stray_file(store_copy: Copy) -> None:
+    store = store_copy("5.4.0-clean")
+    name = "00000000000000100000"
+    (store / "commitlog" / name).write_bytes(bytes(65_536))
+    assert said(check(store, {"mappedFileSizeCommitLog": "65536"})[0]) == [
+        ("DIR-STRAY-FILE", "commitlog", name, 100_000)
+    ]
+
+
+@pytest.mark.parametrize("state", [b"", b"\xff\xfe", b"[]", b"{", b"[" * 100_000])
+def test_a_journal_with_a_broken_state_file_is_survived(store_copy: Copy, state: bytes) -> None:
+    store = store_copy("5.4.0-clean")
+    journal = store / ".rmqstore" / "one"
+    journal.mkdir(parents=True)
+    (journal / "state").write_bytes(state)
+    findings, _ = check(store)
+    assert set(findings.counts) == (set() if not state else {"DIR-OPEN-JOURNAL"})

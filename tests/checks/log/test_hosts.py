@@ -1,0 +1,105 @@
+"""The ports of BORNHOST and STOREHOST: every bit that no port has is found and cleared, and no other is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from rmqstore.formats.message import HEAD, set_record_crc
+from tests import damage
+from tests.checks.log.test_body_flags import FLAG_AT
+from tests.command import run_json
+from tests.repair.salvaging import Row, look, pick, rows
+from tests.stores import copy_store
+
+CODE = "CL-HOST"
+
+
+def port_at(row: Row, field: str) -> int:
+    """Position of a port's first byte in its record."""
+    born = len(row.message.born_host)
+    if field == "born":
+        return HEAD.at("born_host") + born - 4
+    return HEAD.at("born_host") + born + 8 + len(row.message.store_host) - 4
+
+
+def flip(row: Row, field: str, bit: int) -> None:
+    damage.flip(row.path, row.at + port_at(row, field) + 3 - bit // 8, bit % 8)
+
+
+def counts(store: Path) -> Mapping[str, int]:
+    return look(store)[1].report.findings.counts
+
+
+@pytest.mark.parametrize("field", ["born", "store"])
+@pytest.mark.parametrize("name", ["4.9.7-ipv6", "5.4.0-clean", "5.1.4-dledger"])
+def test_every_upper_bit_is_found_and_no_lower_one(name: str, field: str, tmp_path: Path) -> None:
+    store = copy_store(name, tmp_path)
+    hit = rows(store)[120:152]
+    for bit, row in enumerate(hit):
+        flip(row, field, bit)
+    found = look(store)[1].report.findings.listed
+    assert [(f.code, f.offset) for f in found] == [(CODE, row.offset - row.lead) for row in hit[16:]]
+    assert all(list(f.facts)[-1] == f"{field}_port" for f in found)
+
+
+def test_what_is_cleared_is_what_was_written(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-dledger", tmp_path)
+    row = pick(store, lambda r: r.message.sys_flag & 0x701 == 0x101)
+    sound = row.path.read_bytes()
+    for field in ("born", "store"):
+        for bit in (16, 23, 24, 31):
+            flip(row, field, bit)
+    damage.flip(row.path, row.at + FLAG_AT + 3, 0)  # SYSFLAG too: both are mended in one step
+    done = run_json("recover", str(store), "--role", "single", "--apply", exit_code=0)
+    assert done["cures"] == [CODE, "CL-SYSFLAG"]
+    assert row.path.read_bytes() == sound
+
+
+def test_a_replica_is_left(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    flip(pick(store, lambda _: True, 5), "store", 20)
+    plan = run_json("recover", str(store), "--role", "slave", exit_code=1)
+    assert (plan["strategy"], plan["steps"], plan["remaining"]) == ("truncate", [], {"counts": {CODE: 1}})
+    assert isinstance(plan["facts"], dict)
+    assert plan["facts"]["stays"][CODE]["why"].startswith("a replica must equal its master")
+
+
+def test_the_record_crc_tells_and_the_record_is_as_before(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-formats", tmp_path)
+    row = pick(store, lambda r: b"__CRC32#" in r.message.properties, 3)
+    sound = row.path.read_bytes()
+    flip(row, "born", 16)
+    flip(row, "store", 31)  # two bits: the CRC alone would not find them
+    found = counts(store)
+    assert (found.get(CODE, 0), found["CL-RECORD-CRC"]) == (0, 1)
+    run_json("recover", str(store), "--role", "single", "--apply", exit_code=0)
+    assert row.path.read_bytes() == sound
+
+
+def test_a_port_under_a_record_crc_that_fits_is_cleared_too(tmp_path: Path) -> None:
+    """No broker writes one: it was changed before the record was sealed, by memory, or by a tool."""
+    store = copy_store("5.4.0-formats", tmp_path)
+    row = pick(store, lambda r: b"__CRC32#" in r.message.properties, 3)
+    sound = row.path.read_bytes()
+    flip(row, "store", 31)
+    sealed = set_record_crc(row.path.read_bytes()[row.at : row.stop])
+    damage.overwrite(row.path, row.at, sealed)
+    assert counts(store)[CODE] == 1
+    run_json("recover", str(store), "--role", "single", "--apply", exit_code=0)
+    assert row.path.read_bytes() == sound
+
+
+def test_what_is_made_of_a_damaged_record_has_ports(tmp_path: Path) -> None:
+    """A record that is mended, and a filler that takes its host over from the next record."""
+    store = copy_store("5.4.0-clean", tmp_path)
+    mended, (lost, behind) = pick(store, lambda r: len(r.message.body) > 20, 40), rows(store)[100:102]
+    assert (lost.path, lost.stop) == (behind.path, behind.at)
+    damage.flip(mended.path, mended.at + 2, 3)  # TOTALSIZE
+    flip(mended, "store", 30)
+    damage.garble(lost.path, lost.at, lost.size)
+    flip(behind, "store", 30)
+    run_json("recover", str(store), "--role", "single", "--accept-fillers", "--apply", exit_code=0)
+    assert counts(store).get(CODE, 0) == 0

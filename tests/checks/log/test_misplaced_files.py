@@ -1,0 +1,297 @@
+"""Files under the names of others: what proves it, what goes back, and what stays."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqstore.checks.log import misplaced_files as misplaced
+from rmqstore.checks.log.misplaced_files import Misplaced, find_misplaced
+from rmqstore.checks.verify import examine, verify
+from rmqstore.errors import Refused
+from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.mapped_file_queue import MappedFile, offset_to_file_name
+from rmqstore.files.store import open_store
+from rmqstore.formats.message import PHYSICAL_OFFSET_AT
+from rmqstore.repair.expire import plan_expire
+from rmqstore.repair.journal.journal import apply
+from rmqstore.repair.plan.plan import Create, Discard, Plan, Rename
+from rmqstore.repair.plan.recover_options import RecoverOptions
+from rmqstore.repair.rebuild_parts import plan_rebuild
+from rmqstore.repair.recover import plan_recovery
+from rmqstore.scan.records import scan_file
+from rmqstore.scan.tiling import Run
+from tests import damage
+from tests.checks.looks import counts
+from tests.stores import STORES, unpack
+
+Copy = Callable[[str], Path]
+SIZE = 65536
+
+
+def name(number: int) -> str:
+    return offset_to_file_name(number * SIZE)
+
+
+def log_of(store: Path) -> Path:
+    return next(store.glob("dledger-*/data"), store / "commitlog")
+
+
+def swap(log: Path, one: int, two: int) -> None:
+    (log / name(one)).rename(log.parent / "aside")
+    (log / name(two)).rename(log / name(one))
+    (log.parent / "aside").rename(log / name(two))
+
+
+def look(store: Path) -> Misplaced:
+    return find_misplaced(open_store(store))
+
+
+def goes(found: Misplaced) -> dict[str, str]:
+    return {now.name: then.name for now, then in found.store.moved.items()}
+
+
+def stays(found: Misplaced) -> dict[str, str]:
+    return {file.claim.file.name: file.why_not for file in found.files if file.why_not}
+
+
+def plan(store: Path, **wishes: object) -> Plan:
+    opened = open_store(store)
+    return plan_recovery(opened, examine(opened), RecoverOptions(**wishes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_real_store_has_none_and_only_the_heads_of_its_files_are_read(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Path] = []
+
+    def noted(file: MappedFile, **words: Any) -> Iterator[Run]:
+        read.append(file.path)
+        return scan_file(file, **words)
+
+    monkeypatch.setattr(misplaced, "scan_file", noted)
+    found = look(unpack(store))
+    assert found.files == () and found.store.moved == {} and read == []
+
+
+@pytest.mark.parametrize("store", ["4.9.7-clean", "5.1.4-formats", "5.4.0-dledger", "5.4.0-dledger-mixed"])
+def test_swapped_files_are_told_apart_whatever_the_split(store_copy: Copy, store: str) -> None:
+    path = store_copy(store)
+    log = log_of(path)
+    first = min(int(file.name) for file in log.iterdir()) // SIZE
+    swap(log, first, first + 1)
+    code = "DL-MISPLACED-FILE" if log.name == "data" else "CL-MISPLACED-FILE"
+    assert counts(path, parallel=True)[code] == 2
+    assert goes(look(path)) == {name(first): name(first + 1), name(first + 1): name(first)}
+
+
+def test_a_part_of_a_store_says_it_too(store_copy: Copy) -> None:
+    store = store_copy("4.9.7-clean")
+    swap(store / "commitlog", 1, 2)
+    assert verify(open_store(store / "commitlog")).findings.counts["CL-MISPLACED-FILE"] == 2
+    assert verify(open_store(store / "commitlog" / name(1))).findings.counts["CL-MISPLACED-FILE"] == 0
+
+
+def test_damage_in_a_swapped_file_is_found_at_its_right_place(store_copy: Copy) -> None:
+    store = store_copy("4.9.7-killed")
+    log = store / "commitlog"
+    damage.zero(log / name(3), 8192, 4096)
+    expected = {(f.code, f.offset, f.length) for f in verify(open_store(store)).findings.listed}
+    swap(log, 3, 9)
+    found = {(f.code, f.offset, f.length) for f in verify(open_store(store)).findings.listed}
+    assert expected and {row for row in found if row[0] != "CL-MISPLACED-FILE"} == expected
+
+
+def test_file_whose_head_is_gone_is_known_by_what_follows(store_copy: Copy) -> None:
+    store = store_copy("4.9.7-killed")
+    log = store / "commitlog"
+    swap(log, 3, 9)
+    damage.garble(log / name(3), 0, 20_000)
+    damage.zero(log / name(9), 0, 30_000)
+    assert goes(look(store)) == {name(3): name(9), name(9): name(3)}
+
+
+def test_single_record_proves_nothing_but_fits_what_another_file_proves(store_copy: Copy) -> None:
+    store = store_copy("4.9.7-killed")
+    log = store / "commitlog"
+    raw = (log / name(4)).read_bytes()
+    size = int.from_bytes(raw[:4], "big")
+    alone = raw[:size] + bytes(SIZE - size)
+    (log / name(4)).write_bytes(alone)
+    (log / name(9)).write_bytes(alone)
+    assert look(store).files == ()
+    shutil.copy(unpack("4.9.7-killed") / "commitlog" / name(9), log / name(4))
+    assert goes(look(store)) == {name(4): name(9), name(9): name(4)}
+
+
+def test_header_of_one_record_in_a_swapped_file_may_be_wrong(store_copy: Copy) -> None:
+    store = store_copy("4.9.7-killed")
+    log = store / "commitlog"
+    swap(log, 3, 9)
+    damage.flip(log / name(3), PHYSICAL_OFFSET_AT + 7, 3)
+    found = look(store)
+    assert goes(found) == {name(3): name(9), name(9): name(3)}
+    assert [file.claim.others for file in found.files] == [1, 0]
+
+
+def test_own_file_with_the_stale_head_of_another_is_not_moved(store_copy: Copy) -> None:
+    store = store_copy("4.9.7-killed")
+    log = store / "commitlog"
+    (log / name(9)).unlink()
+    raw, other = (log / name(3)).read_bytes(), (unpack("4.9.7-killed") / "commitlog" / name(9)).read_bytes()
+    size = int.from_bytes(other[:4], "big")
+    (log / name(3)).write_bytes(other[:size] + raw[size:])
+    assert look(store).files == ()
+
+
+def test_what_was_copied_over_another_file_stays(store_copy: Copy) -> None:
+    store = store_copy("4.9.7-killed")
+    log = store / "commitlog"
+    shutil.copy(log / name(3), log / name(9))
+    found = look(store)
+    assert goes(found) == {} and stays(found) == {name(9): "the file that stands there is in its own place"}
+    why = "the file that stands there is in its own place"
+    note = f"{name(9)} holds the records of {name(3)} and cannot go there: {why}"
+    assert any(said.startswith(note) for said in plan(store).notes)
+
+
+def test_two_files_of_one_place_stay(store_copy: Copy) -> None:
+    store = store_copy("4.9.7-killed")
+    log = store / "commitlog"
+    shutil.copy(log / name(3), log / name(9))
+    (log / name(3)).rename(log / name(12))
+    found = look(store)
+    why = "another file holds records of the same place"
+    assert goes(found) == {} and stays(found) == {name(9): why, name(12): why}
+    swap(log, 5, 12)  # what waits for a place that does not become free waits as well
+    found = look(store)
+    assert goes(found) == {}
+    assert stays(found)[name(12)] == "the file that stands there cannot go away"
+
+
+def test_backup_of_a_file_that_has_expired_does_not_come_back(store_copy: Copy) -> None:
+    store = store_copy("4.9.7-killed")
+    log = store / "commitlog"
+    shutil.copy(log / name(0), log / name(9))
+    for number in range(3):
+        (log / name(number)).unlink()
+    assert stays(look(store)) == {name(9): "no file of the log is beside its place"}
+
+
+def test_file_of_entries_is_none_of_the_commitlog(store_copy: Copy) -> None:
+    store = store_copy("5.4.0-dledger-mixed")
+    entries = store / "dledger-n0/data"
+    (entries / name(8)).rename(store / "commitlog" / name(7))
+    assert look(store).files == ()
+
+
+def test_row_that_moved_up_by_one_goes_back_into_the_gap(store_copy: Copy) -> None:
+    store = store_copy("4.9.7-killed")
+    log = store / "commitlog"
+    (log / name(4)).unlink()
+    for number in (3, 2, 1):
+        (log / name(number)).rename(log / name(number + 1))
+    assert goes(look(store)) == {name(2): name(1), name(3): name(2), name(4): name(3)}
+    made = plan(store, accept_fillers=True)
+    assert [step.path for step in made.steps if isinstance(step, Create) and "commitlog" in step.path] == [
+        f"commitlog/{name(4)}"
+    ]
+    assert sum(isinstance(step, Rename) for step in made.steps) == 3
+
+
+def test_file_of_rubbish_makes_room(store_copy: Copy) -> None:
+    store = store_copy("4.9.7-killed")
+    log = store / "commitlog"
+    (log / name(4)).write_bytes((log / name(2)).read_bytes())
+    damage.garble(log / name(2), 0, SIZE)
+    found = look(store)
+    assert goes(found) == {name(4): name(2), name(2): name(4)}
+    assert [file.claim.file.name for file in found.files] == [name(4)]
+
+
+def test_stray_copy_of_a_file_that_is_there_is_only_a_stray(store_copy: Copy) -> None:
+    store = store_copy("5.4.0-clean")
+    log = store / "commitlog"
+    shutil.copy(log / name(3), log / f"{name(3)}.bak")
+    assert look(store).files == ()
+    assert [step.path for step in plan(store).steps if isinstance(step, Discard)] == [f"commitlog/{name(3)}.bak"]
+
+
+def test_nothing_else_is_cured_while_names_stay_wrong(store_copy: Copy) -> None:
+    store = store_copy("4.9.7-killed")
+    log = store / "commitlog"
+    swap(log, 3, 9)
+    damage.flip(log / name(5), 200, 1)
+    with pytest.raises(Refused, match="wrong names"):
+        plan(store, only=("CL-BODY-CRC",))
+    only = plan(store, only=("CL-MISPLACED-FILE",))
+    assert {step.do for step in only.steps} == {"set-aside", "rename"}
+
+
+@pytest.mark.parametrize("role", ["slave", "dledger-group"])
+def test_follower_puts_its_own_bytes_back(store_copy: Copy, role: str) -> None:
+    store = store_copy("5.4.0-dledger3-n1" if role == "dledger-group" else "5.4.0-slave")
+    swap(log_of(store), 1, 3)
+    made = plan(store, role=role)
+    assert made.loss.messages == 0 and made.facts["strategy"] == "truncate"
+    assert [step.do for step in made.steps].count("rename") == 2
+    assert {step.do for step in made.steps if "commitlog" in step.path or "data" in step.path} == {
+        "set-aside",
+        "rename",
+    }
+
+
+def test_follower_whose_swapped_files_lie_behind_damage_discards_them_where_they_stand(store_copy: Copy) -> None:
+    store = store_copy("5.4.0-slave")
+    log = store / "commitlog"
+    damage.flip(log / name(1), 300, 2)
+    swap(log, 2, 3)
+    made = plan(store, role="slave")
+    discarded = [step.path for step in made.steps if isinstance(step, Discard) and "commitlog" in step.path]
+    assert {f"commitlog/{name(2)}", f"commitlog/{name(3)}"} <= set(discarded)
+    assert not any(isinstance(step, Rename) for step in made.steps)
+
+
+def test_expire_and_rebuild_know_of_wrong_names(store_copy: Copy) -> None:
+    store = store_copy("5.4.0-clean")
+    swap(store / "commitlog", 1, 3)
+    with pytest.raises(Refused, match="wrong names"):
+        plan_expire(open_store(store))
+    shutil.rmtree(next((store / "consumequeue").glob("Order*")))
+    opened = open_store(store)
+    rebuilt = plan_rebuild(opened, examine(opened), "cq")
+    assert any("wrong names" in note for note in rebuilt.notes)
+    apply(rebuilt)
+    back = plan(store)
+    assert {step.do for step in back.steps} == {"set-aside", "rename"}
+    apply(back)
+    assert verify(open_store(store)).clean
+
+
+def test_files_of_two_paths_get_their_names_where_they_stand(store_copy: Copy) -> None:
+    store = store_copy("5.4.0-clean")
+    log, second = store / "commitlog", store / "second"
+    second.mkdir()
+    for number in (1, 3, 5):
+        (log / name(number)).rename(second / name(number))
+    swap(log, 2, 4)
+    (second / name(3)).rename(store / "aside")
+    (log / name(6)).rename(second / name(3))
+    (store / "aside").rename(log / name(6))
+    config = BrokerConfig({"storePathCommitLog": f"{log},{second}"})
+    opened = open_store(store, config)
+    made = plan_recovery(opened, examine(opened))
+    renames = {step.source: step.path for step in made.steps if isinstance(step, Rename)}
+    assert renames == {
+        f"commitlog/{name(2)}": f"commitlog/{name(4)}",
+        f"commitlog/{name(4)}": f"commitlog/{name(2)}",
+        f"commitlog/{name(6)}": f"commitlog/{name(3)}",
+        f"second/{name(3)}": f"second/{name(6)}",
+    }
+    apply(made)
+    assert verify(open_store(store, config)).clean

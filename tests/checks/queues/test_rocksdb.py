@@ -1,0 +1,337 @@
+"""Consume queues in RocksDB against the messages: a real 5.4.0 store, and rows changed in copies of it."""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqstore.checks.problems.report import Finding, Report
+from rmqstore.checks.verify import VerifyOptions, verify
+from rmqstore.files.store import open_store
+from tests.checks.sound import above_note
+from tests.rocksdb_rows import Rows, changing, need_rocksdict, opened_rows, without_extra
+from tests.stores import copy_store, meta, unpack
+from tests.untouched import assert_untouched
+
+need_rocksdict()
+NAME = "5.4.0-rocksdb"
+TOPIC, QUEUE, UNITS = "Order_11", 1, 19
+LABEL = f"{TOPIC}/{QUEUE}"
+
+
+def look(store: Path, **options: int) -> Report:
+    return verify(open_store(store), VerifyOptions(jobs=options.get("jobs", 1), split_size=options.get("split_size")))
+
+
+def changed(tmp_path: Path, change: Callable[[Rows], None]) -> Report:
+    store = copy_store(NAME, tmp_path)
+    with changing(store) as rows:
+        change(rows)
+    return look(store)
+
+
+def only(report: Report) -> Finding:
+    assert report.unchecked == []
+    assert len(above_note(report.findings)) == 1, above_note(report.findings)
+    return above_note(report.findings)[0]
+
+
+def test_every_message_of_a_real_store_has_its_row() -> None:
+    report = look(unpack(NAME))
+    assert (report.exit_code, dict(report.findings.counts), report.unchecked) == (0, {}, [])
+    assert report.commitlog is not None
+    assert report.commitlog["messages"] == 292
+    assert sum(q.max - q.min for q in report.queues.values()) == 292
+
+
+def test_queues_begin_and_end_where_the_broker_says() -> None:
+    told = {name: (q.min, q.max) for name, q in meta(NAME).oracle_load.queues.items()}
+    states = look(unpack(NAME)).queues
+    assert {name: (q.min, q.max) for name, q in states.items()} == told
+    assert all(q.max == q.expected_max for q in states.values())
+
+
+def test_reading_changes_nothing_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = copy_store(NAME, tmp_path)
+    room = tmp_path / "room"
+    room.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(room))
+    with assert_untouched(store):
+        assert look(store).exit_code == 0
+    assert list(room.iterdir()) == []
+
+
+def test_workers_say_what_one_process_says(tmp_path: Path) -> None:
+    store = copy_store(NAME, tmp_path)
+    with changing(store) as rows:
+        rows.drop(TOPIC, QUEUE, 5)
+        rows.put(TOPIC, 0, 3, tags_code=1)
+    one, several = look(store).to_json(), look(store, jobs=2, split_size=1 << 15).to_json()
+    assert {k: v for k, v in one.items() if k != "seconds"} == {k: v for k, v in several.items() if k != "seconds"}
+    assert one["counts"] == {"CQ-MISSING-UNIT": 1, "CQ-WRONG-TAG": 1}
+
+
+def test_missing_rows_are_one_finding(tmp_path: Path) -> None:
+    places: list[int] = []
+
+    def change(rows: Rows) -> None:
+        for index in (5, 6, 7):
+            places.append(rows.get(TOPIC, QUEUE, index)["commitlog_offset"])
+            rows.drop(TOPIC, QUEUE, index)
+
+    finding = only(changed(tmp_path, change))
+    assert (finding.code, finding.queue, finding.offset, finding.length) == ("CQ-MISSING-UNIT", LABEL, 100, 60)
+    assert finding.facts == {"messages": 3, "queue_offset": 5, "first_offset": places[0], "last_offset": places[2]}
+
+
+def test_a_wrong_size_is_told_with_the_right_one(tmp_path: Path) -> None:
+    right: list[int] = []
+
+    def change(rows: Rows) -> None:
+        right.append(rows.get(TOPIC, QUEUE, 4)["size"])
+        rows.put(TOPIC, QUEUE, 4, size=right[0] + 1)
+
+    finding = only(changed(tmp_path, change))
+    assert (finding.code, finding.queue, finding.offset) == ("CQ-WRONG-SIZE", LABEL, 80)
+    assert (finding.facts["size"], finding.facts["expected"]) == (right[0] + 1, right[0])
+
+
+def test_a_wrong_tags_code_is_told_with_the_right_one(tmp_path: Path) -> None:
+    right: list[int] = []
+
+    def change(rows: Rows) -> None:
+        right.append(rows.get(TOPIC, QUEUE, 4)["tags_code"])
+        rows.put(TOPIC, QUEUE, 4, tags_code=7)
+
+    finding = only(changed(tmp_path, change))
+    assert (finding.code, finding.queue) == ("CQ-WRONG-TAG", LABEL)
+    assert (finding.facts["tags_code"], finding.facts["expected"]) == (7, right[0])
+
+
+def test_a_row_of_another_queues_message_is_told(tmp_path: Path) -> None:
+    def change(rows: Rows) -> None:
+        other = rows.get(TOPIC, 0, 2)
+        rows.put(TOPIC, QUEUE, 4, commitlog_offset=other["commitlog_offset"], size=other["size"])
+
+    finding = only(changed(tmp_path, change))
+    assert (finding.code, finding.queue, finding.offset) == ("CQ-WRONG-QUEUE", LABEL, 80)
+    assert (finding.facts["queue_id"], finding.facts["message_queue_offset"]) == (0, 2)
+
+
+def test_a_row_that_points_into_a_message_is_dangling(tmp_path: Path) -> None:
+    finding = only(changed(tmp_path, lambda rows: rows.put(TOPIC, QUEUE, 4, commitlog_offset=11)))
+    assert (finding.code, finding.queue, finding.offset) == ("CQ-DANGLING-UNIT", LABEL, 80)
+    assert finding.facts["reason"] == "no record starts there"
+
+
+def test_a_row_of_another_length_is_no_unit(tmp_path: Path) -> None:
+    def change(rows: Rows) -> None:
+        from rmqstore.formats.rocksdbkeys import UnitKey
+
+        rows.units[UnitKey(TOPIC.encode(), QUEUE, 4).build()] = b"short"
+
+    finding = only(changed(tmp_path, change))
+    assert (finding.code, finding.queue, finding.offset) == ("CQ-DANGLING-UNIT", LABEL, 80)
+    assert finding.facts["reason"] == "no valid unit"
+
+
+def test_swapped_rows_are_out_of_order(tmp_path: Path) -> None:
+    def change(rows: Rows) -> None:
+        a, b = rows.get(TOPIC, QUEUE, 4), rows.get(TOPIC, QUEUE, 9)
+        rows.put(TOPIC, QUEUE, 4, **b)
+        rows.put(TOPIC, QUEUE, 9, **a)
+
+    assert only(changed(tmp_path, change)).code == "CQ-OUT-OF-ORDER"
+
+
+def _without_queue(rows: Rows) -> None:
+    from rmqstore.formats.rocksdbkeys import OffsetKey
+
+    for index in range(UNITS):
+        rows.drop(TOPIC, QUEUE, index)
+    del rows.offsets[OffsetKey(TOPIC.encode(), "max", QUEUE).build()]
+    del rows.offsets[OffsetKey(TOPIC.encode(), "min", QUEUE).build()]
+
+
+def test_a_queue_without_rows_is_missing(tmp_path: Path) -> None:
+    report = changed(tmp_path, _without_queue)
+    finding = only(report)
+    assert (finding.code, finding.queue, finding.facts["messages"]) == ("CQ-MISSING-QUEUE", LABEL, UNITS)
+    assert (report.queues[LABEL].max, report.queues[LABEL].expected_max) == (0, UNITS)
+
+
+def test_a_topic_that_the_configuration_does_not_know_was_deleted(tmp_path: Path) -> None:
+    store = copy_store(NAME, tmp_path)
+    with changing(store) as rows:
+        _without_queue(rows)
+    with opened_rows(store / "config" / "topics") as database:
+        del database.get_column_family("default")[TOPIC.encode()]
+    report = look(store)
+    assert (dict(report.findings.counts), report.exit_code) == ({"CQ-DELETED-TOPIC": 1}, 0)
+
+
+def test_rows_behind_the_queues_end_are_leftovers(tmp_path: Path) -> None:
+    report = changed(tmp_path, lambda rows: rows.put(TOPIC, QUEUE, UNITS, commitlog_offset=1 << 40, size=200))
+    assert (report.exit_code, dict(report.findings.counts)) == (0, {})
+    assert report.queues[LABEL].max == UNITS
+
+
+def test_a_queue_ahead_of_the_log_is_told(tmp_path: Path) -> None:
+    def change(rows: Rows) -> None:
+        rows.put(TOPIC, QUEUE, UNITS, commitlog_offset=1 << 40, size=200)
+        rows.end(TOPIC, QUEUE, UNITS, 1 << 40)
+
+    report = changed(tmp_path, change)
+    codes = {(f.code, f.offset, f.facts["units"]) for f in above_note(report.findings)}
+    assert codes == {("CQ-BEYOND-LOG", UNITS * 20, 1)}
+    assert (report.queues[LABEL].max, report.queues[LABEL].expected_max) == (UNITS + 1, UNITS)
+
+
+def test_an_end_in_front_of_rows_hides_their_messages(tmp_path: Path) -> None:
+    report = changed(tmp_path, lambda rows: rows.end(TOPIC, QUEUE, 15, 0))
+    finding = only(report)
+    assert (finding.code, finding.queue, finding.facts["queue_offset"]) == ("CQ-MISSING-UNIT", LABEL, 16)
+    assert (finding.facts["messages"], finding.facts["reason"]) == (3, "the queue ends before it")
+    assert (report.queues[LABEL].max, report.queues[LABEL].expected_max) == (16, UNITS)
+
+
+def test_a_beginning_behind_rows_hides_their_messages(tmp_path: Path) -> None:
+    finding = only(changed(tmp_path, lambda rows: rows.end(TOPIC, QUEUE, 2, 0, "min")))
+    assert (finding.code, finding.facts["queue_offset"], finding.facts["messages"]) == ("CQ-MISSING-UNIT", 0, 2)
+    assert finding.facts["reason"] == "the queue begins behind it"
+
+
+@pytest.mark.parametrize("far", [1 << 33, 1 << 58])
+def test_a_row_far_away_costs_no_walk_to_it(tmp_path: Path, far: int) -> None:
+    def change(rows: Rows) -> None:
+        rows.put(TOPIC, QUEUE, far, commitlog_offset=11, size=200)
+        rows.end(TOPIC, QUEUE, far, 11)
+
+    report = changed(tmp_path, change)
+    assert {(f.code, f.queue, f.facts["queue_offset"]) for f in above_note(report.findings)} == {
+        ("CQ-GHOST-UNITS", LABEL, far)
+    }
+    assert report.to_json()["queues"][LABEL]["max"] == far + 1
+
+
+@pytest.mark.parametrize("number", [-1, -(1 << 63), (1 << 63) - 1])
+def test_a_queue_offset_that_no_queue_can_have_is_dangling(tmp_path: Path, number: int) -> None:
+    finding = only(changed(tmp_path, lambda rows: rows.put(TOPIC, QUEUE, number, size=200)))
+    assert (finding.code, finding.facts["queue_offset"]) == ("CQ-DANGLING-UNIT", number)
+    assert finding.facts["reason"] == "no valid queue offset"
+
+
+def test_keys_that_are_none_are_noted(tmp_path: Path) -> None:
+    def change(rows: Rows) -> None:
+        for key in (b"\0", b"what is this", b"\xff" * 40):
+            rows.units[key] = b"x"
+
+    report = changed(tmp_path, change)
+    assert (report.exit_code, report.notes) == (
+        0,
+        ["consumequeue/: 3 keys in the RocksDB are no consume queue unit's"],
+    )
+
+
+def test_a_consumer_ahead_of_its_queue_is_told(tmp_path: Path) -> None:
+    store = copy_store(NAME, tmp_path)
+    with opened_rows(store / "config" / "consumerOffsets") as database:
+        database.get_column_family("default")[b"Order_11@CG_part_11"] = b'{"offsetTable":{"0":13,"1":1000}}'
+    finding = only(look(store))
+    assert (finding.code, finding.queue, finding.file) == ("CFG-OFFSET-BEYOND", LABEL, "consumerOffsets")
+    assert (finding.facts["offset"], finding.facts["max"]) == (1000, UNITS)
+
+
+def test_configuration_that_is_no_json_is_not_taken_for_clean(tmp_path: Path) -> None:
+    store = copy_store(NAME, tmp_path)
+    with opened_rows(store / "config" / "topics") as database:
+        database.get_column_family("default")[b"Order_11"] = b'{"perm":'
+    report = look(store)
+    assert (report.exit_code, report.unchecked) == (4, ["config/topics/: 1 of its values are no JSON"])
+
+
+def test_without_the_extra_everything_in_rocksdb_is_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_extra(monkeypatch)
+    report = look(unpack(NAME))
+    assert (report.exit_code, report.queues, dict(report.findings.counts)) == (4, {}, {})
+    assert [text.partition(":")[0] for text in sorted(report.unchecked)] == [
+        "config/consumerOffsets/",
+        "config/subscriptionGroups/",
+        "config/topics/",
+        "consumequeue/",
+    ]
+    assert "rmqstore[rocksdb]" in " ".join(report.unchecked)
+
+
+def test_a_damaged_block_is_unchecked_not_missing(tmp_path: Path) -> None:
+    store = copy_store(NAME, tmp_path)
+    table = max((store / "consumequeue").glob("*.sst"), key=lambda p: p.stat().st_size)
+    raw = bytearray(table.read_bytes())
+    raw[100] ^= 0xFF
+    table.write_bytes(raw)
+    report = look(store)
+    assert (report.exit_code, dict(report.findings.counts)) == (4, {})
+    assert all(text.startswith("consumequeue/: ") for text in report.unchecked)
+    assert any("block checksum mismatch" in text for text in report.unchecked)
+
+
+_DAMAGED = sorted(
+    p.relative_to(unpack(NAME)).as_posix()
+    for pattern in ("consumequeue/*", "config/topics/*", "config/consumerOffsets/*")
+    for p in unpack(NAME).glob(pattern)
+    if p.is_file() and p.name not in ("LOCK", "IDENTITY") and not p.name.startswith("OPTIONS")
+)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("name", _DAMAGED)
+def test_any_damage_of_a_database_is_said(tmp_path: Path, name: str, seed: int) -> None:
+    store = copy_store(NAME, tmp_path)
+    path, chance = store / name, random.Random(f"{name} {seed}")
+    raw = bytearray(path.read_bytes())
+    if seed == 0:
+        path.unlink()
+    elif seed == 1:
+        path.write_bytes(raw[: len(raw) // 2])
+    elif seed == 2:
+        path.write_bytes(chance.randbytes(len(raw)))
+    else:
+        for _ in range(seed):
+            if raw:
+                raw[chance.randrange(len(raw))] ^= 1 << chance.randrange(8)
+        path.write_bytes(raw)
+    with assert_untouched(store):
+        report = look(store)
+    assert report.exit_code in (0, 1, 4)
+    assert report.exit_code == 0 or report.unchecked or report.findings.counts
+    assert str(tmp_path) not in " ".join(report.unchecked)
+
+
+def test_a_database_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    store = copy_store(NAME, tmp_path)
+    table = max((store / "consumequeue").glob("*.sst"))
+    table.unlink()
+    os.mkfifo(table)
+    report = look(store)
+    assert report.exit_code == 4
+    assert report.unchecked[0].startswith("consumequeue/: the RocksDB of the consume queues cannot be read")
+
+
+def test_no_command_is_named_that_could_not_cure_it(tmp_path: Path) -> None:
+    report = changed(tmp_path, lambda rows: rows.drop(TOPIC, QUEUE, 5))
+    finding = report.to_json()["findings"][0]
+    assert (finding["code"], finding["remedy"], finding["next"]) == ("CQ-MISSING-UNIT", None, None)
+    assert "consume queues in RocksDB are only the broker's to write: no command here repairs them" in report.notes
+
+
+def test_a_database_without_its_store_is_not_taken_for_clean() -> None:
+    report = look(unpack(NAME) / "consumequeue")
+    assert (report.exit_code, report.unchecked) == (
+        4,
+        ["consumequeue/: a RocksDB is checked as a part of its whole store only"],
+    )

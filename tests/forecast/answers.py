@@ -1,0 +1,111 @@
+"""What the real broker did with a case, in the few numbers that a forecast must get exactly right."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rmqstore.brokers.load.controller_start import HIDDEN
+from rmqstore.brokers.rules.forecast import PROCESS_EXIT, StartForecast
+from tests.forecast.cases import Case
+from tests.real_broker.oracle import OracleResult
+
+ANSWERS = Path(__file__).parent / "answers.json"
+HEAP = 400 << 20
+"""The oracle runs with 512 MiB; a broker that allocates more for one record dies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Loads or not (and dies in the attempt or not), the log's ends, queue ends, files that are gone."""
+
+    load: bool
+    dies: bool
+    min_offset: int | None
+    max_offset: int | None
+    queues: dict[str, tuple[int, int]]
+    gone: tuple[str, ...]
+
+
+def of_oracle(result: OracleResult, gone: set[str]) -> Answer:
+    """What the real classes did; `gone` are the files that the run removed."""
+    dies = result.crash is not None
+    ends = {name: (q.min, q.max) for name, q in sorted(result.queues.items()) if q.max or q.min > 0}
+    return Answer(
+        result.load and not dies,
+        dies,
+        result.min_phy if result.load else None,
+        result.max_phy if result.load else None,
+        ends if result.load else {},
+        tuple(sorted(gone)),
+    )
+
+
+def of_forecast(forecast: StartForecast, case: Case, store: Path) -> Answer:
+    """The same of a forecast."""
+    ends = {
+        f"{topic}/{queue_id}": end
+        for (topic, queue_id), end in sorted(forecast.queue_ends.items())
+        if end[1] or end[0] > 0
+    }
+    gone = set(forecast.other_files_deleted)
+    gone |= {path for name in forecast.files_deleted if (path := _below(store, name)) is not None}
+    return Answer(
+        forecast.starts,
+        forecast.exit_code == PROCESS_EXIT and HIDDEN not in forecast.notes,  # the store's classes gave false there
+        forecast.min_offset,
+        forecast.max_offset,
+        dict(sorted(ends.items())),
+        tuple(sorted(gone)),
+    )
+
+
+def _below(store: Path, name: str) -> str | None:
+    return f"commitlog/{name}" if (store / "commitlog" / name).exists() else None
+
+
+def files_of(store: Path) -> set[str]:
+    """All files of a store, but for those that come and go with every run."""
+    paths = {p.relative_to(store).as_posix() for p in store.rglob("*") if p.is_file()}
+    return {p for p in paths if not p.startswith("rocksdbstore/") and p != "abort.bak"}
+
+
+def load_answers() -> dict[str, Answer]:
+    """The recorded answers by case name."""
+    out = {}
+    document = json.loads(ANSWERS.read_text("utf-8"))
+    tables = document["queues"]
+    for name, row in document["answers"].items():
+        queues = {key: (ends[0], ends[1]) for key, ends in tables[row["queues"]].items()}
+        for key, ends in row["changed"].items():
+            queues[key] = (ends[0], ends[1])
+        for key in row["missing"]:
+            del queues[key]
+        out[name] = Answer(row["load"], row["dies"], row["min_offset"], row["max_offset"], queues, tuple(row["gone"]))
+    return out
+
+
+def save_answers(answers: dict[str, Answer]) -> None:
+    """Records answers; queue ends as differences to a table that many cases share."""
+    tables: list[dict[str, tuple[int, int]]] = [{}]
+    rows: dict[str, dict[str, object]] = {}
+    for name, answer in sorted(answers.items()):
+        best = min(range(len(tables)), key=lambda i: len(tables[i].items() ^ answer.queues.items()))
+        if len(tables[best].items() ^ answer.queues.items()) > 24 and len(tables) < 24:
+            tables.append(answer.queues)
+            best = len(tables) - 1
+        row = asdict(answer)
+        row["queues"] = best
+        row["changed"] = {k: v for k, v in answer.queues.items() if tables[best].get(k) != v}
+        row["missing"] = sorted(k for k in tables[best] if k not in answer.queues)
+        rows[name] = row
+    lines = ",\n".join(
+        f" {json.dumps(k, ensure_ascii=False)}: {json.dumps(v, ensure_ascii=False)}" for k, v in rows.items()
+    )
+    shared = ",\n".join(f"  {json.dumps(t, ensure_ascii=False)}" for t in tables)
+    ANSWERS.write_text(f'{{"queues": [\n{shared}\n ],\n "answers": {{\n{lines}\n }}}}\n', "utf-8")
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,330 @@
+"""Damaged stores for which a forecast must say exactly what the real broker does.
+
+A case is a store, the damage to a copy of it, the version that then starts and its settings. The real answers are
+recorded in `answers.json` (`tests/real_broker/test_simulation.py --record`), so that no Java is needed to check them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+from tests.forecast.damages import (
+    abort,
+    batch_last_unit,
+    blank,
+    blank_at_end,
+    body,
+    checkpoint_directory,
+    checkpoint_gone,
+    checkpoint_is,
+    delay_no_number,
+    extension,
+    file_in_place,
+    header,
+    last_is_old,
+    more_log,
+    no_batch_queues,
+    no_checkpoint_times,
+    no_index,
+    no_log_file,
+    no_log_files,
+    no_queues,
+    no_topic,
+    no_topics_json,
+    put,
+    queue_empty_file,
+    queue_full_then_zero_file,
+    queue_last_unit,
+    queue_middle_unit,
+    queue_of_pre_blanks,
+    queue_stray,
+    queue_units,
+    queue_zero_file,
+    size_is,
+    zeros,
+)
+from tests.forecast.dledger_damages import DLEDGER_DAMAGES
+from tests.forecast.places import LOG_SIZE, Damage
+from tests.stores import VERSIONS
+
+DLEDGER = {"enableDLegerCommitLog": "true", "dLegerGroup": "g", "dLegerSelfId": "n0", "dLegerPeers": "n0-127.0.0.1:0"}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One start: `name` is unique, `store` a fixture, `version` of the classes that start on the damaged copy."""
+
+    name: str
+    store: str
+    version: str
+    damages: tuple[Damage, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+    start: bool = True
+    """Whether the store is started too (re-dispatch), or only loaded: in DLedger mode what follows depends on time."""
+    sample: bool = False
+    """Whether it belongs to the fixed sample that runs the real classes every time."""
+
+    def damage(self, store: Path) -> None:
+        for one in self.damages:
+            one(store)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+_EXITS: tuple[tuple[str, tuple[Damage, ...]], ...] = (
+    ("clean", ()),
+    ("abort", (abort,)),
+    ("abort, no checkpoint", (abort, no_checkpoint_times)),
+)
+_NOTHING: tuple[Damage, ...] = ()
+
+_PLAIN: dict[str, Damage | None] = {
+    "undamaged": None,
+    "body in an old file": body(-4),
+    "body in the file before the last": body(-2),
+    "body in the last file": body(-1, 5),
+    "magic": header(-2, 20, "magic", 0),
+    "body length": header(-2, 20, "body_length"),
+    "body length negative": header(-2, 20, "body_length", 0, 7),
+    "physical offset": header(-2, 20, "physical_offset"),
+    "queue offset": header(-2, 20, "queue_offset"),
+    "queue id": header(-2, 20, "queue_id"),
+    "IPv6 flag": header(-2, 20, "sys_flag", -1, 4),
+    "prepared flag": header(-2, 20, "sys_flag", -1, 2),
+    "size one off": header(-2, 20, "size"),
+    "size negative": size_is(-2, 20, -200),
+    "size largest": size_is(-2, 20, 0x7FFFFFFF),
+    "size 500 MiB": size_is(-2, 20, 500 << 20),
+    "size 1 MiB": size_is(-2, 20, 1 << 20),
+    "size 0": size_is(-2, 20, 0),
+    "zero page": zeros(-2, 20, 4096),
+    "200 zeros": zeros(-3, 20, 200),
+    "first record's magic": header(-2, 0, "magic", 0),
+    "first record's size": header(-1, 0, "size"),
+    "first record's body": body(-2, 0),
+    "BLANK at the end": blank_at_end,
+    "BLANK in the middle": blank(-3, 20, 1234),
+    "BLANK with a huge size": blank(-3, 20, 0x7FFFFFF0),
+    "BLANK with a negative size": blank(-3, 20, -5),
+    "DELAY no number": delay_no_number,
+    "zero file behind": more_log(None),
+    "old file behind": more_log(0),
+    "last file is an old one": last_is_old,
+    "first log file missing": no_log_file(0),
+    "middle log file missing": no_log_file(3),
+    "log file before the last missing": no_log_file(-2),
+    "last log file missing": no_log_file(-1),
+    "no log file": no_log_files,
+    "topic's queues missing": no_topic,
+    "all queues missing": no_queues,
+    "0-byte queue file": queue_empty_file,
+    "bogus units beyond the log": queue_units(10_000_000),
+    "bogus units inside the log": queue_units(100),
+    "last unit missing": queue_last_unit,
+    "unit in the middle zero": queue_middle_unit,
+    "zero queue file behind": queue_zero_file,
+    "full queue file, then a zero one": queue_full_then_zero_file,
+    "pre-blanks only": queue_of_pre_blanks,
+    "stray file in a queue": queue_stray,
+    "stray file in consumequeue": put("consumequeue/stray.txt", b"x"),
+    "stray directory in a topic": put("consumequeue/Foo/notnum/x", b"1"),
+    "file for a queue": put("consumequeue/Foo/7", b"1"),
+    "empty queue": put("consumequeue/Foo/3", None),
+    "batch queue of a simple topic": put(f"batchconsumequeue/Foo/0/{0:020d}", bytes(4600)),
+    "checkpoint garbage": checkpoint_is(b"\x7f" + b"\xff" * 23),
+    "checkpoint negative": checkpoint_is(b"\x80" + bytes(23)),
+    "checkpoint missing": checkpoint_gone,
+    "checkpoint a directory": checkpoint_directory,
+    "no index": no_index,
+    "directory in index": put("index/20260101000000000", None),
+    "stray file in index": put("index/abc", b"x"),
+    "stray file": put("commitlog/notes.txt", b"hello"),
+    "0-byte file that sorts last": put("commitlog/zzz"),
+    "0-byte file that sorts first": put("commitlog/0a"),
+    "right length, wrong name": put("commitlog/00000000000000000000.bak", bytes(LOG_SIZE)),
+    "directory in commitlog": put("commitlog/sub", None),
+}
+_ABORT_ONLY = {  # where it makes a difference that the checkpoint is kept
+    *("body in an old file", "body in the file before the last", "first record's body", "old file behind"),
+    *("last log file missing", "topic's queues missing", "all queues missing", "0-byte queue file"),
+    *("last unit missing", "unit in the middle zero", "full queue file, then a zero one", "pre-blanks only"),
+    *(
+        "checkpoint garbage",
+        "checkpoint negative",
+        "checkpoint missing",
+        "directory in index",
+        "bogus units inside the log",
+    ),
+}
+_ONE_EXIT = {  # the parser's business: the same whatever the exit was
+    *("magic", "body length", "body length negative", "physical offset", "queue offset", "queue id", "IPv6 flag"),
+    *("prepared flag", "size one off", "size negative", "size largest", "size 500 MiB", "size 1 MiB", "size 0"),
+    *("200 zeros", "first record's size", "BLANK in the middle", "BLANK with a huge size", "DELAY no number"),
+    *("BLANK with a negative size", "BLANK at the end", "no index", "stray file in index", "empty queue"),
+    *("stray file", "0-byte file that sorts last", "0-byte file that sorts first", "right length, wrong name"),
+    *("directory in commitlog", "stray file in consumequeue", "stray directory in a topic", "file for a queue"),
+    *("stray file in a queue", "batch queue of a simple topic"),
+}
+_SAMPLE = {
+    ("body in an old file", "abort, no checkpoint"),
+    ("topic's queues missing", "abort"),
+    ("0-byte queue file", "clean"),
+    ("bogus units inside the log", "abort, no checkpoint"),
+    ("zero page", "clean"),
+    ("size largest", "clean"),
+    ("last file is an old one", "clean"),
+    ("last log file missing", "abort"),
+    ("all queues missing", "clean"),
+    ("pre-blanks only", "abort"),
+}
+
+_DLEDGER_SAMPLE = {
+    ("pos in file -2", "clean"),
+    ("pos in file -4", "clean"),
+    ("no DLedger index", "abort, no checkpoint"),
+}
+_FIRST_START: dict[str, Damage | None] = {
+    "undamaged": None,
+    "zero file behind": more_log(None),
+    "BLANK at the end": blank_at_end,
+    "body in an old file": body(-4),
+    "body in the file before the last": body(-2),
+    "no log file": no_log_files,
+    "last log file missing": no_log_file(-1),
+    "stray file": put("commitlog/x", b"1"),
+    "topic's queues missing": no_topic,
+}
+
+
+def cases() -> Iterator[Case]:
+    """All cases; names are unique."""
+    for version in VERSIONS:
+        for what, damage in _PLAIN.items():
+            for exit_name, more in _EXITS:
+                if (what.startswith("checkpoint") and len(more) > 1) or (
+                    exit_name == "abort" and what not in _ABORT_ONLY
+                ):
+                    continue
+                yield Case(
+                    f"{version} {what}, {exit_name}",
+                    f"{version}-clean",
+                    version,
+                    (*((damage,) if damage else _NOTHING), *more),
+                    sample=(what, exit_name) in _SAMPLE,
+                )
+        for what, damage in DLEDGER_DAMAGES.items():
+            # up to 5.1.4 a crash makes no difference in DLedger mode
+            for exit_name, more in _EXITS[:1] if version != "5.4.0" else _EXITS[::2]:
+                yield Case(
+                    f"{version} DLedger {what}, {exit_name}",
+                    f"{version}-dledger",
+                    version,
+                    (*((damage,) if damage else _NOTHING), *more),
+                    start=False,
+                    sample=(what, exit_name) in _DLEDGER_SAMPLE,
+                )
+        for what, damage in _FIRST_START.items():
+            for exit_name, more in _EXITS[::2]:
+                yield Case(
+                    f"{version} first DLedger start {what}, {exit_name}",
+                    f"{version}-before-dledger",
+                    version,
+                    (*((damage,) if damage else _NOTHING), *more),
+                    DLEDGER,
+                    start=False,
+                    sample=(what, exit_name) == ("undamaged", "clean"),
+                )
+    yield from _other_stores()
+    yield from _settings()
+    yield from _in_the_way()
+
+
+def _other_stores() -> Iterator[Case]:
+    for store in ("4.9.7-killed", "5.1.4-killed", "5.4.0-killed", "4.9.7-ipv6", "5.4.0-ipv6", "5.4.0-slave"):
+        version = store.split("-")[0]
+        for what in ("undamaged", "all queues missing", "topic's queues missing", "bogus units inside the log"):
+            damage = _PLAIN[what]
+            if damage is not None and not store.endswith("killed") and what != "all queues missing":
+                continue
+            for exit_name, more in _EXITS[::2]:
+                damages = (*((damage,) if damage else _NOTHING), *more)
+                yield Case(f"{store} {what}, {exit_name}", store, version, damages)
+    batch: dict[str, Damage | None] = {
+        "undamaged": None,
+        "all queues missing": no_queues,
+        "no batch queues": no_batch_queues,
+        "last batch unit missing": batch_last_unit,
+        "no topics.json": no_topics_json,
+        "body in the last file": body(-1, 3),
+    }
+    for store in ("5.1.4-formats", "5.4.0-formats"):
+        for what, damage in batch.items():
+            for exit_name, more in _EXITS[::2]:
+                damages = (*((damage,) if damage else _NOTHING), *more)
+                yield Case(f"{store} {what}, {exit_name}", store, store.split("-")[0], damages)
+    for store in ("4.9.7-dledger-mixed", "5.1.4-dledger-mixed", "5.4.0-dledger-mixed", "5.4.0-dledger3-n2"):
+        for exit_name, more in _EXITS:
+            yield Case(f"{store} undamaged, {exit_name}", store, store.split("-")[0], more, start=False)
+    for version, store in (
+        ("4.9.7", "5.4.0-clean"),
+        ("4.9.7", "5.1.4-formats"),
+        ("5.1.4", "4.9.7-killed"),
+        ("5.4.0", "5.1.4-killed"),
+    ):
+        for exit_name, more in _EXITS:
+            yield Case(f"{version} over {store}, {exit_name}", store, version, more)
+
+
+def _settings() -> Iterator[Case]:
+    def each(name: str, store: str, damage: Damage | None, settings: Mapping[str, str]) -> Iterator[Case]:
+        for exit_name, more in _EXITS[::2]:
+            damages = (*((damage,) if damage else _NOTHING), *more)
+            yield Case(f"{store} {name}, {exit_name}", store, store.split("-")[0], damages, settings)
+
+    for version in VERSIONS:
+        store = f"{version}-clean"
+        yield from each("body, no CRC check", store, body(-2), {"checkCRCOnRecover": "false"})
+        yield from each("body, messageIndexSafe", store, body(-3), {"messageIndexSafe": "true"})
+        yield from each("messageIndexSafe", store, None, {"messageIndexSafe": "true"})
+        yield from each("topic, sync flush", store, no_topic, {"flushDiskType": "SYNC_FLUSH"})
+        if version != "4.9.7":
+            yield from each("duplicationEnable", store, None, {"duplicationEnable": "true"})
+            recheck = {"recheckReputOffsetFromCq": "true"}
+            yield from each("queues, recheck", store, no_queues, recheck)
+            yield from each("last unit, recheck", store, queue_last_unit, recheck)
+            yield from each("topic, recheck", store, no_topic, recheck)
+        extended = {"enableConsumeQueueExt": "true", "mappedFileSizeConsumeQueueExt": "2000"}
+        yield from each("extension of the wrong length", store, extension(2001), extended)
+        yield from each("empty extension", store, extension(0), extended)
+        yield from each("extension of the wrong length, switched off", store, extension(2001), {})
+    newest = "5.4.0-clean"
+    yield from each("forceVerifyPropCRC without the property", newest, None, {"forceVerifyPropCRC": "true"})
+    for most in ("0", "1", "3"):
+        cap = {"commitLogRecoverMaxNum": most}
+        for what in ("undamaged", "all queues missing", "first record's body", "zero file behind"):
+            yield from each(f"{what}, commitLogRecoverMaxNum={most}", newest, _PLAIN[what], cap)
+    force = {"forceVerifyPropCRC": "true"}
+    yield from each("forceVerifyPropCRC", "5.4.0-formats", None, force)
+    yield from each("forceVerifyPropCRC, queue id", "5.4.0-formats", header(-1, 4, "queue_id"), force)
+
+
+def _in_the_way() -> Iterator[Case]:
+    """A file in the place of a directory: nothing is put from the first message on that no file can be made for.
+
+    The broker tries that one 30 times, a second each, so there are few of these.
+    """
+    for store in ("4.9.7-clean", "5.4.0-clean"):
+        name = f"{store} file in place of the queues, clean"
+        yield Case(name, store, store.split("-")[0], (file_in_place("consumequeue"),))
+    for store in ("5.1.4-clean", "5.4.0-killed"):
+        damages = (file_in_place("consumequeue/{topic}"), *_EXITS[2][1])
+        yield Case(f"{store} file in place of a topic, {_EXITS[2][0]}", store, store.split("-")[0], damages)
+
+
+CASES = tuple(cases())
+BY_NAME = {case.name: case for case in CASES}
+assert len(BY_NAME) == len(CASES), [a.name for a, b in pairwise(sorted(CASES, key=str)) if a.name == b.name]

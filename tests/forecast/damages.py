@@ -1,0 +1,235 @@
+"""What befalls a plain store: its log, its queues, the small files, and what does not belong there."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from pathlib import Path
+
+from rmqstore.formats import consumequeue
+from rmqstore.formats.message import BLANK, BLANK_MAGIC, HEAD
+from tests.damage import cut, flip, overwrite, zero
+from tests.forecast.places import LOG_SIZE, UNIT, Damage, log_files, queue_end, records, topic
+
+BODY_AT = HEAD.size
+
+
+def abort(store: Path) -> None:
+    (store / "abort").write_bytes(b"")
+
+
+def extension(length: int) -> Damage:
+    """A file of zeros where the extension units of queue 0 belong."""
+
+    def damage(store: Path) -> None:
+        folder = store / "consumequeue_ext" / topic(store).name / "0"
+        folder.mkdir(parents=True)
+        (folder / "00000000000000000000").write_bytes(bytes(length))
+
+    return damage
+
+
+def no_checkpoint_times(store: Path) -> None:
+    path = store / "checkpoint"
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def body(file: int, record: int = 10) -> Damage:
+    """Flips a byte of the first body from a record on."""
+
+    def damage(store: Path) -> None:
+        path = log_files(store)[file]
+        at = next(at for at in records(path)[record:] if HEAD.parse(path.read_bytes(), at)["body_length"] > 0)
+        flip(path, at + BODY_AT)
+
+    return damage
+
+
+def header(file: int, record: int, name: str, byte: int = -1, bit: int = 0) -> Damage:
+    """Flips a bit of a header field; `byte` counts from the field's end when negative."""
+
+    def damage(store: Path) -> None:
+        path = log_files(store)[file]
+        size = next(f.size for f in HEAD if f.name == name)
+        flip(path, records(path)[record] + HEAD.at(name) + byte % size, bit)
+
+    return damage
+
+
+def size_is(file: int, record: int, size: int) -> Damage:
+    def damage(store: Path) -> None:
+        path = log_files(store)[file]
+        overwrite(path, records(path)[record], struct.pack(">i", size))
+
+    return damage
+
+
+def zeros(file: int, record: int, length: int) -> Damage:
+    def damage(store: Path) -> None:
+        path = log_files(store)[file]
+        zero(path, records(path)[record], length)
+
+    return damage
+
+
+def blank(file: int, record: int, size: int) -> Damage:
+    """A BLANK that says `size` over the head of a record."""
+
+    def damage(store: Path) -> None:
+        path = log_files(store)[file]
+        overwrite(path, records(path)[record], BLANK.build(size=size, magic=BLANK_MAGIC))
+
+    return damage
+
+
+def blank_at_end(store: Path) -> None:
+    path = log_files(store)[-1]
+    last = records(path)[-1]
+    at = last + HEAD.parse(path.read_bytes(), last)["size"]
+    overwrite(path, at, BLANK.build(size=LOG_SIZE - at, magic=BLANK_MAGIC))
+
+
+def delay_no_number(store: Path) -> None:
+    for path in reversed(log_files(store)):
+        at = path.read_bytes().find(b"DELAY\x01")
+        if at >= 0:
+            overwrite(path, at + 6, b"x")
+            return
+    raise AssertionError("no delayed message")
+
+
+def no_log_file(file: int) -> Damage:
+    return lambda store: log_files(store)[file].unlink()
+
+
+def no_log_files(store: Path) -> None:
+    for path in log_files(store):
+        path.unlink()
+
+
+def more_log(content: int | None) -> Damage:
+    """One file more: zeros, or the bytes of file `content`, as a recycled file has them."""
+
+    def damage(store: Path) -> None:
+        files = log_files(store)
+        name = f"{int(files[-1].name) + LOG_SIZE:020d}"
+        files[-1].with_name(name).write_bytes(bytes(LOG_SIZE) if content is None else files[content].read_bytes())
+
+    return damage
+
+
+def last_is_old(store: Path) -> None:
+    files = log_files(store)
+    files[-1].write_bytes(files[0].read_bytes())
+
+
+def no_topic(store: Path) -> None:
+    shutil.rmtree(topic(store))
+
+
+def no_queues(store: Path) -> None:
+    shutil.rmtree(store / "consumequeue")
+
+
+def queue_empty_file(store: Path) -> None:
+    cut(sorted((topic(store) / "0").iterdir())[-1], 0)
+
+
+def queue_units(address: int) -> Damage:
+    """Five units that no message has, behind the end of a queue."""
+
+    def damage(store: Path) -> None:
+        path, at = queue_end(store)
+        for i in range(5):
+            overwrite(path, at + i * UNIT, consumequeue.UNIT.build(commitlog_offset=address + i * 200, size=150))
+
+    return damage
+
+
+def queue_last_unit(store: Path) -> None:
+    path, at = queue_end(store)
+    zero(path, at - UNIT, UNIT)
+
+
+def queue_middle_unit(store: Path) -> None:
+    path, at = queue_end(store)
+    zero(path, at // 2 // UNIT * UNIT, UNIT)
+
+
+def queue_zero_file(store: Path) -> None:
+    last = sorted((topic(store) / "0").iterdir())[-1]
+    last.with_name(f"{int(last.name) + 2000:020d}").write_bytes(bytes(2000))
+
+
+def queue_full_then_zero_file(store: Path) -> None:
+    path, at = queue_end(store)
+    unit = path.read_bytes()[at - UNIT : at]
+    overwrite(path, at, unit * ((2000 - at) // UNIT))
+    queue_zero_file(store)
+
+
+def queue_of_pre_blanks(store: Path) -> None:
+    queue = topic(store) / "0"
+    shutil.rmtree(queue)
+    queue.mkdir()
+    (queue / f"{0:020d}").write_bytes((consumequeue.PRE_BLANK * 10).ljust(2000, b"\0"))
+
+
+def queue_stray(store: Path) -> None:
+    (topic(store) / "0" / "x.txt").write_bytes(b"1")
+
+
+def put(path: str, content: bytes | None = b"") -> Damage:
+    """A file, or with None a directory, that does not belong."""
+
+    def damage(store: Path) -> None:
+        target = store / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if content is None:
+            target.mkdir()
+        else:
+            target.write_bytes(content)
+
+    return damage
+
+
+def checkpoint_is(times: bytes) -> Damage:
+    return lambda store: overwrite(store / "checkpoint", 0, times)
+
+
+def checkpoint_gone(store: Path) -> None:
+    (store / "checkpoint").unlink()
+
+
+def checkpoint_directory(store: Path) -> None:
+    (store / "checkpoint").unlink()
+    (store / "checkpoint").mkdir()
+
+
+def no_index(store: Path) -> None:
+    shutil.rmtree(store / "index")
+
+
+def file_in_place(place: str) -> Damage:
+    def damage(store: Path) -> None:
+        path = store / place.format(topic=topic(store).name)
+        shutil.rmtree(path)
+        path.write_text("not a directory", "utf-8")
+
+    return damage
+
+
+def no_batch_queues(store: Path) -> None:
+    shutil.rmtree(store / "batchconsumequeue")
+
+
+def batch_last_unit(store: Path) -> None:
+    path = next((store / "batchconsumequeue").glob("*/0/*"))
+    size = consumequeue.BATCH_UNIT.size
+    units = consumequeue.BATCH_UNIT.array(path.read_bytes())["size"].tolist()
+    zero(path, max(i for i, n in enumerate(units) if n > 0) * size, size)
+
+
+def no_topics_json(store: Path) -> None:
+    for path in (store / "config").glob("topics.json*"):
+        path.unlink()

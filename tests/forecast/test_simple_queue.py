@@ -1,0 +1,154 @@
+"""ConsumeQueue in a simulated start, unit by unit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rmqstore.brokers.load.mapped_files import SimulatedFile, SimulatedFiles
+from rmqstore.brokers.queues.simple_queue import SimpleQueue, StartFails
+from rmqstore.brokers.rules.versions import rules_for
+from rmqstore.formats import consumequeue
+
+UNIT = consumequeue.UNIT.size
+SIZE = 10 * UNIT
+
+
+def unit(address: int, size: int = 100) -> bytes:
+    return consumequeue.UNIT.build(commitlog_offset=address, size=size)
+
+
+def queue(folder: Path, *files: bytes, version: str = "5.4.0", start: int = 0) -> SimpleQueue:
+    loaded = []
+    for i, content in enumerate(files):
+        path = folder / f"{start + i * SIZE:020d}"
+        path.write_bytes(content.ljust(SIZE, b"\0"))
+        loaded.append(SimulatedFile(path, start + i * SIZE, SIZE))
+    return SimpleQueue("T", 0, SimulatedFiles(folder, SIZE, loaded), rules_for(version))
+
+
+def test_recover_ends_at_the_first_unit_that_is_not_valid(tmp_path: Path) -> None:
+    q = queue(tmp_path, unit(0) + unit(100) + bytes(UNIT) + unit(300))
+    q.recover()
+    assert (q.ends, q.max_physic_offset) == ((0, 2), 200)
+
+
+def test_recover_deletes_files_behind_its_end(tmp_path: Path) -> None:
+    q = queue(tmp_path, unit(0) * 9, unit(1000))
+    q.recover()
+    assert [p.name for p in q.files.deleted] == [f"{SIZE:020d}"]
+    assert q.ends == (0, 9)
+
+
+def test_address_of_a_queue_was_a_start_up_to_4_4_0(tmp_path: Path) -> None:
+    q = queue(tmp_path, unit(500), version="4.4.0")
+    q.recover()
+    assert q.max_physic_offset == 500
+
+
+def test_truncation_keeps_unit_0_without_a_look_at_its_size(tmp_path: Path) -> None:
+    q = queue(tmp_path, bytes(SIZE))
+    q.recover()
+    q.truncate(1000)
+    assert (q.ends, q.max_physic_offset) == ((0, 1), 0)
+
+
+def test_truncation_deletes_files_whose_first_unit_is_behind_the_end(tmp_path: Path) -> None:
+    q = queue(tmp_path, b"".join(unit(i * 100) for i in range(10)), unit(1000) + unit(1100))
+    q.recover()
+    q.truncate(700)
+    assert (q.ends, q.max_physic_offset, len(q.files.deleted)) == ((0, 7), 700, 1)
+
+
+def test_message_behind_the_end_is_appended_and_one_inside_is_not(tmp_path: Path) -> None:
+    q = queue(tmp_path, unit(0) + unit(100))
+    q.recover()
+    q.put(100, 100, 1)
+    assert (q.ends, q.dispatched) == ((0, 2), 0)
+    q.put(200, 100, 2)
+    assert (q.ends, q.dispatched, q.shifted) == ((0, 3), 1, 0)
+
+
+def test_message_with_a_gap_before_it_is_appended_at_the_end(tmp_path: Path) -> None:
+    q = queue(tmp_path, unit(0))
+    q.recover()
+    q.put(500, 100, 5)
+    assert (q.ends, q.shifted) == ((0, 2), 1)
+
+
+def test_queue_that_begins_in_the_middle_gets_pre_blanks(tmp_path: Path) -> None:
+    q = queue(tmp_path)
+    q.put(500, 100, 13)
+    assert q.files.files[0].start == SIZE
+    assert (q.ends, q.dispatched) == ((13, 14), 1)
+
+
+@pytest.mark.parametrize("version", ["4.9.7", "5.4.0"])
+def test_many_messages_give_what_one_by_one_gives(tmp_path: Path, version: str) -> None:
+    address = np.arange(0, 6000, 100)
+    size = np.full(60, 100)
+    offset = np.concatenate((np.arange(0, 20), np.arange(25, 60), np.arange(30, 35)))
+    one, many = queue(tmp_path, version=version), queue(tmp_path, version=version)
+    for a, s, o in zip(address.tolist(), size.tolist(), offset.tolist(), strict=True):
+        one.put(a, s, o)
+    many.put_many(address, size, offset)
+    for q in (one, many):
+        q.correct_min_offset(0)
+    assert (many.ends, many.dispatched, many.shifted) == (one.ends, one.dispatched, one.shifted)
+    assert many.max_physic_offset == one.max_physic_offset
+    assert len(many.files.files) == 6
+
+
+def test_memory_does_not_grow_with_messages(tmp_path: Path) -> None:
+    q = queue(tmp_path)
+    q.files.file_size = 1 << 40
+    n = 200_000
+    q.put_many(np.arange(1, n + 1) * 100, np.full(n, 100), np.arange(n))
+    assert (q.ends, len(q.files.files[0].added)) == ((0, n), 1)
+
+
+def test_old_versions_find_the_minimum_linearly(tmp_path: Path) -> None:
+    q = queue(tmp_path, consumequeue.PRE_BLANK * 4 + unit(5000), version="4.9.7")
+    q.recover()
+    q.correct_min_offset(0)
+    assert q.ends == (0, 5)
+    q.correct_min_offset(1)
+    assert q.ends == (4, 5)
+
+
+def test_queue_without_a_live_unit_keeps_its_maximum(tmp_path: Path) -> None:
+    content = unit(0) + unit(100)
+    for version, ends in (("4.9.7", (0, 2)), ("5.4.0", (2, 2))):
+        q = queue(tmp_path, content, version=version)
+        q.recover()
+        q.correct_min_offset(1000)
+        assert q.ends == ends
+
+
+def test_equal_unit_ends_the_search_by_halves(tmp_path: Path) -> None:
+    # pre-blanks have address 0: with a log that begins at 0 the search stops at one in the middle
+    q = queue(tmp_path, consumequeue.PRE_BLANK * 5 + unit(5000) + unit(5100), start=SIZE)
+    q.recover()
+    q.correct_min_offset(0)
+    assert q.ends == (10 + 3, 17)
+
+
+def test_empty_file_behind_a_full_one_makes_the_load_fail_from_5_0_0_on(tmp_path: Path) -> None:
+    full = b"".join(unit(i * 100) for i in range(10))
+    q = queue(tmp_path, full, bytes(SIZE))
+    q.recover()
+    with pytest.raises(StartFails, match="ends with an empty file"):
+        q.correct_min_offset(0)
+    old = queue(tmp_path, full, bytes(SIZE), version="4.9.7")
+    old.recover()
+    old.correct_min_offset(0)
+    assert old.ends == (0, 10)
+
+
+def test_ghost_units_are_those_left_behind_the_end(tmp_path: Path) -> None:
+    q = queue(tmp_path, b"".join(unit(i * 100) for i in range(8)))
+    q.recover()
+    q.truncate(300)
+    assert (q.ends, q.ghost_units()) == ((0, 3), 5)

@@ -1,0 +1,191 @@
+"""The oracle for many stores: one JVM per version opens one store after the other.
+
+    with OracleServer("5.4.0") as server:
+        questions = [server.ask(store, settings, abort=False) for store in stores]
+        results = [server.answer(question) for question in questions]
+
+Each store is copied; the copy is loaded, started, read to the last offset and shut down. Where that does not go well
+(RocketMQ calls System.exit, the JVM hangs, load() says no, the shutdown leaves threads behind), a fresh copy goes to
+the plain `Oracle`, with a JVM of its own: its answer holds, and the server begins anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+
+from tests.real_broker.java import java_classes
+from tests.real_broker.oracle import SWITCHES, Oracle, OracleResult, Setting, archive_option, parse_answer, words_of
+from tests.stores import clone
+
+ANSWER_SECONDS = 180
+Cell = tuple[str, bool]
+"""A version, and whether the store looks like one that was not shut down."""
+
+STORES_PER_JVM = 200
+"""The garbage collector unmaps the files of closed stores when it likes, and a few services never end."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    store: Path
+    settings: Mapping[str, Setting]
+    abort: bool
+    folder: Path
+
+
+class OracleServer:
+    """At most one running JVM of a version; the first question starts it."""
+
+    def __init__(self, version: str) -> None:
+        self.version = version
+        self.alone: list[str] = []
+        """Why stores went to a JVM of their own."""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._room = Path(tempfile.mkdtemp(prefix="oracle-server-"))
+        self._number = 0
+        self._left = 0
+        self._rest = b""
+        self._open: dict[int, _Question] = {}
+        self._results: dict[int, OracleResult] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+        shutil.rmtree(self._room, ignore_errors=True)
+
+    def ask(self, store: Path, settings: Mapping[str, Setting], *, abort: bool) -> int:
+        """Begins with a copy of a store; `abort` says whether the copy looks like one that was not shut down.
+
+        The store itself must stay as it is until the answer is there.
+        """
+        if self._left <= 0 and not self._open:
+            self._end()
+        process = self._process or self._begin()
+        self._number += 1
+        self._left -= 1
+        question = _Question(store, settings, abort, self._room / str(self._number))
+        self._open[self._number] = question
+        line = "\t".join([str(self._number), str(_copy(question)), *words_of({**settings, **SWITCHES, "brisk": True})])
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it ended: answer() finds that out, and asks again
+            process.stdin.write(line.encode() + b"\n")
+            process.stdin.flush()
+        return self._number
+
+    def answer(self, number: int) -> OracleResult:
+        """What the real store made of the copy."""
+        end = time.monotonic() + ANSWER_SECONDS
+        while number not in self._results:
+            lines = self._lines(end - time.monotonic())
+            if lines is None:
+                self._end()
+                for each in list(self._open):
+                    self._ask_alone(each, "no answer")
+                break
+            for line in lines:
+                self._take(line)
+        return self._results.pop(number)
+
+    def _take(self, line: bytes) -> None:
+        number, answer = line.decode("utf-8", "replace").split("\t", 1)
+        result = parse_answer(json.loads(answer), 0, "")
+        if not result.load or result.crash is not None or result.shutdown not in ("clean", "abort kept"):
+            self._left = 0  # what it left running must not meet the next stores
+            self._ask_alone(int(number), f"load {result.load}, crash {result.crash}, shutdown {result.shutdown}")
+        else:
+            self._close(int(number), result)
+
+    def _ask_alone(self, number: int, why: str) -> None:
+        question = self._open[number]
+        self.alone.append(why)
+        # a place of its own: what the JVM left running may still write at the first one
+        question = replace(question, folder=self._room / f"{number}-alone")
+        copy, oracle = _copy(question), Oracle(self.version)
+        self._close(number, oracle.load(copy, question.settings, start=True, shutdown=True, list=True))
+
+    def _close(self, number: int, result: OracleResult) -> None:
+        shutil.rmtree(self._open.pop(number).folder, ignore_errors=True)
+        shutil.rmtree(self._room / f"{number}-alone", ignore_errors=True)
+        self._results[number] = result
+
+    def _lines(self, seconds: float) -> list[bytes] | None:
+        """The next whole lines; None when the JVM ended or says nothing for too long."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            if not selector.select(max(0.0, seconds)):
+                return None
+        block = os.read(self._process.stdout.fileno(), 1 << 20)
+        if not block:
+            return None
+        *lines, self._rest = (self._rest + block).split(b"\n")
+        return lines
+
+    def _begin(self) -> subprocess.Popen[bytes]:
+        classes = java_classes(self.version)
+        home = self._room / "home"
+        home.mkdir(exist_ok=True)
+        command = classes.command("OracleServer", log=Path(os.devnull), home=home, options=archive_option(classes))
+        with (self._room / "stderr").open("wb") as errors:
+            self._process = subprocess.Popen(
+                command, cwd=home, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
+            )
+        self._left, self._rest = STORES_PER_JVM, b""
+        return self._process
+
+    def _end(self) -> None:
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.communicate()
+        self._process = None
+
+
+def _copy(question: _Question) -> Path:
+    """A fresh copy below the question's folder, with the name that the store has."""
+    question.folder.mkdir()
+    copy = question.folder / "store"
+    clone(question.store, copy)
+    if question.abort:
+        (copy / "abort").touch()
+    else:
+        (copy / "abort").unlink(missing_ok=True)
+    return copy
+
+
+class OracleServers:
+    """A server per version, all asked at once."""
+
+    def __init__(self) -> None:
+        self._servers: dict[str, OracleServer] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for server in self._servers.values():
+            server.__exit__()
+
+    def of(self, version: str) -> OracleServer:
+        if version not in self._servers:
+            self._servers[version] = OracleServer(version)
+        return self._servers[version]
+
+    def read(self, store: Path, settings: Mapping[str, Setting], cells: Iterable[Cell]) -> dict[Cell, OracleResult]:
+        """Per (version, abort) what the real store makes of a copy."""
+        asked = [((version, abort), self.of(version).ask(store, settings, abort=abort)) for version, abort in cells]
+        return {cell: self.of(cell[0]).answer(number) for cell, number in asked}

@@ -1,0 +1,180 @@
+"""Queues in files with a RocksDB of the same queues beside them (double write): what RocketMQ 5.4.0 makes of it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from rmqstore.brokers.simulate import simulate_start
+from rmqstore.checks.problems.report import Report
+from rmqstore.checks.verify import VerifyOptions, examine, verify
+from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.rocksdb_queues import RocksDBQueues
+from rmqstore.files.store import Store, StoreKind, open_store
+from rmqstore.repair.journal.journal import apply
+from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.plan.recover_options import RecoverOptions
+from rmqstore.repair.recover import plan_recovery
+from tests.real_broker.oracle import Oracle
+from tests.rocksdb_rows import need_rocksdict
+from tests.stores import copy_store, meta
+
+need_rocksdict()
+NAME, MESSAGES = "5.4.0-clean", 553
+CAP, EXTRA = "commitLogRecoverMaxNum", "combineCQMaxExtraSearchCommitLogFiles"
+SETTINGS = {**meta(NAME).oracle_args, "rocksdbCQDoubleWriteEnable": "true"}
+FILLING = {**SETTINGS, CAP: "1000", EXTRA: "1000"}
+Real = Callable[[str], Oracle]
+NOT_OPENED = "the RocksDB beside the queue files in consumequeue/ cannot be opened"
+PART = "consumequeue/Order_11/0/00000000000000000000"
+
+
+def written_twice(tmp_path: Path, oracle: Real) -> Path:
+    """A store whose queues 5.4.0 wrote into files and, at a start as the advice of a repair has it, into a RocksDB."""
+    store = copy_store(NAME, tmp_path)
+    (store / "abort").touch()
+    answer = oracle("5.4.0").load(store, FILLING, start=True, shutdown=True)
+    assert (answer.load, answer.readable, answer.shutdown) == (True, MESSAGES, "clean")
+    return store
+
+
+def opened(store: Path, settings: Mapping[str, str] | None = SETTINGS) -> Store:
+    return open_store(store, BrokerConfig(settings))
+
+
+def look(store: Path, settings: Mapping[str, str] | None = SETTINGS) -> Report:
+    return verify(opened(store, settings), VerifyOptions(jobs=1))
+
+
+def plan_of(store: Path, settings: Mapping[str, str] | None = SETTINGS, strategy: str = "") -> Plan:
+    one = opened(store, settings)
+    return plan_recovery(one, examine(one, VerifyOptions(jobs=1)), RecoverOptions(strategy=strategy))
+
+
+def rows(store: Path) -> tuple[int, dict[str, int]]:
+    """How many rows the RocksDB has, and where it says that each queue ends."""
+    queues = RocksDBQueues(opened(store))
+    count = sum(len(units) for name in queues.names() for _, units, _ in queues.queue(*name).runs(0, 1 << 40))
+    ends = {f"{t}/{q}": b["max"].queue_offset + 1 for (t, q), b in queues.bounds().items() if "max" in b}
+    return count, ends
+
+
+def damage(path: Path, at: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(data)
+
+
+@pytest.mark.parametrize("settings", [None, SETTINGS])
+def test_the_files_are_the_queues_and_the_rocksdb_is_named(
+    settings: Mapping[str, str] | None, tmp_path: Path, oracle: Real
+) -> None:
+    store = written_twice(tmp_path, oracle)
+    report = look(store, settings)
+    assert opened(store, settings).kind is StoreKind.PLAIN
+    assert (report.exit_code, dict(report.findings.counts), report.unchecked) == (0, {}, [])
+    assert any("a RocksDB of the same queues stands beside the files" in note for note in report.notes)
+    count, ends = rows(store)
+    assert (count, ends) == (MESSAGES, {name: q.max for name, q in report.queues.items()})
+
+
+def test_a_damaged_queue_file_is_found_and_built_again(tmp_path: Path, oracle: Real) -> None:
+    store = written_twice(tmp_path, oracle)
+    damage(store / PART, 5 * 20, bytes(60))
+    assert look(store).findings.counts["CQ-MISSING-UNIT"] >= 1
+    answer = oracle("5.4.0").load(shutil.copytree(store, tmp_path / "as it is"), SETTINGS, start=True)
+    assert answer.readable < MESSAGES  # the RocksDB has these units, and the broker does not take them from there
+    plan = plan_of(store)
+    assert any("RocksDB beside the queue files is left as it is" in note for note in plan.notes)
+    apply(plan)
+    assert look(store).exit_code == 0
+    assert oracle("5.4.0").load(store, SETTINGS, start=True).readable == MESSAGES
+
+
+@pytest.mark.parametrize(("strategy", "lost"), [("", 0), ("truncate", 307)])
+def test_a_repaired_log_starts_and_the_broker_brings_its_rows_to_it(
+    strategy: str, lost: int, tmp_path: Path, oracle: Real
+) -> None:
+    store = written_twice(tmp_path, oracle)
+    damage(sorted((store / "commitlog").iterdir())[3], 4, bytes(4))
+    unsure = plan_of(store, None, strategy)
+    assert any("give the broker's broker.conf" in brake for brake in unsure.brakes)
+    plan = plan_of(store, strategy=strategy)
+    assert not any("RocksDB" in brake for brake in plan.brakes)
+    apply(plan, force_digest=plan.digest)
+    assert dict(look(store).findings.counts) == {}
+    answer = oracle("5.4.0").load(store, SETTINGS, start=True, shutdown=True, put=40)
+    assert (answer.load, answer.readable) == (True, MESSAGES - lost + 40)
+    assert rows(store)[1] == {name: q.max for name, q in answer.queues.items()}
+
+
+@pytest.mark.parametrize(
+    ("broken", "starts"),
+    [
+        ("CURRENT", False),
+        pytest.param("MANIFEST-*", False, marks=pytest.mark.slow),
+        pytest.param("*.sst", False, marks=pytest.mark.slow),
+        ("*", True),
+    ],
+)
+def test_a_rocksdb_beside_the_files_that_cannot_be_opened_stops_the_start(
+    broken: str, starts: bool, tmp_path: Path, oracle: Real
+) -> None:
+    """Without any of its files the broker makes a new one: that is the way out."""
+    store = written_twice(tmp_path, oracle)
+    for path in sorted((store / "consumequeue").glob(broken)):
+        if path.is_file():
+            path.unlink()
+    report = look(store)
+    assert report.broker is not None
+    assert (report.broker["starts"], report.exit_code) == (starts, 0 if starts else 4)
+    if not starts:
+        assert report.verdict.endswith("would not start (exit 253): " + NOT_OPENED)
+        assert "move its files (CURRENT, MANIFEST-*, *.sst …) out of consumequeue/" in report.unchecked[0]
+    answer = oracle("5.4.0").load(store, SETTINGS, start=True)
+    assert (answer.load, answer.readable) == (starts, MESSAGES if starts else 0)
+
+
+@pytest.mark.parametrize("more", ["0", "2", "3", "4", "1000"])
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_start_goes_back_for_what_the_rocksdb_lacks(clean: bool, more: str, tmp_path: Path, oracle: Real) -> None:
+    store = copy_store(NAME, tmp_path)
+    other = tmp_path / "empty"
+    other.mkdir()
+    assert oracle("5.4.0").load(other, SETTINGS, start=True, shutdown=True).load
+    for path in (other / "consumequeue").iterdir():  # a RocksDB without a row, as a kill leaves it
+        path.rename(store / "consumequeue" / path.name)
+    if not clean:
+        (store / "abort").touch()
+    damage(sorted((store / "commitlog").iterdir())[4], 120, b"\xff" * 40)
+    settings = SETTINGS | {EXTRA: more}
+    forecast = simulate_start(opened(store, settings), version="5.4.0", settings={}, thorough=True)
+    answer = oracle("5.4.0").load(store, settings, start=True)
+    assert (forecast.starts, forecast.max_offset) == (answer.load, answer.max_phy)
+    assert {f"{t}/{q}": e[1] for (t, q), e in forecast.queue_ends.items()} == {
+        n: q.max for n, q in answer.queues.items()
+    }
+
+
+def test_a_store_that_does_not_say_which_queues_are_read_is_left_alone(tmp_path: Path, oracle: Real) -> None:
+    store = written_twice(tmp_path, oracle)
+    damage(store / PART, 5 * 20, bytes(60))
+    (store / "config" / "topics").mkdir()
+    (store / "config" / "topics" / "CURRENT").touch()  # a broker with storeType=defaultRocksDB was here as well
+    report = look(store, None)
+    assert report.exit_code == 4
+    assert any("nothing here says which of them the broker reads" in words for words in report.unchecked)
+    assert plan_of(store, None).empty
+    assert not plan_of(store).empty  # broker.conf says it
+
+
+def test_rows_are_read_where_the_configuration_says_so(tmp_path: Path, oracle: Real) -> None:
+    store = written_twice(tmp_path, oracle)
+    damage(store / PART, 5 * 20, bytes(60))
+    report = look(store, {**meta(NAME).oracle_args, "storeType": "defaultRocksDB"})
+    assert (report.kind, report.exit_code, report.unchecked) == ("rocksdb", 0, [])
+    both = SETTINGS | {"combineCQPreferCQType": "defaultRocksDB"}
+    assert opened(store, both).kind is StoreKind.PLAIN

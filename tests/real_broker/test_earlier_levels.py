@@ -1,0 +1,93 @@
+"""A broker delivers delayed messages by the time in their unit, also where an earlier messageDelayLevel made it."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqstore.formats.configjson import build_config_json, parse_config_object
+from rmqstore.formats.consumequeue import UNIT
+from rmqstore.formats.properties import UNIQ_KEY, parse_properties
+from tests.command import run_json
+from tests.damage import overwrite, zero
+from tests.real_broker.oracle import Oracle
+from tests.real_broker.whole_broker import WholeBroker
+from tests.repair.salvaging import rows
+from tests.stores import VERSIONS, copy_store, meta, write_broker_conf
+
+DEADLINE_SECONDS = 600
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["5.4.0"])
+def test_the_time_in_the_unit_decides(version: str, tmp_path: Path, whole_broker: Callable[..., WholeBroker]) -> None:
+    """Level 5 (a minute) is waited for; level 1 (a second) is not, where the unit says an hour: it comes at once."""
+    name = f"{version}-clean"
+    store = copy_store(name, tmp_path)
+    found = rows(store)
+    by_offset = {row.offset: row for row in found}
+    begin = int(time.time() * 1000)
+    due = {1: begin + 3_600_000, 5: begin + 40_000}
+    keys: dict[int, set[str]] = {}
+    for level, when in due.items():
+        path = store / "consumequeue" / "SCHEDULE_TOPIC_XXXX" / str(level - 1) / f"{0:020d}"
+        units = [row for row in UNIT.array(path.read_bytes()).tolist() if row[1]]
+        for number, (offset, size, _) in enumerate(units):
+            unit = UNIT.build(commitlog_offset=offset, size=size, tags_code=when)
+            overwrite(path, number * UNIT.size, unit)
+            keys.setdefault(level, set()).add(parse_properties(by_offset[offset].message.properties)[UNIQ_KEY])
+    path = store / "config" / "delayOffset.json"
+    table = parse_config_object(path.read_bytes())["offsetTable"]
+    assert isinstance(table, dict)
+    offsets = {int(level): int(str(offset)) for level, offset in table.items()} | dict.fromkeys(due, 0)
+    path.write_bytes(build_config_json({"offsetTable": offsets}))
+    end = time.monotonic() + DEADLINE_SECONDS
+    with whole_broker(version, store, meta(name).broker_conf):
+        while True:
+            new = {
+                key: row.message.store_timestamp
+                for row in rows(store)[len(found) :]
+                if (key := parse_properties(row.message.properties).get(UNIQ_KEY)) is not None
+            }
+            if keys[1] | keys[5] <= set(new):
+                break
+            assert time.monotonic() < end, f"not delivered in {DEADLINE_SECONDS} s: {(keys[1] | keys[5]) - set(new)}"
+            time.sleep(0.5)
+    assert all(new[key] < due[1] for key in keys[1])
+    assert all(new[key] >= due[5] for key in keys[5])
+
+
+@pytest.mark.parametrize("version", VERSIONS[1:])  # without its broker 4.9.7's store knows no levels while it recovers
+def test_two_units_of_another_table_stay(version: str, tmp_path: Path, oracle: Callable[[str], Oracle]) -> None:
+    """The real store dispatches the messages once more with another messageDelayLevel: two of these units stay."""
+    name = f"{version}-clean"
+    store, other = copy_store(name, tmp_path / "store"), copy_store(name, tmp_path / "other")
+    shutil.rmtree(other / "consumequeue")
+    (other / "abort").touch()
+    (other / "checkpoint").write_bytes(bytes(4096))
+    settings = {**meta(name).oracle_args, "messageDelayLevel": "7s 8s 9s 10s"}
+    more = {"commitLogRecoverMaxNum": 1000} if version == "5.4.0" else {}
+    assert oracle(version).load(other, {**settings, **more}, start=True, shutdown=True).load
+    queue = Path("consumequeue", "SCHEDULE_TOPIC_XXXX", "0", f"{0:020d}")
+    size = UNIT.size
+    was, made = (store / queue).read_bytes(), (other / queue).read_bytes()
+    assert [a[:2] == b[:2] and b[2] - a[2] for a, b in zip(units(was), units(made), strict=True)][:4] == [6000] * 4
+    overwrite(store / queue, size, made[size : 3 * size])
+    before = (store / queue).read_bytes()
+    conf = write_broker_conf(name, store)
+    assert run_json("verify", str(store), "-c", str(conf), exit_code=0)["clean"]
+    zero(store / queue, 3 * size, size)
+    run_json("recover", str(store), "-c", str(conf), "--apply", exit_code=0)
+    assert (store / queue).read_bytes() == before
+    result = oracle(version).load(store, meta(name).oracle_args, start=True, shutdown=True)
+    assert {label: q.why for label, q in result.queues.items() if q.bad} == {}
+    assert (store / queue).read_bytes() == before
+
+
+def units(raw: bytes) -> list[tuple[int, int, int]]:
+    """Offset, size and tags code of what stands in a queue file."""
+    return [(offset, size, code) for offset, size, code in UNIT.array(raw).tolist() if size]

@@ -1,0 +1,263 @@
+"""What `expire` says would go, and what the real clean-up services of a broker then delete: the same files."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rmqstore.brokers.clean_up import HOUR
+from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.store import open_store
+from rmqstore.repair.expire import ExpireOptions, Expiry, plan_expire
+from tests.append.writing import DLEDGER, OPTIONS, SETTINGS, write
+from tests.real_broker.oracle import Oracle, OracleResult
+from tests.stores import ROOT, copy_store, meta
+
+COUNT = 900
+SMALL_QUEUES = replace(OPTIONS, dispatch=replace(OPTIONS.dispatch, consume_queue_file_size=400))
+EVERY_HOUR = ";".join(f"{hour:02d}" for hour in range(24))
+QUICK: Mapping[str, str | int] = {
+    "mappedFileSizeConsumeQueue": 400,
+    "deleteCommitLogFilesInterval": 0,
+    "deleteConsumeQueueFilesInterval": 0,
+    "diskMaxUsedSpaceRatio": 95,  # how full this machine is must not matter, but for the tests that ask for it
+    "cleanFileForciblyEnable": "false",
+}
+VERSIONS = (
+    pytest.param("4.9.7", marks=pytest.mark.slow),
+    pytest.param("5.1.4", marks=pytest.mark.slow),
+    "5.4.0",
+)
+
+
+def far_hour() -> str:
+    """An hour of the day that is twelve hours away."""
+    return f"{(time.localtime().tm_hour + 12) % 24:02d}"
+
+
+def age(folder: Path, *hours: int) -> None:
+    """Ages of the files of a log, oldest offset first; those behind the ones named are an hour old."""
+    now = time.time_ns()
+    for number, path in enumerate(sorted(folder.iterdir())):
+        then = now - (hours[number] if number < len(hours) else 1) * HOUR * 1_000_000
+        os.utime(path, ns=(then, then))
+
+
+def compare(
+    oracle: Oracle,
+    root: Path,
+    settings: Mapping[str, str | int],
+    *,
+    manual: bool = False,
+    rounds: int = 5,
+) -> tuple[Expiry, OracleResult]:
+    """Plans, lets the real services run, and compares the files that go."""
+    config = BrokerConfig({key: str(value) for key, value in settings.items()})
+    expiry = plan_expire(open_store(root, config), ExpireOptions(any_hour=manual, version=oracle.version))
+    seen = oracle.load(root, settings, start=True, clean=rounds, manual=manual)
+    assert (seen.load, seen.crash) == (True, None)
+    assert len(seen.rounds) == rounds
+    assert sorted(path for gone in seen.rounds for path in gone) == sorted(step.path for step in expiry.plan.steps)
+    assert seen.rounds[-1] == ()  # all is done: one more round would not delete more
+    return expiry, seen
+
+
+def logs(paths: tuple[str, ...]) -> int:
+    return sum("/data/" in path or path.startswith("commitlog/") for path in paths)
+
+
+@pytest.mark.parametrize("version", ["4.9.7", pytest.param("5.1.4", marks=pytest.mark.slow), "5.4.0"])
+def test_expired_files_go_ten_a_round_with_their_queue_and_index_files(
+    version: str, tmp_path: Path, oracle: Callable[[str], Oracle]
+) -> None:
+    root = tmp_path / "store"
+    write(root, SMALL_QUEUES, COUNT)
+    age(root / "commitlog", *[100] * 26)
+    settings = {**SETTINGS, **QUICK, "deleteWhen": EVERY_HOUR, "fileReservedTime": 72}
+    expiry, seen = compare(oracle(version), root, settings)
+    assert expiry.commitlog is not None
+    assert [logs(gone) for gone in seen.rounds] == [10, 10, 6, 0, 0]
+    assert (len(expiry.commitlog.delete), expiry.commitlog.rounds) == (26, 3)
+    rest = [path.split("/")[0] for gone in seen.rounds for path in gone]
+    assert rest.count("consumequeue") >= 9 and rest.count("index") >= 9
+    assert expiry.plan.loss.messages == COUNT - seen.readable
+    assert seen.readable == seen.offsets
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("manual", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_out_of_hours_nothing_goes_but_on_request(
+    version: str, manual: bool, tmp_path: Path, oracle: Callable[[str], Oracle]
+) -> None:
+    root = tmp_path / "store"
+    write(root, SMALL_QUEUES, 300)
+    age(root / "commitlog", *[100] * 4)
+    settings = {**SETTINGS, **QUICK, "deleteWhen": far_hour(), "fileReservedTime": 72}
+    expiry, seen = compare(oracle(version), root, settings, manual=manual, rounds=2)
+    assert expiry.commitlog is not None
+    if not expiry.commitlog.space:  # a disk of more than 95 % would take them without being asked
+        assert logs(seen.rounds[0]) == (4 if manual else 0)
+        assert expiry.plan.empty is not manual
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["4.9.7", "5.1.4", "5.4.0"])
+@pytest.mark.parametrize(
+    ("reserved", "ages", "gone"),
+    [(200, [100] * 9, 0), (48, [100, 50, 49, 10, 90, 90], 3), (0, [100] * 3, 12)],
+)
+def test_the_reserved_time_decides_and_the_first_young_file_stops_the_round(
+    version: str, reserved: int, ages: list[int], gone: int, tmp_path: Path, oracle: Callable[[str], Oracle]
+) -> None:
+    root = tmp_path / "store"
+    write(root, SMALL_QUEUES, 250)
+    age(root / "commitlog", *ages)
+    settings = {**SETTINGS, **QUICK, "deleteWhen": EVERY_HOUR, "fileReservedTime": reserved}
+    count = len(list((root / "commitlog").iterdir()))
+    _, seen = compare(oracle(version), root, settings, rounds=3)
+    assert sum(map(logs, seen.rounds)) == (gone if reserved else count - 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("version", "most"), [("4.9.7", 10), ("5.1.4", 3), ("5.4.0", 3)])
+def test_files_per_round_are_a_setting_since_5_0(
+    version: str, most: int, tmp_path: Path, oracle: Callable[[str], Oracle]
+) -> None:
+    root = tmp_path / "store"
+    write(root, SMALL_QUEUES, 300)
+    age(root / "commitlog", *[100] * 7)
+    settings = {**SETTINGS, **QUICK, "deleteWhen": EVERY_HOUR, "fileReservedTime": 72, "deleteFileBatchMax": 3}
+    expiry, seen = compare(oracle(version), root, settings)
+    assert expiry.commitlog is not None
+    assert [logs(gone) for gone in seen.rounds][: expiry.commitlog.rounds] == ([7] if most == 10 else [3, 3, 1])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_points_below_the_log_goes_though_no_log_file_does(
+    version: str, tmp_path: Path, oracle: Callable[[str], Oracle]
+) -> None:
+    root = tmp_path / "store"
+    write(root, SMALL_QUEUES, 400)
+    for path in sorted((root / "commitlog").iterdir())[:8]:
+        path.unlink()
+    settings = {**SETTINGS, **QUICK, "deleteWhen": far_hour(), "fileReservedTime": 720000}
+    expiry, seen = compare(oracle(version), root, settings, rounds=2)
+    assert logs(seen.rounds[0]) == 0
+    assert len(expiry.plan.steps) > 9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["4.9.7", "5.1.4", "5.4.0"])
+def test_a_bad_delete_when_stops_every_clean_up(version: str, tmp_path: Path, oracle: Callable[[str], Oracle]) -> None:
+    root = tmp_path / "store"
+    write(root, SMALL_QUEUES, 200)
+    age(root / "commitlog", *[100] * 4)
+    settings = {**SETTINGS, **QUICK, "deleteWhen": f"{far_hour()};x", "fileReservedTime": 72}
+    expiry, _ = compare(oracle(version), root, settings, rounds=2)
+    assert expiry.plan.empty
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("hour", ["now", pytest.param("later", marks=pytest.mark.slow)])
+def test_files_of_a_dledger_member_go_an_hour_later(
+    version: str, hour: str, tmp_path: Path, oracle: Callable[[str], Oracle]
+) -> None:
+    root = tmp_path / "store"
+    write(root, replace(SMALL_QUEUES, dledger="n0"), COUNT)
+    age(root / "dledger-n0" / "data", *[100] * 11, 74, 72)
+    when = EVERY_HOUR if hour == "now" else far_hour()
+    settings = {**DLEDGER, **QUICK, "deleteWhen": when, "fileReservedTime": 72}
+    expiry, seen = compare(oracle(version), root, settings)
+    assert expiry.dledger is not None
+    assert sum(map(logs, seen.rounds)) == (12 if hour == "now" or expiry.dledger.space else 0)
+    assert expiry.plan.loss.messages == COUNT - seen.readable
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["4.9.7", "5.1.4", "5.4.0"])
+@pytest.mark.parametrize("old", ["both", "legacy"])
+def test_beside_legacy_files_a_dledger_log_stays_until_they_are_gone(
+    version: str, old: str, tmp_path: Path, oracle: Callable[[str], Oracle]
+) -> None:
+    root, made = copy_store("5.4.0-dledger-mixed", tmp_path), meta("5.4.0-dledger-mixed")
+    count = len(list((root / "commitlog").iterdir()))
+    data = root / "dledger-n0" / "data"
+    age(root / "commitlog", *[100] * (count if old == "both" else count - 1))
+    age(data, *[100] * len(list(data.iterdir())))
+    settings = {**made.oracle_args, **QUICK, "deleteWhen": EVERY_HOUR, "fileReservedTime": 72}
+    settings["mappedFileSizeConsumeQueue"] = made.settings["mappedFileSizeConsumeQueue"]
+    expiry, _ = compare(oracle(version), root, settings)
+    assert expiry.commitlog is not None and expiry.dledger is not None
+    everything = old == "both" and version == "4.9.7"  # 5.x keeps the last legacy file, and with it DLedger's
+    assert len(expiry.commitlog.delete) == count - (not everything)
+    assert bool(expiry.dledger.delete) == everything
+
+
+def fill(folder: Path, percent: float) -> None:
+    """Fills the file system of a folder until so much of it is used."""
+    status = os.statvfs(folder)
+    wanted = int(status.f_blocks * status.f_frsize * percent / 100)
+    used = (status.f_blocks - status.f_bfree) * status.f_frsize
+    with (folder / "filler").open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, wanted - used)
+
+
+def on_a_disk_of_its_own(version: str, used: float, most: int, forcibly: str, old: int, disk: Path) -> int:
+    """How many log files go, out of hours, from a disk that is so full; runs where `disk` is a small file system."""
+    root = disk / "store"
+    write(root, SMALL_QUEUES, COUNT)
+    age(root / "commitlog", *[100] * old)
+    fill(disk, used)
+    settings = {**SETTINGS, **QUICK, "deleteWhen": far_hour(), "fileReservedTime": 72}
+    settings |= {"diskMaxUsedSpaceRatio": most, "cleanFileForciblyEnable": forcibly}
+    expiry, seen = compare(Oracle(version), root, settings, rounds=6)
+    assert expiry.commitlog is not None
+    return sum(map(logs, seen.rounds))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["4.9.7", "5.1.4", "5.4.0"])
+@pytest.mark.parametrize(
+    ("used", "most", "forcibly", "old", "gone"),
+    [
+        (72, 75, "true", 4, "none"),
+        (75.5, 75, "true", 4, "old"),  # 76 %, as the broker rounds it
+        (82, 75, "true", 4, "old"),
+        (88.5, 75, "true", 4, "all"),
+        (88.5, 75, "false", 4, "old"),
+        (88.5, 92, "true", 4, "all but in 4.9"),  # above the force ratio, below the highest use
+        (91.5, 95, "false", 0, "none"),
+    ],
+)
+def test_a_full_disk_makes_files_go_out_of_hours(
+    version: str,
+    used: float,
+    most: int,
+    forcibly: str,
+    old: int,
+    gone: str,
+    tmp_path: Path,
+    oracle: Callable[[str], Oracle],
+) -> None:
+    oracle(version)  # or a skip
+    code = f"print(on_a_disk_of_its_own({version!r}, {used}, {most}, {forcibly!r}, {old}, Path({str(tmp_path)!r})))"
+    # 5.4.0 takes 4 MB for its RocksDB when it starts: two percent
+    script = 'mount -t tmpfs -o size=192m,mode=700 none "$1" && exec "$2" -c "$3"'
+    command = ["unshare", "-rm", "sh", "-c", script, "sh", str(tmp_path), sys.executable]
+    if subprocess.run([*command[:4], "mount -t tmpfs none /mnt"], capture_output=True, check=False).returncode:
+        pytest.skip("a process may not mount a file system of its own here (unshare -rm)")
+    asked = f"from tests.real_broker.test_expire import *; from pathlib import Path; {code}"
+    done = subprocess.run([*command, asked], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    count = int(done.stdout.splitlines()[-1])
+    if gone == "all" or (gone == "all but in 4.9" and version != "4.9.7"):
+        assert count > 20
+    else:
+        assert count == (old if gone == "old" else 0)

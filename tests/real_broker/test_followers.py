@@ -1,0 +1,110 @@
+"""A killed follower of a DLedger group: its queues are rebuilt as far as is committed, and the leader's word is law."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqstore.formats.message import HEAD
+from tests import damage
+from tests.command import run_json
+from tests.real_broker.oracle import Oracle
+from tests.repair.salvaging import Row, rows
+from tests.stores import copy_store, meta, write_broker_conf
+
+NAME = "5.4.0-dledger3-n2"
+
+
+def recovered(store: Path) -> dict[str, object]:
+    conf = write_broker_conf(NAME, store)
+    return dict(run_json("recover", str(store), "-c", str(conf), "--apply", exit_code=0))
+
+
+def leader_replaces(row: Row, queue_id: int, queue_offset: int) -> None:
+    """Another message of the same length in place of an entry that was never committed."""
+    for field, value, width in (("queue_id", queue_id, 4), ("queue_offset", queue_offset, 8)):
+        damage.overwrite(row.path, row.at + HEAD.at(field), value.to_bytes(width, "big"))
+
+
+@pytest.mark.parametrize("gone", ["consumequeue index", pytest.param("consumequeue", marks=pytest.mark.slow)])
+def test_entries_without_commit_have_no_units_until_the_leader_says_what_they_are(
+    gone: str, tmp_path: Path, oracle: Callable[[str], Oracle]
+) -> None:
+    made = meta(NAME)
+    store = copy_store(NAME, tmp_path)
+    for folder in gone.split():
+        shutil.rmtree(store / folder)
+    done = recovered(store)
+    assert done["remaining"] == {"counts": {}}
+    assert not (store / "abort").exists()
+    found = rows(store)
+    last = found[-1]
+    ends: dict[str, int] = {}
+    for row in found:
+        topic, queue_id, offset = row.seat
+        ends[f"{topic}/{queue_id}"] = max(ends.get(f"{topic}/{queue_id}", 0), offset + 1)
+    topic, queue_id, _ = last.seat
+    other = (queue_id + 2) % 4
+    leader_replaces(last, other, ends[f"{topic}/{other}"])
+    ends[f"{topic}/{queue_id}"] -= 1
+    ends[f"{topic}/{other}"] += 1
+    result = oracle(made.version).load(store, made.oracle_args, start=True, shutdown=True)
+    assert (result.load, result.crash) == (True, None)
+    assert {queue: reading.why for queue, reading in result.queues.items() if reading.bad} == {}
+    assert {queue: reading.max for queue, reading in result.queues.items() if reading.max} == ends
+
+
+def test_consumer_offsets_behind_the_rebuilt_end_stay(tmp_path: Path) -> None:
+    store = copy_store(NAME, tmp_path)
+    for folder in ("consumequeue", "index"):
+        shutil.rmtree(store / folder)
+    before = (store / "config" / "consumerOffset.json").read_bytes()
+    recovered(store)
+    assert (store / "config" / "consumerOffset.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["units", "no units"])
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [
+        pytest.param("5.4.0-slave", "4.9.7", marks=pytest.mark.slow),
+        pytest.param("5.4.0-slave", "5.1.4", marks=pytest.mark.slow),
+        ("5.4.0-slave", "5.4.0"),
+        pytest.param("5.4.0-dledger3-n1", "5.4.0", marks=pytest.mark.slow),
+    ],
+)
+def test_no_broker_stops_at_a_wrong_queue_offset_and_a_replica_is_not_cut_there(
+    name: str, version: str, gone: bool, tmp_path: Path, oracle: Callable[[str], Oracle]
+) -> None:
+    """Every broker keeps the log behind it, so a cut would lose what no master sends again where there is none."""
+    settings: dict[str, str | int] = {
+        **meta(name).oracle_args,
+        **({"commitLogRecoverMaxNum": 1000} if version == "5.4.0" else {}),
+    }
+    sound = oracle(version).load(copy_store(name, tmp_path / "sound"), settings, start=True)
+    store = copy_store(name, tmp_path)
+    queue = [row for row in rows(store) if row.message.topic_text == "Order_11" and row.message.queue_id == 0]
+    hit = queue[len(queue) // 3]
+    damage.flip(hit.path, hit.at + HEAD.at("queue_offset") + 7, 1)
+    logs = {path: path.read_bytes() for path in {row.path for row in queue}}
+    if gone:
+        shutil.rmtree(store / "consumequeue" / "Order_11")
+    else:  # as after a crash: the whole log is read
+        crashed = shutil.copytree(store, tmp_path / "crashed")
+        (crashed / "abort").touch()
+        (crashed / "checkpoint").write_bytes(bytes(4096))
+        result = oracle(version).load(crashed, settings, start=True)
+        assert (result.load, result.crash, result.max_phy) == (True, None, sound.max_phy)
+    conf = write_broker_conf(name, store)
+    done = run_json("recover", str(store), "-c", str(conf), "--apply", exit_code=1)
+    assert (done["strategy"], done["loss"]["messages"]) == ("truncate", 0)  # type: ignore[index]
+    assert {path: path.read_bytes() for path in logs} == logs
+    assert done["remaining"]["counts"].get("CL-QUEUE-OFFSET") == 1  # type: ignore[index]
+    result = oracle(version).load(store, settings, start=True)
+    assert result.max_phy == sound.max_phy
+    assert {label: q.max for label, q in result.queues.items()} == {label: q.max for label, q in sound.queues.items()}
+    bad = {label: reading.bad for label, reading in result.queues.items() if reading.bad}
+    assert bad == {"Order_11/0": 1}

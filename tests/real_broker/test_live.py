@@ -1,0 +1,79 @@
+"""Beside a live broker: the reading commands find nothing that is not so, and never touch the lock."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqstore.checks.problems.table import PROBLEMS, Severity
+from rmqstore.checks.verify import VerifyOptions, verify
+from rmqstore.files.store import open_store
+from tests.command import run
+from tests.real_broker.whole_broker import WholeBroker
+from tests.stores import copy_store, meta
+
+NewBroker = Callable[..., WholeBroker]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["5.4.0-clean", "4.9.7-clean", "5.4.0-dledger"])
+def test_verify_beside_a_broker_that_takes_traffic_finds_nothing(
+    name: str, tmp_path: Path, whole_broker: NewBroker
+) -> None:
+    made = meta(name)
+    store = copy_store(name, tmp_path)
+    with whole_broker(made.version, store, made.broker_conf) as broker:
+        sent: list[int] = []
+        trouble: list[Exception] = []
+
+        def traffic() -> None:
+            try:
+                sent.extend(len(broker.produce("Order_11", 400)) for _ in range(3))
+            except Exception as e:  # noqa: BLE001 - shown by the test's own thread
+                trouble.append(e)
+
+        thread = threading.Thread(target=traffic)
+        thread.start()
+        looks, grown = 0, set()
+        while thread.is_alive() or looks < 3:
+            for words in (("info",), ("du",), ("dump", "--format", "ndjson", "-o", str(tmp_path / "out.ndjson"))):
+                done = run(words[0], str(store), *words[1:])
+                assert done.exit_code == 0, (words, done.stderr)
+            report = verify(open_store(store), VerifyOptions(jobs=1))
+            assert report.live
+            bad = {c: n for c, n in report.findings.counts.items() if PROBLEMS[c].severity > Severity.NOTE}
+            assert bad == {}, [f for f in report.ordered() if f.severity > Severity.NOTE][:5]
+            part = report.dledger or report.commitlog
+            assert part is not None
+            grown.add(part["wrote"])
+            looks += 1
+        thread.join()
+        assert not trouble
+        assert sum(sent) == 1200
+        assert len(grown) > 1  # it did look at a growing log
+    report = verify(open_store(store), VerifyOptions(jobs=1))
+    assert not report.live
+    assert report.clean, report.ordered()[:5]
+
+
+@pytest.mark.slow
+def test_reading_beside_a_broker_that_expires_files(tmp_path: Path, whole_broker: NewBroker) -> None:
+    made = meta("5.4.0-clean")
+    store = copy_store("5.4.0-clean", tmp_path)
+    hours = ";".join(f"{h:02d}" for h in range(24))
+    own = {"fileReservedTime": "0", "deleteWhen": hours, "cleanResourceInterval": "1000"}
+    files = len(list((store / "commitlog").iterdir()))
+    with whole_broker(made.version, store, made.broker_conf, **own) as broker:
+        fewest, deadline = files, time.monotonic() + 600
+        while time.monotonic() < deadline and fewest > files // 2:  # the clean-up begins a minute after the start
+            broker.produce("Order_11", 20)
+            report = verify(open_store(store), VerifyOptions(jobs=1))
+            bad = {c: n for c, n in report.findings.counts.items() if PROBLEMS[c].severity > Severity.NOTE}
+            assert bad == {}, [f for f in report.ordered() if f.severity > Severity.NOTE][:5]
+            assert run("dump", str(store), "--format", "ndjson", "-o", str(tmp_path / "out.ndjson")).exit_code == 0
+            fewest = min(fewest, len(list((store / "commitlog").iterdir())))
+    assert fewest <= files // 2, "the broker expired nothing: the test saw nothing"

@@ -1,0 +1,162 @@
+"""Every case with a remedy, in every version that knows the format: what recover leaves, the real store reads.
+
+    damage → recover --apply → verify → 4.9.7, 5.1.4, 5.4.0, each with and without `abort` → undo
+
+The real store must load the repaired store, keep its end, and read every message that was not hit, byte for byte,
+through every consume queue; no offset of a queue may be unreadable. What it reads from the sound store, in the same
+version, is what it must read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.cases.case import Case, case_names, make, options, read_case
+from tests.command import run_json
+from tests.real_broker.oracle import OracleResult, Setting
+from tests.real_broker.oracle_server import Cell
+from tests.real_broker.reading import Sounds, messages, not_the_same, sound, unreadable
+from tests.stores import BROKER_STORES, VERSIONS, meta
+from tests.untouched import content_only, snapshot
+
+JOURNAL = ".rmqstore"
+
+KNOWS_THE_FORMAT: Mapping[str, tuple[str, ...]] = {
+    "5.1.4-formats": ("5.1.4", "5.4.0"),
+    "5.4.0-formats": ("5.1.4", "5.4.0"),
+}
+WHY_NOT = "4.9.7 does not know V2 records and inner batches: it cuts the sound store, too"
+
+# fixtures/README.md; these stores have no broker.conf
+CLASS_SETTINGS: Mapping[str, Setting] = {
+    "mappedFileSizeCommitLog": 16384,
+    "mappedFileSizeConsumeQueue": 1000,
+    "maxHashSlotNum": 20,
+    "maxIndexNum": 60,
+}
+
+
+def settings_of(name: str) -> Mapping[str, Setting]:
+    return meta(name).oracle_args if name in BROKER_STORES else CLASS_SETTINGS
+
+
+def _curable() -> list[Case]:
+    return [case for name in case_names() if (case := read_case(name)).recover is not None]
+
+
+def _matrix() -> list[object]:
+    out: list[object] = []
+    for case in _curable():
+        known = KNOWS_THE_FORMAT.get(case.store, VERSIONS)
+        out.append(pytest.param(case.name, known, id=f"{case.name}-{'-'.join(known)}"))
+        for version in VERSIONS:
+            if version not in known:
+                marks = pytest.mark.skip(reason=f"{case.store}: {WHY_NOT}")
+                out.append(pytest.param(case.name, (version,), marks=marks, id=f"{case.name}-{version}"))
+    return out
+
+
+def _one_of_each_code() -> list[object]:
+    """The first case of every code, each in one version; versions and `abort` take turns."""
+    out: list[object] = []
+    seen: set[str] = set()
+    for number, case in enumerate(_curable()):
+        if case.code not in seen:
+            seen.add(case.code)
+            known = KNOWS_THE_FORMAT.get(case.store, VERSIONS)
+            cell = known[number % len(known)], bool(number // len(known) % 2)
+            out.append(pytest.param(case.name, cell, id=f"{case.name}-{cell[0]}{'-abort' * cell[1]}"))
+    return out
+
+
+@pytest.mark.parametrize(("name", "cell"), _one_of_each_code())
+def test_each_code_s_first_case_in_one_version(name: str, cell: Cell, tmp_path: Path, sounds: Sounds) -> None:
+    """The two-pass test of the same case looks at verify and undo."""
+    case = read_case(name)
+    store = make(case, tmp_path)
+    hit = sound(case.store).hit_in(store)
+    _recover(case, store)
+    _reads_all(case, store, [cell], hit, sounds)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "versions"), _matrix())
+def test_every_version_reads_all_that_was_not_hit(
+    name: str, versions: tuple[str, ...], tmp_path: Path, sounds: Sounds
+) -> None:
+    case = read_case(name)
+    assert case.recover is not None
+    store = make(case, tmp_path)
+    hit = sound(case.store).hit_in(store)
+    before = content_only(snapshot(store, without=(JOURNAL,)))
+    done = _recover(case, store)
+    verify = ("verify", str(store), *options(case, store))
+    report = run_json(*verify, exit_code=1 if case.recover.remaining else 0)
+    findings = report["findings"]
+    assert isinstance(findings, list)
+    assert {f["code"] for f in findings if f["severity"] == "error"} <= set(case.recover.remaining)
+    _reads_all(case, store, [(version, abort) for version in versions for abort in (False, True)], hit, sounds)
+    run_json("undo", str(done["journal"]), exit_code=0)
+    assert content_only(snapshot(store, without=(JOURNAL,))) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(KNOWS_THE_FORMAT))
+def test_4_9_7_cuts_the_sound_stores_that_it_is_not_asked_about(name: str, sounds: Sounds) -> None:
+    own, old = meta(name).version, "4.9.7"
+    read = sounds.read(name, settings_of(name), [(own, False), (old, False)])
+    assert len(messages(read[old, False])) < len(messages(read[own, False]))
+    assert (read[old, False].max_phy or 0) < (read[own, False].max_phy or 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [case.name for case in _curable()])
+def test_the_repair_is_the_same_whatever_broker_is_named(name: str, tmp_path: Path) -> None:
+    case = read_case(name)
+    assert case.recover is not None
+    store = make(case, tmp_path)
+    words = ("recover", str(store), *options(case, store), *case.recover.options)
+    plans = [run_json(*words, "--broker", version, exit_code=1) for version in VERSIONS]
+    assert plans[0]["steps"]
+    assert [plan["steps"] for plan in plans[1:]] == [plans[0]["steps"]] * 2
+
+
+def _recover(case: Case, store: Path) -> Mapping[str, object]:
+    assert case.recover is not None
+    words = ("recover", str(store), *options(case, store), *case.recover.options, "--apply")
+    return run_json(*words, exit_code=case.recover.exit_code)
+
+
+def _reads_all(case: Case, store: Path, cells: list[Cell], hit: frozenset[int], sounds: Sounds) -> None:
+    assert case.recover is not None
+    settings = settings_of(case.store)
+    before = sounds.read(case.store, settings, cells)
+    after = sounds.servers.read(store, settings, cells)
+    records = sound(case.store).records
+    kept = sorted(records)[: len(records) - case.recover.cut]
+    cut = frozenset(records) - frozenset(kept)
+    end = kept[-1] + len(records[kept[-1]])
+    for cell in cells:
+        was, now = before[cell], after[cell]
+        assert (now.load, now.crash, now.shutdown) == (True, None, "clean"), cell
+        assert now.max_phy == (end if cut else was.max_phy), cell
+        assert unreadable(now) == {}, cell
+        assert _shorter(was, now, cut) == {}, cell
+        other = not_the_same(was, now)
+        assert {place: at for place, at in other.items() if at not in hit | cut} == {}, cell
+        changed = set(other.values()) - (cut if not case.recover.lost else set())
+        assert len(changed) == case.recover.lost + case.recover.other, (cell, other)
+
+
+def _shorter(was: OracleResult, now: OracleResult, cut: frozenset[int]) -> dict[str, tuple[int, int]]:
+    """Queues that begin or end elsewhere than before, but for what was cut; a fuller queue is no harm."""
+    out = {}
+    for name, queue in was.queues.items():
+        kept = queue.max - sum(m.commitlog_offset in cut for m in queue.messages)
+        there = now.queues.get(name)
+        if queue.max > 0 and (there is None or there.min > queue.min or there.max < kept):
+            out[name] = (queue.min, kept)
+    return out

@@ -1,0 +1,111 @@
+"""Files under each other's names, and a real broker that is started while recover puts them back.
+
+Whatever call the repair died at: as long as a file is on its way the real store does not load, and changes neither log
+nor queues; `undo` and `resume` then end the repair as if no broker had been started.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqstore.checks.verify import examine
+from rmqstore.errors import HalfApplied
+from rmqstore.files.mapped_file_queue import file_name_to_offset, offset_to_file_name
+from rmqstore.files.store import open_store
+from rmqstore.repair.journal import journal
+from rmqstore.repair.journal.disk import Disk
+from rmqstore.repair.recover import plan_recovery
+from tests.real_broker.oracle import Oracle
+from tests.stores import VERSIONS, copy_store, meta
+from tests.untouched import Entry, content_only, snapshot
+
+JOURNAL = ".rmqstore"
+DATA = ("commitlog/", "consumequeue/", "dledger-n0/data/", "dledger-n0/index/", "index/")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "4.9.7-clean",
+        *(pytest.param(f"{version}-clean", marks=pytest.mark.slow) for version in VERSIONS[1:]),
+        *(pytest.param(f"{version}-dledger", marks=pytest.mark.slow) for version in VERSIONS),
+    ],
+)
+def test_broker_that_starts_while_files_are_on_their_way_stops_and_changes_nothing(
+    name: str, tmp_path: Path, oracle: Callable[[str], Oracle]
+) -> None:
+    store, log = swapped(name, tmp_path / "swapped")
+    before = data(store)
+    states = set()
+    for renamed in range(1, 4):
+        half = Path(shutil.copytree(store, tmp_path / str(renamed)))
+        stop_at_rename(half, half / log, renamed)
+        [info] = journal.find_unfinished(half)
+        names = sorted(path.name for path in (half / log).iterdir())
+        assert any(file_name_to_offset(one) is None for one in names)
+        states.add(tuple(names))
+        seen = data(half)
+        if renamed % 2 and log == "commitlog":  # with DLedger the index is loaded first, and `abort` costs one of it
+            (half / "abort").touch()
+        answer = oracle(meta(name).version).load(half, meta(name).oracle_args, start=True, shutdown=True)
+        assert not answer.load
+        assert "NumberFormatException" in f"{answer.crash} {answer.log}"
+        assert data(half) == seen
+        for extra in ("abort", "lock"):  # what a start leaves that fails: nothing of the store's
+            if not (store / extra).exists():
+                (half / extra).unlink(missing_ok=True)
+        other = Path(shutil.copytree(half, tmp_path / f"{renamed}-on"))
+        journal.undo(info.path)
+        assert data(half) == before
+        journal.resume(other / JOURNAL / info.path.name)
+        assert data(other) == data(original(name, tmp_path / f"{renamed}-sound"))
+    assert len(states) == 3
+
+
+def swapped(name: str, folder: Path) -> tuple[Path, str]:
+    """A store of which two files of the log changed places, and where its log is."""
+    store = original(name, folder)
+    log = "dledger-n0/data" if (store / "dledger-n0").is_dir() else "commitlog"
+    one, two = (store / log / offset_to_file_name(offset) for offset in (65536, 196608))
+    one.rename(folder / "aside")
+    two.rename(one)
+    (folder / "aside").rename(two)
+    return store, log
+
+
+def original(name: str, folder: Path) -> Path:
+    return copy_store(name, folder, rename="store")
+
+
+class Stopping(Disk):
+    """A disk that is gone when it should give a file of the log its next name, behind the first `left`."""
+
+    def __init__(self, log: Path, left: int) -> None:
+        self.log, self.left = log, left
+
+    def rename(self, source: Path, target: Path) -> None:
+        if self.log in (source.parent, target.parent):
+            if not self.left:
+                raise OSError(errno.EIO, "gone")
+            self.left -= 1
+        super().rename(source, target)
+
+
+def stop_at_rename(store: Path, log: Path, number: int) -> None:
+    """A recovery that has renamed so many files: two are set aside, then each gets its name."""
+    opened = open_store(store)
+    plan = plan_recovery(opened, examine(opened))
+    assert [plan.steps[at].do for at in plan.ordered()] == ["set-aside", "set-aside", "rename", "rename"]
+    with pytest.raises(HalfApplied):
+        journal.apply(plan, disk=Stopping(log, number))
+
+
+def data(store: Path) -> dict[str, Entry]:
+    """The bytes of log, queues and index."""
+    seen = content_only(snapshot(store, without=(JOURNAL,)))
+    return {name: entry for name, entry in seen.items() if name.startswith(DATA)}

@@ -1,0 +1,88 @@
+"""A whole broker starts on a copied fixture, serves what is in it and takes more."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqstore.brokers.simulate import simulate_start
+from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.store import open_store
+from tests.real_broker.whole_broker import BrokerDidNotStart, ClientMessage, WholeBroker
+from tests.stores import copy_store, meta, write_broker_conf
+
+NewBroker = Callable[..., WholeBroker]
+
+
+def by_queue(messages: list[ClientMessage]) -> dict[int, list[int]]:
+    queues: dict[int, list[int]] = defaultdict(list)
+    for message in messages:
+        queues[message.queue_id].append(message.queue_offset)
+    return queues
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["4.9.7-dledger", "5.4.0-killed"])
+def test_broker_serves_a_fixture_and_takes_more(name: str, tmp_path: Path, whole_broker: NewBroker) -> None:
+    made = meta(name)
+    store = copy_store(name, tmp_path)
+    with whole_broker(made.version, store, made.broker_conf) as broker:
+        acknowledged = broker.produce("Order_11", 8)
+        read = broker.read("Order_11")
+    for queue_id, offsets in by_queue(read).items():
+        recorded = made.oracle_start.queues[f"Order_11/{queue_id}"].max
+        assert offsets == list(range(len(offsets)))
+        assert len(offsets) >= recorded  # more than recorded: a broker delivers the delayed messages that are due
+    seen = {(message.queue_id, message.queue_offset, message.body_crc) for message in read}
+    assert len(acknowledged) == 8
+    assert seen >= {(message.queue_id, message.queue_offset, message.body_crc) for message in acknowledged}
+    assert not (store / "abort").exists()
+
+
+def a_stray_file(store: Path) -> None:
+    (store / "commitlog" / "notes.txt").write_text("left by a person")
+
+
+def a_directory_for(name: str) -> Callable[[Path], None]:
+    def damage(store: Path) -> None:
+        (store / name).unlink(missing_ok=True)
+        (store / name).mkdir()
+
+    return damage
+
+
+def a_short_wheel(store: Path) -> None:
+    (store / "timerwheel").write_bytes(bytes(1000))
+
+
+OBSTACLES = {
+    "stray": a_stray_file,
+    "lock": a_directory_for("lock"),
+    "wheel": a_directory_for("timerwheel"),
+    "short-wheel": a_short_wheel,
+}
+QUICK = ("5.1.4-stray",)
+STARTS = [
+    pytest.param(version, what, marks=() if f"{version}-{what}" in QUICK else pytest.mark.slow)
+    for version in ("4.9.7", "5.1.4", "5.4.0")
+    for what in OBSTACLES
+    if version != "4.9.7" or "wheel" not in what
+]
+
+
+@pytest.mark.parametrize(("version", "what"), STARTS)
+def test_a_broker_that_does_not_start_ends_as_forecast(
+    version: str, what: str, tmp_path: Path, whole_broker: NewBroker
+) -> None:
+    name = f"{version}-clean"
+    store = copy_store(name, tmp_path)
+    OBSTACLES[what](store)
+    config = BrokerConfig.read(write_broker_conf(name, store))
+    forecast = simulate_start(open_store(store, config), version=version)
+    assert not forecast.starts
+    with pytest.raises(BrokerDidNotStart) as caught, whole_broker(version, store, meta(name).broker_conf):
+        pass
+    assert caught.value.exit_code == forecast.exit_code

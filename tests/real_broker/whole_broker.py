@@ -1,0 +1,287 @@
+"""A whole RocketMQ on a given store: name server, broker, client.
+
+    with WholeBroker("5.4.0", store, meta(name).broker_conf) as broker:
+        broker.produce("Order_11", 10)
+        messages = broker.read("Order_11")
+    assert "exception" not in broker.log()
+
+It changes the store: give it a copy. It listens on free ports of 127.0.0.1 and ends when the block ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from tests.real_broker.java import LOGGING, java_classes
+from tests.stores import CACHE as MASTERS
+
+# What the start-up classes of 4.9.x and 5.x look for in ROCKETMQ_HOME/conf.
+_LOGBACK = ("logback.xml", "logback_broker.xml", "logback_namesrv.xml", "logback_tools.xml")
+_RMQ_LOGBACK = ("rmq.logback.xml", "rmq.broker.logback.xml", "rmq.namesrv.logback.xml")
+
+# Of the settings that a fixture was made with, these belong to the machine and the run.
+_OWN = ("brokerIP1", "brokerIP2", "bindAddress", "brokerId", "brokerRole", "listenPort", "haListenPort", "dLegerPeers")
+
+_DEFAULTS = {
+    "brokerClusterName": "DefaultCluster",
+    "brokerName": "broker",
+    "brokerId": "0",
+    "brokerIP1": "127.0.0.1",
+    "brokerIP2": "127.0.0.1",
+    "autoCreateTopicEnable": "true",
+    "autoCreateSubscriptionGroup": "true",
+    "fileReservedTime": "720000",  # fixtures grow old; the broker must not expire them
+    "fetchNamesrvAddrByAddressServer": "false",
+    "traceTopicEnable": "false",
+}
+
+
+_RESERVED: list[socket.socket] = []  # as long as they are open, no test process takes the same ports
+
+
+class BrokerDidNotStart(Exception):
+    """The broker ended or said nothing; the text has its last words."""
+
+    def __init__(self, exit_code: int | None, words: str) -> None:
+        super().__init__(f"exit code {exit_code}: {words[-800:]}")
+        self.exit_code = exit_code
+
+
+@dataclass(frozen=True, slots=True)
+class ClientMessage:
+    """A message as a client sees it; `commitlog_offset` is -1 in the answer to a send."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    commitlog_offset: int
+    body_crc: int
+    id: str
+
+
+class WholeBroker:
+    """One broker of a RocketMQ version on `store`, and a name server unless there is one.
+
+    Of `conf` (a fixture's `broker_conf`), addresses, ports and roles are left out: they belonged to the machine and
+    the run that made the fixture. `own` sets them, and all else, for this run.
+    """
+
+    def __init__(
+        self,
+        version: str,
+        store: Path,
+        conf: Mapping[str, str] | None = None,
+        *,
+        own: Mapping[str, str] | None = None,
+        name_server: str | None = None,
+    ) -> None:
+        if store.resolve().is_relative_to(MASTERS.resolve()):
+            raise ValueError(f"{store} is a master copy, and a broker changes its store: use copy_store()")
+        self.store = store
+        self._classes = java_classes(version)
+        self._home = Path(tempfile.mkdtemp(prefix="whole-broker-"))
+        self._name_server_port, self._port, self._ha_port, self._dledger_port = _free_ports()
+        self._has_name_server = name_server is None
+        self.name_server = name_server or f"127.0.0.1:{self._name_server_port}"
+        self._conf = _DEFAULTS | {key: value for key, value in (conf or {}).items() if key not in _OWN}
+        self._conf |= {
+            "namesrvAddr": self.name_server,
+            "listenPort": str(self._port),
+            "haListenPort": str(self._ha_port),
+            "storePathRootDir": str(store),
+            "storePathCommitLog": str(store / "commitlog"),
+            **(own or {}),
+        }
+        if self._conf.get("enableDLegerCommitLog") == "true":
+            node = self._conf.setdefault("dLegerSelfId", "n0")
+            self._conf.setdefault("dLegerPeers", f"{node}-127.0.0.1:{self._dledger_port}")
+        if version.startswith("5"):
+            self._conf.setdefault("enableControllerMode", "false")
+        self._last_words = ""
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        (self._home / "conf").mkdir()
+        for name in _LOGBACK:
+            shutil.copy(LOGGING / "logback.xml", self._home / "conf" / name)
+        for name in _RMQ_LOGBACK:
+            shutil.copy(LOGGING / "rmq.logback.xml", self._home / "conf" / name)
+
+    @property
+    def address(self) -> str:
+        """Address of the broker."""
+        return f"127.0.0.1:{self._port}"
+
+    @property
+    def conf(self) -> Mapping[str, str]:
+        """All settings that the broker was started with."""
+        return self._conf
+
+    @property
+    def pid(self) -> int:
+        """Process id of the broker."""
+        return self._processes["broker"].pid
+
+    @property
+    def dledger_address(self) -> str:
+        """Address for the other nodes of a DLedger group."""
+        return f"127.0.0.1:{self._dledger_port}"
+
+    def join(self, peers: str) -> None:
+        """Makes the broker, before its start, one of a DLedger group (`n0-ADDRESS;n1-ADDRESS;…`)."""
+        self._conf["dLegerPeers"] = peers
+
+    def start(self, timeout: float = 300) -> None:
+        """Starts both and waits until they serve; raises BrokerDidNotStart."""
+        self.launch()
+        self.wait(timeout)
+
+    def launch(self) -> None:
+        """Starts the name server, waits for it, and starts the broker without waiting."""
+        if self._has_name_server:
+            conf = {
+                "listenPort": str(self._name_server_port),
+                "kvConfigPath": str(self._home / "kv.json"),
+                "configStorePath": str(self._home / "namesrv.properties"),
+            }
+            self._launch("namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", conf)
+            self._wait("namesrv", 300)
+        self._launch("broker", "org.apache.rocketmq.broker.BrokerStartup", self._conf)
+
+    def wait(self, timeout: float = 300) -> None:
+        """Waits until the broker serves; raises BrokerDidNotStart."""
+        self._wait("broker", timeout)
+
+    def stop(self, timeout: float = 300) -> int:
+        """Ends the broker with SIGTERM, so that it shuts down cleanly, then the name server; gives the exit code."""
+        return self._end(signal.SIGTERM, timeout)
+
+    def kill(self) -> None:
+        """Ends the broker with SIGKILL, as a crash does, then the name server."""
+        self._end(signal.SIGKILL, 10)
+
+    def log(self) -> str:
+        """All that the broker has logged and printed."""
+        return self._words("broker") if self._home.exists() else self._last_words
+
+    def produce(self, topic: str, count: int) -> list[ClientMessage]:
+        """Sends messages and gives what the broker acknowledged."""
+        return self._client("produce", topic, str(count))
+
+    def read(self, topic: str) -> list[ClientMessage]:
+        """Every message of every queue of a topic, as a consumer gets it."""
+        return self._client("read", topic)
+
+    def __enter__(self) -> WholeBroker:
+        try:
+            self.start()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.stop()
+        else:
+            self.kill()
+
+    def run_java(self, main: str, *arguments: str, timeout: float = 240) -> str:
+        """Runs another program with the jars of this version and gives what it prints."""
+        command = self._classes.command(main, log=self._home / "client.log", home=self._home)
+        done = subprocess.run(
+            [*command, *arguments], cwd=self._home, capture_output=True, text=True, timeout=timeout, check=False
+        )
+        if done.returncode:
+            raise RuntimeError(f"{main} ended with {done.returncode}: {done.stderr[-800:]}")
+        return done.stdout
+
+    def _launch(self, name: str, main: str, conf: Mapping[str, str]) -> None:
+        path = self._home / f"{name}.conf"
+        path.write_text("".join(f"{key}={value}\n" for key, value in conf.items()), "utf-8")
+        options = (f"-Drocketmq.home.dir={self._home}", "-XX:MaxDirectMemorySize=1g")
+        command = self._classes.command(main, log=self._home / f"{name}.log", home=self._home, options=options)
+        environment = dict(os.environ, ROCKETMQ_HOME=str(self._home))
+        with (self._home / f"{name}.out").open("ab") as out:
+            self._processes[name] = subprocess.Popen(
+                [*command, "-c", str(path)],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                env=environment,
+                cwd=self._home,
+            )
+
+    def _wait(self, name: str, timeout: float) -> None:
+        process, end = self._processes[name], time.monotonic() + timeout
+        while "boot success" not in (self._home / f"{name}.out").read_text("utf-8", "replace"):
+            if process.poll() is not None or time.monotonic() > end:
+                raise BrokerDidNotStart(process.poll(), self._words(name))
+            time.sleep(0.05)
+
+    def _end(self, with_signal: signal.Signals, timeout: float) -> int:
+        code = 0
+        for name, this_signal in (("broker", with_signal), ("namesrv", signal.SIGKILL)):
+            process = self._processes.pop(name, None)
+            if process is None:
+                continue
+            if process.poll() is None:
+                process.send_signal(this_signal)
+            try:
+                process.wait(timeout)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            if name == "broker":
+                code = process.returncode
+        if self._home.exists():
+            self._last_words = self._words("broker")
+            shutil.rmtree(self._home)
+        return code
+
+    def _words(self, name: str) -> str:
+        paths = (self._home / f"{name}.log", self._home / f"{name}.out")
+        return "".join(path.read_text("utf-8", "replace") for path in paths if path.exists())
+
+    def _client(self, verb: str, *arguments: str) -> list[ClientMessage]:
+        answer = self.run_java("Client", verb, self.name_server, *arguments)
+        return [ClientMessage(**json.loads(line)) for line in answer.splitlines() if line.startswith("{")]
+
+
+def _free_ports() -> tuple[int, int, int, int]:
+    """Four ports that are free, the second with its neighbour below, which a broker takes for its VIP channel.
+
+    They lie below the range from which Linux gives ports to clients, so that none is taken in between. Another test
+    process looks for ports at the same time, and the broker will listen only later: so they are reserved by a name,
+    an abstract socket, which the system forgets with this process.
+    """
+    start = os.getpid() % 1900
+    for number in range(1900):
+        port = 12000 + (start + number) % 1900 * 10
+        reservation = socket.socket(socket.AF_UNIX)
+        sockets: list[socket.socket] = []
+        try:
+            reservation.bind(f"\0rmqstore-test-ports-{port}")
+            for one in range(port, port + 8):
+                sockets.append(socket.socket())
+                sockets[-1].bind(("127.0.0.1", one))
+        except OSError:
+            reservation.close()
+            continue
+        finally:
+            for bound in sockets:
+                bound.close()
+        _RESERVED.append(reservation)
+        return port, port + 4, port + 5, port + 7
+    raise RuntimeError("no free ports")

@@ -1,0 +1,164 @@
+"""A fault at every single call of the disk: an error, an error for good, a torn write, kill -9."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqstore.errors import HalfApplied, Refused, RmqStoreError
+from rmqstore.repair.journal import journal
+from rmqstore.repair.journal.disk import Disk
+from rmqstore.repair.plan.plan import Plan
+from tests.repair.trees import CountingDisk, Entry, build, failing_at, full_plan, killed_at, look, stopped_and_again
+
+# Thousands of applies: /proc is searched in test_liveness, not here.
+pytestmark = pytest.mark.usefixtures("nobody_looks_at_processes")
+
+
+@pytest.fixture
+def copies(tmp_path: Path) -> Callable[[str], Path]:
+    """`copies(name)`: a fresh store; all of them are alike, with times."""
+    original = build(tmp_path / "original")
+
+    def make(name: str) -> Path:
+        return copy(original, tmp_path / name)
+
+    return make
+
+
+def copy(source: Path, target: Path) -> Path:
+    return Path(shutil.copytree(source, target, symlinks=True))
+
+
+def after_apply(store: Path) -> tuple[dict[str, Entry], int]:
+    """What an apply that nothing disturbs leaves, and how many calls it takes."""
+    disk = CountingDisk()
+    journal.apply(full_plan(store), disk=disk)
+    return look(store, folder_times=False), len(disk.calls)
+
+
+def check_undo_and_resume(store: Path, before: dict[str, Entry], after: dict[str, Entry], place: Path) -> str:
+    """Undo one copy, resume another, whatever state the journal is in; gives that state."""
+    infos = journal.list_journals(store)
+    if not infos:
+        assert look(store, folder_times=False) == _without_folder_times(before)
+        return "none"
+    [info] = infos
+    going_on = copy(store, place)
+    journal.undo(info.path, disk=CountingDisk())
+    assert look(store, root_time=False) == _without_root_time(before)
+    assert not journal.find_unfinished(store)
+    other = going_on / ".rmqstore" / info.path.name
+    if info.state == "preparing":
+        with pytest.raises(Refused, match="had changed nothing yet"):
+            journal.resume(other, disk=CountingDisk())
+        assert look(going_on, folder_times=False) == _without_folder_times(before)
+    else:
+        journal.resume(other, disk=CountingDisk())
+        assert look(going_on, folder_times=False) == after
+        journal.undo(other, disk=CountingDisk())
+        assert look(going_on, folder_times=False) == _without_folder_times(before)
+    return info.state.value
+
+
+def _without_folder_times(seen: dict[str, Entry]) -> dict[str, Entry]:
+    return {name: (*row[:4], 0 if row[0] == "folder" else row[4], row[5]) for name, row in seen.items()}
+
+
+def _without_root_time(seen: dict[str, Entry]) -> dict[str, Entry]:
+    return {**seen, ".": (*seen["."][:4], 0, seen["."][5])}
+
+
+@pytest.mark.parametrize("tear", [False, True], ids=["error", "torn"])
+@pytest.mark.parametrize("for_good", [False, True], ids=["once", "for-good"])
+def test_error_at_any_call_leaves_a_store_that_undo_and_resume_end(
+    copies: Callable[[str], Path], tmp_path: Path, tear: bool, for_good: bool
+) -> None:
+    after, calls = after_apply(copies("whole"))
+    states = set()
+    for index in range(calls):
+        store = copies("store")
+        before = look(store)
+        plan = full_plan(store)
+        try:
+            journal.apply(plan, disk=failing_at(index, tear=tear, for_good=for_good))
+            halted = None
+        except RmqStoreError as error:
+            halted = error
+        states.add(check_undo_and_resume(store, before, after, tmp_path / "other") if halted else "done")
+        if isinstance(halted, HalfApplied):
+            assert halted.exit_code == 6
+            assert "`rmqstore undo " in halted.advice and "`rmqstore resume " in halted.advice
+        elif halted is not None:
+            assert halted.exit_code == 5
+        shutil.rmtree(store)
+        shutil.rmtree(tmp_path / "other", ignore_errors=True)
+    assert {"applying", "none" if not for_good else "preparing"} <= states
+
+
+@pytest.mark.parametrize("tear", [False, True], ids=["whole", "torn"])
+def test_kill_at_any_call_leaves_a_store_that_undo_and_resume_end(
+    copies: Callable[[str], Path], tmp_path: Path, tear: bool
+) -> None:
+    after, calls = after_apply(copies("whole"))
+    states = set()
+    for index in range(calls):
+        store = copies("store")
+        before = look(store)
+        plan = full_plan(store)
+        if killed_at(index, lambda disk, plan=plan: journal.apply(plan, disk=disk), tear=tear):  # type: ignore[misc]
+            states.add(check_undo_and_resume(store, before, after, tmp_path / "other"))
+        shutil.rmtree(store)
+        shutil.rmtree(tmp_path / "other", ignore_errors=True)
+    assert {"none", "preparing", "applying", "done"} <= states
+
+
+@pytest.mark.parametrize("stopped_after", [None, 120, 150], ids=["done", "half-1", "half-2"])
+@pytest.mark.parametrize("way", ["error", "torn", "kill", "kill-torn"])
+def test_undo_that_stops_at_any_call_can_be_run_again(
+    copies: Callable[[str], Path], stopped_after: int | None, way: str
+) -> None:
+    applied = copies("applied")
+    before = look(applied)
+    apply_until(full_plan(applied), stopped_after)
+    [info] = journal.list_journals(applied)
+    counted = CountingDisk()
+    journal.undo(_journal(copy(applied, applied.parent / "counted"), info.path), disk=counted)
+    for index in range(len(counted.calls)):
+        store = copy(applied, applied.parent / "store")
+        path = _journal(store, info.path)
+        stopped_and_again(journal.undo, path, index, way)
+        assert look(store, folder_times=False) == _without_folder_times(before), (index, counted.calls[index])
+        shutil.rmtree(store)
+
+
+@pytest.mark.parametrize("way", ["error", "kill-torn"])
+def test_resume_that_stops_at_any_call_can_be_run_again(copies: Callable[[str], Path], way: str) -> None:
+    after, _ = after_apply(copies("whole"))
+    half = copies("half")
+    apply_until(full_plan(half), 120)
+    [info] = journal.list_journals(half)
+    counted = CountingDisk()
+    journal.resume(_journal(copy(half, half.parent / "counted"), info.path), disk=counted)
+    for index in range(len(counted.calls)):
+        store = copy(half, half.parent / "store")
+        path = _journal(store, info.path)
+        stopped_and_again(journal.resume, path, index, way)
+        assert look(store, folder_times=False) == after, (index, counted.calls[index])
+        shutil.rmtree(store)
+
+
+def apply_until(plan: Plan, index: int | None) -> None:
+    disk: Disk = CountingDisk() if index is None else failing_at(index, for_good=True)
+    try:
+        journal.apply(plan, disk=disk)
+    except HalfApplied:
+        return
+    assert index is None
+
+
+def _journal(store: Path, original: Path) -> Path:
+    return store / ".rmqstore" / original.name

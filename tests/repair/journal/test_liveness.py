@@ -1,0 +1,192 @@
+"""A store that somebody uses is found out, and its lock is held as the broker would hold it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rmqstore.errors import StoreIsLive
+from rmqstore.repair.journal import journal, liveness
+from rmqstore.repair.journal.disk import Disk
+from rmqstore.repair.plan.plan import Literal, Plan, Zeros
+from tests.repair.trees import CountingDisk, discard, full_plan, look, overwrite
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+
+
+@contextlib.contextmanager
+def other_process(script: str, *arguments: object) -> Iterator[int]:
+    """A Python process that runs the script, says so, and then waits."""
+    text = f"import sys, fcntl, mmap, os\n{script}\nprint('ready', flush=True)\nsys.stdin.read()\n"
+    command = [sys.executable, "-c", text, *map(str, arguments)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        try:
+            yield process.pid
+        finally:
+            process.stdin.close()
+
+
+HOLD = "f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)"
+OPEN = "f = os.open(sys.argv[1], os.O_RDONLY)"
+MAP = "f = os.open(sys.argv[1], os.O_RDONLY); m = mmap.mmap(f, 0, prot=mmap.PROT_READ); os.close(f)"
+ASK = (
+    "f = open(sys.argv[1], 'r+b')\ntry:\n  fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)\n"
+    "  print('free')\nexcept OSError:\n  print('held')\n"
+)
+
+
+def ask_lock(store: Path) -> str:
+    text = f"import sys, fcntl\n{ASK}"
+    return subprocess.run(
+        [sys.executable, "-c", text, str(store / "lock")], capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+def test_lock_of_a_broker_is_seen_without_taking_it(store: Path) -> None:
+    (store / "lock").write_bytes(b"lock")
+    assert liveness.lock_holder(store) is None
+    with other_process(HOLD, store / "lock") as pid:
+        assert liveness.lock_holder(store) == pid
+    assert liveness.lock_holder(store) is None
+
+
+def test_apply_undo_and_resume_refuse_a_store_whose_lock_is_held(store: Path) -> None:
+    (store / "lock").write_bytes(b"lock")
+    plan = full_plan(store)
+    path = journal.apply(plan, disk=CountingDisk()).journal
+    assert path is not None
+    before = look(store)
+    with other_process(HOLD, store / "lock") as pid:
+        for change in (
+            lambda: journal.apply(Plan(str(store), (overwrite(store, "checkpoint", 0, Zeros(1)),))),
+            lambda: journal.undo(path),
+        ):
+            with pytest.raises(StoreIsLive, match=f"process {pid}") as caught:
+                change()
+            assert caught.value.exit_code == 5
+    assert look(store) == before
+    assert [entry.name for entry in (store / ".rmqstore").iterdir()] == [path.name]
+
+
+def test_broker_that_takes_the_lock_at_the_last_moment_is_not_disturbed(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (store / "lock").write_bytes(b"lock")
+    before = look(store)
+    monkeypatch.setattr(liveness, "refuse_locked", lambda store: None)
+    monkeypatch.setattr(liveness, "find_user", lambda places, files: None)
+    with other_process(HOLD, store / "lock") as pid:
+        with pytest.raises(StoreIsLive, match=f"process {pid}"):
+            journal.apply(full_plan(store), disk=CountingDisk())
+        assert liveness.lock_holder(store) == pid
+    assert look(store) == before and not (store / ".rmqstore").exists()
+
+
+def test_lock_is_held_from_the_first_batch_to_the_last(store: Path) -> None:
+    answers = []
+    journal.apply(full_plan(store), disk=CountingDisk(), progress=lambda done, of: answers.append(ask_lock(store)))
+    assert answers == ["held"] * 7
+    assert not (store / "lock").exists()
+
+
+def test_lock_file_that_was_there_stays_and_is_free_again(store: Path) -> None:
+    (store / "lock").write_bytes(b"lock")
+    before = look(store)
+    path = journal.apply(full_plan(store), disk=CountingDisk()).journal
+    assert path is not None
+    assert ask_lock(store) == "free"
+    journal.undo(path, disk=CountingDisk())
+    assert look(store) == before and ask_lock(store) == "free"
+
+
+def test_nothing_else_opens_the_lock_file_while_it_is_held(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (store / "lock").write_bytes(b"lock")
+    opened: list[str] = []
+    held = False
+    real_open = os.open
+
+    def watch(path: object, *arguments: int, **named: int) -> int:
+        if held and os.fspath(path).endswith("/lock"):  # type: ignore[call-overload]
+            opened.append(str(path))
+        return real_open(path, *arguments, **named)  # type: ignore[arg-type]
+
+    real_lock = fcntl.lockf
+
+    def lock(*arguments: int) -> None:
+        nonlocal held
+        real_lock(*arguments)
+        held = True
+
+    monkeypatch.setattr(os, "open", watch)
+    monkeypatch.setattr(fcntl, "lockf", lock)
+    journal.apply(full_plan(store), disk=CountingDisk())
+    assert held and opened == []
+
+
+@pytest.mark.parametrize("script", [OPEN, MAP], ids=["open", "mapped"])
+def test_file_in_use_by_another_process_makes_a_store_live(store: Path, script: str) -> None:
+    used = store / "commitlog/00000000000000008192"
+    plan = Plan(str(store), (discard(store, "abort"),))
+    before = look(store)
+    with other_process(script, used) as pid:
+        user = liveness.find_user([store], liveness.snapshot([store]))
+        assert user is not None and (user.pid, user.path) == (pid, str(used))
+        with pytest.raises(StoreIsLive, match=f"process {pid}"):
+            journal.apply(plan)
+    assert look(store) == before and not (store / ".rmqstore").exists()
+    assert journal.apply(plan).steps == 1
+
+
+def test_file_reached_by_another_name_counts_too(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "alias").hardlink_to(store / "checkpoint")
+    with other_process(OPEN, tmp_path / "alias") as pid:
+        user = liveness.find_user([store], liveness.snapshot([store]))
+        assert user is not None and (user.pid, user.path) == (pid, str(store / "checkpoint"))
+
+
+def test_own_open_files_do_not_make_a_store_live(store: Path) -> None:
+    with (store / "checkpoint").open("rb"):
+        assert liveness.find_user([store], liveness.snapshot([store])) is None
+
+
+def test_store_of_nobody_has_no_user(store: Path) -> None:
+    assert liveness.find_user([store], liveness.snapshot([store])) is None
+    assert liveness.find_user([store], {}, Path("/nowhere")) is None
+
+
+@pytest.mark.parametrize("what", ["grows", "is touched", "appears", "vanishes"])
+def test_store_that_moves_during_preflight_is_live(store: Path, what: str) -> None:
+    class Moving(CountingDisk):
+        def make_directory(self, path: Path) -> None:
+            super().make_directory(path)
+            if path.name == "quarantine":
+                change[what]()
+
+    change: dict[str, Callable[[], object]] = {
+        "grows": lambda: (store / "checkpoint").write_bytes(b"x" * 5000),
+        "is touched": lambda: os.utime(store / "checkpoint"),
+        "appears": lambda: (store / "commitlog/new").write_bytes(b""),
+        "vanishes": lambda: (store / "abort").unlink(),
+    }
+    plan = Plan(str(store), (overwrite(store, "commitlog/00000000000000000000", 0, Literal(b"x")),))
+    with pytest.raises(StoreIsLive, match="changed while it was looked at"):
+        journal.apply(plan, disk=Moving())
+    assert (store / "commitlog/00000000000000000000").read_bytes()[:1] != b"x"
+    assert not (store / ".rmqstore").exists()
+
+
+def test_lock_left_by_a_killed_apply_belongs_to_the_owner_of_the_store(store: Path) -> None:
+    with liveness.hold_lock(store, Disk(), remove=False):
+        status = (store / "lock").stat()
+        assert (status.st_uid, status.st_gid) == (store.stat().st_uid, store.stat().st_gid)
+        assert status.st_mode & 0o777 == 0o644
+    assert not (store / "lock").exists()

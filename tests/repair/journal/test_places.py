@@ -1,0 +1,140 @@
+"""A journal outside of its store, on other file systems, through links: where its quarantine is, what is refused."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rmqstore.errors import (
+    PlanStale,
+    Refused,
+)
+from rmqstore.repair.journal import journal
+from rmqstore.repair.plan.plan import Create, Overwrite, Zeros
+from tests.repair.journals import apply_full, plan_of
+from tests.repair.trees import (
+    CountingDisk,
+    discard,
+    full_plan,
+    look,
+    overwrite,
+)
+
+pytestmark = pytest.mark.usefixtures("nobody_looks_at_processes")
+
+LOG2 = "commitlog/00000000000000008192"
+QUEUE = "consumequeue/TopicA/0/00000000000000000000"
+
+
+def test_journal_outside_of_the_store(store: Path, tmp_path: Path) -> None:
+    before = look(store)
+    outside = tmp_path / "journals"
+    (outside / "what else is kept here").mkdir(parents=True)
+    path = journal.apply(full_plan(store), journal_dir=outside, disk=CountingDisk()).journal
+    assert path is not None and path.parent == outside and path.name[:2] == "20"
+    assert (path / "quarantine/000005-topics.json").exists()  # the same file system
+    pointer = store / ".rmqstore" / path.name
+    assert [entry.name for entry in pointer.iterdir()] == ["journal"]
+    assert journal.list_journals(store)[0].path == path
+    assert journal.undo(pointer, disk=CountingDisk()).restored == 13
+    assert look(store) == before
+
+
+def other_file_system(path: Path) -> Path | None:
+    for candidate in (Path("/dev/shm"), Path("/tmp")):
+        if candidate.is_dir() and os.access(candidate, os.W_OK) and candidate.stat().st_dev != path.stat().st_dev:
+            return candidate
+    return None
+
+
+def test_journal_on_another_file_system_keeps_the_quarantine_in_the_store(store: Path, tmp_path: Path) -> None:
+    other = other_file_system(tmp_path)
+    if other is None:
+        pytest.skip("there is no second file system to write to")
+    before = look(store)
+    outside = other / f"rmqstore-test-{os.getpid()}"
+    outside.mkdir()
+    try:
+        path = journal.apply(full_plan(store), journal_dir=outside, disk=CountingDisk()).journal
+        assert path is not None
+        pointer = store / ".rmqstore" / path.name
+        assert (pointer / "quarantine/000005-topics.json").exists()
+        assert (path / "undo.log").stat().st_size > 5000
+        journal.undo(path, disk=CountingDisk())
+        assert look(store) == before
+    finally:
+        shutil.rmtree(outside)
+
+
+def test_link_at_the_top_to_another_file_system_gets_its_own_quarantine(store: Path, tmp_path: Path) -> None:
+    other = other_file_system(tmp_path)
+    if other is None:
+        pytest.skip("there is no second file system to write to")
+    disk2 = other / f"rmqstore-test-{os.getpid()}"
+    disk2.mkdir()
+    try:
+        shutil.copytree(store / "commitlog", disk2 / "commitlog")
+        shutil.rmtree(store / "commitlog")
+        (store / "commitlog").symlink_to(disk2 / "commitlog")
+        before = look(disk2)
+        path = journal.apply(full_plan(store), disk=CountingDisk()).journal
+        assert path is not None
+        assert (disk2 / ".rmqstore" / path.name / "quarantine/000007-stray/deep/note.txt").exists()
+        assert (path / "quarantine/000005-topics.json").exists()
+        journal.undo(path, disk=CountingDisk())
+        after = look(disk2)
+        assert {**after, ".": before["."]} == before
+    finally:
+        shutil.rmtree(disk2)
+
+
+def test_further_data_path_is_changed_and_restored(store: Path, tmp_path: Path) -> None:
+    root = tmp_path / "disk2" / "commitlog"
+    shutil.copytree(store / "commitlog", root)
+    before = look(root)
+    name = f"{root}/00000000000000008192"
+    steps = (overwrite(store, name, 10, Zeros(20)), discard(store, f"{root}/stray"))
+    path = journal.apply(plan_of(store, *steps, roots=(str(root),)), disk=CountingDisk()).journal
+    assert path is not None
+    assert Path(name).read_bytes()[10:30] == bytes(20) and not (root / "stray").exists()
+    journal.undo(path, disk=CountingDisk())
+    assert look(root) == before
+
+
+def test_missing_data_path_is_refused(store: Path, tmp_path: Path) -> None:
+    gone = plan_of(store, Create(f"{tmp_path}/gone/0", 1, Zeros(1)), roots=(f"{tmp_path}/gone",))
+    with pytest.raises(Refused, match="is missing"):
+        journal.apply(gone)
+
+
+def test_link_inside_of_the_store_is_not_followed(store: Path, tmp_path: Path) -> None:
+    shutil.move(store / "consumequeue/TopicA", tmp_path / "elsewhere")
+    (store / "consumequeue/TopicA").symlink_to(tmp_path / "elsewhere")
+    before = (tmp_path / "elsewhere/0/00000000000000000000").read_bytes()
+    with pytest.raises(Refused, match="is a link"):
+        journal.apply(plan_of(store, overwrite(store, QUEUE, 0, Zeros(10))))
+    assert (tmp_path / "elsewhere/0/00000000000000000000").read_bytes() == before
+
+
+def test_link_in_the_last_place_is_not_written_through(store: Path, tmp_path: Path) -> None:
+    shutil.move(store / LOG2, tmp_path / "target")
+    (store / LOG2).symlink_to(tmp_path / "target")
+    with pytest.raises(PlanStale, match="is no file"):
+        journal.apply(plan_of(store, Overwrite(LOG2, 0, Zeros(1), "sha256:" + "0" * 64)))
+
+
+def test_stray_link_is_discarded_and_comes_back(store: Path) -> None:
+    (store / "commitlog/link").symlink_to("/nowhere")
+    path = journal.apply(plan_of(store, discard(store, "commitlog/link")), disk=CountingDisk()).journal
+    assert path is not None and not (store / "commitlog/link").is_symlink()
+    journal.undo(path, disk=CountingDisk())
+    assert (store / "commitlog/link").readlink() == Path("/nowhere")
+
+
+def test_journal_folder_that_is_a_link_is_refused(store: Path, tmp_path: Path) -> None:
+    (store / ".rmqstore").symlink_to(tmp_path)
+    with pytest.raises(Refused, match="must be a directory"):
+        apply_full(store)

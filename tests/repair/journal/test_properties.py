@@ -1,0 +1,193 @@
+"""Generated plans over generated trees: apply + undo is identity, and a fault anywhere changes nothing about that."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rmqstore.errors import HalfApplied, RmqStoreError
+from rmqstore.repair.journal import batches, journal
+from rmqstore.repair.plan.fingerprints import fingerprint_entry
+from rmqstore.repair.plan.plan import (
+    Create,
+    Discard,
+    Extend,
+    Literal,
+    MakeDirectory,
+    Parts,
+    Plan,
+    RemoveEmptyDirectory,
+    Rename,
+    SetAside,
+    Span,
+    Step,
+    Zeros,
+)
+from tests.repair.trees import (
+    OLD,
+    CountingDisk,
+    discard,
+    failing_at,
+    lazily,
+    look,
+    overwrite,
+    pattern,
+    truncate,
+)
+
+pytestmark = pytest.mark.usefixtures("nobody_looks_at_processes")
+
+FOLDERS = ("commitlog", "consumequeue/A/0", "consumequeue/B/1", "index")
+
+
+@pytest.fixture(autouse=True)
+def short_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "BATCH_STEPS", 3)
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> dict[str, bytes]:
+    """Names and bytes of a few files; sparse ones, empty ones and random ones."""
+    names = draw(st.lists(st.tuples(st.sampled_from(FOLDERS), st.integers(0, 5)), min_size=1, max_size=7, unique=True))
+    data = st.binary(max_size=200) | st.integers(0, 9000).map(bytes) | st.integers(1, 9000).map(pattern)
+    return {f"{folder}/{number:020}": draw(data) for folder, number in names}
+
+
+def build(store: Path, tree: dict[str, bytes]) -> None:
+    for folder in (*FOLDERS, "consumequeue/Empty/0"):
+        (store / folder).mkdir(parents=True)
+    for number, (name, data) in enumerate(tree.items()):
+        (store / name).write_bytes(data)
+        (store / name).chmod(0o600 + number)
+        os.utime(store / name, ns=(OLD, OLD + number))
+    for folder, _, _ in os.walk(store, topdown=False):
+        os.utime(folder, ns=(OLD, OLD + len(folder)))
+
+
+def draw_content(draw: st.DrawFn, size: int) -> Literal | Zeros | Parts:
+    kind = draw(st.sampled_from(["zeros", "literal", "lazy", "parts"]))
+    if kind == "zeros":
+        return Zeros(size)
+    data = pattern(size, draw(st.integers(0, 9)))
+    if kind == "lazy":
+        return lazily(data, 777)  # type: ignore[return-value]
+    return Literal(data) if kind == "literal" else Parts((Literal(data[: size // 2]), Zeros(size - size // 2)))
+
+
+def draw_plan(draw: st.DrawFn, store: Path, tree: dict[str, bytes]) -> Plan:
+    steps: list[Step] = []
+    spans: list[Span] = []
+    for name, data in tree.items():
+        size = len(data)
+        choice = draw(st.sampled_from(["keep", "overwrite", "cut", "both", "extend", "discard", "replace"]))
+        limit = size
+        if choice in ("cut", "both") and size:
+            limit = draw(st.integers(0, size - 1))
+            steps.append(truncate(store, name, limit))
+        if choice in ("overwrite", "both"):
+            cuts = sorted(draw(st.lists(st.integers(0, limit), max_size=6, unique=True)))
+            for at, stop in zip(cuts[::2], cuts[1::2], strict=False):
+                steps.append(overwrite(store, name, at, draw_content(draw, stop - at)))
+                spans.append(Span(name, at, stop - at, f"{len(spans)}.bin"))
+        if choice == "extend":
+            more = draw(st.integers(1, 5000))
+            steps.append(Extend(name, size, size + more, draw_content(draw, draw(st.integers(0, more)))))
+        if choice in ("discard", "replace"):
+            steps.append(discard(store, name))
+        if choice == "replace":
+            steps.append(Create(name, 500, draw_content(draw, draw(st.integers(0, 500))), name))
+    steps, spans = draw_names(draw, store, tree, steps, spans)
+    if draw(st.booleans()):
+        steps += [RemoveEmptyDirectory("consumequeue/Empty/0"), RemoveEmptyDirectory("consumequeue/Empty")]
+    if draw(st.booleans()):
+        steps += [MakeDirectory("timer"), MakeDirectory("timer/log", "index"), Create("timer/log/0", 9, Literal(b"t"))]
+    return Plan(str(store), tuple(draw(st.permutations(steps))), spans=tuple(spans))
+
+
+def draw_names(
+    draw: st.DrawFn, store: Path, tree: dict[str, bytes], steps: list[Step], spans: list[Span]
+) -> tuple[list[Step], list[Span]]:
+    """Some files of one folder get each other's names, or one that is free; steps on them speak of the new ones."""
+    folder = draw(st.sampled_from(FOLDERS))
+    gone = {step.path for step in steps if isinstance(step, Discard)}
+    names = [name for name in tree if name.startswith(f"{folder}/") and name not in gone]
+    if not names or draw(st.booleans()):
+        return steps, spans
+    then = draw(st.permutations([*names, f"{folder}/{9:020}"]))
+    moved = {old: new for old, new in zip(names, then, strict=False) if old != new}
+    steps = [
+        step if isinstance(step, Create) else replace(step, path=moved.get(step.path, step.path)) for step in steps
+    ]
+    for old, new in moved.items():
+        steps += [SetAside(old, fingerprint_entry(store / old), "test"), Rename(new, old, "test")]
+    return steps, [replace(span, path=moved.get(span.path, span.path)) for span in spans]
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_apply_and_undo_of_any_plan_are_identity(data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        store = Path(folder).resolve() / "store"
+        tree = data.draw(trees())
+        build(store, tree)
+        plan = draw_plan(data.draw, store, tree)  # type: ignore[arg-type]
+        before = look(store)
+        again = Plan.from_json("".join(plan.iter_json()))
+        assert again.digest == plan.digest
+        copy = Path(shutil.copytree(store, Path(folder).resolve() / "copy"))
+        path = journal.apply(plan, disk=CountingDisk()).journal
+        if path is None:
+            assert look(store) == before
+            return
+        after = look_untimed(store)
+        journal.undo(path, disk=CountingDisk())
+        assert look(store) == before
+        moved = Plan(str(copy), again.steps, spans=again.spans)
+        journal.apply(moved, disk=CountingDisk())
+        assert look_untimed(copy) == after
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_fault_in_any_plan_can_be_undone_and_resumed(data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        store = Path(folder).resolve() / "store"
+        tree = data.draw(trees())
+        build(store, tree)
+        plan = draw_plan(data.draw, store, tree)  # type: ignore[arg-type]
+        before = look(store)
+        index = data.draw(st.integers(20, 250))
+        try:
+            journal.apply(
+                plan, disk=failing_at(index, tear=data.draw(st.booleans()), for_good=data.draw(st.booleans()))
+            )
+            return
+        except HalfApplied:
+            pass
+        except RmqStoreError:
+            assert journal.find_unfinished(store) == []
+            for info in journal.list_journals(store):
+                journal.undo(info.path, disk=CountingDisk())
+            assert look(store, root_time=False) == {**before, ".": (*before["."][:4], 0, before["."][5])}
+            return
+        [info] = journal.list_journals(store)
+        copy = Path(shutil.copytree(store, Path(folder).resolve() / "copy"))
+        journal.undo(info.path, disk=CountingDisk())
+        assert look(store) == before
+        journal.resume(copy / ".rmqstore" / info.path.name, disk=CountingDisk())
+        journal.apply(plan, disk=CountingDisk())
+        assert look_untimed(copy) == look_untimed(store)
+        journal.undo(copy / ".rmqstore" / info.path.name, disk=CountingDisk())
+        assert look_untimed(copy) == {name: (*row[:4], 0, row[5]) for name, row in before.items()}
+
+
+def look_untimed(store: Path) -> dict[str, tuple[str, int, int, int, int, bytes]]:
+    """Files made without a neighbour have the time of their making."""
+    return {name: (*row[:4], 0, row[5]) for name, row in look(store).items()}

@@ -1,0 +1,216 @@
+"""What a journal refuses before the first write: stale plans, changes by others, damaged journals."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqstore.errors import (
+    ChangedSince,
+    CouldNotCheck,
+    NotAStore,
+    PlanStale,
+    Refused,
+    UsageError,
+)
+from rmqstore.repair.journal import journal
+from rmqstore.repair.plan.plan import (
+    Create,
+    Discard,
+    Extend,
+    MakeDirectory,
+    Overwrite,
+    Plan,
+    RemoveEmptyDirectory,
+    Step,
+    Truncate,
+    Zeros,
+)
+from tests.repair.journals import apply_full, flip, half_apply, plan_of
+from tests.repair.trees import (
+    CountingDisk,
+    discard,
+    full_plan,
+    look,
+    overwrite,
+)
+
+pytestmark = pytest.mark.usefixtures("nobody_looks_at_processes")
+
+LOG = "commitlog/00000000000000000000"
+LOG2 = "commitlog/00000000000000008192"
+QUEUE = "consumequeue/TopicA/0/00000000000000000000"
+QUEUE2 = "consumequeue/TopicB/0/00000000000000000000"
+
+
+def stale(store: Path) -> dict[str, Step]:
+    return {
+        "overwritten bytes": Overwrite(LOG, 0, Zeros(10), "sha256:" + "0" * 64),
+        "range behind the end": Overwrite(LOG, 8190, Zeros(10), "sha256:" + "0" * 64),
+        "file that is gone": Overwrite("commitlog/gone", 0, Zeros(1), "sha256:" + "0" * 64),
+        "directory for a file": Overwrite("commitlog/stray", 0, Zeros(1), "sha256:" + "0" * 64),
+        "tail": Truncate(QUEUE, 600, 0, "blake2b:" + "0" * 64),
+        "size": Extend(QUEUE, 599, 700),
+        "new file is there": Create(QUEUE, 1, Zeros(1)),
+        "no directory": Create("consumequeue/None/0/0", 1, Zeros(1)),
+        "neighbour is gone": Create("consumequeue/x", 1, Zeros(1), "consumequeue/y"),
+        "directory is there": MakeDirectory("consumequeue/TopicA"),
+        "discarded content": Discard("checkpoint", discard(store, "abort").expect),
+        "discarded is gone": Discard("gone", discard(store, "abort").expect),
+        "not empty": RemoveEmptyDirectory("consumequeue/TopicC"),
+        "not a directory": RemoveEmptyDirectory("checkpoint"),
+    }
+
+
+STALE = (
+    *("overwritten bytes", "range behind the end", "file that is gone", "directory for a file", "tail", "size"),
+    *("new file is there", "no directory", "neighbour is gone", "directory is there", "discarded content"),
+    *("discarded is gone", "not empty", "not a directory"),
+)
+
+
+@pytest.mark.parametrize("case", STALE)
+def test_stale_plan_is_refused_and_nothing_is_written(store: Path, case: str) -> None:
+    before = look(store)
+    good = overwrite(store, LOG2, 0, Zeros(100))
+    with pytest.raises(PlanStale) as caught:
+        journal.apply(plan_of(store, good, stale(store)[case]), disk=CountingDisk())
+    assert caught.value.exit_code == 5
+    assert look(store) == before and not (store / ".rmqstore").exists()
+
+
+def keep_mtime(change: Callable[[Path], object]) -> Callable[[Path], None]:
+    def changed(store: Path) -> None:
+        times = {path: path.stat() for path in (store / LOG, store / QUEUE, store / QUEUE2)}
+        change(store)
+        for path, status in times.items():
+            os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    return changed
+
+
+FOREIGN: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a byte of an overwritten range": (keep_mtime(lambda store: flip(store / LOG, 150)), LOG),
+    "a byte elsewhere in a changed file": (lambda store: flip(store / LOG, 6000), LOG),
+    "growth of a truncated file": (keep_mtime(lambda store: os.truncate(store / QUEUE, 300)), QUEUE),
+    "bytes in the extended part": (keep_mtime(lambda store: flip(store / QUEUE2, 999)), QUEUE2),
+    "a created file": (lambda store: flip(store / "config/topics.json", 3), "config/topics.json"),
+    "a created file that is gone": (lambda store: (store / "config/topics.json").unlink(), "config/topics.json"),
+    "a file in a made directory": (
+        lambda store: (store / "consumequeue/TopicD/1").mkdir(),
+        "consumequeue/TopicD/1",
+    ),
+    "something where the stray was": (lambda store: (store / "commitlog/stray").write_bytes(b""), "commitlog/stray"),
+    "the quarantine": (
+        lambda store: flip(next(store.glob(".rmqstore/*/quarantine/*-topics.json")), 0),
+        "config/topics.json",
+    ),
+    "a changed file that is gone": (lambda store: (store / LOG2).unlink(), LOG2),
+}
+
+
+@pytest.mark.parametrize("case", FOREIGN)
+def test_undo_after_a_foreign_change_names_it_and_writes_nothing(store: Path, case: str) -> None:
+    path = apply_full(store)
+    change, name = FOREIGN[case]
+    change(store)
+    before = look(store)
+    files = {entry: entry.read_bytes() for entry in path.rglob("*") if entry.is_file()}
+    with pytest.raises(ChangedSince, match=name) as caught:
+        journal.undo(path, disk=CountingDisk())
+    assert caught.value.exit_code == 5
+    assert look(store, root_time=False) == {**before, ".": (*before["."][:4], 0, before["."][5])}
+    assert {entry: entry.read_bytes() for entry in path.rglob("*") if entry.is_file()} == files
+
+
+def test_journal_that_is_missing_blocks_apply(store: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "journals"
+    outside.mkdir()
+    path = journal.apply(full_plan(store), journal_dir=outside, disk=CountingDisk()).journal
+    assert path is not None
+    path.rename(tmp_path / "moved")
+    assert [info.state for info in journal.find_unfinished(store)] == ["missing"]
+    with pytest.raises(Refused, match="is missing"):
+        journal.apply(plan_of(store, overwrite(store, "checkpoint", 0, Zeros(1))))
+    with pytest.raises(Refused, match="is missing"):
+        journal.undo(store / ".rmqstore" / path.name)
+
+
+def test_journal_that_its_store_does_not_know_is_refused(store: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "journals"
+    outside.mkdir()
+    path = journal.apply(full_plan(store), journal_dir=outside, disk=CountingDisk()).journal
+    assert path is not None
+    shutil.copytree(path, tmp_path / "forged" / path.name)
+    before = look(store)
+    with pytest.raises(Refused, match="does not know"):
+        journal.undo(tmp_path / "forged" / path.name)
+    assert look(store) == before
+
+
+def test_forged_state_cannot_name_folders_elsewhere(store: Path) -> None:
+    path = apply_full(store)
+    state = json.loads((path / "state").read_bytes())
+    (path / "state").write_text(json.dumps({**state, "homes": ["/etc"]}))
+    with pytest.raises(NotAStore):
+        journal.undo(path)
+
+
+def test_damaged_state_is_not_taken_for_an_apply_that_never_began(store: Path) -> None:
+    path = half_apply(store)
+    (path / "state").write_bytes(b"\0" * 100)
+    assert [info.state for info in journal.find_unfinished(store)] == ["missing"]
+    with pytest.raises(Refused):
+        journal.apply(plan_of(store, overwrite(store, "checkpoint", 0, Zeros(1))))
+    assert (path / "undo.log").exists()
+
+
+def test_damaged_undo_log_is_found_out_before_the_first_write(store: Path) -> None:
+    path = apply_full(store)
+    before = look(store, root_time=False)
+    for at in range(20, (path / "undo.log").stat().st_size, 997):
+        flip(path / "undo.log", at)
+        with pytest.raises(CouldNotCheck, match=r"undo\.log is damaged"):
+            journal.undo(path, disk=CountingDisk())
+        flip(path / "undo.log", at)
+    assert look(store, root_time=False) == before
+    assert journal.undo(path, disk=CountingDisk()).restored == 13
+
+
+def test_damaged_plan_of_a_journal_is_found_out(store: Path) -> None:
+    path = apply_full(store)
+    (path / "plan.json").write_bytes(b"{")
+    with pytest.raises(CouldNotCheck, match=r"plan\.json is damaged"):
+        journal.undo(path)
+
+
+def test_what_is_no_journal_is_not_undone(store: Path) -> None:
+    for path in (store, store / "commitlog", store / "nothing"):
+        with pytest.raises(NotAStore):
+            journal.undo(path)
+
+
+def test_a_store_in_a_journal_s_place_names_its_last_one(store: Path) -> None:
+    path = apply_full(store)
+    with pytest.raises(NotAStore) as told:
+        journal.undo(store)
+    assert told.value.advice.endswith(f": {path}")
+    journal.undo(path)
+    with pytest.raises(NotAStore) as told:
+        journal.undo(store)
+    assert path.name not in told.value.advice
+
+
+def test_journal_inside_of_the_store_cannot_be_asked_for(store: Path) -> None:
+    with pytest.raises(UsageError, match="lies in the store"):
+        journal.apply(full_plan(store), journal_dir=store / "commitlog")
+
+
+def test_store_that_is_gone_is_said_so(tmp_path: Path) -> None:
+    with pytest.raises(NotAStore):
+        journal.apply(Plan(str(tmp_path / "gone"), (MakeDirectory("x"),)))

@@ -1,0 +1,245 @@
+"""rebuild: consume queues, index, checkpoint and DLedger index from the log are what the broker had written."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rmqstore.checks.verify import VerifyOptions, examine
+from rmqstore.errors import Refused, UsageError
+from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.store import open_store
+from rmqstore.formats import consumequeue
+from rmqstore.formats.checkpoint import parse_checkpoint
+from rmqstore.repair.journal.journal import apply
+from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.rebuild.unit_buffer import QueueUnits
+from rmqstore.repair.rebuild_parts import plan_rebuild
+from rmqstore.repair.recover import plan_recovery
+from tests import damage
+from tests.cases.case import locate_record
+from tests.checks.looks import records
+from tests.command import run_json
+from tests.stores import copy_store, write_broker_conf
+
+PRE_BLANK = consumequeue.PRE_BLANK
+STORES = (
+    "4.9.7-clean",
+    "5.1.4-clean",
+    "5.1.4-dledger",
+    "5.1.4-formats",
+    "5.4.0-clean",
+    "5.4.0-dledger-mixed",
+    "5.4.0-formats",
+    "5.4.0-ipv6",
+)
+
+
+def tree(*folders: Path) -> dict[str, bytes]:
+    return {
+        f"{folder.name}/{path.relative_to(folder)}": path.read_bytes()
+        for folder in folders
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def plan_of(store: Path, part: str, conf: Path | None = None, **narrow: frozenset[object]) -> Plan:
+    opened = open_store(store, BrokerConfig.read(conf) if conf is not None else BrokerConfig())
+    verified = examine(opened, VerifyOptions(jobs=1))
+    return plan_rebuild(opened, verified, part, **narrow)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_consume_queues_are_byte_for_byte_the_brokers(name: str, tmp_path: Path) -> None:
+    store = copy_store(name, tmp_path)
+    conf = write_broker_conf(name, store)
+    folders = [f for f in (store / "consumequeue", store / "batchconsumequeue") if f.is_dir()]
+    before = tree(*folders)
+    for folder in folders:
+        shutil.rmtree(folder)
+    apply(plan_of(store, "cq", conf))
+    assert tree(*folders) == before
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_index_files_are_byte_for_byte_the_brokers(name: str, tmp_path: Path) -> None:
+    store = copy_store(name, tmp_path)
+    conf = write_broker_conf(name, store)
+    before = tree(store / "index")
+    plan = plan_of(store, "index", conf)
+    assert not plan.empty
+    apply(plan)
+    assert tree(store / "index") == before
+
+
+def test_an_index_that_is_gone_is_made_with_the_configured_sizes(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    conf = write_broker_conf("5.4.0-clean", store)
+    before = sorted(tree(store / "index").values())
+    shutil.rmtree(store / "index")
+    apply(plan_of(store, "index", conf))
+    assert sorted(tree(store / "index").values()) == before
+
+
+def test_the_dledger_index_is_byte_for_byte_dledgers(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-dledger", tmp_path)
+    index = store / "dledger-n0" / "index" / "00000000000000000000"
+    with index.open("rb") as file:
+        before = file.read(32 * 600)
+    index.unlink()
+    apply(plan_of(store, "dledger-index"))
+    with index.open("rb") as file:
+        assert file.read(32 * 600) == before
+    assert index.stat().st_size == 167_772_160
+    assert index.stat().st_blocks * 512 < 1 << 20
+
+
+def test_a_second_look_in_one_process_sees_what_was_rebuilt(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-dledger", tmp_path)
+    conf = write_broker_conf("5.4.0-dledger", store)
+    shutil.rmtree(store / "dledger-n0" / "index")
+    words = ("rebuild", str(store), "dledger-index", "-c", str(conf), "--jobs", "1", "--apply")
+    assert run_json(*words, exit_code=0)["remaining"] == {"counts": {}}
+
+
+def test_a_sound_store_has_nothing_to_rebuild(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    assert plan_of(store, "cq").empty
+    assert plan_of(store, "checkpoint").empty
+
+
+def test_only_the_units_that_differ_are_written(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    queue = store / "consumequeue" / "Order_11" / "0" / "00000000000000000000"
+    damage.flip(queue, 7 * 20 + 15)
+    damage.flip(queue, 30 * 20 + 9)
+    plan = plan_of(store, "cq")
+    assert [(s["at"], s["length"]) for s in plan.summaries()] == [(7 * 20, 20), (30 * 20, 20)]
+
+
+def test_one_topic_or_queue_at_a_time(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    for queue_id in (0, 1):
+        damage.zero(store / "consumequeue" / "Order_11" / str(queue_id) / "00000000000000000000", 400, 20)
+        damage.zero(store / "consumequeue" / "Pay_11_Topic" / str(queue_id) / "00000000000000000000", 400, 20)
+
+    def paths(plan: Plan) -> list[str]:
+        return sorted(s.path.removesuffix("/00000000000000000000") for s in plan.steps)
+
+    both = ["consumequeue/Order_11/0", "consumequeue/Order_11/1"]
+    assert paths(plan_of(store, "cq", topics=frozenset(["Order_11"]))) == both
+    assert paths(plan_of(store, "cq", queues=frozenset([("Order_11", 1)]))) == both[1:]
+    ids = ["consumequeue/Order_11/0", "consumequeue/Pay_11_Topic/0"]
+    assert paths(plan_of(store, "cq", queue_ids=frozenset([0]))) == ids
+
+
+def test_a_deleted_topic_comes_back_only_by_name(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    topics = store / "config" / "topics.json"
+    topics.write_text(topics.read_text().replace("Order_11", "Order_99"))
+    shutil.rmtree(store / "consumequeue" / "Order_11")
+    assert plan_of(store, "cq").empty
+    assert not plan_of(store, "cq", topics=frozenset(["Order_11"])).empty
+
+
+def test_a_queue_whose_head_has_expired_begins_with_pre_blanks(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    folder = store / "consumequeue" / "Order_11" / "0"
+    before = (folder / "00000000000000000000").read_bytes()
+    for n in (0, 1, 2):
+        (store / "commitlog" / f"{65536 * n:020d}").unlink()
+    shutil.rmtree(folder)
+    apply(plan_of(store, "cq"))
+    after = (folder / "00000000000000000000").read_bytes()
+    kept = next(i for i in range(100) if before[i * 20 : i * 20 + 8] >= (65536 * 3).to_bytes(8, "big"))
+    assert 0 < kept < 42
+    assert after == PRE_BLANK * kept + before[kept * 20 :]
+
+
+def test_units_of_expired_messages_stay(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    queue = store / "consumequeue" / "Order_11" / "0" / "00000000000000000000"
+    before = queue.read_bytes()
+    (store / "commitlog" / f"{0:020d}").unlink()
+    damage.zero(queue, 40 * 20, 20)
+    apply(plan_of(store, "cq"))
+    assert queue.read_bytes() == before
+
+
+def test_damage_in_the_log_is_told_and_its_unit_stays(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    path, at = locate_record(store / "commitlog", "record 225 body")
+    damage.flip(path, at)
+    plan = plan_of(store, "cq")
+    assert plan.empty
+    assert plan.notes == ("commitlog is damaged: `rmqstore recover` repairs it first",)
+
+
+def test_a_queue_without_one_of_its_messages_needs_a_decision(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    path, at = locate_record(store / "commitlog", "record 225 body")
+    damage.flip(path, at)
+    shutil.rmtree(store / "consumequeue" / "log-15445" / "0")
+    plan = plan_of(store, "cq")
+    text = "log-15445/0: no message in the log has queue offset 12; consumers get the message before it again"
+    assert plan.brakes == (text,)
+    with pytest.raises(Refused):
+        apply(plan)
+
+
+def test_a_log_without_queue_offsets_needs_a_decision(tmp_path: Path) -> None:
+    store = copy_store("498_many", tmp_path)
+    log = records(store)
+    for record in log[1:]:
+        record.put("queue_offset", 0)
+    shutil.rmtree(store / "consumequeue")
+    opened = open_store(store)
+    for plan in (plan_of(store, "cq"), plan_recovery(opened, examine(opened, VerifyOptions(jobs=1)))):
+        text = f"the {len(log)} messages of 1 queue say queue offset 0 again and again"
+        assert [brake for brake in plan.brakes if brake.startswith(text)]
+
+
+def test_a_checkpoint_that_is_gone_gets_the_logs_last_time(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    (store / "checkpoint").unlink()
+    apply(plan_of(store, "checkpoint"))
+    made = parse_checkpoint((store / "checkpoint").read_bytes())
+    assert (made.physic_msg_timestamp, made.logics_msg_timestamp) == (1795245037698, 1795245037698)
+    assert made.index_msg_timestamp == 0
+
+
+def test_what_cannot_be_rebuilt_is_refused(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    with pytest.raises(Refused):
+        plan_of(store, "dledger-index")
+    with pytest.raises(UsageError):
+        plan_of(store, "index", topics=frozenset(["Order_11"]))
+    with pytest.raises(UsageError):
+        plan_of(store, "cq", topics=frozenset(["Nothing_11"]))
+    with pytest.raises(Refused):
+        plan_of(copy_store("5.4.0-rocksdb", tmp_path), "cq")
+
+
+def test_the_command_rebuilds(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    shutil.rmtree(store / "consumequeue" / "Order_11")
+    answer = run_json("rebuild", str(store), "cq", "--topic", "Order_11", "--apply", exit_code=0)
+    assert (answer["schema"], answer["applied"]) == ("rmqstore.rebuild/1", True)
+    assert run_json("verify", str(store), exit_code=0)["clean"] is True
+
+
+def test_the_first_record_of_a_queue_offset_counts() -> None:
+    from rmqstore.repair.journal.disk import Scratch
+
+    spill = Scratch()
+    first, second = (consumequeue.UNIT.build(commitlog_offset=at, size=100) for at in (1000, 2000))
+    units = QueueUnits(spill)
+    units.segments.extend((5, 1, spill.append(first)))
+    units.segments.extend((5, 1, spill.append(second)))
+    target = bytearray(40)
+    units.fill(target, 4)
+    assert target == bytes(20) + first
+    assert units.ranges() == [(5, 6)]

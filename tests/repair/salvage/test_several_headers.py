@@ -1,0 +1,87 @@
+"""Several damaged headers of one record, none of them covered by a checksum: one plan mends them all."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+from rmqstore.formats import properties
+from rmqstore.formats.message import HEAD
+from rmqstore.repair.salvage.evidence.spans import carries_crc
+from tests import damage
+from tests.command import run, run_json
+from tests.repair.salvaging import Row, pick
+from tests.stores import copy_store
+
+
+def sys_flag(row: Row) -> None:
+    damage.flip(row.path, row.at + HEAD.at("sys_flag") + 3, 0)  # "compressed"
+
+
+def queue_offset(row: Row) -> None:
+    damage.flip(row.path, row.at + HEAD.at("queue_offset") + 4, 3)
+
+
+def host(row: Row) -> None:
+    damage.flip(row.path, row.at + HEAD.at("born_host") + 5, 2)
+
+
+def text(row: Row) -> None:
+    """UNIQ_KEY's separator becomes a letter: the property has no name any more."""
+    damage.flip(row.path, row.stop - len(row.message.properties) + row.message.properties.index(b"UNIQ_KEY") + 8, 6)
+
+
+def tags(row: Row) -> None:
+    damage.flip(row.path, row.stop - len(row.message.properties) + row.message.properties.index(b"TAGS\x01") + 5, 2)
+
+
+WOUNDS = {wound.__name__: wound for wound in (sys_flag, queue_offset, host, text, tags)}
+
+
+@pytest.mark.parametrize(
+    "names", [*combinations(WOUNDS, 2), ("sys_flag", "queue_offset", "host", "text")], ids="+".join
+)
+def test_one_plan_mends_all(names: tuple[str, ...], tmp_path: Path) -> None:
+    store = copy_store("4.9.7-clean", tmp_path)
+    row = pick(store, _plain, 7)
+    was = row.path.read_bytes()
+    for name in names:
+        WOUNDS[name](row)
+    done = run_json("recover", str(store), "--role", "single", "--apply", exit_code=0)
+    assert done["loss"]["messages"] == 0  # type: ignore[index]
+    assert row.path.read_bytes() == was
+    assert run("verify", str(store)).exit_code == 0
+
+
+def test_a_sys_flag_that_is_garbage_is_not_believed(tmp_path: Path) -> None:
+    """Its transaction bits say that no queue has the message; its unit says that one has."""
+    store = copy_store("4.9.7-clean", tmp_path)
+    row = pick(store, _plain, 7)
+    damage.overwrite(row.path, row.at + HEAD.at("sys_flag"), b"mmiD")
+    damage.overwrite(row.path, row.at + HEAD.at("born_host"), b"54=5")
+    damage.flip(row.path, row.at + HEAD.at("physical_offset") + 5)
+    done = run_json("recover", str(store), "--role", "single", "--apply", exit_code=0)
+    assert done["loss"]["messages"] == 0  # type: ignore[index]
+    assert "SYSFLAG" in str(done["notes"])
+    assert HEAD.parse(row.path.read_bytes(), row.at)["sys_flag"] == 0
+    assert run("verify", str(store)).exit_code == 0
+
+
+@pytest.mark.parametrize("kind", [2, 3], ids=["prepared", "commit"])
+def test_a_message_with_a_unit_is_no_prepared_one(kind: int, tmp_path: Path) -> None:
+    store = copy_store("4.9.7-clean", tmp_path)
+    row = pick(store, _plain, 7)
+    damage.flip(row.path, row.at + HEAD.at("sys_flag") + 3, kind)
+    damage.flip(row.path, row.at + HEAD.at("physical_offset") + 5)
+    done = run_json("recover", str(store), "--role", "single", "--apply", exit_code=0)
+    assert done["loss"]["messages"] == 0  # type: ignore[index]
+    assert HEAD.parse(row.path.read_bytes(), row.at)["sys_flag"] in (0, 8)
+    assert run("verify", str(store)).exit_code == 0
+
+
+def _plain(row: Row) -> bool:
+    text, topic = row.message.properties, row.message.topic_text
+    plain = not properties.is_system_topic(topic) and not topic.startswith("%") and not carries_crc(row.message)
+    return plain and b"TAGS\x01" in text and b"UNIQ_KEY\x01" in text and not row.message.sys_flag

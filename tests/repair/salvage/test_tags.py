@@ -1,0 +1,54 @@
+"""TAGS that a unit contradicts: mended where one bit of the message explains it, never where the unit may be wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqstore.formats import properties
+from rmqstore.formats.message import HEAD, Message, parse_message
+from rmqstore.repair.salvage.candidates.tags import one_bit_apart, proved_tags
+from tests.stores import unpack
+
+
+def record() -> tuple[bytes, Message]:
+    """The first record of a real store."""
+    data = sorted((unpack("5.4.0-clean") / "commitlog").iterdir())[0].read_bytes()
+    raw = data[: HEAD.parse(data)["size"]]
+    message, _ = parse_message(raw)
+    assert message is not None
+    return raw, message
+
+
+def code_of(message: Message) -> int:
+    return properties.tags_code(properties.parse_properties(message.properties)[properties.TAGS])
+
+
+def test_every_flipped_bit_of_the_tags_is_put_right() -> None:
+    raw, message = record()
+    code = code_of(message)
+    part = next(p for p in message.properties.split(b"\x02") if p.startswith(b"TAGS\x01"))
+    at = raw.rindex(part)
+    mended = told = 0
+    for place in range(at, at + len(part)):
+        for bit in range(8):
+            damaged = raw[:place] + bytes([raw[place] ^ (1 << bit)]) + raw[place + 1 :]
+            now, _ = parse_message(damaged)
+            assert now is not None
+            if properties.property_faults(now.properties):
+                continue  # told by its grammar: CL-PROPERTIES
+            found = proved_tags(damaged, now, code)
+            assert found in (None, raw)
+            told += 1
+            mended += found == raw
+    assert mended == told > 40
+
+
+def test_a_code_that_no_bit_explains_changes_nothing() -> None:
+    raw, message = record()
+    for code in (0, 12345, 1 << 40, code_of(message) ^ 0b11):
+        assert proved_tags(raw, message, code) is None
+
+
+@pytest.mark.parametrize(("a", "b", "apart"), [(5, 4, True), (-1, -2, True), (-1, 1 << 63, False), (7, 4, False)])
+def test_one_bit_apart(a: int, b: int, apart: bool) -> None:
+    assert one_bit_apart(a, b) is apart

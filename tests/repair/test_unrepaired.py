@@ -1,0 +1,100 @@
+"""What an empty plan says: never "nothing is lost" above a list of what stays wrong, always why, and the way on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rmqstore.repair.plan.plan import Plan
+from tests import damage
+from tests.cases.case import make, options, read_case
+from tests.command import run
+from tests.stores import copy_store
+
+CASES = (
+    *("CFG-DELAY-BEYOND", "CFG-UNREADABLE", "CL-MISSING-FILE", "CL-NO-MESSAGES--no-file", "CL-SYSFLAG--unproved"),
+    *("DIR-DUPLICATE-FILE", "DIR-FILE-SIZE", "DIR-OPEN-JOURNAL", "TM-COMPACTION", "TM-DANGLING"),
+)
+"""Each leads to a plan without steps another way."""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_plan_without_steps_says_why_and_what_to_do(name: str, tmp_path: Path) -> None:
+    case = read_case(name)
+    store = make(case, tmp_path)
+    words = ("recover", str(store), *options(case, store))
+    said = json.loads(run(*words, "--json").stdout)
+    assert said["steps"] == []
+    rows = said["facts"]["stays"]
+    assert {code: row["count"] for code, row in rows.items()} == said["remaining"]["counts"]
+    assert set(rows) <= set(case.verify.counts)
+    lines = run(*words).stdout.splitlines()
+    assert "Nothing is lost." not in lines
+    assert "Nothing to do." not in lines
+    assert not any("--force" in line for line in lines)  # there is nothing to say yes to
+    for code, row in rows.items():
+        at = lines.index(f"  {code} x {row['count']}: {row['why']}")
+        assert lines[at + 1] == f"    -> {row['do']}"
+
+
+def test_the_way_on_is_a_way(tmp_path: Path) -> None:
+    case = read_case("CFG-DELAY-BEYOND")
+    store = make(case, tmp_path)
+    row = json.loads(run("recover", str(store), "--json").stdout)["facts"]["stays"]["CFG-DELAY-BEYOND"]
+    assert row["do"] == "add --only CFG-DELAY-BEYOND"
+    done = run("recover", str(store), *row["do"].split()[1:], "--apply")
+    assert done.exit_code == 0
+    assert done.stdout.splitlines()[-1] == "Verified again: nothing is left."
+
+
+@pytest.mark.parametrize("name", ["CL-BLANK-SIZE", "CL-SYSFLAG"])
+def test_a_replica_is_told_that_salvage_would_mend_it(name: str, tmp_path: Path) -> None:
+    case = read_case(name)
+    store = make(case, tmp_path)
+    plan = json.loads(run("recover", str(store), "--role", "slave", "--json").stdout)
+    assert plan["steps"] == []
+    assert "--strategy salvage" in plan["facts"]["stays"][name]["do"]
+    mended = run("recover", str(store), "--role", "slave", "--strategy", "salvage", "--apply")
+    assert mended.exit_code == 0, mended.output
+
+
+def test_what_no_step_is_meant_for_is_said_beside_steps(tmp_path: Path) -> None:
+    case = read_case("CFG-DELAY-BEYOND")
+    store = make(case, tmp_path)
+    damage.flip(next((store / "consumequeue" / "Order_11").glob("*/*")), 3)
+    result = run("recover", str(store), "--apply")
+    assert result.exit_code == 1
+    lines = result.stdout.splitlines()
+    assert "Nothing is lost by this." in lines
+    row = (
+        "  CFG-DELAY-BEYOND x 1: delay offsets are only cut when asked for: they may be right, and the queue too short"
+    )
+    assert lines[lines.index("No step is meant for this:") + 1] == row
+    assert lines[lines.index("Verified again; what is left:") :] == [
+        "Verified again; what is left:",
+        row,
+        "    -> add --only CFG-DELAY-BEYOND",
+    ]
+
+
+def test_rebuilding_a_part_does_not_call_a_damaged_log_a_store_without_loss(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    damage.flip(store / "commitlog" / "00000000000000065536", 120)
+    result = run("rebuild", str(store), "checkpoint")
+    assert result.exit_code == 1
+    assert "Nothing is lost." not in result.stdout
+    assert "-> rmqstore recover plans for all of it" in result.stdout
+
+
+def test_a_clean_store_has_nothing_to_do(tmp_path: Path) -> None:
+    result = run("recover", str(copy_store("5.4.0-clean", tmp_path)))
+    assert result.exit_code == 0
+    assert result.stdout.endswith("Nothing is lost.\nNothing to do.\n")
+
+
+@pytest.mark.parametrize("facts", [5, [1], {"CL-MAGIC": 3}, {"CL-MAGIC": {"why": [1]}}])
+def test_facts_of_a_saved_plan_can_be_anything(facts: object) -> None:
+    plan = Plan("/store", (), facts={"stays": facts})  # type: ignore[dict-item]
+    assert plan.describe()[0] == "Nothing is planned: no file would be changed."
