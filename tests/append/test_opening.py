@@ -160,9 +160,7 @@ def test_a_mixed_store_gets_the_units_of_both_logs(version: str, store_copy: Cal
 
 # --- the lock --------------------------------------------------------------------------------------------------------
 
-OPENS = (
-    "import sys, pathlib; from rmqstore import MessageStore; MessageStore.open(pathlib.Path(sys.argv[1]))"
-)
+OPENS = "import sys, pathlib; from rmqstore import MessageStore; MessageStore.open(pathlib.Path(sys.argv[1]))"
 
 
 def opened_elsewhere(root: Path) -> str:
