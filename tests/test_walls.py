@@ -37,7 +37,7 @@ WRITERS = (
     "spark/hadoop.py",
     "files/rocksdb_links.py",
 )
-LOCKERS = ("repair/journal/liveness.py",)
+LOCKERS = ("repair/journal/liveness.py", "files/lock.py")
 
 OS_WRITES = {
     *("write", "writev", "pwrite", "pwritev", "truncate", "ftruncate", "posix_fallocate", "sendfile", "splice"),

@@ -35,7 +35,12 @@ def index_sizes(store: Store) -> tuple[int, int] | None:
     entries = store.index_files
     if configured is not None and any(e.length == file_size(*configured) for e in entries):
         return configured
-    return _found(entries) or configured
+    return sizes_on_disk(store) or configured
+
+
+def sizes_on_disk(store: Store) -> tuple[int, int] | None:
+    """(slots, units) by the files alone, whatever broker.conf says; None where no file tells."""
+    return _found(store.index_files)
 
 
 def configured_index_sizes(store: Store) -> tuple[int, int] | None:

@@ -160,7 +160,8 @@ def test_killed_while_writing_synchronously_no_acknowledged_message_is_lost(
 
 
 def test_a_flushing_thread_that_fails_is_heard_of_at_the_next_put_or_at_the_end(tmp_path: Path) -> None:
-    quick = replace(SMALL, intervals=FlushIntervals(commitlog=5, commitlog_least_pages=0, consume_queue=10_000))
+    every = FlushIntervals(commitlog=5, commitlog_least_pages=0, consume_queue=10_000)
+    quick = replace(SMALL, intervals=every, write_through=False)
     for put_again in (True, False):
         store = MessageStore.create(tmp_path / str(put_again), quick)
         with store._guard:  # the flushing thread writes under it: it cannot have written before the file is broken
@@ -236,7 +237,7 @@ def test_a_message_whose_keys_went_into_two_index_files_is_found_by_all_of_them_
 
 
 def test_index_entries_of_messages_that_the_log_has_lost_do_not_stay(tmp_path: Path) -> None:
-    options = replace(SMALL, commitlog_file_size=1 << 17, intervals=NEVER)
+    options = replace(SMALL, commitlog_file_size=1 << 17, intervals=NEVER, write_through=False)
     store = MessageStore.create(tmp_path / "s", options)
     for number in range(40):
         store.put(message(number))

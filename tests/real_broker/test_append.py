@@ -184,13 +184,12 @@ def test_after_kill_9_the_broker_finds_what_the_library_finds(
         log = verified.commitlog or {"next_append": 0, "messages": 0}
         assert seen.max_phy == log["next_append"]
         assert seen.readable == seen.offsets == log["messages"]
-        if policy == "sync":
-            there = {
-                (int(name.rpartition("/")[2]), m.queue_offset, m.commitlog_offset)
-                for name, queue in seen.queues.items()
-                for m in queue.messages
-            }
-            assert set(acknowledged) <= there
+        there = {
+            (int(name.rpartition("/")[2]), m.queue_offset, m.commitlog_offset)
+            for name, queue in seen.queues.items()
+            for m in queue.messages
+        }
+        assert set(acknowledged) <= there
 
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(6, marks=pytest.mark.slow)])

@@ -2,7 +2,7 @@
 
 Nothing is mapped: a write into a mapping of a sparse file on a full disk kills the process with SIGBUS, while pwrite
 says ENOSPC. So the positions of a file are those of RocketMQ's transient store pool: wrote (in the buffer), committed
-(given to the system), flushed (on the disk).
+(given to the system, which for the log happens before a put returns), flushed (on the disk).
 """
 
 from __future__ import annotations

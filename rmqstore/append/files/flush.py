@@ -7,6 +7,7 @@ Source: GroupCommitService, FlushRealTimeService, FlushConsumeQueueService (Rock
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -25,7 +26,7 @@ class FlushPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FlushIntervals:
-    """Defaults of MessageStoreConfig."""
+    """Defaults of MessageStoreConfig. `sync_timeout` is syncFlushTimeout: how long a synchronous put waits."""
 
     commitlog: int = 500
     commitlog_least_pages: int = 4
@@ -34,38 +35,80 @@ class FlushIntervals:
     consume_queue_least_pages: int = 2
     consume_queue_thorough: int = 60_000
     dledger_checkpoint: int = 3000
+    sync_timeout: int = 5000
 
 
 class GroupCommit:
-    """Callers wait for their offset; one of them flushes for all that are waiting.
+    """Callers wait for their offset; a thread flushes for all that are waiting.
 
     `guard` is the appenders' lock: buffers are given to the system under it, the fsync is done without it.
+    Source: GroupCommitService
     """
 
     def __init__(self, queues: Callable[[], list[MappedFileQueue]], guard: threading.RLock) -> None:
         self._queues = queues
         self._guard = guard
         self._turn = threading.Condition()
-        self._flushing = False
+        self._wanted = False
+        self._stopping = False
+        self._error: RmqStoreError | None = None
+        self._thread: threading.Thread | None = None
         self.flushes = 0
 
-    def wait(self, reached: Callable[[], bool]) -> None:
-        """Return when `reached` says that the caller's data is on the disk.
+    def start(self, flush: Callable[[], None], failed: Callable[[RmqStoreError], None]) -> None:
+        """Begin to call `flush` on request; `failed` hears of its first error, which ends the thread."""
+        self._thread = threading.Thread(target=self._run, args=(flush, failed), name="groupcommit", daemon=True)
+        self._thread.start()
 
-        Errors: NoSpace and others; every caller that tries gets its own.
+    def request(self) -> None:
+        """Have everything flushed soon, without waiting for it."""
+        with self._turn:
+            self._wanted = True
+            self._turn.notify_all()
+
+    def wait(self, reached: Callable[[], bool], timeout: int) -> bool:
+        """Return when `reached` says that the caller's data is on the disk; False after `timeout` without that.
+
+        Units: ms. Errors: NoSpace and others; every caller gets the error that ended the thread.
         """
-        while not reached():
+        until = time.monotonic() + timeout / 1000
+        with self._turn:
+            self._wanted = True
+            self._turn.notify_all()
+            while not reached():
+                if self._error is not None:
+                    raise self._error
+                left = until - time.monotonic()
+                if left <= 0 or not self._turn.wait(left):
+                    return reached()
+        return True
+
+    def _run(self, flush: Callable[[], None], failed: Callable[[RmqStoreError], None]) -> None:
+        while True:
             with self._turn:
-                if self._flushing:
+                while not self._wanted and not self._stopping:
                     self._turn.wait()
-                    continue
-                self._flushing = True
+                if not self._wanted:
+                    return
+                self._wanted = False
             try:
-                self.flush()
-            finally:
+                flush()
+            except RmqStoreError as error:
+                failed(error)
                 with self._turn:
-                    self._flushing = False
+                    self._error = error
                     self._turn.notify_all()
+                return
+            with self._turn:
+                self._turn.notify_all()
+
+    def stop(self) -> None:
+        """End the thread, after what was requested is flushed."""
+        with self._turn:
+            self._stopping = True
+            self._turn.notify_all()
+        if self._thread is not None:
+            self._thread.join()
 
     def flush(self) -> None:
         """Everything appended so far to the disk, while others go on appending.

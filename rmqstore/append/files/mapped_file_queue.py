@@ -234,6 +234,15 @@ class MappedFileQueue:
             sync_directory(place)
         return gone
 
+    def drop_empty_last(self) -> None:
+        """Delete the last file when nothing is written to it.
+
+        A consume queue file of zeros must not stay: a broker takes its first 20 bytes for a unit
+        (ConsumeQueue#truncateDirtyLogicFiles). Source: MappedFileQueue#deleteLastMappedFile
+        """
+        if self.files and self.files[-1].wrote_position == 0 and self.files[-1].destroy(1000):
+            self._drop([self.files[-1].path])
+
     # --- retention -----------------------------------------------------------------------------------------------
 
     def delete_expired_by_time(
@@ -268,13 +277,15 @@ class MappedFileQueue:
     def delete_expired_by_offset(self, offset: int, unit_size: int) -> list[Path]:
         """Delete files whose last unit points below a commitlog offset, oldest first, never the last.
 
+        A file that was shut down before, while somebody held it, is deleted without looking at its units.
         Units: bytes. Source: MappedFileQueue#deleteExpiredFileByOffset
         """
         gone: list[Path] = []
         for file in self.files[:-1]:
-            raw = file.read(self.file_size - unit_size, 8)
-            if file.available and (len(raw) < 8 or int.from_bytes(raw, "big", signed=True) >= offset):
-                break
+            if file.available:
+                raw = file.read(self.file_size - unit_size, 8)
+                if len(raw) < 8 or int.from_bytes(raw, "big", signed=True) >= offset:
+                    break
             if not file.destroy(HANG_TIME):
                 break
             gone.append(file.path)

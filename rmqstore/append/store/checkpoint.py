@@ -52,6 +52,12 @@ class CheckpointFile:
             self.confirm_phy_offset,
         )
 
+    def limit(self, latest: int) -> None:
+        """Let no time be later than that of the last message (ms): what was behind it is gone."""
+        self.physic_msg_timestamp = min(self.physic_msg_timestamp, latest)
+        self.logics_msg_timestamp = min(self.logics_msg_timestamp, latest)
+        self.index_msg_timestamp = min(self.index_msg_timestamp, latest)
+
     def flush(self) -> None:
         """Write it, and bring it to the disk. Errors: NoSpace and others."""
         data = self.values().build()

@@ -34,6 +34,13 @@ class RecordLog(Protocol):
         """
         ...
 
+    def commit(self) -> None:
+        """Give everything written so far to the operating system: it survives the death of this process.
+
+        Errors: NoSpace and others.
+        """
+        ...
+
     def flush(self, least_pages: int = 0) -> None:
         """Bring it to the disk.
 
@@ -77,6 +84,10 @@ class CommitLog:
         if file is None or not file.append(record):
             raise ValueError("nothing was reserved for this record")
         file.store_timestamp = store_timestamp
+
+    def commit(self) -> None:
+        if self._file is not None:
+            self._file.commit(0)
 
     def roll(self) -> int:
         """Close the last file with a BLANK now, as a pad; where the next file will start (bytes)."""

@@ -11,7 +11,7 @@ from enum import Enum
 from pathlib import Path
 
 from rmqstore.append.files.mapped_file_queue import MappedFileQueue
-from rmqstore.formats.consumequeue import BATCH_UNIT, PRE_BLANK, UNIT, is_batch_unit, pre_blanks
+from rmqstore.formats.consumequeue import BATCH_UNIT, PRE_BLANK, PRE_BLANK_SIZE, UNIT, is_batch_unit, pre_blanks
 
 _PACK = UNIT.packer.pack
 _PACK_BATCH = BATCH_UNIT.packer.pack
@@ -45,6 +45,8 @@ class ConsumeQueue:
         self.queue = MappedFileQueue([directory], file_size)
         self.max_physic_offset = -1
         self.min_logic_offset = 0
+        self.end = 0
+        """Where `load` found the end of the units (bytes)."""
 
     @property
     def max_offset(self) -> int:
@@ -82,13 +84,32 @@ class ConsumeQueue:
         return answer
 
     def load(self, version: str | None = None) -> None:
-        """Open the files and find the end of their units, from the third file from the end on.
+        """Open the files and find the end of their units, from the third file from the end on. Nothing is written.
 
         Errors: Refused where the load of that version returns false. Source: ConsumeQueue#recover
         """
         self.queue.load(version)
-        end, self.max_physic_offset = _end(self.queue, UNIT.size, _good_units)
-        self._cut(end)
+        self.end, self.max_physic_offset = _end(self.queue, UNIT.size, _good_units)
+        self.min_logic_offset = self._first_unit()
+
+    def _first_unit(self) -> int:
+        """Where the first unit of a message stands, behind the pre-blanks of the first file (bytes)."""
+        if not self.queue.files:
+            return 0
+        file, at = self.queue.files[0], 0
+        while raw := file.read(at, SCAN // UNIT.size * UNIT.size):
+            blanks = _leading_pre_blanks(raw)
+            at += blanks * UNIT.size
+            if blanks * UNIT.size < len(raw):
+                break
+        return file.start + at
+
+    def settle(self) -> None:
+        """Cut what `load` found behind the last good unit; what is cut is zeroed. Errors: NoSpace and others."""
+        if self.end == 0:
+            self.queue.destroy()  # a broker would take the first unit of zeros for real
+            return
+        self._cut(self.end)
 
     def truncate(self, offset: int) -> None:
         """Cut the units that point at or behind a commitlog offset; what is cut is zeroed.
@@ -114,7 +135,10 @@ class ConsumeQueue:
 
     def _cut(self, end: int) -> None:
         self.queue.truncate_dirty_files(end, blank=True)
+        if end > self.queue.min_offset:
+            self.queue.drop_empty_last()
         self.queue.set_where(end)
+        self.end = end
 
 
 class BatchConsumeQueue:
@@ -124,6 +148,8 @@ class BatchConsumeQueue:
         self.queue = MappedFileQueue([directory], file_size)
         self.max_physic_offset = -1
         self.max_queue_offset = 0
+        self.end = 0
+        """Where `load` found the end of the units (bytes)."""
 
     @property
     def max_offset(self) -> int:
@@ -151,10 +177,14 @@ class BatchConsumeQueue:
         return Put.WRITTEN
 
     def load(self, version: str | None = None) -> None:
-        """Open the files and find their end. Errors: as ConsumeQueue#load."""
+        """Open the files and find their end. Nothing is written. Errors: as ConsumeQueue#load."""
         self.queue.load(version)
-        end, _ = _end(self.queue, BATCH_UNIT.size, _good_batch_units)
-        self._cut(end)
+        self.end, _ = _end(self.queue, BATCH_UNIT.size, _good_batch_units)
+        self._find_last(self.end)
+
+    def settle(self) -> None:
+        """Cut what `load` found behind the last good unit. Errors: NoSpace and others."""
+        self._cut(self.end)
 
     def truncate(self, offset: int) -> None:
         """Cut the units that point at or behind a commitlog offset (bytes)."""
@@ -174,7 +204,11 @@ class BatchConsumeQueue:
 
     def _cut(self, end: int) -> None:
         self.queue.truncate_dirty_files(end, blank=True)
+        self.queue.drop_empty_last()
         self.queue.set_where(end)
+        self._find_last(end)
+
+    def _find_last(self, end: int) -> None:
         self.max_physic_offset, self.max_queue_offset = -1, 0
         file = self.queue.find_by_offset(end - 1) if end else None
         if file is not None:
@@ -192,7 +226,17 @@ def _good_units(raw: bytes) -> tuple[int, int]:
     units = UNIT.array(raw)
     bad = np.flatnonzero((units["commitlog_offset"] < 0) | (units["size"] <= 0))
     n = int(bad[0]) if len(bad) else len(units)
-    return n, int(units["commitlog_offset"][n - 1]) + int(units["size"][n - 1]) if n else -1
+    if not n or raw[(n - 1) * UNIT.size : n * UNIT.size] == PRE_BLANK:
+        return n, -1  # a pre-blank is the unit of no message
+    return n, int(units["commitlog_offset"][n - 1]) + int(units["size"][n - 1])
+
+
+def _leading_pre_blanks(raw: bytes) -> int:
+    import numpy as np
+
+    units = UNIT.array(raw)
+    blank = (units["commitlog_offset"] == 0) & (units["size"] == PRE_BLANK_SIZE) & (units["tags_code"] == 0)
+    return len(blank) if blank.all() else int(np.argmin(blank))
 
 
 def _good_batch_units(raw: bytes) -> tuple[int, int]:

@@ -92,21 +92,21 @@ class QueueState:
 
 @dataclass(frozen=True, slots=True)
 class DispatchOptions:
-    """How a broker dispatches; file sizes in bytes.
+    """How a broker dispatches; file sizes in bytes. A size of 0, and levels of None, are not given (`StoreOptions`).
 
     `batch_topics` have queue.type=BatchCQ; `lmq` is enableLmq with enableMultiDispatch, but without `numbers_lmq` only
     for messages that bring their offsets in light queues; `tag_key` the entry for TAGS of 5.4.0; `index`
     messageIndexEnable.
     """
 
-    consume_queue_file_size: int = 6_000_000
-    batch_file_size: int = 13_800_000
+    consume_queue_file_size: int = 0
+    batch_file_size: int = 0
     index: bool = True
     tag_key: bool = True
     lmq: bool = False
     numbers_lmq: bool = True
     batch_topics: frozenset[str] = frozenset()
-    delay_levels: DelayLevels = DEFAULT_DELAY_LEVELS
+    delay_levels: DelayLevels | None = None
 
 
 @dataclass(slots=True)
@@ -146,6 +146,7 @@ class Dispatcher:
         sys_flag: int,
         text: bytes,
         *,
+        to_queue: bool = True,
         to_index: bool = True,
     ) -> None:
         """A record at `offset` of the log has been written; `text` is its property text.
@@ -153,7 +154,7 @@ class Dispatcher:
         Units: bytes, units of the queue, ms. Errors: NoSpace.
         """
         found = read_properties(text)
-        if sys_flag & TRANSACTION_MASK not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
+        if to_queue and sys_flag & TRANSACTION_MASK not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
             self._to_queue(topic, state, offset, size, queue_offset, store_timestamp, found, text)
         if to_index and self.options.index:
             keys = index_keys(found, tag_key=self.options.tag_key)
@@ -230,7 +231,7 @@ class Dispatcher:
         """Third field of the unit: tags code, or the deliver time (ms) in the schedule topic."""
         if topic == props.SCHEDULE_TOPIC:
             code = props.dispatch_tags_code(
-                topic, props.parse_properties(text), store_timestamp, self.options.delay_levels
+                topic, props.parse_properties(text), store_timestamp, self.options.delay_levels or DEFAULT_DELAY_LEVELS
             )
             return 0 if code is None else code
         tags = property_value(text, b"TAGS")

@@ -352,6 +352,12 @@ class DLedgerMmapFileStore:
             raise Refused(f"entry {index} cannot be read", "run `rmqstore verify`")
         self.committed_index, self.committed_pos = index, entry.pos + entry.size
 
+    def commit(self) -> None:
+        """Give data and index to the operating system. Errors: NoSpace and others."""
+        for queue in (self.data, self.index):
+            if queue.files:
+                queue.files[-1].commit(0)
+
     def flush(self, least_pages: int = 0) -> None:
         """Data, then index, to the disk. Errors: NoSpace and others."""
         self.data.flush(least_pages)

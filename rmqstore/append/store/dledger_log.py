@@ -25,6 +25,9 @@ class DLedgerLog:
     def write(self, record: bytes, store_timestamp: int) -> None:
         self.store.append_as_leader(record, store_timestamp)
 
+    def commit(self) -> None:
+        self.store.commit()
+
     def flush(self, least_pages: int = 0) -> None:
         self.store.flush(least_pages)
 

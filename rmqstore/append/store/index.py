@@ -43,21 +43,21 @@ class IndexFile:
 
     @classmethod
     def open(cls, path: Path, slots: int, units: int) -> IndexFile:
-        """A file that is there; a short one is made as long as it should be, as a mapping makes it.
+        """An existing file; an empty one, which a killed process leaves, gets its length.
 
-        Errors: NotReadable, NoSpace; Refused when it is longer: it has other numbers of slots and units.
+        Errors: NotReadable, NoSpace; Refused for any other length: it has other numbers of slots and units.
         """
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             size = index.file_size(slots, units)
             length = os.fstat(descriptor).st_size
-            if length > size:
+            if length not in (0, size):
                 os.close(descriptor)
                 raise Refused(
                     f"{path} has {length} bytes, {slots} slots and {units} units make {size}",
                     "give the maxHashSlotNum and maxIndexNum of the store",
                 )
-            if length < size:
+            if not length:
                 os.ftruncate(descriptor, size)
             builder = IndexFileBuilder(slots, units)
             builder.load(
@@ -143,9 +143,7 @@ class IndexService:
         The answer is the address of the first message that was in one of them, None when none was deleted.
         Units: ms, bytes. Errors: NotReadable. Source: IndexService#load, which does not look at the log
         """
-        if not self.directory.is_dir():
-            return None
-        names = sorted(p.name for p in self.directory.iterdir() if p.name.isdigit() and p.is_file())
+        names = self.files()
         lost: list[int] = []
         for name in list(names) if not last_exit_ok else []:
             header = self._header(name)
@@ -158,6 +156,12 @@ class IndexService:
             self._take(IndexFile.open(self.directory / names[-1], self.slots, self.units))
             self._last_hash = self._hash_of_last_entry(names)
         return min(lost, default=None)
+
+    def files(self) -> list[str]:
+        """Names of the files on the disk, in order."""
+        if not self.directory.is_dir():
+            return []
+        return sorted(p.name for p in self.directory.iterdir() if p.name.isdigit() and p.is_file())
 
     def _header(self, name: str) -> dict[str, int]:
         with (self.directory / name).open("rb") as file:

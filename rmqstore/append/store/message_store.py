@@ -10,75 +10,40 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
 from rmqstore.append.files.disk import make_directories
-from rmqstore.append.files.flush import FlushIntervals, FlushPolicy
+from rmqstore.append.files.flush import FlushPolicy
 from rmqstore.append.files.mapped_file import Clock, now_ms
 from rmqstore.append.files.mapped_file_queue import MappedFileQueue
 from rmqstore.append.store.checkpoint import CheckpointFile
 from rmqstore.append.store.commitlog import CommitLog, RecordLog
-from rmqstore.append.store.dispatch import Dispatcher, DispatchOptions, QueueState, messages_in, property_value
+from rmqstore.append.store.dispatch import Dispatcher, QueueState, messages_in, property_value
 from rmqstore.append.store.dledger import DLedgerMmapFileStore
 from rmqstore.append.store.dledger_log import DLedgerLog
 from rmqstore.append.store.dledger_member import MemberState
-from rmqstore.append.store.encoder import Encoder, Limits, NewMessage, Prepared
+from rmqstore.append.store.encoder import Encoder, NewMessage, Prepared
 from rmqstore.append.store.index import IndexService
+from rmqstore.append.store.on_disk import options_of_store
+from rmqstore.append.store.put_result import PutResult, PutStatus, waits
 from rmqstore.append.store.recovery import recover
 from rmqstore.append.store.store_flush import StoreFlush
 from rmqstore.append.store.store_lock import StoreLock, mark_clean, mark_running
+from rmqstore.append.store.store_options import StoreOptions
 from rmqstore.errors import MessageRefused, OutputExists, Refused, RmqStoreError
+from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 
-
-@dataclass(frozen=True, slots=True)
-class StoreOptions:
-    """The settings of a broker that decide its bytes; sizes in bytes.
-
-    `dledger` is the self id of a DLedger member (`n0`), None for a plain store, `term` its first term;
-    `directories` are where log files go (several: multi-path), by default one in the store;
-    `start` is the offset of the first log file; `warm` reserves the blocks of a file when it is made; `version` is
-    whose rules `open` follows.
-    """
-
-    commitlog_file_size: int = 1 << 30
-    index_slots: int = 5_000_000
-    index_units: int = 20_000_000
-    limits: Limits = field(default_factory=Limits)
-    dispatch: DispatchOptions = field(default_factory=DispatchOptions)
-    flush: FlushPolicy = FlushPolicy.ASYNC
-    intervals: FlushIntervals = field(default_factory=FlushIntervals)
-    dledger: str | None = None
-    term: int = 0
-    directories: tuple[Path, ...] = ()
-    start: int = 0
-    warm: bool = False
-    version: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PutResult:
-    """Where a message went. Units: bytes, units of the queue, ms."""
-
-    offset: int
-    size: int
-    queue_offset: int
-    store_timestamp: int
-    store_host: bytes
-
-    @property
-    def message_id(self) -> str:
-        """The offset message id (MessageDecoder#createMessageId)."""
-        return (self.store_host + self.offset.to_bytes(8, "big", signed=True)).hex().upper()
+__all__ = ["MessageStore", "PutResult", "PutStatus", "StoreOptions"]
 
 
 class MessageStore:
     """A store open for appending: plain, or a single DLedger member that is its own leader.
 
-    One process at a time (lock file); any number of threads. After an error in writing nothing more is accepted: the
-    store is closed as by a crash, and opened again it is recovered.
+    One writer at a time (lock file), with any number of threads. After a write error nothing more is accepted: the
+    store is closed as by a crash, and recovered when it is opened again.
     """
 
     def __init__(self, root: Path, options: StoreOptions, lock: StoreLock, clock: Clock = now_ms) -> None:
@@ -141,7 +106,7 @@ class MessageStore:
         if root.exists() and any(root.iterdir()):
             raise OutputExists(f"{root} is not empty")
         make_directories(root)
-        store = cls(root, options or StoreOptions(), StoreLock(root), clock)
+        store = cls(root, (options or StoreOptions()).with_defaults(), StoreLock(root), clock)
         try:
             store._start()
         except BaseException:
@@ -150,15 +115,31 @@ class MessageStore:
         return store
 
     @classmethod
-    def open(cls, root: Path, options: StoreOptions | None = None, *, clock: Clock = now_ms) -> MessageStore:
-        """A store that is there, recovered as after its last exit; appending goes on behind its last message.
+    def open(
+        cls,
+        root: Path,
+        options: StoreOptions | None = None,
+        *,
+        config: BrokerConfig | None = None,
+        clock: Clock = now_ms,
+    ) -> MessageStore:
+        """An existing store, recovered as after its last exit; appending goes on behind its last message.
 
-        Sizes must be those of the store. Errors: Refused where good records follow damage (that is `rmqstore
-        recover`'s work), or where the load of `options.version` fails; StoreIsLive, NotReadable, NoSpace.
+        What `options` and `config` (broker.conf) do not give is read from the store. The whole log is read, so that no
+        message stays without its consume queue unit. A DLedger store needs its self id: only the caller can know that
+        its group has no other member.
+        Errors: Refused where options contradict the store, or where the log is a replica, before anything is opened
+        for writing; Refused, too, where good records follow damage (run `rmqstore recover`), where consume queues lack
+        units that cannot be appended (run `rmqstore rebuild`), or where the load of `options.version` fails: then
+        queues, index and a plain log are as they were, and a DLedger log has been cut where its own start cuts it.
+        StoreIsLive, NotAStore, NotReadable, NoSpace.
         """
-        store = cls(root, options or StoreOptions(), StoreLock(root), clock)
+        given = options_of_store(root, options or StoreOptions(), config)
+        store = cls(root, given, StoreLock(root), clock)
         try:
-            recover(store.root, store.log, store.dispatcher, store.checkpoint.values(), store.options.version)
+            latest = recover(store.root, store.log, store.dispatcher, store.checkpoint.values(), store.options.version)
+            store.checkpoint.limit(latest)
+            store._flush.index_timestamp = store.checkpoint.index_msg_timestamp
             store._start()
         except BaseException:
             store.crash()
@@ -177,28 +158,37 @@ class MessageStore:
     def put(self, message: NewMessage) -> PutResult:
         """Append one message; with synchronous flush it is on the disk when this returns.
 
+        A message with the property WAIT=false is flushed soon, and not waited for. `status` says whether the wait took
+        longer than syncFlushTimeout.
         Errors: MessageRefused (nothing is written), NoSpace and others (the store is closed by it), Refused.
+        Source: CommitLog#handleDiskFlush
         """
         prepared = self._encoder.prepare(message)
         with self._guard:
             result = self._put(prepared)
-        if self.options.flush is FlushPolicy.SYNC:
-            self._wait(result)
-        return result
+            self._commit()
+        return self._acknowledged([result], [waits(message)])[0]
 
     def put_many(self, messages: Iterable[NewMessage]) -> list[PutResult]:
         """Append messages one after the other, and wait once for all of them.
 
         Errors: as `put`; those before a refused one are appended.
         """
-        results = []
+        results: list[PutResult] = []
+        waiting: list[bool] = []
         prepare = self._encoder.prepare
         try:
             with self._guard:
-                results = [self._put(prepare(message)) for message in messages]
+                try:
+                    for message in messages:
+                        results.append(self._put(prepare(message)))
+                        waiting.append(waits(message))
+                finally:
+                    if self._usable:
+                        self._commit()
         finally:
-            if results and self.options.flush is FlushPolicy.SYNC:
-                self._wait(results[-1])
+            if self._usable:
+                results = self._acknowledged(results, waiting)
         return results
 
     def put_batch(self, messages: Sequence[NewMessage]) -> list[PutResult]:
@@ -225,9 +215,8 @@ class MessageStore:
             except RmqStoreError as error:
                 self._fail(error)
             results = [self._put(p) for p in prepared]
-        if self.options.flush is FlushPolicy.SYNC:
-            self._wait(results[-1])
-        return results
+            self._commit()
+        return self._acknowledged(results, [waits(message) for message in messages])
 
     def _put(self, prepared: Prepared) -> PutResult:
         if not self._usable:
@@ -246,6 +235,8 @@ class MessageStore:
         try:
             offset = self.log.reserve(prepared.size)
             self.log.write(prepared.record(offset, queue_offset, timestamp), timestamp)
+            if self.dispatcher.in_order:  # no unit may reach the system before its record
+                self._commit()
             self.dispatcher.dispatch(
                 topic, state, offset, prepared.size, queue_offset, timestamp, m.sys_flag, m.properties
             )
@@ -287,13 +278,36 @@ class MessageStore:
 
     # --- to the disk ---------------------------------------------------------------------------------------------
 
-    def _wait(self, result: PutResult) -> None:
-        stop = result.offset + result.size
+    def _commit(self) -> None:
+        """Give the log to the system before anybody is told that a message is stored."""
+        if self.options.write_through:
+            try:
+                self.log.commit()
+            except RmqStoreError as error:
+                self._fail(error)
+
+    def _acknowledged(self, results: list[PutResult], waiting: Sequence[bool]) -> list[PutResult]:
+        """The results when their messages are on the disk, as far as anybody waits for that."""
+        if self.options.flush is not FlushPolicy.SYNC or not results:
+            return results
+        last = max((i for i, wait in enumerate(waiting) if wait), default=-1)
+        if last < 0:
+            self._flush.group.request()
+            return results
+        stop = results[last].offset + results[last].size
+        queue = self.log.queue
         try:
-            self._flush.group.wait(lambda: self.log.queue.flushed_where >= stop)
+            if self._flush.group.wait(lambda: queue.flushed_where >= stop, self.options.intervals.sync_timeout):
+                return results
         except RmqStoreError as error:
             with self._guard:
                 self._fail(error)
+        flushed = queue.flushed_where
+        late = [wait and put.offset + put.size > flushed for put, wait in zip(results, waiting, strict=True)]
+        return [
+            replace(put, status=PutStatus.FLUSH_DISK_TIMEOUT) if is_late else put
+            for put, is_late in zip(results, late, strict=True)
+        ]
 
     def flush(self) -> None:
         """Everything to the disk, checkpoint included; log before queues, so that no unit points at nothing.
@@ -325,7 +339,7 @@ class MessageStore:
         raise error
 
     def close(self) -> None:
-        """Flush all, bring the checkpoint up to date, remove `abort`, give the lock back.
+        """Flush everything, update the checkpoint, remove `abort`, release the lock.
 
         Errors: NoSpace and others, also one that a flushing thread has met and nobody was told; then `abort` stays,
         and the next start recovers the store.

@@ -1,16 +1,18 @@
 """Opening a store that was written before: where its log ends, and what consume queues and index lack.
 
-As a broker's recovery, with two differences: what is cut is zeroed, so that nothing comes back; and where good records
-follow damage nothing is cut at all, the store is refused instead.
+As a broker's recovery, with three differences: what is cut is zeroed, so that nothing comes back; where good records
+follow damage nothing is cut at all, the store is refused instead; and every message of the log has its unit afterwards.
 Source: CommitLog#recoverNormally, #recoverAbnormally, DefaultMessageStore#recover (RocketMQ 5.4.0).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from rmqstore.append.files.mapped_file import MappedFile
 from rmqstore.append.files.mapped_file_queue import MappedFileQueue
@@ -22,14 +24,19 @@ from rmqstore.append.store.encoder import TopicName
 from rmqstore.errors import Refused
 from rmqstore.files.mapped_file_queue import MappedFile as FileToRead
 from rmqstore.files.store import QueueKind, open_store
+from rmqstore.files.topic_types import configured_types
 from rmqstore.formats.checkpoint import StoreCheckpoint
+from rmqstore.formats.consumequeue import UNIT
 from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, parse_message
+from rmqstore.formats.properties import is_lmq, is_system_topic
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.records import scan_file
-from rmqstore.scan.tiling import Kind, Run
+from rmqstore.scan.tiling import Kind
+from rmqstore.scan.window import ScanOptions
 
 LAST_FILES = 3
+_REBUILD = "run `rmqstore verify`, then `rmqstore rebuild cq`"
 _HEAD = 4096
 _EVERYTHING = 1 << 62
 
@@ -40,76 +47,221 @@ def recover(
     dispatcher: Dispatcher,
     checkpoint: StoreCheckpoint,
     version: str | None = None,
-) -> None:
+) -> int:
     """Load log, consume queues and index; cut the log at its end; dispatch what is missing.
 
+    Returns the latest store time of the log (ms), 0 without messages: no checkpoint may be ahead of it.
+
+    All records of the log are looked at. A broker looks at the last files only: what lacks its unit before them is
+    never served again, and the units of later messages hide it behind pre-blanks.
     Errors: Refused, NotReadable, NoSpace.
     """
     last_exit_ok = not (root / "abort").exists()
+    legacy: list[FileToRead] = []
     if isinstance(log, DLedgerLog):
         log.store.load()
+        old = open_store(root).commitlog
+        legacy = list(old.files) if old is not None else []
     else:
         log.queue.load(version)
     _load_queues(root, dispatcher, version)
     first = _start_file(log.queue, log.lead, checkpoint.min_timestamp(), last_exit_ok)
     end = _end_of(log, first)
+    walk = _Walk(legacy, log, end)
+    first_start = log.queue.files[first].start if log.queue.files else 0
+    types = configured_types(root)
+    topics = None if types is None else frozenset(types)
+    deleted_before = end if last_exit_ok else first_start
+    known = _Known(dispatcher, topics, deleted_before)
+    missing = known.first_missing(walk)
     if isinstance(log, DLedgerLog):
         log.store.cut(end)  # DLedger itself does not look into bodies
     else:
         log.queue.truncate_dirty_files(end, blank=True)
         log.queue.set_where(end)
+    cut = False
     for consume_queue in dispatcher.files():
+        consume_queue.settle()
         if consume_queue.max_physic_offset >= end or end == 0:
             consume_queue.truncate(end)
+            cut = True
+    if cut:
+        known = _Known(dispatcher, topics, deleted_before)
+        missing = known.first_missing(walk)
     lost = dispatcher.index.load(
         last_exit_ok=last_exit_ok, index_msg_timestamp=checkpoint.index_msg_timestamp, log_end=end
     )
-    if lost is not None:  # a broker leaves what was only in these files without entries
-        first = min([first, *(i for i, file in enumerate(log.queue.files) if file.start <= lost < file.stop)])
     index_end = dispatcher.index.end_phy_offset
-    known = _Known(dispatcher, index_end)
-    for run in _runs(log.queue.files[first:], log.lead, end):
-        if run.columns is not None:
-            _dispatch(run.columns, known, dispatcher, index_end)
+    begin = min([missing, end, *([lost] if lost is not None else [])])
+    if dispatcher.options.index:
+        begin = min(begin, index_end if index_end >= 0 or any(dispatcher.index.files()) else 0)
+    for columns in walk.records(begin, crc=True):
+        _dispatch(columns, known, dispatcher, index_end)
     for state in dispatcher.queues.values():
         files: ConsumeQueue | BatchConsumeQueue | None = state.simple or state.batch
         if files is not None and files.max_offset:
             state.next_offset, state.started = max(state.next_offset, files.max_offset), True
+    return known.latest
+
+
+class _Walk:
+    """The good records of a store in the order of their addresses: those of the legacy log, then those of the log.
+
+    `end` is the global offset behind the last record.
+    """
+
+    def __init__(self, legacy: Sequence[FileToRead], log: RecordLog, end: int) -> None:
+        self.end = end
+        self._files = [(file, 0) for file in legacy] + [(_to_read(file), log.lead) for file in log.queue.files]
+
+    def records(self, begin: int, *, crc: bool) -> Iterator[Columns]:
+        """Chunks of records, from the file that holds `begin` on."""
+        for file, lead in self._files:
+            if not begin < file.stop or file.start >= self.end:
+                continue
+            for run in scan_file(file, lead=lead, options=ScanOptions(crc=crc)):
+                if run.kind is Kind.RECORDS and run.columns is not None and run.start < self.end:
+                    yield run.columns
+
+
+class _Queue(NamedTuple):
+    """What a queue has before recovery: end of the last message dispatched (-1: none), its first and next offset.
+
+    `known` is False for a deleted topic, `numbered` False where units have no place of their own (BatchCQ).
+    """
+
+    reached: int
+    first: int = 0
+    next: int = -1
+    known: bool = True
+    numbered: bool = True
 
 
 class _Known:
-    """What is dispatched already, per queue, so that whole chunks are passed over without a look at each record."""
+    """What is dispatched already, per queue, so that whole chunks are passed over without a look at each record.
 
-    def __init__(self, dispatcher: Dispatcher, index_end: int) -> None:
+    `topics` are those of topics.json, None where it cannot be read. Messages of other topics that have no queue are
+    those of deleted topics and stay without units, as in a broker, where their address is below `deleted_before`.
+    """
+
+    def __init__(self, dispatcher: Dispatcher, topics: frozenset[str] | None, deleted_before: int) -> None:
         self.table = QueueTable()
         self.dispatcher = dispatcher
-        self.index_end = index_end if dispatcher.options.index else _EVERYTHING
+        self.topics = topics
+        self.deleted_before = deleted_before
         self.reached = np.zeros(0, dtype=np.int64)
+        self.first = np.zeros(0, dtype=np.int64)
+        self.known = np.zeros(0, dtype=np.bool_)
+        self.next: list[int] = []
+        self.latest = 0
+        """Latest store time that `first_missing` met (ms)."""
+        self.numbered: list[bool] = []
 
-    def missing(self, columns: Columns) -> list[int]:
+    def lacks_unit(self, columns: Columns) -> npt.NDArray[np.bool_]:
+        """Records without their unit, as far as the ends of the queues say it."""
+        numbers = self._numbers(columns)
+        kind = columns.sys_flag & TRANSACTION_MASK
+        queued = (kind != TRANSACTION_PREPARED) & (kind != TRANSACTION_ROLLBACK)
+        queued &= self.known[numbers] | (columns.offset >= self.deleted_before)
+        lacks: npt.NDArray[np.bool_] = queued & (columns.offset + columns.size > self.reached[numbers])
+        return lacks
+
+    def first_missing(self, walk: _Walk) -> int:
+        """Address of the first record that lacks its unit; the end of the log where none does. Nothing is written.
+
+        Errors: Refused where units are missing that cannot be appended behind those that are there.
+        """
+        found = walk.end
+        for consume_queue in self.dispatcher.files():
+            for stop, start in consume_queue.queue.check_self():
+                directory = consume_queue.queue.directories[0]
+                raise Refused(f"{directory}: no file holds the units in [{stop}, {start})", _REBUILD)
+        for columns in walk.records(0, crc=False):
+            if len(columns):
+                self.latest = max(self.latest, int(columns.store_timestamp.max()))
+            lacks = self.lacks_unit(columns)
+            rows = np.flatnonzero(lacks)
+            if len(rows):
+                found = min(found, int(columns.offset[rows[0]]))
+                self._refuse_gaps(columns, rows)
+            if self._fans_out(columns):
+                found = min(found, int(columns.offset[0]))
+            numbers = self._numbers(columns)
+            hidden = np.flatnonzero(~lacks & self.known[numbers] & (columns.queue_offset < self.first[numbers]))
+            kind = columns.sys_flag[hidden] & TRANSACTION_MASK
+            hidden = hidden[(kind != TRANSACTION_PREPARED) & (kind != TRANSACTION_ROLLBACK)]
+            if len(hidden):
+                i = int(hidden[0])
+                raise Refused(
+                    f"{self._label(int(numbers[i]))}: the log has its message {columns.queue_offset[i]} at "
+                    f"{columns.offset[i]}, but its consume queue begins at {self.first[numbers[i]]}",
+                    _REBUILD,
+                )
+        return found
+
+    def _refuse_gaps(self, columns: Columns, rows: npt.NDArray[np.int64]) -> None:
+        numbers = self._numbers(columns)[rows]
+        order = np.argsort(numbers, kind="stable")
+        for group in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1):
+            number = int(numbers[group[0]])
+            if not self.numbered[number]:
+                continue
+            offsets = columns.queue_offset[rows[group]]
+            expected = self.next[number] if self.next[number] >= 0 else int(offsets[0])
+            wrong = np.flatnonzero(offsets != expected + np.arange(len(offsets)))
+            if len(wrong):
+                i = int(wrong[0])
+                raise Refused(
+                    f"{self._label(number)}: the log has its message {offsets[i]} at "
+                    f"{columns.offset[rows[group[i]]]}, but its consume queue would go on at {expected + i}",
+                    _REBUILD,
+                )
+            self.next[number] = expected + len(offsets)
+
+    def missing(self, columns: Columns, index_end: int) -> list[int]:
         """Records of a chunk that lack a unit or an index entry; all of them where messages are fanned out."""
-        if self.dispatcher.options.lmq:
+        if self._fans_out(columns):
             return list(range(len(columns)))
-        numbers = self.table.of(columns)
-        for number in range(len(self.reached), len(self.table)):
-            topic = self.table.topics[number].decode("utf-8", "surrogateescape")
-            state = self.dispatcher.queues.get((topic, self.table.queue_ids[number]))
-            at = -1
-            if state is not None and state.simple is not None:
-                at = state.simple.max_physic_offset
-            elif state is not None and state.batch is not None:
-                at = state.batch.max_physic_offset + 1
-            self.reached = np.append(self.reached, at)
         # the last message in the index, too: a file may have been full in the middle of its keys
-        wanted = (columns.offset + columns.size > self.reached[numbers]) | (columns.offset >= self.index_end)
-        return np.flatnonzero(wanted).tolist()
+        end = index_end if self.dispatcher.options.index else _EVERYTHING
+        return np.flatnonzero(self.lacks_unit(columns) | (columns.offset >= end)).tolist()
+
+    def _fans_out(self, columns: Columns) -> bool:
+        return self.dispatcher.options.lmq and b"INNER_MULTI_DISPATCH" in columns.raw
+
+    def _label(self, number: int) -> str:
+        return f"{self.table.topics[number].decode('utf-8', 'replace')}/{self.table.queue_ids[number]}"
+
+    def _numbers(self, columns: Columns) -> npt.NDArray[np.int64]:
+        numbers = self.table.of(columns)
+        new = [self._queue(number) for number in range(len(self.next), len(self.table))]
+        if new:
+            self.reached = np.append(self.reached, [queue.reached for queue in new])
+            self.first = np.append(self.first, [queue.first for queue in new])
+            self.known = np.append(self.known, [queue.known for queue in new])
+            self.next += [queue.next for queue in new]
+            self.numbered += [queue.numbered for queue in new]
+        return numbers
+
+    def _queue(self, number: int) -> _Queue:
+        topic = self.table.topics[number].decode("utf-8", "surrogateescape")
+        state = self.dispatcher.queues.get((topic, self.table.queue_ids[number]))
+        if state is not None and state.simple is not None and state.simple.queue.files:
+            simple = state.simple
+            if simple.end > 0:
+                return _Queue(simple.max_physic_offset, simple.min_logic_offset // UNIT.size, simple.end // UNIT.size)
+        elif state is not None and state.batch is not None and state.batch.queue.files:
+            return _Queue(state.batch.max_physic_offset + 1, numbered=False)
+        known = self.topics is None or topic in self.topics or is_system_topic(topic) or is_lmq(topic)
+        return _Queue(-1, known=known, numbered=topic not in self.dispatcher.options.batch_topics)
 
 
 def _dispatch(columns: Columns, known: _Known, dispatcher: Dispatcher, index_end: int) -> None:
     """Bring what is missing of a chunk into queues and index."""
     view = columns.buf.data
     options = dispatcher.options
-    for i in known.missing(columns):
+    lacks = known.lacks_unit(columns)
+    for i in known.missing(columns, index_end):
         topic = TopicName.of(columns.topic(i).decode("utf-8", "surrogateescape"), auto_v2=True)
         state = dispatcher.queue(topic.text, int(columns.queue_id[i]))
         offset, sys_flag, queue_offset = int(columns.offset[i]), int(columns.sys_flag[i]), int(columns.queue_offset[i])
@@ -124,18 +276,18 @@ def _dispatch(columns: Columns, known: _Known, dispatcher: Dispatcher, index_end
             int(columns.store_timestamp[i]),
             sys_flag,
             text,
+            to_queue=bool(lacks[i]) or options.lmq,
             to_index=offset >= index_end,
         )
-        if sys_flag & TRANSACTION_MASK not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
+        if lacks[i] and sys_flag & TRANSACTION_MASK not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
             count = messages_in(sys_flag, text) if topic.text in options.batch_topics else 1
             state.next_offset = max(state.next_offset, queue_offset + count)
             state.started = True
 
 
 def _load_queues(root: Path, dispatcher: Dispatcher, version: str | None) -> None:
+    """Open the consume queues and find their ends; nothing is written."""
     store = open_store(root)
-    if store.rocksdb_consume_queue:
-        raise Refused(f"{root / 'consumequeue'} is a RocksDB", "rmqstore appends to stores with consume queue files")
     options = dispatcher.options
     for topic, queue_id, path in store.queue_directories(QueueKind.SIMPLE):
         state = dispatcher.queue(topic, queue_id)
@@ -192,10 +344,3 @@ def _end_of(log: RecordLog, first: int) -> int:
             else:
                 stopped = True
     return end
-
-
-def _runs(files: list[MappedFile], lead: int, end: int) -> Iterator[Run]:
-    for file in files:
-        if file.start >= end:
-            return
-        yield from (run for run in scan_file(_to_read(file), lead=lead) if run.kind is Kind.RECORDS)

@@ -50,9 +50,11 @@ class StoreFlush:
         return [self.log.queue, *([self.log.store.index] if isinstance(self.log, DLedgerLog) else [])]
 
     def start(self, policy: FlushPolicy, failed: Callable[[RmqStoreError], None]) -> None:
-        """Begin to flush at intervals; `failed` hears of the first error of each thread."""
+        """Begin to flush at intervals, and on request; `failed` hears of the first error of each thread."""
         every, clock = self._intervals, self._clock
-        if policy is FlushPolicy.ASYNC:
+        if policy is FlushPolicy.SYNC:
+            self.group.start(self._flush_requested, failed)
+        else:
             thorough = every.commitlog_thorough
             self._threads.append(IntervalFlusher(self.flush_log, failed, every.commitlog, thorough, clock, "commitlog"))
         thorough = every.consume_queue_thorough
@@ -62,6 +64,7 @@ class StoreFlush:
 
     def stop(self) -> None:
         """End the threads; what is left is the caller's to flush."""
+        self.group.stop()
         for thread in self._threads:
             thread.stop()
 
@@ -75,6 +78,10 @@ class StoreFlush:
                 return
         self._flush_group()
         self.checkpoint.physic_msg_timestamp = max(self.checkpoint.physic_msg_timestamp, queue.store_timestamp)
+
+    def _flush_requested(self) -> None:
+        if self.log.queue.flushed_where < self.log.queue.max_offset:
+            self.flush_log(True)
 
     def _flush_group(self) -> None:
         """The log to the disk; a DLedger member that is its own majority has committed what is there."""

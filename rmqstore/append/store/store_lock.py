@@ -6,42 +6,37 @@ Source: DefaultMessageStore#start, #createTempFile, #shutdown (RocketMQ 5.4.0).
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from pathlib import Path
 
 from rmqstore.append.files.disk import FILE_MODE, explain, make_directories, sync_directory, write_all
-from rmqstore.errors import StoreIsLive
+from rmqstore.files.lock import LOCK_NAME, take_lock
 
 CONTENT = b"lock"
 
 
 class StoreLock:
-    """The POSIX record lock on byte 0 of `lock`, as the broker takes it, held until `release`."""
+    """The POSIX record lock on byte 0 of `lock`, as the broker takes it, held until `release`.
+
+    Errors: StoreIsLive when another process, or another writer in this process, holds it; NotReadable, NoSpace.
+    """
 
     def __init__(self, root: Path) -> None:
-        self.path = root / "lock"
+        self.path = root / LOCK_NAME
         make_directories(root)
         try:
-            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+            self._held = take_lock(self.path, lambda p: os.open(p, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
         except OSError as error:
             raise explain(error, self.path) from error
         try:
-            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0, os.SEEK_SET)
+            write_all(self._held.descriptor, CONTENT, 0)
         except OSError as error:
-            os.close(self._descriptor)
-            raise StoreIsLive(f"{self.path} is locked: another process has this store") from error
-        try:
-            write_all(self._descriptor, CONTENT, 0)
-        except OSError as error:
-            os.close(self._descriptor)
+            self._held.release()
             raise explain(error, self.path) from error
 
     def release(self) -> None:
-        """Give the lock back; the file stays, as a broker leaves it."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        """Release the lock; the file stays, as a broker leaves it."""
+        self._held.release()
 
 
 def mark_running(root: Path) -> None:

@@ -1,0 +1,43 @@
+"""What a put answers, and whether it waits for the disk.
+
+Source: PutMessageResult, PutMessageStatus, MessageExt#isWaitStoreMsgOK (RocketMQ 5.4.0).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from rmqstore.append.store.dispatch import property_value
+from rmqstore.append.store.encoder import NewMessage
+
+
+class PutStatus(StrEnum):
+    """What became of a message that is in the log. Source: PutMessageStatus"""
+
+    PUT_OK = "PUT_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    """It was not on the disk within syncFlushTimeout."""
+
+
+@dataclass(frozen=True, slots=True)
+class PutResult:
+    """Where a message went. Units: bytes, units of the queue, ms."""
+
+    offset: int
+    size: int
+    queue_offset: int
+    store_timestamp: int
+    store_host: bytes
+    status: PutStatus = PutStatus.PUT_OK
+
+    @property
+    def message_id(self) -> str:
+        """The offset message id (MessageDecoder#createMessageId)."""
+        return (self.store_host + self.offset.to_bytes(8, "big", signed=True)).hex().upper()
+
+
+def waits(message: NewMessage) -> bool:
+    """Whether a synchronous put of the message waits for the disk. Source: MessageExt#isWaitStoreMsgOK"""
+    value = property_value(message.properties, b"WAIT")
+    return not value or value.lower() == b"true"
