@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmqstore.cli.output import Output
-from rmqstore.errors import NotReadable, Refused, UsageError
+from rmqstore.cli.output import Output, warn
+from rmqstore.errors import AppliedUnchecked, NotReadable, Refused, RmqStoreError, UsageError
 
 if TYPE_CHECKING:
     from rmqstore.checks.problems.report import Report
@@ -66,6 +67,8 @@ def save_plan(path: Path, plan: Plan, store: Path) -> None:
 def finish(out: Output, change: Change, applying: Applying, jobs: int | None) -> int:
     """Print, save or apply; the exit code."""
     plan = change.plan
+    if applying.apply_it:
+        out.check()
     if applying.plan_out is not None:
         save_plan(applying.plan_out, plan, change.store.path)
         out.note(f"the plan is in {applying.plan_out}")
@@ -74,12 +77,48 @@ def finish(out: Output, change: Change, applying: Applying, jobs: int | None) ->
             raise UsageError("--force says how to apply", "add --apply")
         _print(out, change, applied=False, journal=None, after=None)
         return _left(change.report, plan) if plan.empty else 1
-    if not out.as_json:
+    shown = not out.as_json and out.path is None
+    if shown:
         out.lines(_plan_lines(change, out.verbose))
-    done = _apply(out, change, applying)
-    after = _verify_again(change, jobs)
-    _print(out, change, applied=True, journal=done, after=after, plan_shown=True)
+    journal = _apply(out, change, applying)
+    with after_apply(out, journal):
+        after = _verify_again(change, jobs)
+        _print(out, change, applied=True, journal=journal, after=after, plan_shown=shown)
     return after.exit_code
+
+
+def undo_command(journal: Path | None) -> str:
+    """The command that takes a repair back, ready to copy."""
+    return f"rmqstore undo {shlex.quote(str(journal))}"
+
+
+@contextlib.contextmanager
+def after_apply(out: Output, journal: Path | None) -> Iterator[None]:
+    """The store is changed: say so and name the journal, whatever happens from here on.
+
+    Errors: AppliedUnchecked.
+    """
+    told = out.tell_now(f"Applied. To undo it: {undo_command(journal)}")
+    try:
+        with after_change("the plan was applied", f"run `rmqstore verify`, or `{undo_command(journal)}`"):
+            yield
+    except KeyboardInterrupt:
+        if told:
+            warn(f"the plan was applied; to undo it: {undo_command(journal)}")
+        raise
+
+
+@contextlib.contextmanager
+def after_change(what: str, advice: str) -> Iterator[None]:
+    """The store is changed: no exit code may say from here on that nothing was done.
+
+    Errors: AppliedUnchecked for all that a command can meet.
+    """
+    try:
+        yield
+    except (OSError, RmqStoreError) as error:
+        said = error.message if isinstance(error, RmqStoreError) else str(error)
+        raise AppliedUnchecked(f"{what}, but what follows it failed: {said}", advice) from error
 
 
 def _left(report: Report, plan: Plan) -> int:
@@ -91,7 +130,7 @@ def _apply(out: Output, change: Change, applying: Applying) -> Path | None:
     from rmqstore.repair.journal.journal import apply
 
     with out.progress("apply", None, unit="batch") as progress:
-        result = apply(change.plan, journal_dir=applying.journal, force_digest=applying.force, progress=progress)
+        result = apply(change.plan, **applying.how, progress=progress)
     return result.journal
 
 
@@ -111,8 +150,8 @@ def _print(
     lines: list[str] = []
     if not plan_shown:
         lines += _plan_lines(change, out.verbose)
-    if applied:
-        lines.append(f"Applied. The way back: rmqstore undo {shlex.quote(str(journal))}")
+    if applied and not plan_shown:
+        lines.append(f"Applied. To undo it: {undo_command(journal)}")
     if after is not None:
         lines += _left_lines(after, change.plan)
     elif change.plan.empty and not change.report.clean:

@@ -92,11 +92,20 @@ class CommandGroup(click.Group):
         words = list(sys.argv[1:] if args is None else args)
         as_json = "--json" in words
         code = 0
+        from rmqstore.cli.output import flush_stdout, guard_descriptors
+
+        guard_descriptors()
         try:
             code = self._run(words, prog_name or "rmqstore", complete_var, as_json, **extra)
-            from rmqstore.cli.output import flush_stdout
+            try:
+                flush_stdout()
+            except BrokenPipeError:
+                raise
+            except OSError as e:
+                from rmqstore.cli.output import swallow_stdout
 
-            flush_stdout()
+                swallow_stdout()
+                code = code or self._system_error(e, as_json=False)
         except (_PipeClosed, BrokenPipeError):
             from rmqstore.cli.output import swallow_stdout
 

@@ -75,14 +75,14 @@ def migrate_to_commitlog(
     from rmqstore.checks.verify import VerifyOptions, examine
     from rmqstore.files.broker_config import BrokerConfig as Config
     from rmqstore.files.store import open_store
-    from rmqstore.repair.journal.liveness import refuse_locked
+    from rmqstore.repair.journal.liveness import refuse_in_use
     from rmqstore.repair.migrate.to_commitlog import plan_migration_to_commitlog
     from rmqstore.repair.migrate.to_commitlog_build import migrate_to_commitlog as run
 
     if self_id is not None:
         config = Config({**config.given, "dLegerSelfId": self_id}, config.source)
     opened = open_store(store, config)
-    refuse_locked(opened.root)
+    refuse_in_use(opened.root, opened.places, stopped=True)  # it is only read
     ids = id_map if id_map is not None else target.with_name(f"{target.name}.message-ids.csv")
     _free_places(opened, target, ids)
     choice = _choice(opened, peers, replicas, include_uncommitted, only_committed, jobs)

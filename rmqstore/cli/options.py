@@ -168,7 +168,19 @@ class Applying:
     plan_out: Path | None
     force: str | None
     journal: Path | None
+    stopped: bool = False
     plan_file: Path | None = None
+
+    @property
+    def how(self) -> dict[str, Any]:
+        """What `journal.apply` needs of it."""
+        return {"journal_dir": self.journal, "force_digest": self.force, "stopped": self.stopped}
+
+
+def broker_is_stopped(function: Callable[..., int]) -> Callable[..., int]:
+    """The option with which the operator vouches for what rmqstore may not see."""
+    words = "The broker is stopped: change the store although other users' processes cannot be looked into."
+    return click.option("--broker-is-stopped", "stopped", is_flag=True, help=words)(function)
 
 
 def applying(*, takes_plan: bool = False) -> Callable[[Callable[..., int]], Callable[..., int]]:
@@ -185,6 +197,7 @@ def applying(*, takes_plan: bool = False) -> Callable[[Callable[..., int]], Call
     ]
     if not takes_plan:
         del options[2]
+    options.append(broker_is_stopped)
 
     def decorate(function: Callable[..., int]) -> Callable[..., int]:
         @functools.wraps(function)

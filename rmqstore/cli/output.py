@@ -23,9 +23,19 @@ _CONTROLS = dict.fromkeys((*range(9), *range(11, 32), *range(127, 160)), "·")
 _OPEN_ALREADY = ("/dev/stdout", "/dev/stderr", "/dev/fd", "/proc")
 
 
+def guard_descriptors() -> None:
+    """Keep 0, 1 and 2 taken when the caller has closed them: a file of a store would get one of these numbers."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+
+
 def flush_stdout() -> None:
     """What is buffered goes out now, so that a closed pipe is met while somebody can still handle it."""
-    sys.stdout.flush()
+    if sys.stdout is not None:
+        sys.stdout.flush()
 
 
 def swallow_stdout() -> None:
@@ -57,7 +67,9 @@ def remove_file(path: Path) -> None:
 
 def warn(message: str) -> None:
     """A line on stderr."""
-    with contextlib.suppress(BrokenPipeError, ValueError):
+    if sys.stderr is None:
+        return
+    with contextlib.suppress(OSError, ValueError):
         print(message, file=sys.stderr, flush=True)  # noqa: T201  # the one place that talks
 
 
@@ -71,11 +83,13 @@ def tell_error(code: str, message: str, advice: str, as_json: bool) -> None:
             sys.stdout.flush()
         except BrokenPipeError:
             raise
-        except OSError:  # stdout may be what the error is about: a full disk
+        except (OSError, NotReadable):  # stdout may be what the error is about: full, or closed
             swallow_stdout()
 
 
 def _stdout() -> BinaryIO:
+    if sys.stdout is None:
+        raise NotReadable("stdout is closed", "give it somewhere to go, or use -o FILE")
     sys.stdout.flush()
     return sys.stdout.buffer
 
@@ -154,6 +168,24 @@ class Output:
         if target == root or root in target.parents:
             raise UsageError(f"the output {self.path} lies inside the store", "write it elsewhere")
 
+    def check(self) -> None:
+        """Find out now whether the output can be written, for a command that changes a store before it answers.
+
+        Errors: NotReadable, OSError.
+        """
+        if self.path is None:
+            _stdout()
+        elif _is_no_file(self.path):
+            self.path.open("ab").close()
+        else:
+            target = self.path.resolve()
+            building = target.with_name(f".{target.name}.{os.getpid()}.part")
+            try:
+                _opened(building, self.path).close()
+            finally:
+                with contextlib.suppress(OSError):
+                    building.unlink(missing_ok=True)
+
     # --- stdout ------------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
@@ -204,6 +236,22 @@ class Output:
             for line in lines:
                 file.write(line.translate(_CONTROLS).encode("utf-8", "surrogateescape") + b"\n")
 
+    def tell_now(self, line: str) -> bool:
+        """A line that must be seen at once: on stdout when it has text, else, or when that fails, on stderr.
+
+        Whether it went to stdout.
+        """
+        if not self.as_json and self.path is None:
+            try:
+                with self.stream() as file:
+                    file.write(line.translate(_CONTROLS).encode("utf-8", "surrogateescape") + b"\n")
+            except (OSError, NotReadable):
+                swallow_stdout()
+            else:
+                return True
+        warn(line.translate(_CONTROLS))
+        return False
+
     def render(self, *parts: RenderableType) -> None:
         """Text for people, by rich; names in it cannot steer the terminal."""
         from rich.text import Text
@@ -222,13 +270,15 @@ class Output:
 
         from rich.console import Console
 
+        from rmqstore.cli.text_layer import TextLayer, Unclosed
+
         class Quiet(Console):
             def on_broken_pipe(self) -> None:
                 """Rich would end the process with exit code 1, which here means that problems were found."""
                 raise BrokenPipeError
 
         colors = self.colors
-        text = _Text(io.TextIOWrapper(_Unclosed(file), encoding="utf-8", errors="replace", write_through=True))
+        text = TextLayer(io.TextIOWrapper(Unclosed(file), encoding="utf-8", errors="replace", write_through=True))
         return Quiet(
             file=text,  # type: ignore[arg-type]
             width=self.width,
@@ -321,48 +371,3 @@ class Progress:
         """Takes the bar away."""
         if self._bar is not None:
             self._bar.close()
-
-
-class _Unclosed:
-    """A binary file that a text layer on top of it may not close."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self.closed = False
-
-    def write(self, data: bytes) -> int:
-        return self._file.write(data)
-
-    def flush(self) -> None:
-        self._file.flush()
-
-    def readable(self) -> bool:
-        return False
-
-    def writable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return False
-
-    def close(self) -> None:
-        self.flush()
-
-
-class _Text:
-    """What rich writes to."""
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-        self.encoding = "utf-8"
-
-    def write(self, text: str) -> int:
-        # paths may hold bytes that are no UTF-8
-        clean = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-        return int(self._file.write(clean))
-
-    def flush(self) -> None:
-        self._file.flush()
-
-    def isatty(self) -> bool:
-        return False

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from rmqstore.cli.options import command
+from rmqstore.cli.options import broker_is_stopped, command
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import many
 
@@ -22,17 +22,21 @@ from rmqstore.cli.quantities import many
     ),
 )
 @click.argument("journal", type=click.Path(path_type=Path))
-def undo(out: Output, journal: Path) -> int:
+@broker_is_stopped
+def undo(out: Output, journal: Path, stopped: bool) -> int:
     """Takes a repair back: every byte, name, size, owner, mode and time is as it was before it.
 
     JOURNAL is the directory that the repair named. Refused (exit code 5) when something that the repair touched has
     changed since, as after a broker's run: undoing would destroy that. Works after a crash in the middle, too.
     """
+    from rmqstore.cli.apply_command import after_change
     from rmqstore.repair.journal.journal import undo as take_back
 
-    done = take_back(journal)
-    if out.as_json:
-        out.report({"schema": "rmqstore.undo/1", "restored": done.restored, "store": str(done.store)})
-    else:
-        out.lines([f"{done.store} is as before: {many(done.restored, 'step')} taken back"])
+    out.check()
+    done = take_back(journal, stopped=stopped)
+    with after_change(f"{done.store} is as before", "run `rmqstore verify`"):
+        if out.as_json:
+            out.report({"schema": "rmqstore.undo/1", "restored": done.restored, "store": str(done.store)})
+        else:
+            out.lines([f"{done.store} is as before: {many(done.restored, 'step')} taken back"])
     return 0

@@ -180,23 +180,3 @@ def _forget() -> None:
 
 
 os.register_at_fork(after_in_child=_forget)
-
-
-def user_of(root: Path, proc: Path = Path("/proc")) -> int | None:
-    """A process other than this one that has mapped a file below `root`, as a broker maps its files; else None.
-
-    Errors: none; processes of others that may not be looked at are passed over.
-    """
-    prefix = os.fsencode(os.path.realpath(root)) + b"/"
-    me = os.getpid()
-    try:
-        processes = [p for p in proc.iterdir() if p.name.isdigit() and int(p.name) != me]
-    except OSError:
-        return None
-    for process in processes:
-        try:
-            if prefix in (process / "maps").read_bytes():
-                return int(process.name)
-        except OSError:
-            continue
-    return None

@@ -6,6 +6,7 @@ DefaultMessageStore#load, DLedgerCommitLog, MultiPathMappedFileQueue (RocketMQ 5
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 import stat
@@ -22,7 +23,7 @@ from rmqstore.files.broker_config import (
     TIMER_LOG_FILE_SIZE,
     BrokerConfig,
 )
-from rmqstore.files.lock import LockState, lock_state, user_of
+from rmqstore.files.lock import LOCK_NAME, LockState, lock_state
 from rmqstore.files.mapped_file_queue import (
     DirEntry,
     MappedFileQueue,
@@ -30,6 +31,7 @@ from rmqstore.files.mapped_file_queue import (
 )
 from rmqstore.files.recognise import is_root, kind_of_directory, kind_of_file, store_below
 from rmqstore.files.store_queues import UNIT_SIZE, ConsumeQueueFiles, QueueKind, StoreQueues, StrayEntry
+from rmqstore.files.users import Users, find_users, snapshot
 from rmqstore.formats.dledger import SNAPSHOTS
 
 __all__ = [
@@ -267,14 +269,32 @@ class Store(StoreQueues):
 
     def lock_state(self) -> LockState:
         """Whether a broker holds the lock, asked with F_GETLK on a read-only descriptor; never tried to be taken."""
-        return lock_state(self.root / "lock")
+        return lock_state(self.root / LOCK_NAME)
+
+    @property
+    def places(self) -> list[Path]:
+        """Real paths of all directories with files of this store: the root, what its links lead to, other log paths."""
+        found = [self.root, *(e.path for e in self.top.values() if e.directory and e.path.is_symlink())]
+        found += self.commitlog_directories
+        found += self.dledger.data.directories if self.dledger is not None else ()
+        places: list[Path] = []
+        for path in found:
+            with contextlib.suppress(OSError, RuntimeError):
+                real = path.resolve(strict=True)
+                places += [] if any(real.is_relative_to(known) for known in places) else [real]
+        return places
+
+    def users(self) -> Users:
+        """Processes that write to files of this store or have them mapped."""
+        places = self.places
+        return find_users(places, snapshot(places))
 
     def is_live(self) -> bool:
-        """Whether a broker runs on this store: it holds the lock, or a process has a file of the store open or mapped.
+        """Whether a broker runs on this store: a process holds the lock, writes to a file of it or has one mapped.
 
-        The lock alone proves little: a broker takes it only behind load and recovery.
+        The lock alone proves little: a broker takes it only after load and recovery.
         """
-        return self.lock_state().held or user_of(self.root) is not None
+        return self.lock_state().held or bool(self.users().seen)
 
     @property
     def journal_directory(self) -> Path:

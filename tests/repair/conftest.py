@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.files.users import Users
 from rmqstore.repair.journal import liveness
 from tests.repair.trees import build
 
 
 @pytest.fixture
 def nobody_looks_at_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(liveness, "find_user", lambda places, files: None)
+    monkeypatch.setattr(liveness, "find_users", lambda places, files: Users())
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqstore.checks.problems.report import Fact, Finding, Findings
-from rmqstore.files.lock import user_of
 from rmqstore.files.store import Store
 
 CODE = "DIR-OWNER"
@@ -109,7 +108,7 @@ def check_rights(store: Store, findings: Findings, *, live: bool = False) -> Non
 
 def _who_runs(store: Store) -> int | None:
     """The user of the process that has the store open."""
-    pid = store.lock_state().pid or user_of(store.root)
+    pid = store.lock_state().pid or next((user.pid for user in store.users().seen), None)
     try:
         return None if pid is None else Path(f"/proc/{pid}").stat().st_uid
     except OSError:

@@ -63,10 +63,12 @@ def apply(
     force_digest: str | None = None,
     disk: Disk | None = None,
     progress: Progress | None = None,
+    stopped: bool = False,
 ) -> Applied:
     """Carry out a plan. The way back, `undo`, is on disk before the first change.
 
     `journal_dir`: directory for the journal outside of the store. `force_digest`: needed when the plan has brakes.
+    `stopped`: the operator says that the broker is stopped, so processes that cannot be looked into do not matter.
     Errors: before the first change Refused, StoreIsLive, PlanStale, NoSpace, NotReadable; later HalfApplied. Ctrl-C
     in the middle takes back what was done.
     """
@@ -83,7 +85,7 @@ def apply(
     liveness.refuse_locked(ground.store)
     places = ground.places(step.path for step in plan.steps)
     seen = liveness.snapshot(places)
-    liveness.refuse_live(ground.store, places, seen)
+    liveness.refuse_live(ground.store, places, seen, stopped=stopped)
     folder, outside = new_folder(ground, plan, None if journal_dir is None else Path(journal_dir), disk)
     try:
         check_space(plan, ground, folder)
@@ -95,7 +97,7 @@ def apply(
             own = folder.load_plan()
             now = liveness.snapshot(places)
             liveness.refuse_moving(seen, now)
-            liveness.refuse_live(ground.store, places, now)
+            liveness.refuse_live(ground.store, places, now, stopped=stopped)
             _go_on(Work.of(own, ground, folder), progress)
         folder.save(state=State.DONE)
     except BaseException as error:
@@ -111,7 +113,9 @@ def apply(
     return Applied(folder.path, len(plan.steps))
 
 
-def resume(journal: Path | str, *, disk: Disk | None = None, progress: Progress | None = None) -> Applied:
+def resume(
+    journal: Path | str, *, disk: Disk | None = None, progress: Progress | None = None, stopped: bool = False
+) -> Applied:
     """Go on with an apply that stopped in the middle.
 
     Errors: ChangedSince when something else changed what is touched; Refused when an undo was begun, or when
@@ -131,7 +135,7 @@ def resume(journal: Path | str, *, disk: Disk | None = None, progress: Progress 
     plan = folder.load_plan()
     ground = PlanPaths.of(plan, folder.store)
     try:
-        with _held(plan, ground, folder):
+        with _held(plan, ground, folder, stopped):
             work = _open_work(plan, ground, folder)
             probe_all(work, for_undo=False)
             left = sum(map(len, work.batches[folder.record.batches_done :]))
@@ -142,7 +146,7 @@ def resume(journal: Path | str, *, disk: Disk | None = None, progress: Progress 
     return Applied(folder.path, left)
 
 
-def undo(journal: Path | str, *, disk: Disk | None = None) -> Undone:
+def undo(journal: Path | str, *, disk: Disk | None = None, stopped: bool = False) -> Undone:
     """Take back an apply, whole or half done: bytes, names, owners, modes and times are as before.
 
     A journal that is undone already is left alone. Errors: ChangedSince when anything touched has changed since;
@@ -167,7 +171,7 @@ def undo(journal: Path | str, *, disk: Disk | None = None) -> Undone:
     plan = folder.load_plan()
     ground = PlanPaths.of(plan, folder.store)
     try:
-        with _held(plan, ground, folder):
+        with _held(plan, ground, folder, stopped):
             restored = _take_back(_open_work(plan, ground, folder))
         folder.save(state=State.UNDONE)
     except OSError as error:
@@ -218,12 +222,9 @@ def _take_back(work: Work) -> int:
 
 
 @contextlib.contextmanager
-def _held(plan: Plan, ground: PlanPaths, folder: JournalFolder) -> Iterator[None]:
+def _held(plan: Plan, ground: PlanPaths, folder: JournalFolder, stopped: bool) -> Iterator[None]:
     """The store is not in use, and its lock is held, for resume and undo."""
-    liveness.refuse_locked(ground.store)
-    places = ground.places(step.path for step in plan.steps)
-    seen = liveness.snapshot(places)
-    liveness.refuse_live(ground.store, places, seen)
+    liveness.refuse_in_use(ground.store, ground.places(step.path for step in plan.steps), stopped=stopped)
     with liveness.hold_lock(ground.store, folder.disk, remove=not folder.record.lock_was_there):
         yield
 
