@@ -35,6 +35,22 @@ class Change:
     wrote: Mapping[str, Any]
 
 
+def open_for(out: Output, path: Path, config: BrokerConfig, applying: Applying) -> Store:
+    """The store of a command that may change it; with --apply nothing of a store in use is read.
+
+    Errors: NotReadable, NotAStore, StoreIsLive; OSError for an output that cannot be written.
+    """
+    from rmqstore.files.store import open_store
+    from rmqstore.repair.journal.liveness import refuse_in_use
+
+    store = open_store(path, config)
+    if applying.apply_it:
+        if store.part is None:
+            refuse_in_use(store.places[0], store.places, stopped=applying.stopped)
+        out.check()
+    return store
+
+
 def read_plan(path: Path, store: Store, roots: Collection[Path] | None = None) -> Plan:
     """A saved plan, for this store only; `roots` other directories that it may write to (default: those of its logs).
 
@@ -67,8 +83,6 @@ def save_plan(path: Path, plan: Plan, store: Path) -> None:
 def finish(out: Output, change: Change, applying: Applying, jobs: int | None) -> int:
     """Print, save or apply; the exit code."""
     plan = change.plan
-    if applying.apply_it:
-        out.check()
     if applying.plan_out is not None:
         save_plan(applying.plan_out, plan, change.store.path)
         out.note(f"the plan is in {applying.plan_out}")

@@ -45,19 +45,23 @@ def expire(
     round, this is all rounds. With --apply the files go into quarantine: `rmqstore undo` brings them back, and the
     space is won when the journal's directory is removed.
     """
-    from rmqstore.checks.verify import VerifyOptions, examine
-    from rmqstore.cli.apply_command import Change, finish
-    from rmqstore.files.store import open_store
+    from rmqstore.checks.verify import VerifyOptions
+    from rmqstore.cli.apply_command import Change, finish, open_for
+    from rmqstore.repair.beside_live import NOTE, examine_and_plan
     from rmqstore.repair.expire import ExpireOptions, plan_expire
     from rmqstore.repair.log.store_guard import wrote_positions
 
-    opened = open_store(store, config)
+    opened = open_for(out, store, config, applying)
     with out.progress("verify", None) as progress:
-        verified = examine(
+        planned = examine_and_plan(
             opened,
             VerifyOptions(jobs=jobs, quick=True, broker=broker or "", max_rate=max_rate or 0, progress=progress.add),
+            lambda look, _: plan_expire(look, ExpireOptions(reserved, any_hour, version=broker)).plan,
+            cures=False,
         )
-    plan = plan_expire(opened, ExpireOptions(reserved, any_hour, version=broker)).plan
-    change = Change("rmqstore.expire/1", opened, config, plan, verified.report, wrote_positions(verified))
+    if planned.verified.report.live:
+        out.note(f"note: {NOTE}")
+    wrote = wrote_positions(planned.verified)
+    change = Change("rmqstore.expire/1", planned.store, config, planned.plan, planned.verified.report, wrote)
     code = finish(out, change, applying, jobs)
-    return 0 if plan.empty else code  # what else is wrong with the store is verify's to say
+    return 0 if planned.plan.empty else code  # what else is wrong with the store is verify's to say

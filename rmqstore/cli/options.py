@@ -188,7 +188,7 @@ def applying(*, takes_plan: bool = False) -> Callable[[Callable[..., int]], Call
     file = click.Path(path_type=Path, dir_okay=False)
     folder = click.Path(path_type=Path, file_okay=False)
     digest = "Apply a plan that needs a decision; the plan names its digest."
-    options = [
+    options: list[Callable[..., Any]] = [
         click.option("--apply", "apply_it", is_flag=True, help="Carry the plan out; without it nothing is written."),
         click.option("--plan-out", type=file, metavar="FILE", help="Save the plan."),
         click.option("--plan", "plan_file", type=file, metavar="FILE", help="Take this plan, made by --plan-out."),

@@ -47,19 +47,26 @@ def rebuild(
     The log itself stays as it is: damage in it is told, and its messages get no units. Only what differs is written.
     Nothing is written without --apply; `rmqstore undo` takes it back.
     """
-    from rmqstore.checks.verify import VerifyOptions, examine
-    from rmqstore.cli.apply_command import Change, finish
-    from rmqstore.files.store import open_store
+    from rmqstore.checks.verify import VerifyOptions
+    from rmqstore.cli.apply_command import Change, finish, open_for
+    from rmqstore.repair.beside_live import NOTE, examine_and_plan
     from rmqstore.repair.log.store_guard import wrote_positions
     from rmqstore.repair.rebuild.unit_buffer import KeptUnits
     from rmqstore.repair.rebuild_parts import plan_rebuild
 
-    opened = open_store(store, config)
-    units = KeptUnits() if part == "cq" else None
-    with out.progress("verify", None) as progress:
-        options = VerifyOptions(jobs=jobs, max_rate=max_rate or 0, progress=progress.add, units=units)
-        verified = examine(opened, options)
+    opened = open_for(out, store, config, applying)
     ids, pairs = parse_queues(queues)
-    plan = plan_rebuild(opened, verified, part, topics=frozenset(topics), queue_ids=ids, queues=pairs)
-    change = Change("rmqstore.rebuild/1", opened, config, plan, verified.report, wrote_positions(verified))
+    with out.progress("verify", None) as progress:
+        planned = examine_and_plan(
+            opened,
+            VerifyOptions(jobs=jobs, max_rate=max_rate or 0, progress=progress.add),
+            lambda look, verified: plan_rebuild(
+                look, verified, part, topics=frozenset(topics), queue_ids=ids, queues=pairs
+            ),
+            keep_units=KeptUnits if part == "cq" else None,
+        )
+    if planned.verified.report.live:
+        out.note(f"note: {NOTE}")
+    wrote = wrote_positions(planned.verified)
+    change = Change("rmqstore.rebuild/1", planned.store, config, planned.plan, planned.verified.report, wrote)
     return finish(out, change, applying, jobs)

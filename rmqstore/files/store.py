@@ -85,12 +85,14 @@ class Store(StoreQueues):
 
     `path` is what was asked for, `root` the storePathRootDir when it is a whole store (else the same as `path`).
     `links` are symbolic links at the top that were followed. `moved`: files that this store has under another name
-    (then) than the disk (now), see `rearranged`.
+    (then) than the disk (now), see `rearranged`. `expiring`: so many of the oldest files of the log are taken as
+    expired already, since a broker deletes them while they are read.
     """
 
     def __init__(self, path: Path, config: BrokerConfig, *, follow_config_paths: bool = True) -> None:
         super().__init__(path, config)
         self.moved: Mapping[Path, Path] = {}
+        self.expiring = 0
         self._follow = follow_config_paths
 
     # --- what is where --------------------------------------------------------------------------------------------
@@ -139,12 +141,13 @@ class Store(StoreQueues):
         dirs = [d for d in self.commitlog_directories if d.is_dir()]
         if not dirs:
             return None
-        return MappedFileQueue.open(
+        queue = MappedFileQueue.open(
             "commitlog",
             dirs,
             file_size=self.config.given_int("mappedFileSizeCommitLog"),
             default=COMMITLOG_FILE_SIZE,
         )
+        return queue.without_oldest(self.expiring)
 
     @cached_property
     def dledger(self) -> DLedgerFiles | None:
@@ -162,7 +165,11 @@ class Store(StoreQueues):
         name = f"dledger-{wanted}" if wanted and f"dledger-{wanted}" in names else (names[0] if names else "")
         if not name:
             return None
-        return self.dledger_at(self.root / name)
+        found = self.dledger_at(self.root / name)
+        legacy = self.commitlog
+        if legacy is not None and legacy.files:  # beside a legacy log no file of DLedger expires
+            return found
+        return replace(found, data=found.data.without_oldest(self.expiring))
 
     def dledger_at(self, directory: Path) -> DLedgerFiles:
         """The DLedger files under a `dledger-<id>` directory."""
@@ -187,6 +194,11 @@ class Store(StoreQueues):
         """Names of further `dledger-*` directories, which are not read."""
         chosen = self.dledger.directory.name if self.dledger else ""
         return sorted(n for n, e in self.top.items() if n.startswith("dledger-") and e.directory and n != chosen)
+
+    def relist_logs(self) -> None:
+        """Forget the files of the logs: they are listed again when they are next asked for."""
+        for name in ("commitlog", "dledger"):
+            self.__dict__.pop(name, None)
 
     def rearranged(self, logs: Mapping[str, MappedFileQueue], moved: Mapping[Path, Path]) -> Store:
         """This store as it will be when files of its logs have other names; their bytes are read where they are now."""
