@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from rmqstore.errors import StoreIsLive
+from rmqstore.files.paths import real_path
 from rmqstore.files.store import Store, open_store
 
 T = TypeVar("T")
@@ -23,7 +24,7 @@ def while_files_expire(store: Store, work: Callable[[Store], T]) -> T:
 
     Errors: those of the work; StoreIsLive when files expire faster than it is done.
     """
-    expiring = 0
+    expiring = store.expiring
     for _ in range(_TRIES):
         try:
             return work(store)
@@ -42,4 +43,4 @@ def _expired(error: FileNotFoundError, store: Store) -> bool:
         return False
     path = Path(os.fsdecode(error.filename)).absolute()
     roots = (store.path.absolute(), *store.places)
-    return any(path.is_relative_to(root) or path.resolve().is_relative_to(root) for root in roots)
+    return any(path.is_relative_to(root) or real_path(path).is_relative_to(root) for root in roots)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rmqstore.repair.plan.plan import Plan
 
 _SHOWN_QUEUES = 20
+_MAX_PLAN = 1 << 30  # bytes; a plan holds what it will write
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +57,11 @@ def read_plan(path: Path, store: Store, roots: Collection[Path] | None = None) -
 
     Errors: NotReadable; UsageError for what is no plan, or one of another store.
     """
+    from rmqstore.files.paths import read_small
     from rmqstore.repair.plan.plan import Plan
 
     try:
-        text = path.read_bytes()
+        text = read_small(path, _MAX_PLAN)
     except OSError as error:
         raise NotReadable(f"{path}: {error.strerror or error}") from error
     if roots is None:

@@ -14,6 +14,7 @@ from rmqstore.cli.options import command
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import many
 from rmqstore.errors import NotReadable, OutputExists, UsageError
+from rmqstore.files.paths import real_path
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
@@ -121,9 +122,9 @@ def _built(migration: CommitLogMigration, built: Built) -> dict[str, Any]:
 
 def _free_places(store: Store, target: Path, ids: Path) -> None:
     """The outputs are not there, and not in the store."""
-    root = store.path.absolute().resolve()
+    root = real_path(store.path)
     for path in (target, ids):
-        place = path.absolute().resolve()
+        place = real_path(path)
         if place == root or root in place.parents:
             raise UsageError(f"the output {path} lies inside the store", "write it elsewhere")
         if path.is_symlink() or path.exists():
@@ -153,7 +154,7 @@ def _choice(
         raise UsageError(f"{len(replicas)} replicas are more than the other nodes of a group of {nodes}")
     found = []
     for path in replicas:
-        if path.resolve() == store.path.resolve():
+        if real_path(path) == real_path(store.path):
             raise UsageError(f"--replica {path} is this store itself", "give the other node's store")
         sizes = {k: v for k, v in store.config.given.items() if k == "mappedFileSizeCommitLog"}
         answer = compare(store, open_store(path, BrokerConfig(sizes)), jobs=jobs)

@@ -14,6 +14,7 @@ from rmqstore.cli.apply_command import after_apply, read_plan, save_plan, tell_r
 from rmqstore.cli.options import Applying, applying, command
 from rmqstore.cli.output import Output
 from rmqstore.errors import NotReadable, UsageError
+from rmqstore.files.paths import real_path
 
 if TYPE_CHECKING:
     from rmqstore.checks.problems.report import Report
@@ -136,7 +137,7 @@ def _compare(store: Store, path: Path, jobs: int | None) -> ReplicaCheck:
     if not path.exists():
         raise NotReadable(f"{path}: no such file or directory")
     if path.is_dir():
-        if path.resolve() == store.path.resolve():
+        if real_path(path) == real_path(store.path):
             raise UsageError(f"--check-replica {path} is this store itself", "give the other node's store")
         size = {k: v for k, v in store.config.given.items() if k == "mappedFileSizeCommitLog"}
         found = compare(store, open_store(path, BrokerConfig(size)), jobs=jobs)

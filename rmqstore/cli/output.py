@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from rmqstore.cli.json_text import json_bytes as json_bytes
 from rmqstore.cli.json_text import quote_wide
 from rmqstore.errors import NotReadable, UsageError
+from rmqstore.files.paths import real_path
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -66,16 +67,16 @@ def remove_file(path: Path) -> None:
 
 
 def warn(message: str) -> None:
-    """A line on stderr."""
+    """A line on stderr; names in it cannot steer the terminal."""
     if sys.stderr is None:
         return
     with contextlib.suppress(OSError, ValueError):
-        print(message, file=sys.stderr, flush=True)  # noqa: T201  # the one place that talks
+        print(message.translate(_CONTROLS), file=sys.stderr, flush=True)  # noqa: T201  # the one place that talks
 
 
 def tell_error(code: str, message: str, advice: str, as_json: bool) -> None:
     """One line on stderr; with --json also the error object on stdout."""
-    warn((f"error: {message} — {advice}" if advice else f"error: {message}").translate(_CONTROLS))
+    warn(f"error: {message} — {advice}" if advice else f"error: {message}")
     if as_json:
         line = json_bytes({"error": {"code": code, "message": message, "advice": advice}})
         try:
@@ -164,7 +165,7 @@ class Output:
         """
         if self.path is None:
             return
-        target, root = self.path.absolute().resolve(), store.absolute().resolve()
+        target, root = real_path(self.path), real_path(store)
         if target == root or root in target.parents:
             raise UsageError(f"the output {self.path} lies inside the store", "write it elsewhere")
 
@@ -178,7 +179,7 @@ class Output:
         elif _is_no_file(self.path):
             self.path.open("ab").close()
         else:
-            target = self.path.resolve()
+            target = real_path(self.path)
             building = target.with_name(f".{target.name}.{os.getpid()}.part")
             try:
                 _opened(building, self.path).close()
@@ -203,7 +204,7 @@ class Output:
             with self.path.open("wb") as file:
                 yield file
             return
-        target = self.path.resolve()
+        target = real_path(self.path)
         building = target.with_name(f".{target.name}.{os.getpid()}.part")
         try:
             with _opened(building, self.path) as file:
@@ -249,7 +250,7 @@ class Output:
                 swallow_stdout()
             else:
                 return True
-        warn(line.translate(_CONTROLS))
+        warn(line)
         return False
 
     def render(self, *parts: RenderableType) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqstore.checks.problems.report import Fact, Finding, Findings
+from rmqstore.files.paths import real_path
 from rmqstore.files.store import Store
 
 CODE = "DIR-OWNER"
@@ -154,7 +155,7 @@ def _command(store: Store, closed: list[_Kind], uid: int, gid: int) -> str:
 def _places(store: Store) -> list[Path]:
     """The root and everything of the store that lies elsewhere."""
     out = [store.root]
-    linked = [e.path.resolve() for e in store.top.values() if e.path.is_symlink() and e.path.exists()]
+    linked = [real_path(e.path) for e in store.top.values() if e.path.is_symlink() and e.path.exists()]
     given = store.dledger.data.directories if store.dledger is not None else []
     for path in (*linked, *store.commitlog_directories, *given):
         if path.exists() and not any(path.is_relative_to(known) for known in out):
@@ -165,8 +166,8 @@ def _places(store: Store) -> list[Path]:
 def _look(store: Store) -> _Rights:
     rights = _Rights()
     tops = {name: e.path for name, e in store.top.items() if name in _TREES or name.startswith("dledger-")}
-    seen = {path.resolve() for path in tops.values()}  # what a link at the top leads to is one of the places, too
-    places = [*tops.values(), *(p for p in _places(store)[1:] if p.resolve() not in seen)]
+    seen = {real_path(path) for path in tops.values()}  # what a link at the top leads to is one of the places, too
+    places = [*tops.values(), *(p for p in _places(store)[1:] if real_path(p) not in seen)]
     for path in (store.root, *(store.root / name for name in _FILES)):
         _add(rights, path, counts=True)
     for path in places:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rmqstore.errors import CouldNotCheck, HalfApplied, NoSpace, NotReadable, Refused, RmqStoreError
+from rmqstore.files.paths import real_path
 from rmqstore.repair.journal import liveness
 from rmqstore.repair.journal.batches import Work, probe_all, run_batch, undo_batch, undo_times
 from rmqstore.repair.journal.disk import Disk
@@ -48,7 +49,7 @@ class Undone:
 
 def list_journals(store: Path) -> list[JournalInfo]:
     """All journals of a store, oldest first. Reads only."""
-    return [folder.info() for folder in list_folders(store.resolve(), Disk())]
+    return [folder.info() for folder in list_folders(real_path(store), Disk())]
 
 
 def find_unfinished(store: Path) -> list[JournalInfo]:
