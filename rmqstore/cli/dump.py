@@ -204,7 +204,7 @@ def _write_text(out: Output, store: Store, what: str, job: Job, damage: Damage, 
     from rmqstore.views.dump.messages import read_text
 
     header = MessageLines(entries=job.entries, csv=True).header() if job.form == "csv" else b""
-    with out.stream() as file, out.progress("dump", unit=" records") as progress:
+    with out.stream(data=True) as file, out.progress("dump", unit=" records") as progress:
         done = 0
         for count, text in read_text(store, what, job, damage, jobs=jobs):
             file.writelines(text if done or not header else [header, *text])
@@ -262,7 +262,7 @@ def _units(out: Output, store: Store, what: str, selection: Selection) -> int:
     if out.format == "hex":
         raise UsageError(f"--format hex does not know --what {what}", "it shows messages, commitlog and dledger")
     if out.format == "ndjson" and not out.string_ints:
-        with out.stream() as file:
+        with out.stream(data=True) as file:
             for batch in limited():
                 file.write(("\n".join(batch_lines(batch)) + "\n").encode())
     else:

@@ -134,6 +134,8 @@ class CommandGroup(click.Group):
             return _bug(e, as_json)
 
     def _system_error(self, e: OSError, as_json: bool) -> int:
+        from rmqstore.files.disk_errors import is_full
+
         what = f"{e.filename}: {e.strerror}" if e.filename else str(e.strerror or e)
         if isinstance(e, BrokenPipeError):
             raise _PipeClosed from e
@@ -145,7 +147,7 @@ class CommandGroup(click.Group):
             return _tell(3, "not-readable", what + owner, advice, as_json)
         if e.errno in (errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EISDIR):
             return _tell(3, "not-readable", what, "check the path, and run as the user that runs the broker", as_json)
-        if e.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS):
+        if is_full(e) or e.errno == errno.EROFS:
             return _tell(5, "no-space", what, "free space, or write the output elsewhere", as_json)
         if e.errno is None:
             return _bug(e, as_json)

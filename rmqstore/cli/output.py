@@ -190,14 +190,20 @@ class Output:
     # --- stdout ------------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def stream(self) -> Iterator[BinaryIO]:
+    def stream(self, *, data: bool = False) -> Iterator[BinaryIO]:
         """stdout, or a file that appears when everything is written.
 
+        `data`: what a store holds, byte by byte; on a terminal its control characters are shown as dots.
         A link stays one; a device or a pipe is written to as it is, for a file in its place would be its end.
         """
         if self.path is None:
             stdout = _stdout()
-            yield stdout
+            if data and sys.stdout.isatty():
+                from rmqstore.cli.text_layer import Harmless
+
+                yield Harmless(stdout)  # type: ignore[misc]  # what writes data needs no more of a file
+            else:
+                yield stdout
             stdout.flush()
             return
         if _is_no_file(self.path):

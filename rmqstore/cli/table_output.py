@@ -9,6 +9,7 @@ from rmqstore.cli.json_text import json_bytes, quote_wide
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import columns as columns_of
 from rmqstore.cli.quantities import time_text
+from rmqstore.views.dump.text import plain_text
 
 Rows = Iterable[dict[str, Any]]
 _AS_TIME = frozenset(
@@ -23,7 +24,7 @@ def write_rows(out: Output, rows: Rows, columns: tuple[str, ...] = ()) -> None:
     if out.format == "table":
         _table(out, rows, columns)
         return
-    with out.stream() as file:
+    with out.stream(data=True) as file:
         if out.format == "csv":
             _csv(file, rows)
             return
@@ -63,7 +64,7 @@ def _cell(value: Any) -> Any:
         return "true" if value else "false"
     if isinstance(value, (dict, list)):
         return json_bytes(value).decode("utf-8", "replace")
-    return value
+    return plain_text(value) if isinstance(value, str) else value
 
 
 def _table(out: Output, rows: Rows, columns: tuple[str, ...]) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rmqstore.errors import CouldNotCheck, HalfApplied, NoSpace, NotReadable, Refused, RmqStoreError
+from rmqstore.files.disk_errors import is_full
 from rmqstore.files.paths import real_path
 from rmqstore.repair.journal import liveness
 from rmqstore.repair.journal.batches import Work, probe_all, run_batch, undo_batch, undo_times
@@ -26,7 +27,7 @@ from rmqstore.repair.journal.folder import (
     open_folder,
 )
 from rmqstore.repair.journal.plan_paths import PlanPaths
-from rmqstore.repair.journal.preflight import check_plan, check_space, no_space
+from rmqstore.repair.journal.preflight import check_plan, check_space
 from rmqstore.repair.journal.staging import stage
 from rmqstore.repair.plan.plan import Plan
 
@@ -267,7 +268,7 @@ def _discard_unbegun(folder: JournalFolder) -> None:
 
 
 def _nothing_written(error: OSError) -> RmqStoreError:
-    if no_space(error):
+    if is_full(error):
         return NoSpace(f"no space for the journal: {error}")
     if isinstance(error, PermissionError):
         return NotReadable(f"the journal could not be prepared, nothing was changed: {error}")
