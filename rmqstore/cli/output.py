@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from rmqstore.cli.json_text import json_bytes as json_bytes
 from rmqstore.cli.json_text import quote_wide
@@ -95,6 +95,11 @@ def _stdout() -> BinaryIO:
     return sys.stdout.buffer
 
 
+def _is_terminal(stream: TextIO | None) -> bool:
+    """Whether it is one; a stream that the caller has closed is None."""
+    return stream is not None and stream.isatty()
+
+
 def _is_no_file(path: Path) -> bool:
     """Whether a path is there and names no file on a disk: a device, a pipe, /dev/stdout."""
     if any(path.absolute().is_relative_to(name) for name in _OPEN_ALREADY):
@@ -155,7 +160,7 @@ class Output:
             string_ints=values.pop("string_ints", False),
         )
         if formats and out.format is None:
-            out.format = "table" if out.path is None and sys.stdout.isatty() else "ndjson"
+            out.format = "table" if out.path is None and _is_terminal(sys.stdout) else "ndjson"
         return out
 
     def keep_out_of(self, store: Path) -> None:
@@ -331,7 +336,7 @@ class Output:
         """A progress bar, JSON lines, or nothing, on stderr."""
         mode = self.progress_mode
         if mode == "auto":
-            mode = "bar" if not self.quiet and sys.stderr.isatty() else "none"
+            mode = "bar" if not self.quiet and _is_terminal(sys.stderr) else "none"
         progress = Progress(what, total, unit, mode)
         try:
             yield progress

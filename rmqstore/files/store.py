@@ -200,6 +200,10 @@ class Store(StoreQueues):
         for name in ("commitlog", "dledger"):
             self.__dict__.pop(name, None)
 
+    def relist_index(self) -> None:
+        """Forget the files of the index: they are listed again when they are next asked for."""
+        self.__dict__.pop("index_entries", None)
+
     def rearranged(self, logs: Mapping[str, MappedFileQueue], moved: Mapping[Path, Path]) -> Store:
         """This store as it will be when files of its logs have other names; their bytes are read where they are now."""
         other = copy.copy(self)

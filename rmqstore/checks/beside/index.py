@@ -7,6 +7,7 @@ read: a 420 MB file with little in it costs little.
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from rmqstore.scan.units import file_chunks, last_nonzero_in
 
 _BLOCK_UNITS = 4096
 _CHUNK_UNITS = 16 * _BLOCK_UNITS
+_TRIES, _PAUSE = 10, 0.1  # s, beside a live broker
 _MAX_STEPS = 10_000  # of one chain that is followed because an entry in it points up
 _SEARCH = 1 << 20
 _HEADER, _SLOT, _UNIT = index.HEADER, index.SLOT, index.UNIT
@@ -33,12 +35,16 @@ def check_index(store: Store, findings: Findings, *, live: bool = False) -> Inde
 
     Beside a live broker, and after a kill, the last file may be one put ahead of its header.
     """
-    entries = store.index_files
     catalog = IndexCatalog(complete=not live and not store.abort)
     configured = _configured(store)
-    sizes = configured
-    if configured is None or all(e.length != index.file_size(*configured) for e in entries):
-        sizes = _sizes(entries) or configured
+    sizes = _known_sizes(store, configured)
+    entries = store.index_files
+    for _ in range(_TRIES if live else 0):  # header and entries move, and files expire
+        if sizes is not None or not any(_has_content(e) for e in entries):
+            break
+        time.sleep(_PAUSE)
+        store.relist_index()
+        sizes, entries = _known_sizes(store, configured), store.index_files
     if sizes is None and any(_has_content(e) for e in entries):
         catalog.unchecked.append("index/: number of slots not known (give broker.conf with maxHashSlotNum)")
     for entry in entries:
@@ -58,6 +64,14 @@ def check_index(store: Store, findings: Findings, *, live: bool = False) -> Inde
         one = _FileCheck(store, entry, slots, units, findings, moving=live and last)
         catalog.add(one.run(), one.blocks)
     return catalog
+
+
+def _known_sizes(store: Store, configured: tuple[int, int] | None) -> tuple[int, int] | None:
+    """(slots, units): those configured where a file has that length, else those of the files."""
+    entries = store.index_files
+    if configured is None or all(e.length != index.file_size(*configured) for e in entries):
+        return _sizes(entries) or configured
+    return configured
 
 
 def _configured(store: Store) -> tuple[int, int] | None:
