@@ -14,7 +14,7 @@ from rmqstore.checks.expiring import while_files_expire
 from rmqstore.checks.log.commitlog import LogResult, UnitKeeper
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems.report import Finding, Findings, Report
-from rmqstore.checks.problems.table import Severity
+from rmqstore.checks.problems.table import PROBLEMS, Severity
 from rmqstore.files.recognise import store_above
 from rmqstore.files.store import Store, StoreKind, open_store
 from rmqstore.scan.workers import Mapper
@@ -121,6 +121,11 @@ def _again(store: Store) -> Store:
     other = open_store(store.path, store.config)
     other.expiring = store.expiring
     return other
+
+
+def problem_counts(report: Report) -> dict[str, int]:
+    """How many findings there are of each code, without notes."""
+    return {code: n for code, n in report.findings.counts.items() if n and PROBLEMS[code].severity >= Severity.WARNING}
 
 
 def finds(report: Report) -> bool:
