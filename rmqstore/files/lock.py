@@ -130,7 +130,10 @@ def held_by(store: Path, state: LockState) -> StoreIsLive:
         return StoreIsLive(
             f"{store}: this process ({os.getpid()}) holds its lock already", "close the store that is open for writing"
         )
-    return StoreIsLive(f"{store}: its lock is held by process {named(state.pid)}")
+    holder = named(state.pid)
+    if holder.endswith("(rmqstore)"):
+        return StoreIsLive(f"{store}: its lock is held by process {holder}", "wait until it has ended, then try again")
+    return StoreIsLive(f"{store}: its lock is held by process {holder}")
 
 
 def named(pid: int | None, proc: Path = Path("/proc")) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmqstore.errors import CouldNotCheck, HalfApplied, NoSpace, NotReadable, Refused, RmqStoreError
+from rmqstore.errors import CouldNotCheck, HalfApplied, NoSpace, NotReadable, Refused, RmqStoreError, StoreIsLive
 from rmqstore.files.disk_errors import is_full
 from rmqstore.files.paths import real_path
 from rmqstore.repair.journal import liveness
@@ -108,7 +108,7 @@ def apply(
                 folder.discard()
                 disk.set_times(ground.store, folder.record.store_atime_ns, folder.record.store_mtime_ns)
             if isinstance(error, OSError):
-                raise _nothing_written(error) from error
+                raise _nothing_written(folder, error) from error
         elif isinstance(error, OSError):
             raise _half_applied(folder, "apply", error) from error
         raise
@@ -267,7 +267,12 @@ def _discard_unbegun(folder: JournalFolder) -> None:
         folder.disk.set_times(folder.store, record.store_atime_ns, record.store_mtime_ns)
 
 
-def _nothing_written(error: OSError) -> RmqStoreError:
+def _nothing_written(folder: JournalFolder, error: OSError) -> RmqStoreError:
+    if isinstance(error, FileNotFoundError) and not folder.path.exists():
+        return StoreIsLive(
+            f"{folder.store}: another rmqstore began to change it at the same time",
+            "wait until it has ended, then try again",
+        )
     if is_full(error):
         return NoSpace(f"no space for the journal: {error}")
     if isinstance(error, PermissionError):
