@@ -93,12 +93,13 @@ def test_commands_beside_a_broker_that_rolls_and_expires(version: str, tmp_path:
                 told = tuple(_place(word, store, link, out) for word in words)
                 done = run(*told)
                 codes[words[0], done.exit_code] += 1
-                assert done.exit_code in right, (told, done.exit_code, done.stdout[-3000:], done.stderr[-3000:])
+                if done.exit_code not in right:
+                    pytest.fail(f"{told} ended with {done.exit_code}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
             _look_for_false_findings(store)
             for words in CHANGING:
                 _refused(tuple(_place(word, store, link, out) for word in words))
         _refused_without_the_lock_file(store)
-        assert len(heads) > SECONDS // 10, f"too few files expired: {sorted(heads)}"
+        assert len(heads) > SECONDS // 30, f"too few files expired: {sorted(heads)}"
         print(version, f"{len(heads)} heads of the log", dict(codes))
         assert not any((store / ".rmqstore").glob("*"))
         enough.set()

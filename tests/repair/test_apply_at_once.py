@@ -38,7 +38,6 @@ def test_of_three_applies_at_once_one_is_carried_out_and_two_are_refused(store_c
     overwrite(store / "checkpoint", 0, (1 << 45).to_bytes(8, "big"))
     assert run("recover", str(store), "--plan-out", str(plan)).exit_code == 1
     command = [sys.executable, "-c", APPLY, str(plan), str(store)]
-    ends = []
     processes = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     for process in processes:
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
@@ -46,8 +45,7 @@ def test_of_three_applies_at_once_one_is_carried_out_and_two_are_refused(store_c
         assert process.stdin is not None
         process.stdin.write("\n")
         process.stdin.flush()
-    for process in processes:
-        ends.append(process.communicate()[0].split())
+    ends = [process.communicate()[0].split() for process in processes]
     assert sorted(end[1] for end in ends) == ["0", "5", "5"], ends
     assert {end[0] for end in ends if end[1] == "5"} <= {"store-live", "plan-stale", "refused"}
     assert [info.state for info in list_journals(store)] == [State.DONE]

@@ -159,7 +159,8 @@ def _pair(
     facts.conditions[f"{name}.bak"] = bak.condition
     queue = "config" if directory.name == "config" else directory.name if directory.name == "compaction" else "store"
     if own.problem is None:
-        if bak.condition not in (MISSING, UNREADABLE, Condition.SOUND):
+        half_written = live and bak.condition in (Condition.EMPTY, Condition.CUT)
+        if bak.condition not in (MISSING, UNREADABLE, Condition.SOUND) and not half_written:
             findings.add(Finding("CFG-BROKEN-BAK", queue, f"{name}.bak", bak.position, bak.length, _about(bak)))
         return own.value
     if own.condition == UNREADABLE:
