@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rmqstore.checks import examination
+from rmqstore.checks.log.commitlog import read_log
 from rmqstore.checks.problems.table import PROBLEMS, Severity
 from rmqstore.checks.verify import VerifyOptions, verify
 from rmqstore.files.store import Store, open_store
@@ -32,7 +33,7 @@ def test_checkpoint_and_offsets_that_move_while_the_log_is_read_are_no_finding(
     assert bad(open_store(store)) == {}
     monkeypatch.setattr(Store, "is_live", lambda self: live)
     monkeypatch.setattr("rmqstore.checks.verify.time.sleep", lambda seconds: None)
-    read_log, path = examination.read_log, store / "config" / "consumerOffset.json"
+    path = store / "config" / "consumerOffset.json"
     checkpoint, offsets = (store / "checkpoint").read_bytes(), path.read_bytes()
 
     def go_on(*arguments: Any, **named: Any) -> Any:

@@ -221,7 +221,8 @@ def test_child_of_a_writer_sees_the_lock_of_its_parent(store: Path) -> None:
 
 
 def test_lock_file_that_was_replaced_while_it_was_taken_is_taken_again(store: Path) -> None:
-    lock, opened = store / "lock", []
+    lock = store / "lock"
+    opened: list[int] = []
 
     def open_and_replace(path: Path) -> int:
         descriptor = open_lock(path)
