@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-_CONTROLS = {code: f"\\u{code:04x}" for code in range(32) if code not in (9, 10, 13)}
+_CONTROLS = {code: f"\\u{code:04x}" for code in range(32) if code not in (1, 2, 9, 10, 13)}
 
 
 def dumps(value: Any) -> str:
@@ -22,7 +22,7 @@ def dumps(value: Any) -> str:
 
 
 def plain_text(text: str) -> str:
-    """A text whose control characters, but for tabs and ends of lines, are shown as JSON shows them.
+    """A text whose control characters are shown as JSON shows them, but for tabs, ends of lines and property separators.
 
     CSV has no escapes of its own, and a control character in a topic or a tag could steer a terminal.
     """
