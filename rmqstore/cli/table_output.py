@@ -9,7 +9,6 @@ from rmqstore.cli.json_text import json_bytes, quote_wide
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import columns as columns_of
 from rmqstore.cli.quantities import time_text
-from rmqstore.views.dump.text import plain_text
 
 Rows = Iterable[dict[str, Any]]
 _AS_TIME = frozenset(
@@ -64,7 +63,7 @@ def _cell(value: Any) -> Any:
         return "true" if value else "false"
     if isinstance(value, (dict, list)):
         return json_bytes(value).decode("utf-8", "replace")
-    return plain_text(value) if isinstance(value, str) else value
+    return value
 
 
 def _table(out: Output, rows: Rows, columns: tuple[str, ...]) -> None:

@@ -54,13 +54,6 @@ def test_control_characters_are_escaped_in_json() -> None:
     assert json.loads(json_bytes(value)) == value
 
 
-def test_tags_in_csv_have_no_escape(hostile: Path) -> None:
-    for words in ((), ("--limit", "5"), ("--reverse",)):
-        done = run("dump", str(hostile), "--format", "csv", *words)
-        assert done.exit_code == 0 and ESC not in done.stdout
-        assert "red\\u001b[31m" in done.stdout
-
-
 @pytest.mark.parametrize(
     "words", ["dump STORE --format csv", "dump STORE --format ndjson", "export STORE --format csv"]
 )
