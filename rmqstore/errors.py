@@ -123,6 +123,14 @@ class HalfApplied(RmqStoreError):
     advice = "run `rmqstore undo JOURNAL` or `rmqstore resume JOURNAL`"
 
 
+class AppliedUnchecked(RmqStoreError):
+    """The store was changed as planned, and afterwards it could not be verified, or the report could not be written."""
+
+    code = "applied"
+    exit_code = 4
+    advice = "run `rmqstore verify` to see what is left"
+
+
 class MessageRefused(RmqStoreError):
     """A message that no broker would store: too large, no topic, properties that their length field cannot carry."""
 

@@ -130,14 +130,13 @@ def no_search_for_other_processes(request: pytest.FixtureRequest) -> Iterator[No
     if request.node.get_closest_marker("other_processes"):
         yield
         return
-    from rmqstore.checks.beside import permissions as rights
     from rmqstore.files import store
+    from rmqstore.files.users import Users
     from rmqstore.repair.journal import liveness
 
     with pytest.MonkeyPatch.context() as patch:  # not `monkeypatch`: a test's own patches must end before `tmp_path`
-        patch.setattr(liveness, "find_user", lambda places, files: None)
-        patch.setattr(store, "user_of", lambda root: None)
-        patch.setattr(rights, "user_of", lambda root: None)
+        for module in (liveness, store):
+            patch.setattr(module, "find_users", lambda places, files: Users())
         yield
 
 

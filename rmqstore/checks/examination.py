@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rmqstore.checks.beside.config import ConfigFacts, check_batch_topics, check_config
+from rmqstore.checks.beside.config import ConfigFacts, check_batch_topics, check_config, check_offsets
 from rmqstore.checks.beside.directory import check_directory
 from rmqstore.checks.log.commitlog import LogResult, end_of_log, join_queues, reach_of, read_log
 from rmqstore.checks.log.entry_tally import EntryTally
@@ -51,12 +51,10 @@ class Examination:
         self.report = verified.report
         self.findings = verified.report.findings
         self.started = time.monotonic()
-        self.on_disk = store
-        misplaced = find_misplaced(store)
-        misplaced.report(self.findings)
-        self.store = misplaced.store
+        self.on_disk = self.store = store
         self.log_alone = store.part in _LOGS
-        verified.misplaced, verified.units = misplaced, options.units
+        verified.units = options.units
+        self.checkpoint: bytes | None = None
         self.narrow = VerifyRange(options.since, options.until, options.start_at)
         self.partial: str | None = None
         self.crosscheck = False
@@ -64,15 +62,30 @@ class Examination:
         self.states: dict[str, QueueState] = {}
 
     def run(self) -> None:
-        """All steps."""
+        """All steps. What refers to the log is read before the end of the log is looked for.
+
+        A broker writes the log first and what refers to it later: so nothing that is read in this order can be ahead of
+        the log, whatever is written meanwhile.
+        """
+        if not self.report.live:
+            self.find_misplaced()
         self.directories()
         self.index()
+        if self.report.live:
+            self.on_disk.relist_logs()
+            self.find_misplaced()
         self.logs()
         self.whole_logs()
         self.queues()
         self.beside_the_log()
         if self.partial is None:
             self.of_all_messages()
+
+    def find_misplaced(self) -> None:
+        """Go on with the store as it should be, where files of the log are under the names of others."""
+        misplaced = find_misplaced(self.on_disk)
+        misplaced.report(self.findings)
+        self.store, self.verified.misplaced = misplaced.store, misplaced
 
     @property
     def results(self) -> list[LogResult]:
@@ -91,7 +104,12 @@ class Examination:
             report.unchecked.extend(rows.unchecked)
         if store.kind is not StoreKind.ROCKSDB:
             self.crosscheck = store.part is None
-        config = ConfigFacts() if self.log_alone else check_config(store, Findings(keep=0), rocksdb=self.rocksdb_tables)
+        config = ConfigFacts()
+        if not self.log_alone:
+            from rmqstore.checks.beside.checkpoint import read_checkpoint
+
+            self.checkpoint = read_checkpoint(store)
+            config = check_config(store, self.findings, live=report.live, rocksdb=self.rocksdb_tables)
         directory = check_directory(
             store, self.findings, queue_types=config.queue_types, live=report.live, looked_into=looked_into
         )
@@ -286,15 +304,11 @@ class Examination:
 
         store, results = self.store, self.results
         end = LogEnd(max(0, *(r.latest for r in results)), results[-1].rolled) if results else None
-        check_checkpoint(store, end if self.partial is None else None, self.findings, live=self.report.live)
-        self.verified.config = check_config(
-            store,
-            self.findings,
-            queue_range=self.queue_range if self.partial is None else None,
-            slave=store.config.role == "slave",
-            live=self.report.live,
-            rocksdb=self.rocksdb_tables,
-        )
+        check_checkpoint(store, end if self.partial is None else None, self.findings, raw=self.checkpoint)
+        queue_range = self.queue_range
+        if queue_range is not None and self.partial is None and store.config.role != "slave":
+            check_offsets(self.verified.config, queue_range, self.findings)
+        self.verified.config.tables = {}
 
     def of_all_messages(self) -> None:
         """What can be judged only where all of the log was read: a DLedger group, the timer, the next start."""

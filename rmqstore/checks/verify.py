@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 
 from rmqstore.checks.examination import Examination
+from rmqstore.checks.expiring import while_files_expire
+from rmqstore.checks.log.commitlog import UnitKeeper
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems.report import Finding, Findings, Report
-from rmqstore.checks.problems.table import Severity
+from rmqstore.checks.problems.table import PROBLEMS, Severity
 from rmqstore.checks.verified import Verified as Verified
 from rmqstore.checks.verified import VerifyOptions as VerifyOptions
 from rmqstore.files.recognise import store_above
@@ -21,16 +25,59 @@ def verify(store: Store, options: VerifyOptions | None = None, mapper: Mapper | 
 
     Errors: OSError only for a directory that vanishes meanwhile; bad bytes are findings.
     """
-    report = examine(store, options, mapper).report
-    if report.live and report.findings.worst is not None and report.findings.worst >= Severity.WARNING:
-        time.sleep(1)  # a broker wrote while we read: only what is there again a moment later is so
-        _keep_lasting(report, examine(open_store(store.path, store.config), options, mapper).report)
-    return report
+    return while_files_expire(store, lambda look: examine_lasting(look, options, mapper))[1].report
 
 
-def _keep_lasting(report: Report, again: Report) -> None:
-    """Leave findings out that a second look at a live store does not show in the same place."""
-    seen = {(f.code, f.queue, f.offset) for f in again.findings.listed}
+def examine_lasting(
+    store: Store,
+    options: VerifyOptions | None = None,
+    mapper: Mapper | None = None,
+    *,
+    keep_units: Callable[[], UnitKeeper] | None = None,
+) -> tuple[Store, Verified]:
+    """`examine`; beside a live broker twice, and only what both looks found in the same place is kept.
+
+    The store is the one that the kept look was made at. `keep_units` makes the `units` of each look.
+    """
+    options = options or VerifyOptions()
+    sink = None
+    if options.sink is not None and store.part is None and store.is_live():
+        sink, options = options.sink, replace(options, sink=None)
+    verified = examine(store, _with_units(options, keep_units), mapper)
+    if verified.report.live and finds(verified.report):
+        time.sleep(1)  # what a broker wrote while we read is there a moment later
+        first, store = verified, _again(store)
+        verified = examine(store, _with_units(options, keep_units), mapper)
+        _keep_lasting(verified.report, first.report)
+    if sink is not None:
+        for finding in verified.report.findings.listed:
+            sink(finding)
+    return store, verified
+
+
+def _with_units(options: VerifyOptions, keep_units: Callable[[], UnitKeeper] | None) -> VerifyOptions:
+    return options if keep_units is None else replace(options, units=keep_units())
+
+
+def _again(store: Store) -> Store:
+    other = open_store(store.path, store.config)
+    other.expiring = store.expiring
+    return other
+
+
+def problem_counts(report: Report) -> dict[str, int]:
+    """How many findings there are of each code, without notes."""
+    return {code: n for code, n in report.findings.counts.items() if n and PROBLEMS[code].severity >= Severity.WARNING}
+
+
+def finds(report: Report) -> bool:
+    """Whether anything but notes was found."""
+    return report.findings.worst is not None and report.findings.worst >= Severity.WARNING
+
+
+def _keep_lasting(report: Report, other: Report) -> None:
+    """Leave out findings that another look at a live store does not show in the same place."""
+    seen = {(f.code, f.queue, f.offset) for f in other.findings.listed}
     findings = report.findings
     kept = [f for f in findings.listed if f.severity < Severity.WARNING or (f.code, f.queue, f.offset) in seen]
     gone = Counter(f.code for f in findings.listed) - Counter(f.code for f in kept)

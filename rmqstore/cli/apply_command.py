@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmqstore.cli.output import Output
-from rmqstore.errors import NotReadable, Refused, UsageError
+from rmqstore.cli.output import Output, warn
+from rmqstore.errors import AppliedUnchecked, NotReadable, Refused, RmqStoreError, UsageError
 
 if TYPE_CHECKING:
     from rmqstore.checks.problems.report import Report
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from rmqstore.repair.plan.plan import Plan
 
 _SHOWN_QUEUES = 20
+_MAX_PLAN = 1 << 30  # bytes; a plan holds what it will write
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +36,32 @@ class Change:
     wrote: Mapping[str, Any]
 
 
+def open_for(out: Output, path: Path, config: BrokerConfig, applying: Applying) -> Store:
+    """The store of a command that may change it; with --apply nothing of a store in use is read.
+
+    Errors: NotReadable, NotAStore, StoreIsLive; OSError for an output that cannot be written.
+    """
+    from rmqstore.files.store import open_store
+    from rmqstore.repair.journal.liveness import refuse_in_use
+
+    store = open_store(path, config)
+    if applying.apply_it:
+        if store.part is None:
+            refuse_in_use(store.places[0], store.places, stopped=applying.stopped)
+        out.check()
+    return store
+
+
 def read_plan(path: Path, store: Store, roots: Collection[Path] | None = None) -> Plan:
     """A saved plan, for this store only; `roots`: other directories that it may write to (default: those of its logs).
 
     Errors: NotReadable; UsageError for a file that is not a plan, or is the plan of another store.
     """
+    from rmqstore.files.paths import read_small
     from rmqstore.repair.plan.plan_read import plan_from_json
 
     try:
-        text = path.read_bytes()
+        text = read_small(path, _MAX_PLAN)
     except OSError as error:
         raise NotReadable(f"{path}: {error.strerror or error}") from error
     if roots is None:
@@ -85,12 +104,48 @@ def finish(out: Output, change: Change, applying: Applying, jobs: int | None) ->
             raise UsageError("--force needs --apply", "add --apply, or leave --force out")
         _print(out, change, applied=False, journal=None, after=None)
         return _left(change.report, plan) if plan.empty else 1
-    if not out.as_json:
+    shown = not out.as_json and out.path is None
+    if shown:
         out.lines(_plan_lines(change, out.verbose))
-    done = _apply(out, change, applying)
-    after = _verify_again(change, jobs)
-    _print(out, change, applied=True, journal=done, after=after, plan_shown=True)
+    journal = _apply(out, change, applying)
+    with after_apply(out, journal):
+        after = _verify_again(change, jobs)
+        _print(out, change, applied=True, journal=journal, after=after, plan_shown=shown)
     return after.exit_code
+
+
+def undo_command(journal: Path | None) -> str:
+    """The command that takes a repair back, ready to copy."""
+    return f"rmqstore undo {shlex.quote(str(journal))}"
+
+
+@contextlib.contextmanager
+def after_apply(out: Output, journal: Path | None) -> Iterator[None]:
+    """The store is changed: say so and name the journal, whatever happens from here on.
+
+    Errors: AppliedUnchecked.
+    """
+    told = out.tell_now(f"Applied. To undo: {undo_command(journal)}")
+    try:
+        with after_change("the plan was applied", f"run `rmqstore verify`, or `{undo_command(journal)}`"):
+            yield
+    except KeyboardInterrupt:
+        if told:
+            warn(f"the plan was applied; to undo it: {undo_command(journal)}")
+        raise
+
+
+@contextlib.contextmanager
+def after_change(what: str, advice: str) -> Iterator[None]:
+    """The store is changed: no exit code may say from here on that nothing was done.
+
+    Errors: AppliedUnchecked for all that a command can meet.
+    """
+    try:
+        yield
+    except (OSError, RmqStoreError) as error:
+        said = error.message if isinstance(error, RmqStoreError) else str(error)
+        raise AppliedUnchecked(f"{what}, but what follows it failed: {said}", advice) from error
 
 
 def _left(report: Report, plan: Plan) -> int:
@@ -102,7 +157,7 @@ def _apply(out: Output, change: Change, applying: Applying) -> Path | None:
     from rmqstore.repair.journal.journal import apply
 
     with out.progress("apply", None, unit="batch") as progress:
-        result = apply(change.plan, journal_dir=applying.journal, force_digest=applying.force, progress=progress)
+        result = apply(change.plan, **applying.how, progress=progress)
     return result.journal
 
 
@@ -122,8 +177,8 @@ def _print(
     lines: list[str] = []
     if not plan_shown:
         lines += _plan_lines(change, out.verbose)
-    if applied:
-        lines.append(f"Applied. To undo: rmqstore undo {shlex.quote(str(journal))}")
+    if applied and not plan_shown:
+        lines.append(f"Applied. To undo: {undo_command(journal)}")
     if after is not None:
         lines += _left_lines(after, change.plan)
     elif change.plan.empty and not change.report.clean:

@@ -56,6 +56,7 @@ def compare(
     one with the shorter log), copy that small file to the other, and use --against.
     Exit code 0: equal; 1: different; 4: equal as far as they could be read.
     """
+    from rmqstore.checks.expiring import while_files_expire
     from rmqstore.files.store import open_store
 
     if sum(value is not None for value in (other, fingerprint_out, against)) != 1:
@@ -68,7 +69,8 @@ def compare(
     if against is not None:
         from rmqstore.views.compare.fingerprint import compare_with, read_fingerprint
 
-        found = compare_with(opened, read_fingerprint(against), jobs=jobs, max_rate=max_rate or 0)
+        theirs = read_fingerprint(against)
+        found = while_files_expire(opened, lambda s: compare_with(s, theirs, jobs=jobs, max_rate=max_rate or 0))
         if out.as_json:
             out.report(found.to_json())
         else:
@@ -79,7 +81,11 @@ def compare(
 
     assert other is not None
     sizes = {k: v for k, v in config.given.items() if k.startswith(("mappedFileSize", "mapperFileSize"))}
-    answer = run(opened, open_store(other, BrokerConfig(sizes)), jobs=jobs, max_rate=max_rate or 0)
+    against_it = open_store(other, BrokerConfig(sizes))
+    answer = while_files_expire(
+        opened,
+        lambda s: while_files_expire(against_it, lambda o: run(s, o, jobs=jobs, max_rate=max_rate or 0)),
+    )
     if out.as_json:
         out.report(answer.to_json())
     else:
@@ -95,6 +101,7 @@ def _exit_code(equal: bool, *sides: Side) -> int:
 
 
 def _write(out: Output, opened: object, path: Path, jobs: int | None, max_rate: int | None) -> int:
+    from rmqstore.checks.expiring import while_files_expire
     from rmqstore.cli.output import json_bytes
     from rmqstore.files.store import Store
     from rmqstore.views.compare.fingerprint import fingerprint
@@ -102,7 +109,7 @@ def _write(out: Output, opened: object, path: Path, jobs: int | None, max_rate: 
     assert isinstance(opened, Store)
     target = Output(path=path)
     target.keep_out_of(opened.path)
-    made = fingerprint(opened, jobs=jobs, max_rate=max_rate or 0)
+    made = while_files_expire(opened, lambda s: fingerprint(s, jobs=jobs, max_rate=max_rate or 0))
     data = json_bytes(made.to_json()) + b"\n"
     with target.stream() as file:
         file.write(data)

@@ -250,7 +250,7 @@ def _write_text(out: Output, store: Store, what: str, job: Job, damage: Damage, 
     from rmqstore.views.dump.messages import read_text
 
     header = MessageLines(entries=job.entries, csv=True).header() if job.form == "csv" else b""
-    with out.stream() as file, out.progress("dump", unit=" records") as progress:
+    with out.stream(data=True) as file, out.progress("dump", unit=" records") as progress:
         done = 0
         for count, text in read_text(store, what, job, damage, jobs=jobs):
             file.writelines(text if done or not header else [header, *text])

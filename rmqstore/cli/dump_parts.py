@@ -50,7 +50,7 @@ def dump_units(out: Output, store: Store, what: str, selection: Selection) -> in
         raise UsageError(f"--format hex does not apply to --what {what}", "it shows messages, commitlog and dledger")
     found = 0
     if out.format == "ndjson" and not out.string_ints:
-        with out.stream() as file:
+        with out.stream(data=True) as file:
             for batch in limited():
                 found += batch_length(batch)
                 file.write(("\n".join(batch_lines(batch)) + "\n").encode())

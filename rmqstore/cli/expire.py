@@ -11,7 +11,10 @@ from rmqstore.cli.options import Applying, applying, command
 from rmqstore.cli.output import Output
 
 if TYPE_CHECKING:
+    from rmqstore.checks.verify import Verified
     from rmqstore.files.broker_config import BrokerConfig
+    from rmqstore.files.store import Store
+    from rmqstore.repair.plan.plan import Plan
 
 
 @command(
@@ -50,20 +53,29 @@ def expire(
     deletes ten files per round; this command shows all rounds. With --apply the files are moved to quarantine:
     `rmqstore undo` restores them, and removing the journal directory frees the space.
     """
-    from rmqstore.checks.verify import VerifyOptions, examine
-    from rmqstore.cli.apply_command import Change, finish, read_plan_of
-    from rmqstore.files.store import open_store
+    from rmqstore.checks.verify import VerifyOptions
+    from rmqstore.cli.apply_command import Change, finish, open_for, read_plan_of
+    from rmqstore.repair.beside_live import NOTE, examine_and_plan
     from rmqstore.repair.expire import ExpireOptions, plan_expire
     from rmqstore.repair.log.store_guard import wrote_positions
 
-    opened = open_store(store, config)
-    saved = applying.plan_file and read_plan_of(applying.plan_file, opened, "expire")
+    opened = open_for(out, store, config, applying)
+
+    def plan(look: Store, _: Verified) -> Plan:
+        if applying.plan_file is not None:
+            return read_plan_of(applying.plan_file, look, "expire")
+        return plan_expire(look, ExpireOptions(reserved, any_hour, version=broker)).plan
+
     with out.progress("verify", None) as progress:
-        verified = examine(
+        planned = examine_and_plan(
             opened,
             VerifyOptions(jobs=jobs, quick=True, broker=broker or "", max_rate=max_rate or 0, progress=progress.add),
+            plan,
+            cures=False,
         )
-    plan = saved or plan_expire(opened, ExpireOptions(reserved, any_hour, version=broker)).plan
-    change = Change("rmqstore.expire/1", opened, config, plan, verified.report, wrote_positions(verified))
+    if planned.verified.report.live:
+        out.note(f"note: {NOTE}")
+    wrote = wrote_positions(planned.verified)
+    change = Change("rmqstore.expire/1", planned.store, config, planned.plan, planned.verified.report, wrote)
     code = finish(out, change, applying, jobs)
-    return 0 if plan.empty else code  # what else is wrong with the store is verify's to say
+    return 0 if planned.plan.empty else code  # what else is wrong with the store is verify's to say

@@ -101,7 +101,7 @@ def export(
     total = sum(log.queue.bytes_on_disk for log in logs)
     count = jobs_or_default(jobs) if total > 32 << 20 and not max_rate else 1
     parts = export_messages(opened, selection, options, damage=damage, jobs=count)
-    with out.progress("export", unit=" messages") as progress, out.stream() as file:
+    with out.progress("export", unit=" messages") as progress, out.stream(data=True) as file:
         written = _write(file, kind, _told(parts, progress), positions)
     if not written:
         note_no_message(out, selection, logs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,8 @@ WIDE = frozenset(
     ]
 )
 
+_CONTROL = re.compile(rb"\x7f|\xc2[\x80-\x9f]")  # in UTF-8 the byte C2 begins a character wherever it is
+
 
 def quote_wide(value: Any, name: str = "") -> Any:
     """The value with 64-bit numbers as strings, by field name and, for any other field, beyond 2^53."""
@@ -79,14 +82,22 @@ def quote_wide(value: Any, name: str = "") -> Any:
 
 
 def json_bytes(value: Any, *, indent: bool = False) -> bytes:
-    """JSON text; bytes that are not text show as escapes, integers beyond 64 bits as strings."""
+    """JSON text; bytes that are not text show as escapes, integers beyond 64 bits as strings.
+
+    Control characters that JSON leaves alone (DEL, U+0080 to U+009F) are escaped as well: some steer terminals.
+    """
     import orjson
 
     option = orjson.OPT_NON_STR_KEYS | (orjson.OPT_INDENT_2 if indent else 0)
     try:
-        return orjson.dumps(value, option=option)
+        text = orjson.dumps(value, option=option)
     except TypeError:
-        return orjson.dumps(_plain(value), option=option)
+        text = orjson.dumps(_plain(value), option=option)
+    return _CONTROL.sub(_escape, text) if b"\xc2" in text or b"\x7f" in text else text
+
+
+def _escape(found: re.Match[bytes]) -> bytes:
+    return b"\\u%04x" % ord(found[0].decode())
 
 
 def _plain(value: Any) -> Any:

@@ -115,11 +115,20 @@ class CommandGroup(click.Group):
         words = list(sys.argv[1:] if args is None else args)
         as_json = "--json" in words
         code = 0
+        from rmqstore.cli.output import flush_stdout, guard_descriptors
+
+        guard_descriptors()
         try:
             code = self._run(words, prog_name or "rmqstore", complete_var, as_json, **extra)
-            from rmqstore.cli.output import flush_stdout
+            try:
+                flush_stdout()
+            except BrokenPipeError:
+                raise
+            except OSError as e:
+                from rmqstore.cli.output import swallow_stdout
 
-            flush_stdout()
+                swallow_stdout()
+                code = code or self._system_error(e, as_json=False)
         except (_PipeClosed, BrokenPipeError):
             from rmqstore.cli.output import swallow_stdout
 
@@ -148,6 +157,8 @@ class CommandGroup(click.Group):
             return _bug(e, as_json)
 
     def _system_error(self, e: OSError, as_json: bool) -> int:
+        from rmqstore.files.disk_errors import is_full
+
         what = f"{e.filename}: {e.strerror}" if e.filename else str(e.strerror or e)
         if isinstance(e, BrokenPipeError):
             raise _PipeClosed from e
@@ -159,7 +170,7 @@ class CommandGroup(click.Group):
             return _tell(3, "not-readable", what + owner, advice, as_json)
         if e.errno in (errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EISDIR):
             return _tell(3, "not-readable", what, "check the path, and run as the user that runs the broker", as_json)
-        if e.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS):
+        if is_full(e) or e.errno == errno.EROFS:
             return _tell(5, "no-space", what, "free space, or write the output elsewhere", as_json)
         if e.errno is None:
             return _bug(e, as_json)

@@ -14,6 +14,7 @@ from rmqstore.cli.options import command
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import many
 from rmqstore.errors import NotReadable, OutputExists, UsageError
+from rmqstore.files.paths import real_path
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
@@ -83,14 +84,14 @@ def migrate_to_commitlog(
     from rmqstore.checks.verify import VerifyOptions, examine
     from rmqstore.files.broker_config import BrokerConfig as Config
     from rmqstore.files.store import open_store
-    from rmqstore.repair.journal.liveness import refuse_locked
+    from rmqstore.repair.journal.liveness import refuse_in_use
     from rmqstore.repair.migrate.to_commitlog import plan_migration_to_commitlog
     from rmqstore.repair.migrate.to_commitlog_build import migrate_to_commitlog as run
 
     if self_id is not None:
         config = Config({**config.given, "dLegerSelfId": self_id}, config.source)
     opened = open_store(store, config)
-    refuse_locked(opened.root)
+    refuse_in_use(opened.root, opened.places, stopped=True)  # it is only read
     ids = id_map if id_map is not None else target.with_name(f"{target.name}.message-ids.csv")
     _free_places(opened, target, ids)
     choice = _choice(opened, peers, replicas, include_uncommitted, only_committed, jobs)
@@ -129,9 +130,9 @@ def _built(migration: CommitLogMigration, built: Built) -> dict[str, Any]:
 
 def _free_places(store: Store, target: Path, ids: Path) -> None:
     """Refuse outputs that exist, or that lie in the store."""
-    root = store.path.absolute().resolve()
+    root = real_path(store.path)
     for path in (target, ids):
-        place = path.absolute().resolve()
+        place = real_path(path)
         if place == root or root in place.parents:
             raise UsageError(f"the output {path} lies inside the store", "write it elsewhere")
         if path.is_symlink() or path.exists():
@@ -161,7 +162,7 @@ def _choice(
         raise UsageError(f"{len(replicas)} replicas are more than the other nodes of a group of {nodes}")
     found = []
     for path in replicas:
-        if path.resolve() == store.path.resolve():
+        if real_path(path) == real_path(store.path):
             raise UsageError(f"--replica {path} is the store itself", "give the other node's store")
         sizes = {k: v for k, v in store.config.given.items() if k == "mappedFileSizeCommitLog"}
         answer = compare(store, open_store(path, BrokerConfig(sizes)), jobs=jobs)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqstore.cli.apply_command import read_plan, save_plan, tell_refusals
+from rmqstore.cli.apply_command import after_apply, read_plan, save_plan, tell_refusals
 from rmqstore.cli.options import Applying, applying, command
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import many
 from rmqstore.errors import NotReadable, UsageError
+from rmqstore.files.paths import real_path
 
 if TYPE_CHECKING:
     from rmqstore.checks.problems.report import Report
@@ -71,18 +73,17 @@ def migrate_to_dledger(
     """
     from rmqstore.checks.verify import VerifyOptions, examine
     from rmqstore.files.store import open_store
-    from rmqstore.repair.journal.liveness import refuse_locked
+    from rmqstore.repair.journal.liveness import refuse_in_use
     from rmqstore.repair.migrate.to_dledger import plan_migration_to_dledger
 
     opened = open_store(store, config)
-    refuse_locked(opened.root)
+    refuse_in_use(opened.root, opened.places, stopped=applying.stopped or not applying.apply_it)
     target = _target(opened, self_id, group, peers, broker)
     if applying.plan_file is not None:
         return _apply_saved(out, opened, applying.plan_file, applying)
     checks = [_compare(opened, path, jobs) for path in replicas]
     with out.progress("verify", _bytes_of(opened)) as progress:
-        options = VerifyOptions(jobs=jobs, max_rate=max_rate or 0, progress=progress.add)
-        verified = examine(opened, options)
+        verified = examine(opened, VerifyOptions(jobs=jobs, max_rate=max_rate or 0, progress=progress.add))
     migration = plan_migration_to_dledger(opened, verified, target, replicas=checks)
     document = migration.to_json() | {"applied": False, "journal": None}
     if not migration.ready:
@@ -91,22 +92,25 @@ def migrate_to_dledger(
     if applying.plan_out is not None:
         save_plan(applying.plan_out, migration.plan, store)
     if not applying.apply_it:
-        if out.as_json:
-            out.report(document)
-        else:
-            out.lines(_plan_lines(migration))
+        _tell(out, document, _plan_lines(migration))
         return 1
     from rmqstore.repair.journal.journal import apply
 
-    applied = apply(migration.plan, journal_dir=applying.journal, force_digest=applying.force)
-    after = examine(open_store(store, config), VerifyOptions(jobs=jobs)).report
-    left = _remaining(after)
-    document |= {"applied": True, "journal": str(applied.journal), "remaining": {"counts": left}}
+    out.check()
+    applied = apply(migration.plan, **applying.how)
+    with after_apply(out, applied.journal):
+        after = examine(open_store(store, config), VerifyOptions(jobs=jobs)).report
+        left = _remaining(after)
+        document |= {"applied": True, "journal": str(applied.journal), "remaining": {"counts": left}}
+        _tell(out, document, _done_lines(migration, applied.journal, left))
+    return 1 if left else 0
+
+
+def _tell(out: Output, document: dict[str, Any], lines: Iterable[str]) -> None:
     if out.as_json:
         out.report(document)
     else:
-        out.lines(_done_lines(migration, applied.journal, left))
-    return 1 if left else 0
+        out.lines(lines)
 
 
 def _target(store: Store, self_id: str, group: str | None, peers: str | None, broker: str | None) -> Target:
@@ -134,7 +138,7 @@ def _compare(store: Store, path: Path, jobs: int | None) -> ReplicaCheck:
     if not path.exists():
         raise NotReadable(f"{path}: no such file or directory")
     if path.is_dir():
-        if path.resolve() == store.path.resolve():
+        if real_path(path) == real_path(store.path):
             raise UsageError(f"--check-replica {path} is the store itself", "give the other node's store")
         size = {k: v for k, v in store.config.given.items() if k == "mappedFileSizeCommitLog"}
         found = compare(store, open_store(path, BrokerConfig(size)), jobs=jobs)
@@ -182,22 +186,20 @@ def _apply_saved(out: Output, store: Store, plan_file: Path, applying: Applying)
         raise UsageError(f"{plan_file} is not a plan of {COMMAND}", "apply it with the command that made it")
     journal_at: Path | None = None
     if applying.apply_it:
-        journal_at = apply(plan, journal_dir=applying.journal, force_digest=applying.force).journal
-    if out.as_json:
-        out.report(
-            {
-                "schema": SCHEMA,
-                "store": str(store.path),
-                "applied": applying.apply_it,
-                "ready": True,
-                "refusals": [],
-                "divided_commitlog_offset": plan.facts.get("divided_commitlog_offset"),
-                "steps": plan.summaries(),
-                "journal": None if journal_at is None else str(journal_at),
-            }
-        )
-    else:
-        out.lines([*describe(plan), *_journal_lines(journal_at)])
+        out.check()
+        journal_at = apply(plan, **applying.how).journal
+    document = {
+        "schema": SCHEMA,
+        "store": str(store.path),
+        "applied": applying.apply_it,
+        "ready": True,
+        "refusals": [],
+        "divided_commitlog_offset": plan.facts.get("divided_commitlog_offset"),
+        "steps": plan.summaries(),
+        "journal": None if journal_at is None else str(journal_at),
+    }
+    with after_apply(out, journal_at) if journal_at is not None else contextlib.nullcontext():
+        _tell(out, document, [*describe(plan), *_journal_lines(journal_at)])
     return 0 if applying.apply_it else 1
 
 

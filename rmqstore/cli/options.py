@@ -235,7 +235,19 @@ class Applying:
     plan_out: Path | None
     force: str | None
     journal: Path | None
-    plan_file: Path | None
+    plan_file: Path | None = None
+    stopped: bool = False
+
+    @property
+    def how(self) -> dict[str, Any]:
+        """What `journal.apply` needs of it."""
+        return {"journal_dir": self.journal, "force_digest": self.force, "stopped": self.stopped}
+
+
+def broker_is_stopped(function: Callable[..., int]) -> Callable[..., int]:
+    """The option with which the operator vouches for what rmqstore may not see."""
+    words = "The broker is stopped: change the store although other users' processes cannot be looked into."
+    return click.option("--broker-is-stopped", "stopped", is_flag=True, help=words)(function)
 
 
 def _refuse_beside_a_plan() -> None:
@@ -252,7 +264,7 @@ def applying() -> Callable[[Callable[..., int]], Callable[..., int]]:
     file = click.Path(path_type=Path, dir_okay=False)
     folder = click.Path(path_type=Path, file_okay=False)
     digest = "Apply a plan that needs a decision. The printed plan shows its digest."
-    options = [
+    options: list[Callable[..., Any]] = [
         click.option(
             "--apply", "apply_it", is_flag=True, help="Apply the plan. Without this option nothing is written."
         ),
@@ -266,6 +278,7 @@ def applying() -> Callable[[Callable[..., int]], Callable[..., int]]:
             help="Directory for the undo journal; created if missing (default: STORE/.rmqstore).",
         ),
     ]
+    options.append(broker_is_stopped)
 
     def decorate(function: Callable[..., int]) -> Callable[..., int]:
         @functools.wraps(function)

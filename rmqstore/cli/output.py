@@ -9,11 +9,12 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from rmqstore.cli.json_text import json_bytes as json_bytes
 from rmqstore.cli.json_text import quote_wide
 from rmqstore.errors import NotReadable, UsageError
+from rmqstore.files.paths import real_path
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -23,9 +24,19 @@ _CONTROLS = dict.fromkeys((*range(9), *range(11, 32), *range(127, 160)), "·")
 _OPEN_ALREADY = ("/dev/stdout", "/dev/stderr", "/dev/fd", "/proc")
 
 
+def guard_descriptors() -> None:
+    """Keep 0, 1 and 2 taken when the caller has closed them: a file of a store would get one of these numbers."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+
+
 def flush_stdout() -> None:
     """What is buffered goes out now, so that a closed pipe is met while somebody can still handle it."""
-    sys.stdout.flush()
+    if sys.stdout is not None:
+        sys.stdout.flush()
 
 
 def swallow_stdout() -> None:
@@ -56,14 +67,16 @@ def remove_file(path: Path) -> None:
 
 
 def warn(message: str) -> None:
-    """A line on stderr."""
-    with contextlib.suppress(BrokenPipeError, ValueError):
-        print(message, file=sys.stderr, flush=True)  # noqa: T201  # the one place that talks
+    """A line on stderr; names in it cannot steer the terminal."""
+    if sys.stderr is None:
+        return
+    with contextlib.suppress(OSError, ValueError):
+        print(message.translate(_CONTROLS), file=sys.stderr, flush=True)  # noqa: T201  # the one place that talks
 
 
 def tell_error(code: str, message: str, advice: str, as_json: bool) -> None:
     """One line on stderr; with --json also the error object on stdout."""
-    warn((f"error: {message} — {advice}" if advice else f"error: {message}").translate(_CONTROLS))
+    warn(f"error: {message} — {advice}" if advice else f"error: {message}")
     if as_json:
         line = json_bytes({"error": {"code": code, "message": message, "advice": advice}})
         try:
@@ -71,13 +84,20 @@ def tell_error(code: str, message: str, advice: str, as_json: bool) -> None:
             sys.stdout.flush()
         except BrokenPipeError:
             raise
-        except OSError:  # stdout may be what the error is about: a full disk
+        except (OSError, NotReadable):  # stdout may be what the error is about: full, or closed
             swallow_stdout()
 
 
 def _stdout() -> BinaryIO:
+    if sys.stdout is None:
+        raise NotReadable("stdout is closed", "give it somewhere to go, or use -o FILE")
     sys.stdout.flush()
     return sys.stdout.buffer
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    """Whether it is one; a stream that the caller has closed is None."""
+    return stream is not None and stream.isatty()
 
 
 def _is_no_file(path: Path) -> bool:
@@ -140,7 +160,7 @@ class Output:
             string_ints=values.pop("string_ints", False),
         )
         if formats and out.format is None:
-            out.format = "table" if out.path is None and sys.stdout.isatty() else "ndjson"
+            out.format = "table" if out.path is None and _is_terminal(sys.stdout) else "ndjson"
         return out
 
     def keep_out_of(self, store: Path) -> None:
@@ -150,7 +170,7 @@ class Output:
         """
         if self.path is None:
             return
-        target, root = self.path.absolute().resolve(), store.absolute().resolve()
+        target, root = real_path(self.path), real_path(store)
         if target == root or root in target.parents:
             raise UsageError(f"the output {self.path} lies inside the store", "write it elsewhere")
 
@@ -159,24 +179,48 @@ class Output:
         """Whether the output is a file that exists already; not for stdout, a device or a pipe."""
         return self.path is not None and self.path.exists() and not _is_no_file(self.path)
 
+    def check(self) -> None:
+        """Find out now whether the output can be written, for a command that changes a store before it answers.
+
+        Errors: NotReadable, OSError.
+        """
+        if self.path is None:
+            _stdout()
+        elif _is_no_file(self.path):
+            self.path.open("ab").close()
+        else:
+            target = real_path(self.path)
+            building = target.with_name(f".{target.name}.{os.getpid()}.part")
+            try:
+                _opened(building, self.path).close()
+            finally:
+                with contextlib.suppress(OSError):
+                    building.unlink(missing_ok=True)
+
     # --- stdout ------------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def stream(self) -> Iterator[BinaryIO]:
+    def stream(self, *, data: bool = False) -> Iterator[BinaryIO]:
         """stdout, or a file that appears when everything is written.
 
+        `data`: bytes of a store; on a terminal their control characters are shown as dots.
         A link is kept. A device or a pipe is written to directly, and never replaced by a file.
         """
         if self.path is None:
             stdout = _stdout()
-            yield stdout
+            if data and sys.stdout.isatty():
+                from rmqstore.cli.text_layer import Harmless
+
+                yield Harmless(stdout)  # type: ignore[misc]  # what writes data needs no more of a file
+            else:
+                yield stdout
             stdout.flush()
             return
         if _is_no_file(self.path):
             with self.path.open("wb") as file:
                 yield file
             return
-        target = self.path.resolve()
+        target = real_path(self.path)
         building = target.with_name(f".{target.name}.{os.getpid()}.part")
         try:
             with _opened(building, self.path) as file:
@@ -209,6 +253,22 @@ class Output:
             for line in lines:
                 file.write(line.translate(_CONTROLS).encode("utf-8", "surrogateescape") + b"\n")
 
+    def tell_now(self, line: str) -> bool:
+        """A line that must be seen at once: on stdout when it has text, else, or when that fails, on stderr.
+
+        Whether it went to stdout.
+        """
+        if not self.as_json and self.path is None:
+            try:
+                with self.stream() as file:
+                    file.write(line.translate(_CONTROLS).encode("utf-8", "surrogateescape") + b"\n")
+            except (OSError, NotReadable):
+                swallow_stdout()
+            else:
+                return True
+        warn(line)
+        return False
+
     def render(self, *parts: RenderableType) -> None:
         """Text for people, by rich; names in it cannot steer the terminal."""
         from rich.text import Text
@@ -227,13 +287,15 @@ class Output:
 
         from rich.console import Console
 
+        from rmqstore.cli.text_layer import TextLayer, Unclosed
+
         class Quiet(Console):
             def on_broken_pipe(self) -> None:
                 """Rich would end the process with exit code 1, which here means that problems were found."""
                 raise BrokenPipeError
 
         colors = self.colors
-        text = _Text(io.TextIOWrapper(_Unclosed(file), encoding="utf-8", errors="replace", write_through=True))
+        text = TextLayer(io.TextIOWrapper(Unclosed(file), encoding="utf-8", errors="replace", write_through=True))
         return Quiet(
             file=text,  # type: ignore[arg-type]
             width=self.width,
@@ -279,7 +341,7 @@ class Output:
         """A progress bar, JSON lines, or nothing, on stderr."""
         mode = self.progress_mode
         if mode == "auto":
-            mode = "bar" if not self.quiet and sys.stderr.isatty() else "none"
+            mode = "bar" if not self.quiet and _is_terminal(sys.stderr) else "none"
         progress = Progress(what, total, unit, mode)
         try:
             yield progress
@@ -326,48 +388,3 @@ class Progress:
         """Takes the bar away."""
         if self._bar is not None:
             self._bar.close()
-
-
-class _Unclosed:
-    """A binary file that a text layer on top of it may not close."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self.closed = False
-
-    def write(self, data: bytes) -> int:
-        return self._file.write(data)
-
-    def flush(self) -> None:
-        self._file.flush()
-
-    def readable(self) -> bool:
-        return False
-
-    def writable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return False
-
-    def close(self) -> None:
-        self.flush()
-
-
-class _Text:
-    """What rich writes to."""
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-        self.encoding = "utf-8"
-
-    def write(self, text: str) -> int:
-        # paths may hold bytes that are not UTF-8
-        clean = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-        return int(self._file.write(clean))
-
-    def flush(self) -> None:
-        self._file.flush()
-
-    def isatty(self) -> bool:
-        return False

@@ -12,7 +12,10 @@ from rmqstore.cli.options import Applying, applying, command
 from rmqstore.cli.output import Output
 
 if TYPE_CHECKING:
+    from rmqstore.checks.verify import Verified
     from rmqstore.files.broker_config import BrokerConfig
+    from rmqstore.files.store import Store
+    from rmqstore.repair.plan.plan import Plan
 
 PARTS = ("cq", "index", "checkpoint", "dledger-index")
 
@@ -47,20 +50,31 @@ def rebuild(
     The log itself is not changed: damage in it is reported, and damaged messages get no units. Only what differs is
     written. Nothing is written without --apply; `rmqstore undo` undoes it.
     """
-    from rmqstore.checks.verify import VerifyOptions, examine
-    from rmqstore.cli.apply_command import Change, finish, read_plan_of
-    from rmqstore.files.store import open_store
+    from rmqstore.checks.verify import VerifyOptions
+    from rmqstore.cli.apply_command import Change, finish, open_for, read_plan_of
+    from rmqstore.repair.beside_live import NOTE, examine_and_plan
     from rmqstore.repair.log.store_guard import wrote_positions
     from rmqstore.repair.rebuild.unit_buffer import KeptUnits
     from rmqstore.repair.rebuild_parts import plan_rebuild
 
-    opened = open_store(store, config)
-    saved = applying.plan_file and read_plan_of(applying.plan_file, opened, "part", part)
-    units = KeptUnits() if part == "cq" and not saved else None
-    with out.progress("verify", None) as progress:
-        options = VerifyOptions(jobs=jobs, max_rate=max_rate or 0, progress=progress.add, units=units)
-        verified = examine(opened, options)
+    opened = open_for(out, store, config, applying)
     ids, pairs = parse_queues(queues)
-    plan = saved or plan_rebuild(opened, verified, part, topics=frozenset(topics), queue_ids=ids, queues=pairs)
-    change = Change("rmqstore.rebuild/1", opened, config, plan, verified.report, wrote_positions(verified))
+
+    def plan(look: Store, verified: Verified) -> Plan:
+        if applying.plan_file is not None:
+            return read_plan_of(applying.plan_file, look, "part", part)
+        return plan_rebuild(look, verified, part, topics=frozenset(topics), queue_ids=ids, queues=pairs)
+
+    with out.progress("verify", None) as progress:
+        planned = examine_and_plan(
+            opened,
+            VerifyOptions(jobs=jobs, max_rate=max_rate or 0, progress=progress.add),
+            plan,
+            keep_units=KeptUnits if part == "cq" and not applying.plan_file else None,
+            cures=applying.plan_file is None,
+        )
+    if planned.verified.report.live:
+        out.note(f"note: {NOTE}")
+    wrote = wrote_positions(planned.verified)
+    change = Change("rmqstore.rebuild/1", planned.store, config, planned.plan, planned.verified.report, wrote)
     return finish(out, change, applying, jobs)

@@ -67,37 +67,40 @@ def recover(
     Exit code 0: nothing to do, or done and no problems left; 1: a plan that is not applied, or problems left; 4:
     nothing to do, but not everything was checked; 5: refused.
     """
-    from rmqstore.checks.verify import VerifyOptions, examine
-    from rmqstore.cli.apply_command import Change, finish, read_plan
-    from rmqstore.files.store import QueueKind, StoreKind, open_store
+    from rmqstore.checks.verify import Verified, VerifyOptions
+    from rmqstore.cli.apply_command import Change, finish, open_for, read_plan
+    from rmqstore.files.store import QueueKind, Store, StoreKind
+    from rmqstore.repair.beside_live import NOTE, examine_and_plan
     from rmqstore.repair.log.store_guard import wrote_positions
+    from rmqstore.repair.plan.plan import Plan
     from rmqstore.repair.plan.recover_options import RecoverOptions
     from rmqstore.repair.rebuild.unit_buffer import KeptUnits
     from rmqstore.repair.recover import plan_recovery
 
     refuse_unknown_codes(only)
-    opened = open_store(store, config)
+    opened = open_for(out, store, config, applying)
     # without consume queues all of them are rebuilt, from the units that this pass meets
     gone = opened.kind is not StoreKind.ROCKSDB and not any(True for _ in opened.queue_directories(QueueKind.SIMPLE))
-    units = KeptUnits() if gone else None
+    wishes = RecoverOptions(
+        strategy=strategy or "",
+        role=role or "",
+        only=only,
+        accept_fillers=accept_fillers,
+        allow_shift=accept_shift,
+        merge_neighbours=merge_neighbours,
+    )
+
+    def plan(look: Store, verified: Verified) -> Plan:
+        if applying.plan_file is not None:
+            return read_plan(applying.plan_file, look)
+        return plan_recovery(look, verified, wishes)
+
     with out.progress("verify", None) as progress:
-        options = VerifyOptions(
-            jobs=jobs, max_rate=max_rate or 0, broker=broker or "", progress=progress.add, units=units
-        )
-        verified = examine(opened, options)
-    if verified.report.live:
-        out.note("note: a broker is running on this store: the plan is not final, and cannot be applied")
-    if applying.plan_file is not None:
-        plan = read_plan(applying.plan_file, opened)
-    else:
-        wishes = RecoverOptions(
-            strategy=strategy or "",
-            role=role or "",
-            only=only,
-            accept_fillers=accept_fillers,
-            allow_shift=accept_shift,
-            merge_neighbours=merge_neighbours,
-        )
-        plan = plan_recovery(opened, verified, wishes)
-    change = Change("rmqstore.recover/1", opened, config, plan, verified.report, wrote_positions(verified))
+        options = VerifyOptions(jobs=jobs, max_rate=max_rate or 0, broker=broker or "", progress=progress.add)
+        cures = applying.plan_file is None
+        planned = examine_and_plan(opened, options, plan, keep_units=KeptUnits if gone else None, cures=cures)
+    if planned.verified.report.live:
+        out.note(f"note: {NOTE}")
+    wrote = wrote_positions(planned.verified)
+    change = Change("rmqstore.recover/1", planned.store, config, planned.plan, planned.verified.report, wrote)
     return finish(out, change, applying, jobs)

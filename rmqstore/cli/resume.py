@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from rmqstore.cli.options import command
+from rmqstore.cli.options import broker_is_stopped, command
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import many
 
@@ -22,18 +22,22 @@ from rmqstore.cli.quantities import many
     ),
 )
 @click.argument("journal", type=click.Path(path_type=Path))
-def resume(out: Output, journal: Path) -> int:
+@broker_is_stopped
+def resume(out: Output, journal: Path, stopped: bool) -> int:
     """Continue an interrupted repair to its end.
 
     JOURNAL is the directory that the repair printed. Refused (exit code 5) if anything that the repair changes has
     changed since, or if the repair was undone.
     """
+    from rmqstore.cli.apply_command import after_change, undo_command
     from rmqstore.repair.journal.journal import resume as go_on
 
+    out.check()
     with out.progress("resume", None, unit="batch") as progress:
-        done = go_on(journal, progress=progress)
-    if out.as_json:
-        out.report({"schema": "rmqstore.resume/1", "steps": done.steps, "journal": str(done.journal or journal)})
-    else:
-        out.lines([f"{many(done.steps, 'step')} done; the repair is complete"])
+        done = go_on(journal, progress=progress, stopped=stopped)
+    with after_change("the repair is complete", f"run `rmqstore verify`, or `{undo_command(done.journal or journal)}`"):
+        if out.as_json:
+            out.report({"schema": "rmqstore.resume/1", "steps": done.steps, "journal": str(done.journal or journal)})
+        else:
+            out.lines([f"{many(done.steps, 'step')} done; the repair is complete"])
     return 0

@@ -34,7 +34,7 @@ def write_rows(out: Output, rows: Rows, columns: tuple[str, ...] = ()) -> int:
     if out.format == "table":
         _table(out, rows, columns)
         return count
-    with out.stream() as file:
+    with out.stream(data=True) as file:
         if out.format == "csv":
             _csv(file, rows)
         else:

@@ -14,6 +14,7 @@ from rmqstore.cli.options import command
 from rmqstore.cli.output import Output, json_bytes
 from rmqstore.cli.quantities import Span
 from rmqstore.errors import UsageError
+from rmqstore.files.paths import real_path
 
 if TYPE_CHECKING:
     from rmqstore.checks.problems.report import Finding, Report
@@ -123,7 +124,7 @@ def _state_file(store: Store) -> Path:
     import hashlib
     import os
 
-    name = hashlib.sha256(os.fsencode(store.path.resolve())).hexdigest()[:32]
+    name = hashlib.sha256(os.fsencode(real_path(store.path))).hexdigest()[:32]
     return _state_folder() / f"{name}.json"
 
 

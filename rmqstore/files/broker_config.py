@@ -5,10 +5,12 @@ Source: MessageStoreConfig, BrokerConfig (RocketMQ 4.3 to 5.4.0). The file is Ja
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from pathlib import Path
 
 from rmqstore.errors import BadBrokerConfig, NotReadable
+from rmqstore.files.paths import read_small
 from rmqstore.formats.javatext import parse_java_properties
 
 Number = int  # the class below has methods named like the types
@@ -88,10 +90,12 @@ class BrokerConfig:
         Errors: NotReadable; BadBrokerConfig for a file that is not text, or is far too large.
         """
         try:
-            raw = path.read_bytes()
+            raw = read_small(path, _MAX_FILE)
         except OSError as e:
+            if e.errno == errno.EFBIG:
+                raise BadBrokerConfig(f"{path} is not a broker.conf: {e.strerror}") from None
             raise NotReadable(f"{path}: {e.strerror or e}") from None
-        if len(raw) > _MAX_FILE or b"\0" in raw:
+        if b"\0" in raw:
             raise BadBrokerConfig(f"{path} is not a broker.conf")
         text = raw.decode("utf-8", "replace")
         given = parse_java_properties(text)[0]

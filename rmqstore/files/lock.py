@@ -130,7 +130,10 @@ def held_by(store: Path, state: LockState) -> StoreIsLive:
         return StoreIsLive(
             f"{store}: this process ({os.getpid()}) holds its lock already", "close the store that is open for writing"
         )
-    return StoreIsLive(f"{store}: its lock is held by process {named(state.pid)}")
+    holder = named(state.pid)
+    if holder.endswith("(rmqstore)"):
+        return StoreIsLive(f"{store}: its lock is held by process {holder}", "wait until it has ended, then try again")
+    return StoreIsLive(f"{store}: its lock is held by process {holder}")
 
 
 def named(pid: int | None, proc: Path = Path("/proc")) -> str:
@@ -180,23 +183,3 @@ def _forget() -> None:
 
 
 os.register_at_fork(after_in_child=_forget)
-
-
-def user_of(root: Path, proc: Path = Path("/proc")) -> int | None:
-    """A process other than this one that has mapped a file below `root`, as a broker maps its files; else None.
-
-    Errors: none; processes of others that may not be looked at are passed over.
-    """
-    prefix = os.fsencode(os.path.realpath(root)) + b"/"
-    me = os.getpid()
-    try:
-        processes = [p for p in proc.iterdir() if p.name.isdigit() and int(p.name) != me]
-    except OSError:
-        return None
-    for process in processes:
-        try:
-            if prefix in (process / "maps").read_bytes():
-                return int(process.name)
-        except OSError:
-            continue
-    return None

@@ -253,6 +253,15 @@ class MappedFileQueue:
         odd = [] if length == size else [OddEntry(path, OddKind.WRONG_LENGTH if length else OddKind.EMPTY, length)]
         return cls(name, [path.parent], size, files, odd, how)
 
+    def without_oldest(self, count: int) -> MappedFileQueue:
+        """This queue as it is when its `count` oldest files have expired; the last one always stays."""
+        gone = {f.path for f in self.files[: min(count, len(self.files) - 1)]} if count > 0 and self.files else set()
+        if not gone:
+            return self
+        files = [f for f in self.files if f.path not in gone]
+        odd = [o for o in self.odd if o.path not in gone]
+        return MappedFileQueue(self.name, self.directories, self.file_size, files, odd, self.size_from)
+
     @property
     def start(self) -> int:
         """Global offset of the first file, 0 when there is none."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.mapped_file_queue import NAME_DIGITS, DirEntry, file_name_to_offset, list_directory, read_at
+from rmqstore.files.paths import real_path
 from rmqstore.formats import consumequeue, dledger, message, timer
 
 _INDEX_NAME_DIGITS = 17
@@ -41,7 +42,7 @@ def store_above(path: Path, config: BrokerConfig) -> Path | None:
     """The store that a part of one lies in, named as the part was."""
     plain = bool(path.name) and ".." not in path.parts
     try:
-        above = (path if plain else path.resolve()).parents
+        above = (path if plain else real_path(path)).parents
         return next((parent for parent in above[:4] if is_root(parent, config)), None)
     except OSError:  # only a hint
         return None

@@ -14,7 +14,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from rmqstore.files.paths import real_path
+
 PREFIX = "rmqstore-"  # of the directory of links
+
 _FILES = re.compile(r"CURRENT|IDENTITY|MANIFEST-\d+|\d+\.(?:sst|ldb|log|blob)")
 
 
@@ -42,7 +45,7 @@ def linked(directory: Path) -> Iterator[Path]:
 
     Errors: OSError where there is no room for temporary files.
     """
-    source = directory.resolve()
+    source = real_path(directory)
     with tempfile.TemporaryDirectory(prefix=PREFIX) as made:
         for name, _, _ in database_files(directory):
             Path(made, name).symlink_to(source / name)

@@ -6,6 +6,7 @@ DefaultMessageStore#load, DLedgerCommitLog, MultiPathMappedFileQueue (RocketMQ 5
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 import stat
@@ -22,7 +23,7 @@ from rmqstore.files.broker_config import (
     TIMER_LOG_FILE_SIZE,
     BrokerConfig,
 )
-from rmqstore.files.lock import LockState, lock_state, user_of
+from rmqstore.files.lock import LOCK_NAME, LockState, lock_state
 from rmqstore.files.mapped_file_queue import (
     DirEntry,
     MappedFileQueue,
@@ -31,6 +32,7 @@ from rmqstore.files.mapped_file_queue import (
 from rmqstore.files.queue_home import has_database
 from rmqstore.files.recognise import is_root, kind_of_directory, kind_of_file, store_below
 from rmqstore.files.store_queues import UNIT_SIZE, ConsumeQueueFiles, QueueKind, StoreQueues, StrayEntry
+from rmqstore.files.users import Users, find_users, snapshot
 from rmqstore.formats.dledger import SNAPSHOTS
 
 __all__ = [
@@ -77,12 +79,14 @@ class Store(StoreQueues):
 
     `path` is what was asked for, `root` the storePathRootDir when it is a whole store (else the same as `path`).
     `links` are symbolic links at the top that were followed. `moved`: files that this store has under another name
-    (then) than the disk (now), see `rearranged`.
+    (then) than the disk (now), see `rearranged`. `expiring`: so many of the oldest files of the log are taken as
+    expired already, since a broker deletes them while they are read.
     """
 
     def __init__(self, path: Path, config: BrokerConfig, *, follow_config_paths: bool = True) -> None:
         super().__init__(path, config)
         self.moved: Mapping[Path, Path] = {}
+        self.expiring = 0
         self._follow = follow_config_paths
 
     # --- what is where --------------------------------------------------------------------------------------------
@@ -131,12 +135,13 @@ class Store(StoreQueues):
         dirs = [d for d in self.commitlog_directories if d.is_dir()]
         if not dirs:
             return None
-        return MappedFileQueue.open(
+        queue = MappedFileQueue.open(
             "commitlog",
             dirs,
             file_size=self.config.given_int("mappedFileSizeCommitLog"),
             default=COMMITLOG_FILE_SIZE,
         )
+        return queue.without_oldest(self.expiring)
 
     @cached_property
     def dledger(self) -> DLedgerFiles | None:
@@ -154,7 +159,11 @@ class Store(StoreQueues):
         name = f"dledger-{wanted}" if wanted and f"dledger-{wanted}" in names else (names[0] if names else "")
         if not name:
             return None
-        return self.dledger_at(self.root / name)
+        found = self.dledger_at(self.root / name)
+        legacy = self.commitlog
+        if legacy is not None and legacy.files:  # beside a legacy log no file of DLedger expires
+            return found
+        return replace(found, data=found.data.without_oldest(self.expiring))
 
     def dledger_at(self, directory: Path) -> DLedgerFiles:
         """The DLedger files under a `dledger-<id>` directory."""
@@ -179,6 +188,15 @@ class Store(StoreQueues):
         """Names of further `dledger-*` directories, which are not read."""
         chosen = self.dledger.directory.name if self.dledger else ""
         return sorted(n for n, e in self.top.items() if n.startswith("dledger-") and e.directory and n != chosen)
+
+    def relist_logs(self) -> None:
+        """Forget the files of the logs: they are listed again when they are next asked for."""
+        for name in ("commitlog", "dledger"):
+            self.__dict__.pop(name, None)
+
+    def relist_index(self) -> None:
+        """Forget the files of the index: they are listed again when they are next asked for."""
+        self.__dict__.pop("index_entries", None)
 
     def rearranged(self, logs: Mapping[str, MappedFileQueue], moved: Mapping[Path, Path]) -> Store:
         """This store as it will be when files of its logs have other names; their bytes are read where they are now."""
@@ -261,14 +279,32 @@ class Store(StoreQueues):
 
     def lock_state(self) -> LockState:
         """Whether a broker holds the lock, asked with F_GETLK on a read-only descriptor; never tried to be taken."""
-        return lock_state(self.root / "lock")
+        return lock_state(self.root / LOCK_NAME)
+
+    @property
+    def places(self) -> list[Path]:
+        """Real paths of all directories with files of this store: the root, what its links lead to, other log paths."""
+        found = [self.root, *(e.path for e in self.top.values() if e.directory and e.path.is_symlink())]
+        found += self.commitlog_directories
+        found += self.dledger.data.directories if self.dledger is not None else ()
+        places: list[Path] = []
+        for path in found:
+            with contextlib.suppress(OSError, RuntimeError):
+                real = path.resolve(strict=True)
+                places += [] if any(real.is_relative_to(known) for known in places) else [real]
+        return places
+
+    def users(self) -> Users:
+        """Processes that write to files of this store or have them mapped."""
+        places = self.places
+        return find_users(places, snapshot(places))
 
     def is_live(self) -> bool:
-        """Whether a broker runs on this store: it holds the lock, or a process has a file of the store open or mapped.
+        """Whether a broker runs on this store: a process holds the lock, writes to a file of it or has one mapped.
 
-        The lock alone proves little: a broker takes it only behind load and recovery.
+        The lock alone proves little: a broker takes it only after load and recovery.
         """
-        return self.lock_state().held or user_of(self.root) is not None
+        return self.lock_state().held or bool(self.users().seen)
 
     @property
     def journal_directory(self) -> Path:

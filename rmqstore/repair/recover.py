@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems.report import TAG_CODE
-from rmqstore.checks.verify import Verified
+from rmqstore.checks.verify import Verified, problem_counts
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.repair.beside.checkpoint import plan_checkpoint
 from rmqstore.repair.beside.config import plan_configs, plan_offsets
@@ -62,6 +63,8 @@ def plan_recovery(store: Store, verified: Verified, options: RecoverOptions | No
     """
     options = options or RecoverOptions()
     refuse_whole(store, verified)
+    if verified.report.live and not options.only:  # all else has moved on since it was read
+        options = replace(options, only=tuple(sorted(problem_counts(verified.report))))
     store = store_in_place(store, verified, options)
     return Recovery(store, verified, options).plan()
 

@@ -72,9 +72,23 @@ def jobs_or_default(jobs: int | None) -> int:
     return max(1, min(jobs, max(_MOST_JOBS, 4 * cores))) if jobs else cores
 
 
-def end_on_interrupt() -> None:
-    """Has this worker end without a word on Ctrl-C, which reaches it as well: its parent says what there is to say."""
+def begin_worker() -> None:
+    """Have this worker end silently on Ctrl-C, which reaches it as well, and as soon as its parent is gone.
+
+    A parent that is killed closes nothing: each worker holds both ends of the pipe that it waits for work at.
+    """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    threading.Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    from multiprocessing import parent_process
+    from multiprocessing.connection import wait
+
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def map_ordered(function: Callable[[Split], P], splits: Sequence[Split], jobs: int = 1) -> Iterator[tuple[Split, P]]:
@@ -88,7 +102,7 @@ def map_ordered(function: Callable[[Split], P], splits: Sequence[Split], jobs: i
     from concurrent.futures import ProcessPoolExecutor
 
     method = "fork" if hasattr(os, "fork") and threading.active_count() == 1 else "spawn"
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context(method), end_on_interrupt) as pool:
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context(method), begin_worker) as pool:
         waiting: list[tuple[Split, Future[P]]] = []
         try:
             for split in splits:

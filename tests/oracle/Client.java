@@ -16,6 +16,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * <pre>
  * Client produce NAMESRV TOPIC COUNT      sends COUNT messages
  * Client read    NAMESRV TOPIC            reads every queue of a topic from its minimum to its maximum offset
+ * Client traffic NAMESRV TOPIC SECONDS    sends 1 KiB messages, and commits the end of every queue as a consumer group
  * </pre>
  */
 public final class Client {
@@ -27,6 +28,8 @@ public final class Client {
     public static void main(String[] arguments) throws Exception {
         if (arguments[0].equals("produce")) {
             produce(arguments[1], arguments[2], Integer.parseInt(arguments[3]));
+        } else if (arguments[0].equals("traffic")) {
+            traffic(arguments[1], arguments[2], Integer.parseInt(arguments[3]));
         } else {
             read(arguments[1], arguments[2]);
         }
@@ -55,6 +58,36 @@ public final class Client {
                 }
                 Thread.sleep(300);
             }
+        }
+    }
+
+    @SuppressWarnings("deprecation")
+    private static void traffic(String nameServer, String topic, int seconds) throws Exception {
+        produce(nameServer, topic, 1); // makes the topic
+        DefaultMQProducer producer = new DefaultMQProducer("rmqstore_traffic");
+        producer.setNamesrvAddr(nameServer);
+        producer.setVipChannelEnabled(false);
+        producer.start();
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer("rmqstore_group");
+        consumer.setNamesrvAddr(nameServer);
+        consumer.setVipChannelEnabled(false);
+        consumer.start();
+        queues(consumer, topic);
+        byte[] body = new byte[1024];
+        long end = System.currentTimeMillis() + seconds * 1000L;
+        for (int i = 0; System.currentTimeMillis() < end; i++) {
+            try {
+                SendResult result = producer.send(new Message(topic, "tag", "key" + i, body), 5000);
+                MessageQueue queue = result.getMessageQueue();
+                consumer.pull(queue, "*", result.getQueueOffset(), 1, 5000);
+                consumer.updateConsumeOffset(queue, result.getQueueOffset() + 1);
+                consumer.getDefaultMQPullConsumerImpl().getOffsetStore().persist(queue);
+            } catch (MQClientException e) {
+                throw e;
+            } catch (Exception e) { // a busy broker refuses or is late
+                Thread.sleep(20);
+            }
+            Thread.sleep(5);
         }
     }
 

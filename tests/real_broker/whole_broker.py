@@ -177,6 +177,10 @@ class WholeBroker:
         """Sends messages and gives what the broker acknowledged."""
         return self._client("produce", topic, str(count))
 
+    def traffic(self, topic: str, seconds: int) -> None:
+        """Sends messages of 1 KiB all the time, and commits the end of every queue for a consumer group."""
+        self.run_java("Client", "traffic", self.name_server, topic, str(seconds), timeout=seconds + 300)
+
     def read(self, topic: str) -> list[ClientMessage]:
         """Every message of every queue of a topic, as a consumer gets it."""
         return self._client("read", topic)

@@ -11,23 +11,10 @@ import errno
 import os
 from pathlib import Path
 
-from rmqstore.errors import CouldNotCheck, NoSpace, NotReadable, OutputExists, RmqStoreError
+from rmqstore.files.disk_errors import explain as explain
 
 FILE_MODE = 0o644
 _ANONYMOUS: int = getattr(os, "O_TMPFILE", 0)
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-def explain(error: OSError, path: Path) -> RmqStoreError:
-    """The error of this project for an error of the system."""
-    what = f"{path}: {error.strerror or error}"
-    if error.errno in _FULL:
-        return NoSpace(what, "free space (or raise the quota), then run it again")
-    if isinstance(error, FileExistsError):
-        return OutputExists(f"{path} is there already")
-    if isinstance(error, PermissionError | FileNotFoundError | NotADirectoryError):
-        return NotReadable(what)
-    return CouldNotCheck(what, "the disk or the system gave an error; see dmesg")
 
 
 def sync_directory(directory: Path) -> None:

@@ -16,7 +16,6 @@ _OFFSETS = ("master_flushed_offset", "confirm_phy_offset")
 _LAST_TIME = int(datetime(9999, 1, 1, tzinfo=UTC).timestamp() * 1000)
 _LAST_OFFSET = 1 << 62
 _CLOCKS = 86_400_000  # ms: how far the clocks of two machines may be apart
-LIVE_SLACK = 10_000  # ms: what lies this near to the end of a live store's log may not be there yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +26,24 @@ class LogEnd:
     wrote: int
 
 
+def read_checkpoint(store: Store) -> bytes | None:
+    """The content of a whole store's checkpoint now; None where there is no file.
+
+    A broker writes a message first and its time into the checkpoint later. So a checkpoint that is read before the end
+    of the log is looked for is never ahead of it, however long the reading of the log takes.
+    """
+    entry = store.checkpoint if store.part is None else None
+    if entry is None or entry.directory or entry.special:
+        return None
+    return read_at(entry.path, FILE_SIZE, 0)
+
+
 def check_checkpoint(
-    store: Store, log: LogEnd | None, findings: Findings, *, live: bool = False
+    store: Store, log: LogEnd | None, findings: Findings, *, raw: bytes | None = None
 ) -> StoreCheckpoint | None:
     """The checkpoint as the broker would read it, or None where there is none to speak of.
 
+    `raw` is its content as `read_checkpoint` gave it before the end of the log was looked for.
     Zero times are normal: killed soon after a start, slaves, no full index file yet. `log` None: not compared.
     """
     if store.part not in (None, "checkpoint"):
@@ -46,7 +58,7 @@ def check_checkpoint(
         findings.add(Finding("CK-LENGTH", "checkpoint", path.name, facts={"reason": "no file"}))
         return None
     length = path.stat().st_size if entry is None else entry.length
-    raw = read_at(path, FILE_SIZE, 0)
+    raw = read_at(path, FILE_SIZE, 0) if raw is None else raw
     if length and not raw:
         facts: dict[str, Fact] = {"path": store.relative(path)}
         findings.add(Finding("DIR-UNREADABLE", "checkpoint", path.name, facts=facts))
@@ -58,11 +70,11 @@ def check_checkpoint(
         findings.add(Finding("CK-MISSING", "checkpoint", path.name, 0, length, {"reason": "zero"}))
         return checkpoint
     for name in (*_TIMES, *_OFFSETS):
-        _field(name, getattr(checkpoint, name), log, findings, path.name, LIVE_SLACK if live else 0)
+        _field(name, getattr(checkpoint, name), log, findings, path.name)
     return checkpoint
 
 
-def _field(name: str, value: int, log: LogEnd | None, findings: Findings, file: str, slack: int) -> None:
+def _field(name: str, value: int, log: LogEnd | None, findings: Findings, file: str) -> None:
     at, size = STORE_CHECKPOINT.at(name), 8
     if value < 0 or value > (_LAST_TIME if name in _TIMES else _LAST_OFFSET):
         findings.add(Finding("CK-GARBAGE", "checkpoint", file, at, size, {"field": name, "value": value}))
@@ -70,12 +82,12 @@ def _field(name: str, value: int, log: LogEnd | None, findings: Findings, file: 
     if log is None or not log.last_store_timestamp or name == "master_flushed_offset":
         return
     if name in _TIMES:
-        if value > log.last_store_timestamp + slack:
+        if value > log.last_store_timestamp:
             facts: dict[str, Fact] = {"field": name, "value": value, "last_store_timestamp": log.last_store_timestamp}
             if value > time.time() * 1000 + _CLOCKS:
                 facts["in_future"] = True
             findings.add(Finding("CK-AHEAD", "checkpoint", file, at, size, facts))
-    elif value > log.wrote and not slack:
+    elif value > log.wrote:
         findings.add(
             Finding("CK-AHEAD", "checkpoint", file, at, size, {"field": name, "value": value, "wrote": log.wrote})
         )

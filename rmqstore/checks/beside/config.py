@@ -42,7 +42,7 @@ _NAMED = 5  # topics
 
 @dataclass(slots=True)
 class ConfigFacts:
-    """What the configuration says.
+    """What the configuration says. `tables` are its files by name, as they were read.
 
     `conditions` per file name (`.bak` too): a `Condition` word, or "missing". `queue_types` topic -> `queue.type`
     (None: topics.json cannot be had); `compacted` topics with cleanup.policy COMPACTION.
@@ -52,6 +52,7 @@ class ConfigFacts:
     queue_types: dict[str, str] | None = None
     compacted: set[str] = field(default_factory=set)
     unchecked: list[str] = field(default_factory=list)
+    tables: dict[str, dict[str, JsonValue]] = field(default_factory=dict, repr=False)
 
 
 class _Read(NamedTuple):
@@ -98,8 +99,9 @@ def check_config(
         _topics(tables["topics"], facts, rocksdb=False)
     else:
         _topics(tables.get("topics.json"), facts, rocksdb=bool(store.rocksdb_config))
+    facts.tables = tables
     if queue_range is not None and not slave:
-        _offsets(tables, queue_range, findings)
+        check_offsets(facts, queue_range, findings)
     return facts
 
 
@@ -114,6 +116,15 @@ def check_batch_topics(store: Store, facts: ConfigFacts, topics: Iterable[str], 
         return
     named = ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
     findings.add(Finding("CFG-NO-TOPICS", "config", "topics.json", facts={"count": len(names), "topics": named}))
+
+
+def check_offsets(facts: ConfigFacts, queue_range: QueueRange, findings: Findings) -> None:
+    """Offsets of the tables that were read, against queues that were looked at later.
+
+    In this order only: consumers and queues of a live broker move on in between, and a consumer that was read later
+    may be ahead of a queue that is not.
+    """
+    _offsets(facts.tables, queue_range, findings)
 
 
 def _part(path: Path, findings: Findings, facts: ConfigFacts, queue_range: QueueRange | None) -> None:
@@ -163,7 +174,8 @@ def _pair(
     facts.conditions[f"{name}.bak"] = bak.condition
     queue = "config" if directory.name == "config" else directory.name if directory.name == "compaction" else "store"
     if own.problem is None:
-        if bak.condition not in (MISSING, UNREADABLE, Condition.SOUND):
+        half_written = live and bak.condition in (Condition.EMPTY, Condition.CUT)
+        if bak.condition not in (MISSING, UNREADABLE, Condition.SOUND) and not half_written:
             findings.add(Finding("CFG-BROKEN-BAK", queue, f"{name}.bak", bak.position, bak.length, _about(bak)))
         return own.value
     if own.condition == UNREADABLE:

@@ -7,6 +7,7 @@ read: a 420 MB file with little in it costs little.
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from rmqstore.scan.units import file_chunks, last_nonzero_in
 
 _BLOCK_UNITS = 4096
 _CHUNK_UNITS = 16 * _BLOCK_UNITS
+_TRIES, _PAUSE = 10, 0.1  # s, beside a live broker
 _MAX_STEPS = 10_000  # of one chain that is followed because an entry in it points up
 _HEADER, _SLOT, _UNIT = index.HEADER, index.SLOT, index.UNIT
 
@@ -32,10 +34,16 @@ def check_index(store: Store, findings: Findings, *, live: bool = False) -> Inde
 
     Beside a live broker, and after a kill, the last file may be one put ahead of its header.
     """
-    entries = store.index_files
     catalog = IndexCatalog(complete=not live and not store.abort)
     configured = configured_index_sizes(store)
     sizes = index_sizes(store)
+    entries = store.index_files
+    for _ in range(_TRIES if live else 0):  # header and entries move, and files expire
+        if sizes is not None or not any(_has_content(e) for e in entries):
+            break
+        time.sleep(_PAUSE)
+        store.relist_index()
+        sizes, entries = index_sizes(store), store.index_files
     if sizes is None and any(_has_content(e) for e in entries):
         catalog.unchecked.append("index/: number of slots not known (give broker.conf with maxHashSlotNum)")
     for entry in entries:

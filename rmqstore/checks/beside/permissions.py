@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqstore.checks.problems.report import Fact, Finding, Findings
-from rmqstore.files.lock import user_of
+from rmqstore.files.paths import real_path
 from rmqstore.files.store import Store
 
 CODE = "DIR-OWNER"
@@ -109,7 +109,7 @@ def check_rights(store: Store, findings: Findings, *, live: bool = False) -> Non
 
 def _who_runs(store: Store) -> int | None:
     """The user of the process that has the store open."""
-    pid = store.lock_state().pid or user_of(store.root)
+    pid = store.lock_state().pid or next((user.pid for user in store.users().seen), None)
     try:
         return None if pid is None else Path(f"/proc/{pid}").stat().st_uid
     except OSError:
@@ -155,7 +155,7 @@ def _command(store: Store, closed: list[_Kind], uid: int, gid: int) -> str:
 def _places(store: Store) -> list[Path]:
     """The root and everything of the store that lies elsewhere."""
     out = [store.root]
-    linked = [e.path.resolve() for e in store.top.values() if e.path.is_symlink() and e.path.exists()]
+    linked = [real_path(e.path) for e in store.top.values() if e.path.is_symlink() and e.path.exists()]
     given = store.dledger.data.directories if store.dledger is not None else []
     for path in (*linked, *store.commitlog_directories, *given):
         if path.exists() and not any(path.is_relative_to(known) for known in out):
@@ -166,8 +166,8 @@ def _places(store: Store) -> list[Path]:
 def _look(store: Store) -> _Rights:
     rights = _Rights()
     tops = {name: e.path for name, e in store.top.items() if name in _TREES or name.startswith("dledger-")}
-    seen = {path.resolve() for path in tops.values()}  # what a link at the top leads to is one of the places, too
-    places = [*tops.values(), *(p for p in _places(store)[1:] if p.resolve() not in seen)]
+    seen = {real_path(path) for path in tops.values()}  # what a link at the top leads to is one of the places, too
+    places = [*tops.values(), *(p for p in _places(store)[1:] if real_path(p) not in seen)]
     for path in (store.root, *(store.root / name for name in _FILES)):
         _add(rights, path, counts=True)
     for path in places:

@@ -23,13 +23,15 @@ from enum import StrEnum
 from pathlib import Path
 
 from rmqstore.errors import CouldNotCheck, NotAStore, Refused, UsageError
+from rmqstore.files.paths import real_path
+from rmqstore.files.users import JOURNAL_FOLDER
 from rmqstore.repair.journal.disk import Disk
 from rmqstore.repair.journal.plan_paths import PlanPaths, existing
 from rmqstore.repair.plan.content import Content, Json, content_from_json, content_to_json
 from rmqstore.repair.plan.fingerprints import read_range
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_read import plan_from_json
-from rmqstore.repair.plan.steps import JOURNAL_FOLDER, InPlace, Rename, SetAside
+from rmqstore.repair.plan.steps import InPlace, Rename, SetAside
 
 SCHEMA = "rmqstore.journal/1"
 NEW, QUARANTINE, LOST_FOUND = "new", "quarantine", "lost+found"
@@ -264,7 +266,7 @@ def new_folder(ground: PlanPaths, plan: Plan, journal_dir: Path | None, disk: Di
     taken = [entry.name for entry in _entries(ground.store / JOURNAL_FOLDER)]
     outside: Path | None = None
     if journal_dir is not None:
-        outside = journal_dir.resolve()
+        outside = real_path(journal_dir)
         if not existing(outside).is_dir():
             raise UsageError(f"--journal {journal_dir}: {existing(outside)} is not a directory", "name a directory")
         if ground.store == outside or ground.store in outside.parents:
@@ -308,7 +310,7 @@ def open_folder(path: Path, disk: Disk) -> JournalFolder:
 
     Errors: NotAStore when there is none; Refused when its store does not know it.
     """
-    place = path.resolve()
+    place = real_path(path)
     pointer = _pointer(place)
     if pointer is not None:
         if not pointer.is_dir():

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmqstore.errors import CouldNotCheck, HalfApplied, NoSpace, NotReadable, Refused, RmqStoreError
+from rmqstore.errors import CouldNotCheck, HalfApplied, NoSpace, NotReadable, Refused, RmqStoreError, StoreIsLive
+from rmqstore.files.disk_errors import is_full
+from rmqstore.files.paths import real_path
 from rmqstore.repair.journal import liveness
 from rmqstore.repair.journal.batches import Work, probe_all, run_batch, undo_batch, undo_times
 from rmqstore.repair.journal.disk import Disk
@@ -25,7 +27,7 @@ from rmqstore.repair.journal.folder import (
     open_folder,
 )
 from rmqstore.repair.journal.plan_paths import PlanPaths
-from rmqstore.repair.journal.preflight import check_plan, check_space, no_space
+from rmqstore.repair.journal.preflight import check_plan, check_space
 from rmqstore.repair.journal.staging import stage
 from rmqstore.repair.plan.plan import Plan
 
@@ -48,7 +50,7 @@ class Undone:
 
 def list_journals(store: Path) -> list[JournalInfo]:
     """All journals of a store, oldest first. Reads only."""
-    return [folder.info() for folder in list_folders(store.resolve(), Disk())]
+    return [folder.info() for folder in list_folders(real_path(store), Disk())]
 
 
 def find_unfinished(store: Path) -> list[JournalInfo]:
@@ -63,10 +65,12 @@ def apply(
     force_digest: str | None = None,
     disk: Disk | None = None,
     progress: Progress | None = None,
+    stopped: bool = False,
 ) -> Applied:
     """Carry out a plan. The way back, `undo`, is on disk before the first change.
 
     `journal_dir`: directory for the journal outside of the store. `force_digest`: needed when the plan has brakes.
+    `stopped`: the operator says that the broker is stopped, so processes that cannot be looked into do not matter.
     Errors: before the first change Refused, StoreIsLive, PlanStale, NoSpace, NotReadable; later HalfApplied. Ctrl-C
     in the middle takes back what was done.
     """
@@ -83,7 +87,7 @@ def apply(
     liveness.refuse_locked(ground.store)
     places = ground.places(step.path for step in plan.steps)
     seen = liveness.snapshot(places)
-    liveness.refuse_live(ground.store, places, seen)
+    liveness.refuse_live(ground.store, places, seen, stopped=stopped)
     folder, outside = new_folder(ground, plan, None if journal_dir is None else Path(journal_dir), disk)
     try:
         check_space(plan, ground, folder)
@@ -95,7 +99,7 @@ def apply(
             own = folder.load_plan()
             now = liveness.snapshot(places)
             liveness.refuse_moving(seen, now)
-            liveness.refuse_live(ground.store, places, now)
+            liveness.refuse_live(ground.store, places, now, stopped=stopped)
             _go_on(Work.of(own, ground, folder), progress)
         folder.save(state=State.DONE)
     except BaseException as error:
@@ -104,14 +108,16 @@ def apply(
                 folder.discard()
                 disk.set_times(ground.store, folder.record.store_atime_ns, folder.record.store_mtime_ns)
             if isinstance(error, OSError):
-                raise _nothing_written(error) from error
+                raise _nothing_written(folder, error) from error
         elif isinstance(error, OSError):
             raise _half_applied(folder, "apply", error) from error
         raise
     return Applied(folder.path, len(plan.steps))
 
 
-def resume(journal: Path | str, *, disk: Disk | None = None, progress: Progress | None = None) -> Applied:
+def resume(
+    journal: Path | str, *, disk: Disk | None = None, progress: Progress | None = None, stopped: bool = False
+) -> Applied:
     """Go on with an apply that stopped in the middle.
 
     Errors: ChangedSince when something else changed what is touched; Refused when an undo was begun, or when
@@ -131,7 +137,7 @@ def resume(journal: Path | str, *, disk: Disk | None = None, progress: Progress 
     plan = folder.load_plan()
     ground = PlanPaths.of(plan, folder.store)
     try:
-        with _held(plan, ground, folder):
+        with _held(plan, ground, folder, stopped):
             work = _open_work(plan, ground, folder)
             probe_all(work, for_undo=False)
             left = sum(map(len, work.batches[folder.record.batches_done :]))
@@ -142,7 +148,7 @@ def resume(journal: Path | str, *, disk: Disk | None = None, progress: Progress 
     return Applied(folder.path, left)
 
 
-def undo(journal: Path | str, *, disk: Disk | None = None) -> Undone:
+def undo(journal: Path | str, *, disk: Disk | None = None, stopped: bool = False) -> Undone:
     """Take back an apply, whole or half done: bytes, names, owners, modes and times are as before.
 
     A journal that is undone already is left alone. Errors: ChangedSince when anything touched has changed since;
@@ -167,7 +173,7 @@ def undo(journal: Path | str, *, disk: Disk | None = None) -> Undone:
     plan = folder.load_plan()
     ground = PlanPaths.of(plan, folder.store)
     try:
-        with _held(plan, ground, folder):
+        with _held(plan, ground, folder, stopped):
             restored = _take_back(_open_work(plan, ground, folder))
         folder.save(state=State.UNDONE)
     except OSError as error:
@@ -218,12 +224,9 @@ def _take_back(work: Work) -> int:
 
 
 @contextlib.contextmanager
-def _held(plan: Plan, ground: PlanPaths, folder: JournalFolder) -> Iterator[None]:
+def _held(plan: Plan, ground: PlanPaths, folder: JournalFolder, stopped: bool) -> Iterator[None]:
     """The store is not in use, and its lock is held, for resume and undo."""
-    liveness.refuse_locked(ground.store)
-    places = ground.places(step.path for step in plan.steps)
-    seen = liveness.snapshot(places)
-    liveness.refuse_live(ground.store, places, seen)
+    liveness.refuse_in_use(ground.store, ground.places(step.path for step in plan.steps), stopped=stopped)
     with liveness.hold_lock(ground.store, folder.disk, remove=not folder.record.lock_was_there):
         yield
 
@@ -264,8 +267,13 @@ def _discard_unbegun(folder: JournalFolder) -> None:
         folder.disk.set_times(folder.store, record.store_atime_ns, record.store_mtime_ns)
 
 
-def _nothing_written(error: OSError) -> RmqStoreError:
-    if no_space(error):
+def _nothing_written(folder: JournalFolder, error: OSError) -> RmqStoreError:
+    if isinstance(error, FileNotFoundError) and not folder.path.exists():
+        return StoreIsLive(
+            f"{folder.store}: another rmqstore began to change it at the same time",
+            "wait until it has ended, then try again",
+        )
+    if is_full(error):
         return NoSpace(f"no space for the journal: {error}")
     if isinstance(error, PermissionError):
         return NotReadable(f"the journal could not be prepared, nothing was changed: {error}")

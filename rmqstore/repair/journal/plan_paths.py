@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from rmqstore.errors import NotAStore, Refused
+from rmqstore.files.paths import real_path
+from rmqstore.files.users import JOURNAL_FOLDER
 from rmqstore.repair.plan.plan import Plan
-from rmqstore.repair.plan.steps import JOURNAL_FOLDER
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class PlanPaths:
     @staticmethod
     def of(plan: Plan, store: Path | None = None) -> PlanPaths:
         """The ground of a plan. `store`: where the store is now, when that is not where the plan says."""
-        place = (store or Path(plan.store)).resolve()
+        place = real_path(store or Path(plan.store))
         if not place.is_dir():
             raise NotAStore(f"{place} is no directory")
         for root in plan.roots:
@@ -52,10 +53,10 @@ class PlanPaths:
         pure = PurePosixPath(path)
         if pure.is_absolute():
             root = next(root for root in self.roots if PurePosixPath(root) in pure.parents)
-            return root.resolve(), pure.relative_to(PurePosixPath(root)).parts
+            return real_path(root), pure.relative_to(PurePosixPath(root)).parts
         top = self.store / pure.parts[0]
         if top.is_symlink():
-            return top.resolve(), pure.parts[1:]
+            return real_path(top), pure.parts[1:]
         return self.store, pure.parts
 
     def beside(self, path: str, journal: Path | None) -> Path:
@@ -86,7 +87,7 @@ class PlanPaths:
         return one.stat().st_dev == other.stat().st_dev and self._mount(one) == self._mount(other)
 
     def _mount(self, path: Path) -> str:
-        text = f"{path.resolve()}/"
+        text = f"{real_path(path)}/"
         return max((mount for mount in self.mounts if text.startswith(f"{mount.rstrip('/')}/")), key=len, default="")
 
     def places(self, paths: Iterable[str]) -> list[Path]:
@@ -96,8 +97,8 @@ class PlanPaths:
             tops = sorted(self.store.iterdir())
         except OSError:
             tops = []
-        places += [top.resolve() for top in tops if top.is_symlink() and top.is_dir()]
-        places += [root.resolve() for root in self.roots]
+        places += [real_path(top) for top in tops if top.is_symlink() and top.is_dir()]
+        places += [real_path(root) for root in self.roots]
         places += [base for base in {self._base(path)[0] for path in paths} if base.is_dir()]
         return list(dict.fromkeys(places))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from collections import defaultdict
@@ -171,11 +170,6 @@ def solid_bytes(content: Content) -> int:
     if isinstance(content, Literal | Zeros | Parts):
         return sum(len(piece) for piece in content.pieces() if not isinstance(piece, int))
     return content.size
-
-
-def no_space(error: OSError) -> bool:
-    """Whether a write failed for want of space, or of quota."""
-    return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def discarded(plan: Plan) -> Mapping[str, MoveOut]:

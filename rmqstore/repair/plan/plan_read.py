@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from rmqstore.errors import UsageError
+from rmqstore.files.paths import real_path
 from rmqstore.repair.plan import content as contents
 from rmqstore.repair.plan.content import Content, Json
 from rmqstore.repair.plan.plan import SCHEMA, Loss, Plan
@@ -101,11 +102,11 @@ def plan_from_json(
     )
     reader.finish()
     if store is not None:
-        if Path(plan.store).resolve() != store.resolve():
+        if real_path(Path(plan.store)) != real_path(store):
             raise UsageError(f"plan: it was made for {plan.store}, not for {store}")
-        allowed = {root.resolve() for root in roots}
+        allowed = {real_path(root) for root in roots}
         for root in plan.roots:
-            if Path(root).resolve() not in allowed:
+            if real_path(Path(root)) not in allowed:
                 raise UsageError(f"plan: {root} is no data path of {store}")
     if digest is not None and digest != plan.digest:
         raise UsageError("plan: its digest does not fit its steps", "make a new plan; do not edit plan files")

@@ -12,9 +12,8 @@ from pathlib import PurePosixPath
 from typing import ClassVar, TypeAlias
 
 from rmqstore.errors import UsageError
+from rmqstore.files.users import JOURNAL_FOLDER
 from rmqstore.repair.plan.content import MAX_FILE_SIZE, Content, Zeros, is_fingerprint
-
-JOURNAL_FOLDER = ".rmqstore"
 
 _NOTHING = Zeros(0)
 

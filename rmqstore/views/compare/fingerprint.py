@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from rmqstore.errors import NotReadable, UsageError
+from rmqstore.files.paths import read_small
 from rmqstore.files.store import Store
 from rmqstore.scan.kernels import I64
 from rmqstore.scan.queues import QueueTable
@@ -160,13 +161,11 @@ def read_fingerprint(path: Path) -> Fingerprint:
     Errors: NotReadable, UsageError.
     """
     try:
-        with path.open("rb") as file:
-            raw = file.read(_MAX_FILE + 1)
+        raw = read_small(path, _MAX_FILE)
     except OSError as error:
         raise NotReadable(f"{path}: {error.strerror or error}") from error
     try:
-        document = json.loads(raw) if len(raw) <= _MAX_FILE else None
-        return _from_json(document)
+        return _from_json(json.loads(raw))
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
         advice = "make one with `rmqstore compare STORE --fingerprint-out FILE`"
         raise UsageError(f"{path} is not a fingerprint file", advice) from error

@@ -58,13 +58,10 @@ class Damage:
     def feed(self, queue: str, run: Run, shown: bool = False) -> None:
         """The next run of a queue; zeros and holes count only when records follow them."""
         if run.kind in (Kind.RECORDS, Kind.INTERNAL):
-            if self._pending is not None:
-                self._add(*self._pending)
-                self._pending = None
+            self._settle()
         elif run.kind is Kind.DIRTY:
-            if self._pending is not None and run.count:
-                self._add(*self._pending)
-                self._pending = None
+            if run.count:
+                self._settle()
             if shown:
                 self.shown += 1
             elif self.live and not run.count:
@@ -76,7 +73,13 @@ class Damage:
 
     def close(self, *, records_follow: bool = False) -> None:
         """The end of a queue, or of a file that is not the last."""
-        if records_follow and self._pending is not None:
+        if records_follow:
+            self._settle()
+        self._pending = None
+
+    def _settle(self) -> None:
+        """Records follow what was waiting: damage, unless a broker wrote there after it was read, and went on."""
+        if self._pending is not None and not (self.live and self._pending[1].kind is not Kind.HOLE):
             self._add(*self._pending)
         self._pending = None
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from rmqstore.errors import CouldNotCheck
 from rmqstore.scan.kernels import U8
-from rmqstore.scan.workers import Part, Split, end_on_interrupt, map_ordered
+from rmqstore.scan.workers import Part, Split, begin_worker, map_ordered
 
 if TYPE_CHECKING:
     import mmap
@@ -87,7 +87,7 @@ def _taken(
 
 def _begin(memory: mmap.mmap | None) -> None:
     global _memory
-    end_on_interrupt()
+    begin_worker()
     _memory = memory
 
 

@@ -97,6 +97,13 @@ def test_a_half_written_file_beside_a_live_broker_is_no_finding(store_copy: Copy
     assert [c for c, *_ in said(check(store)[0])] == ["CFG-BROKEN"]
 
 
+def test_a_half_written_bak_beside_a_live_broker_is_no_finding(store_copy: Copy) -> None:
+    store = store_copy("4.9.7-clean")
+    cut(store / "config" / "subscriptionGroup.json.bak", 30)
+    assert [f.code for f in check(store, live=True)[0].listed] == []
+    assert [f.code for f in check(store)[0].listed] == ["CFG-BROKEN-BAK"]
+
+
 def test_position_checkpoint_is_checked_too(store_copy: Copy) -> None:
     store = store_copy("5.1.4-clean")
     cut(store / "compaction" / "position-checkpoint", 20)

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from rmqstore.errors import StoreIsLive
+from rmqstore.files.lock import LockState, lock_state, take_lock
+from rmqstore.files.users import Users, find_users, snapshot
 from rmqstore.repair.journal import journal, liveness
 from rmqstore.repair.journal.disk import Disk
 from rmqstore.repair.plan.plan import Literal, Plan, Zeros
@@ -40,11 +42,16 @@ def other_process(script: str, *arguments: object) -> Iterator[int]:
 
 HOLD = "f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)"
 OPEN = "f = os.open(sys.argv[1], os.O_RDONLY)"
+WRITE = "f = os.open(sys.argv[1], os.O_WRONLY)"
 MAP = "f = os.open(sys.argv[1], os.O_RDONLY); m = mmap.mmap(f, 0, prot=mmap.PROT_READ); os.close(f)"
 ASK = (
     "f = open(sys.argv[1], 'r+b')\ntry:\n  fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)\n"
     "  print('free')\nexcept OSError:\n  print('held')\n"
 )
+
+
+def open_lock(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT)
 
 
 def ask_lock(store: Path) -> str:
@@ -56,10 +63,10 @@ def ask_lock(store: Path) -> str:
 
 def test_lock_of_a_broker_is_seen_without_taking_it(store: Path) -> None:
     (store / "lock").write_bytes(b"lock")
-    assert liveness.lock_holder(store) is None
+    assert lock_state(store / "lock") == LockState(True, False)
     with other_process(HOLD, store / "lock") as pid:
-        assert liveness.lock_holder(store) == pid
-    assert liveness.lock_holder(store) is None
+        assert lock_state(store / "lock") == LockState(True, True, pid)
+    assert lock_state(store / "lock") == LockState(True, False)
 
 
 def test_apply_undo_and_resume_refuse_a_store_whose_lock_is_held(store: Path) -> None:
@@ -86,11 +93,11 @@ def test_broker_that_takes_the_lock_at_the_last_moment_is_not_disturbed(
     (store / "lock").write_bytes(b"lock")
     before = look(store)
     monkeypatch.setattr(liveness, "refuse_locked", lambda store: None)
-    monkeypatch.setattr(liveness, "find_user", lambda places, files: None)
+    monkeypatch.setattr(liveness, "find_users", lambda places, files: Users())
     with other_process(HOLD, store / "lock") as pid:
         with pytest.raises(StoreIsLive, match=f"process {pid}"):
             journal.apply(full_plan(store), disk=CountingDisk())
-        assert liveness.lock_holder(store) == pid
+        assert lock_state(store / "lock").pid == pid
     assert look(store) == before and not (store / ".rmqstore").exists()
 
 
@@ -135,35 +142,134 @@ def test_nothing_else_opens_the_lock_file_while_it_is_held(store: Path, monkeypa
     assert held and opened == []
 
 
-@pytest.mark.parametrize("script", [OPEN, MAP], ids=["open", "mapped"])
-def test_file_in_use_by_another_process_makes_a_store_live(store: Path, script: str) -> None:
+@pytest.mark.parametrize(
+    ("script", "how"), [(WRITE, "open for writing"), (MAP, "mapped")], ids=["open for writing", "mapped"]
+)
+def test_file_in_use_by_another_process_makes_a_store_live(store: Path, script: str, how: str) -> None:
     used = store / "commitlog/00000000000000008192"
     plan = Plan(str(store), (discard(store, "abort"),))
     before = look(store)
     with other_process(script, used) as pid:
-        user = liveness.find_user([store], liveness.snapshot([store]))
-        assert user is not None and (user.pid, user.path) == (pid, str(used))
-        with pytest.raises(StoreIsLive, match=f"process {pid}"):
+        (user,) = find_users([store], snapshot([store])).seen
+        assert (user.pid, user.path) == (pid, str(used))
+        with pytest.raises(StoreIsLive, match=rf"process {pid} \(python[0-9.]*\) has {used} {how}"):
             journal.apply(plan)
     assert look(store) == before and not (store / ".rmqstore").exists()
     assert journal.apply(plan).steps == 1
 
 
+def test_reader_of_the_log_does_not_block_a_repair(store: Path) -> None:
+    plan = Plan(str(store), (discard(store, "abort"),))
+    with other_process(OPEN, store / "commitlog/00000000000000008192"):
+        assert find_users([store], snapshot([store])) == Users()
+        assert journal.apply(plan).steps == 1
+
+
 def test_file_reached_by_another_name_counts_too(store: Path, tmp_path: Path) -> None:
     (tmp_path / "alias").hardlink_to(store / "checkpoint")
-    with other_process(OPEN, tmp_path / "alias") as pid:
-        user = liveness.find_user([store], liveness.snapshot([store]))
-        assert user is not None and (user.pid, user.path) == (pid, str(store / "checkpoint"))
+    with other_process(WRITE, tmp_path / "alias") as pid:
+        (user,) = find_users([store], snapshot([store])).seen
+        assert (user.pid, user.path) == (pid, str(store / "checkpoint"))
 
 
 def test_own_open_files_do_not_make_a_store_live(store: Path) -> None:
-    with (store / "checkpoint").open("rb"):
-        assert liveness.find_user([store], liveness.snapshot([store])) is None
+    with (store / "checkpoint").open("r+b"):
+        assert find_users([store], snapshot([store])).seen == ()
 
 
 def test_store_of_nobody_has_no_user(store: Path) -> None:
-    assert liveness.find_user([store], liveness.snapshot([store])) is None
-    assert liveness.find_user([store], {}, Path("/nowhere")) is None
+    assert find_users([store], snapshot([store])).seen == ()
+    assert find_users([store], {}, Path("/nowhere")) == Users()
+
+
+def test_lock_held_by_this_process_is_told_without_opening_the_file(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = store / "lock"
+    held = take_lock(lock, open_lock)
+    try:
+        monkeypatch.setattr("rmqstore.files.lock.open_regular", lambda path: pytest.fail(f"{path} was opened"))
+        assert lock_state(lock) == LockState(True, True, os.getpid()) and lock_state(lock).own
+        monkeypatch.undo()
+        assert lock_state(lock).own
+        assert ask_lock(store) == "held"  # asking has not released it
+    finally:
+        held.release()
+    assert ask_lock(store) == "free" and lock_state(lock) == LockState(True, False)
+
+
+def test_second_writer_of_this_process_is_refused_and_the_first_one_keeps_the_lock(store: Path) -> None:
+    held = take_lock(store / "lock", open_lock)
+    try:
+        for again in (
+            lambda: take_lock(store / "lock", open_lock),
+            lambda: journal.apply(Plan(str(store), (discard(store, "abort"),))),
+        ):
+            with pytest.raises(StoreIsLive, match=rf"this process \({os.getpid()}\) holds its lock already"):
+                again()
+        assert ask_lock(store) == "held"
+    finally:
+        held.release()
+    assert journal.apply(Plan(str(store), (discard(store, "abort"),))).steps == 1
+
+
+def test_child_of_a_writer_sees_the_lock_of_its_parent(store: Path) -> None:
+    held = take_lock(store / "lock", open_lock)
+    child = os.fork()
+    if not child:
+        os._exit(0 if lock_state(store / "lock") == LockState(True, True, os.getppid()) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert ask_lock(store) == "held"
+    held.release()
+
+
+def test_lock_file_that_was_replaced_while_it_was_taken_is_taken_again(store: Path) -> None:
+    lock = store / "lock"
+    opened: list[int] = []
+
+    def open_and_replace(path: Path) -> int:
+        descriptor = open_lock(path)
+        if not opened:
+            path.unlink()
+            path.write_bytes(b"lock")
+        opened.append(descriptor)
+        return descriptor
+
+    held = take_lock(lock, open_and_replace)
+    assert len(opened) == 2 and ask_lock(store) == "held"
+    held.release()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes processes of other users")
+def test_process_of_another_user_that_cannot_be_seen_is_named_and_refused_without_a_word(
+    store: Path, tmp_path: Path
+) -> None:
+    """The broker is idle, `lock` is gone, and rmqstore runs as another user than the broker."""
+    for path in (store, *store.rglob("*")):
+        path.chmod(0o777 if path.is_dir() else 0o666)
+    for path in tmp_path.parents:
+        if path.owner() == "root" and path != Path("/"):
+            path.chmod(path.stat().st_mode | 0o055)
+    used = store / "commitlog/00000000000000008192"
+    text = (
+        "import os, sys; from pathlib import Path; from rmqstore.repair import liveness\n"
+        "from rmqstore.files.users import find_users, snapshot\n"
+        "os.setgroups([]); os.setgid(65534); os.setuid(65534); store = Path(sys.argv[1])\n"
+        "try: liveness.refuse_in_use(store, [store], stopped=len(sys.argv) > 2)\n"
+        "except Exception as error: print(error.message, '|', error.advice)\n"
+        "print(*(one.pid for one in find_users([store], snapshot([store])).hidden))\n"
+    )
+
+    def ask(*words: str) -> str:
+        command = [sys.executable, "-c", text, str(store), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    with other_process(WRITE, used) as pid:
+        said, pids = ask().splitlines()
+        assert str(pid) in pids.split()
+        assert "whether these processes of other users write to it cannot be seen: process" in said
+        assert "add --broker-is-stopped" in said
+        assert len(ask("stopped").splitlines()) == 1
 
 
 @pytest.mark.parametrize("what", ["grows", "is touched", "appears", "vanishes"])

@@ -1,0 +1,46 @@
+"""Work on a store whose files expire while it is done.
+
+A broker deletes the oldest files of its log. Work that meets one that has gone is done again for the store without the
+files that are about to expire, as if they had expired before.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from rmqstore.errors import StoreIsLive
+from rmqstore.files.paths import real_path
+from rmqstore.files.store import Store, open_store
+
+T = TypeVar("T")
+_TRIES = 12
+
+
+def while_files_expire(store: Store, work: Callable[[Store], T]) -> T:
+    """What the work gives.
+
+    Errors: those of the work; StoreIsLive when files expire faster than it is done.
+    """
+    expiring = store.expiring
+    for _ in range(_TRIES):
+        try:
+            return work(store)
+        except FileNotFoundError as error:
+            if store.part is not None or not _expired(error, store) or not store.is_live():
+                raise
+        expiring = 2 * expiring + 1
+        store = open_store(store.path, store.config)
+        store.expiring = expiring
+    raise StoreIsLive(f"{store.path}: files of its log expire faster than they are read")
+
+
+def _expired(error: FileNotFoundError, store: Store) -> bool:
+    """Whether it is a file of the store that has gone, and not one of the user's own."""
+    if not isinstance(error.filename, str | bytes | os.PathLike):
+        return False
+    path = Path(os.fsdecode(error.filename)).absolute()
+    roots = (store.path.absolute(), *store.places)
+    return any(path.is_relative_to(root) or real_path(path).is_relative_to(root) for root in roots)

@@ -1,0 +1,208 @@
+"""Which processes use the files of a store: open for writing, or mapped. A process that only reads is no user.
+
+The broker takes `lock` only after load and recovery, and no lock proves anything on a network file system; a broker has
+its log mapped and its other files open for writing all the time. Files are compared by device and inode, since a
+container or a bind mount has other names for them, and by path, since some file systems show another device in `maps`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmqstore.files.lock import LOCK_NAME
+
+JOURNAL_FOLDER = ".rmqstore"
+_KERNEL_THREAD = 0x00200000  # PF_KTHREAD, include/linux/sched.h
+_BROKER_LIKE = ("java", "jsvc", "rocketmq", "rmqstore")
+_WRITE = 2
+
+Snapshot = Mapping[str, tuple[int, int, int, int]]
+"""Path -> (device, inode, size, mtime ns) of every regular file."""
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A process that has a file of the store open for writing, or mapped."""
+
+    pid: int
+    command: str
+    path: str
+    mapped: bool
+
+    def __str__(self) -> str:
+        how = "mapped" if self.mapped else "open for writing"
+        return f"process {self.pid} ({self.command}) has {self.path} {how}"
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """A process of another user, whose open files this one may not see, and that may write to the store."""
+
+    pid: int
+    command: str
+    uid: int
+
+    def __str__(self) -> str:
+        return f"process {self.pid} ({self.command}, user {self.uid})"
+
+
+@dataclass(frozen=True, slots=True)
+class Users:
+    """All processes that use a store, and those that might without our being able to tell. The own one is left out."""
+
+    seen: tuple[User, ...] = ()
+    hidden: tuple[Hidden, ...] = ()
+
+
+def snapshot(places: Sequence[Path]) -> dict[str, tuple[int, int, int, int]]:
+    """Identity, size and mtime of every regular file below the places; journals and the lock are left out."""
+    seen: dict[str, tuple[int, int, int, int]] = {}
+    todo = [str(place) for place in places]
+    lock = str(places[0] / LOCK_NAME) if places else ""
+    while todo:
+        try:
+            with os.scandir(todo.pop()) as entries:
+                for entry in entries:
+                    if entry.name == JOURNAL_FOLDER or entry.path == lock:
+                        continue
+                    with contextlib.suppress(OSError):
+                        status = entry.stat(follow_symlinks=False)
+                        if stat.S_ISDIR(status.st_mode):
+                            todo.append(entry.path)
+                        elif stat.S_ISREG(status.st_mode):
+                            identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+                            seen[entry.path] = identity
+        except OSError:
+            continue
+    return seen
+
+
+def find_users(places: Sequence[Path], files: Snapshot, proc: Path = Path("/proc")) -> Users:
+    """Every other process that writes to or has mapped one of the files, lowest process id first.
+
+    Processes in another container are not in /proc at all: against them only the lock and moving files help.
+    Errors: none; without /proc nobody is seen.
+    """
+    inodes = {(row[0], row[1]): path for path, row in files.items()}
+    prefixes = tuple(f"{place}/" for place in places)
+    own = os.getpid()
+    seen: list[User] = []
+    hidden: list[Hidden] = []
+    try:
+        pids = sorted(int(name.name) for name in proc.iterdir() if name.name.isdigit())
+    except OSError:
+        return Users()
+    for pid in pids:
+        if pid == own:
+            continue
+        process = proc / str(pid)
+        try:
+            path = _written(process, inodes)
+            mapped = path is None
+            path = path if path is not None else _mapped(process, inodes, prefixes)
+        except PermissionError:
+            unseen = _unseen(process, pid, places)
+            hidden += [unseen] if unseen is not None else []
+            continue
+        except (OSError, ValueError):
+            continue  # it has ended meanwhile
+        if path is not None:
+            seen.append(User(pid, command_of(process), path, mapped))
+    return Users(tuple(seen), tuple(hidden))
+
+
+def command_of(process: Path) -> str:
+    """The short name of a process."""
+    try:
+        return os.fsdecode((process / "comm").read_bytes()).strip()
+    except OSError:
+        return "?"
+
+
+def _written(process: Path, inodes: Mapping[tuple[int, int], str]) -> str | None:
+    """A file of the store that a process has open for writing. Errors: OSError."""
+    with os.scandir(process / "fd") as descriptors:
+        for descriptor in descriptors:
+            try:
+                status = descriptor.stat()
+                found = inodes.get((status.st_dev, status.st_ino))
+                if found is not None and _may_write(process / "fdinfo" / descriptor.name):
+                    return found
+            except FileNotFoundError:
+                continue  # closed meanwhile
+    return None
+
+
+def _may_write(info: Path) -> bool:
+    for line in info.read_bytes().splitlines():
+        if line.startswith(b"flags:"):
+            return int(line.split()[1], 8) & os.O_ACCMODE != os.O_RDONLY
+    return True
+
+
+def _mapped(process: Path, inodes: Mapping[tuple[int, int], str], prefixes: tuple[str, ...]) -> str | None:
+    """A file of the store that a process has mapped. Errors: OSError, ValueError."""
+    with (process / "maps").open("rb") as lines:
+        for line in lines:
+            fields = line.split(maxsplit=5)
+            if len(fields) < 6 or fields[4] == b"0":
+                continue
+            name = os.fsdecode(fields[5].rstrip(b"\n"))
+            if name.startswith(prefixes) and f"/{JOURNAL_FOLDER}/" not in name:
+                return name
+            major, _, minor = fields[3].partition(b":")
+            found = inodes.get((os.makedev(int(major, 16), int(minor, 16)), int(fields[4])))
+            if found is not None:
+                return found
+    return None
+
+
+def _unseen(process: Path, pid: int, places: Sequence[Path]) -> Hidden | None:
+    """A process that we may not look into, unless it cannot be one that writes to the store.
+
+    Kernel threads are left out, users who may not write to the store, and daemons of root whose command line names
+    neither a JVM, nor RocketMQ, nor the store: root may write everywhere, and runs something everywhere.
+    """
+    try:
+        uid = process.stat().st_uid
+        fields = (process / "stat").read_bytes().rpartition(b")")[2].split()
+        if int(fields[6]) & _KERNEL_THREAD or fields[0] in (b"Z", b"X"):
+            return None
+        line = os.fsdecode((process / "cmdline").read_bytes()).replace("\0", " ")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, IndexError):
+        return Hidden(pid, command_of(process), -1)
+    if uid == 0:
+        words = f"{command_of(process)} {line}".lower()
+        named = any(word in words for word in _BROKER_LIKE) or any(str(place).lower() in words for place in places)
+        return Hidden(pid, command_of(process), uid) if named else None
+    groups = _groups(process)
+    may = any(_open_to(place, uid, groups) for place in places)
+    return Hidden(pid, command_of(process), uid) if may else None
+
+
+def _groups(process: Path) -> frozenset[int]:
+    """The groups of a process, which everybody may see."""
+    with contextlib.suppress(OSError, ValueError):
+        rows = (process / "status").read_bytes().splitlines()
+        return frozenset(int(n) for row in rows if row.startswith((b"Gid:", b"Groups:")) for n in row.split()[1:])
+    return frozenset()
+
+
+def _open_to(place: Path, uid: int, groups: frozenset[int]) -> bool:
+    """Whether a user may write to a directory, or to what is directly in it."""
+    try:
+        rows = [place.stat(), *(entry.stat(follow_symlinks=False) for entry in os.scandir(place))]
+    except OSError:
+        return True
+    for row in rows:
+        shift = 6 if row.st_uid == uid else 3 if row.st_gid in groups else 0
+        if not stat.S_ISLNK(row.st_mode) and row.st_mode >> shift & _WRITE:
+            return True
+    return False

@@ -1,0 +1,55 @@
+"""A plan for a store that a broker may be writing to: it can be shown, never applied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from rmqstore.checks.expiring import while_files_expire
+from rmqstore.checks.verify import Verified, VerifyOptions, examine_lasting, finds
+from rmqstore.files.store import Store
+from rmqstore.repair.log.store_guard import data_roots, refuse_whole
+from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.repair.rebuild.unit_buffer import KeptUnits
+
+NOTE = "a broker is running on this store: the plan is not final, and cannot be applied"
+
+
+class Planned(NamedTuple):
+    """A store, what was found in it, and the plan for it: all three of the same look."""
+
+    store: Store
+    verified: Verified
+    plan: Plan
+
+
+def examine_and_plan(
+    store: Store,
+    options: VerifyOptions,
+    plan: Callable[[Store, Verified], Plan],
+    *,
+    keep_units: Callable[[], KeptUnits] | None = None,
+    cures: bool = True,
+) -> Planned:
+    """Look at a store and plan. `cures`: findings are the reason for the plan.
+
+    Beside a live broker such a plan is empty when nothing lasting was found: what differs there differs because it
+    moves.
+    Errors: as of `plan`; StoreIsLive when files expire faster than a plan is made.
+    """
+
+    def work(look: Store) -> Planned:
+        look, verified = examine_lasting(look, options, keep_units=keep_units)
+        if cures and verified.report.live and not finds(verified.report):
+            return Planned(look, verified, _nothing(look, verified))
+        return Planned(look, verified, plan(look, verified))
+
+    return while_files_expire(store, work)
+
+
+def _nothing(store: Store, verified: Verified) -> Plan:
+    refuse_whole(store, verified)
+    draft = PlanBuilder(store)
+    draft.notes.append(NOTE)
+    return draft.plan(data_roots(store))

@@ -1,0 +1,63 @@
+"""What refers to the log is read before its end is looked for: what a broker writes in between is no finding."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqstore.checks import examination
+from rmqstore.checks.log.commitlog import read_log
+from rmqstore.checks.problems.table import PROBLEMS, Severity
+from rmqstore.checks.verify import VerifyOptions, verify
+from rmqstore.files.store import Store, open_store
+from tests.damage import overwrite
+
+Copy = Callable[[str], Path]
+YEAR = 365 * 86_400_000
+
+
+def bad(store: Store) -> dict[str, int]:
+    counts = verify(store, VerifyOptions(jobs=1)).findings.counts
+    return {code: n for code, n in counts.items() if PROBLEMS[code].severity > Severity.NOTE}
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_checkpoint_and_offsets_that_move_while_the_log_is_read_are_no_finding(
+    live: bool, store_copy: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = store_copy("5.4.0-clean")
+    assert bad(open_store(store)) == {}
+    monkeypatch.setattr(Store, "is_live", lambda self: live)
+    monkeypatch.setattr("rmqstore.checks.verify.time.sleep", lambda seconds: None)
+    path = store / "config" / "consumerOffset.json"
+    checkpoint, offsets = (store / "checkpoint").read_bytes(), path.read_bytes()
+
+    def go_on(*arguments: Any, **named: Any) -> Any:
+        overwrite(store / "checkpoint", 0, (int.from_bytes(checkpoint[:8], "big") + YEAR).to_bytes(8, "big"))
+        path.write_bytes(re.sub(rb"(\d+):\d+", rb"\1:99999999", offsets))
+        return read_log(*arguments, **named)
+
+    monkeypatch.setattr(examination, "read_log", go_on)
+    assert bad(open_store(store)) == {}
+    monkeypatch.undo()
+    assert set(bad(open_store(store))) == {"CK-AHEAD", "CFG-OFFSET-BEYOND"}
+
+
+def test_log_of_a_live_store_is_listed_after_what_refers_to_it(
+    store_copy: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that the broker begins after the store was opened belongs to what is read."""
+    store = store_copy("5.4.0-clean")
+    *_, last = sorted((store / "commitlog").iterdir())
+    content = last.read_bytes()
+    last.unlink()
+    opened = open_store(store)
+    assert opened.commitlog is not None and last not in [file.path for file in opened.commitlog.files]
+    last.write_bytes(content)
+    monkeypatch.setattr(Store, "is_live", lambda self: True)
+    monkeypatch.setattr("rmqstore.checks.verify.time.sleep", lambda seconds: None)
+    assert bad(opened) == {}

@@ -1,0 +1,116 @@
+"""After an apply nothing says that nothing was done: outputs are tried before, the journal is always named."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqstore.errors import CouldNotCheck
+from tests.command import run
+from tests.damage import overwrite
+from tests.untouched import content_only, snapshot
+
+Copy = Callable[[str], Path]
+
+
+@pytest.fixture
+def store(store_copy: Copy) -> Path:
+    """A store whose checkpoint is ahead of the log: one step cures it."""
+    made = store_copy("5.4.0-clean")
+    overwrite(made / "checkpoint", 0, (1 << 45).to_bytes(8, "big"))
+    return made
+
+
+def journals(store: Path) -> list[str]:
+    return [entry.name for entry in (store / ".rmqstore").iterdir()] if (store / ".rmqstore").exists() else []
+
+
+def shell(store: Path, line: str) -> subprocess.CompletedProcess[str]:
+    command = line.replace("RMQSTORE", f"{sys.executable} -m rmqstore").replace("STORE", str(store))
+    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
+
+
+COMMANDS = ["recover STORE --apply", "rebuild STORE checkpoint --apply", "undo JOURNAL"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("how", ["-o /nonexistent/x", "--json -o /nonexistent/x", ">&-", "--json >&-"])
+def test_output_that_cannot_be_written_is_found_before_the_first_write(store: Path, command: str, how: str) -> None:
+    if "JOURNAL" in command:
+        assert run("recover", str(store), "--apply").exit_code == 0
+        (name,) = journals(store)
+        command = command.replace("JOURNAL", str(store / ".rmqstore" / name))
+    before = snapshot(store)
+    done = shell(store, f"RMQSTORE {command} {how}")
+    assert done.returncode == 3, done.stderr
+    assert "Traceback" not in done.stderr and "plan was applied" not in done.stderr
+    assert snapshot(store) == before
+
+
+@pytest.mark.parametrize("how", ["--json -o /dev/full", "-o /dev/full", "--json > /dev/full"])
+def test_report_that_cannot_be_written_after_an_apply_is_exit_4_and_names_the_journal(store: Path, how: str) -> None:
+    before = content_only(snapshot(store))
+    done = shell(store, f"RMQSTORE recover STORE --apply {how}")
+    assert done.returncode == 4, done.stderr
+    (name,) = journals(store)
+    journal = store / ".rmqstore" / name
+    first, last = done.stderr.splitlines()
+    assert first == f"Applied. To undo it: rmqstore undo {journal}"
+    assert last.startswith("error: the plan was applied, but what follows it failed: ")
+    assert last.endswith(f"or `rmqstore undo {journal}`")
+    assert run("undo", str(journal)).exit_code == 0
+    assert content_only(snapshot(store, without=(".rmqstore",))) == before
+
+
+def test_text_that_cannot_be_written_before_an_apply_stops_it(store: Path) -> None:
+    before = snapshot(store)
+    done = shell(store, "RMQSTORE recover STORE --apply > /dev/full")
+    assert done.returncode == 5 and "No space left" in done.stderr and "Traceback" not in done.stderr
+    assert snapshot(store) == before
+
+
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), CouldNotCheck("the disk gave an error")])
+@pytest.mark.parametrize("as_json", [False, True])
+def test_error_in_the_second_verification_says_that_the_plan_was_applied(
+    store: Path, error: Exception, as_json: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise error
+
+    monkeypatch.setattr("rmqstore.cli.apply_command._verify_again", fail)
+    done = run("recover", str(store), "--apply", *(["--json"] if as_json else []))
+    (name,) = journals(store)
+    said = f"Applied. To undo it: rmqstore undo {store / '.rmqstore' / name}"
+    assert done.exit_code == 4
+    assert said in (done.stderr if as_json else done.stdout).splitlines()
+    assert "the plan was applied, but what follows it failed" in done.stderr
+    if as_json:
+        assert json.loads(done.stdout)["error"]["code"] == "applied"
+
+
+def test_interrupt_in_the_second_verification_names_the_journal(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rmqstore.cli.apply_command._verify_again", interrupt)
+    done = run("recover", str(store), "--apply")
+    (name,) = journals(store)
+    assert done.exit_code == 130
+    assert f"the plan was applied; to undo it: rmqstore undo {store / '.rmqstore' / name}" in done.stderr
+
+
+def test_output_file_of_an_apply_holds_the_plan_and_the_result(store: Path, tmp_path: Path) -> None:
+    done = run("recover", str(store), "--apply", "-o", str(tmp_path / "out.txt"))
+    assert done.exit_code == 0
+    text = (tmp_path / "out.txt").read_text()
+    assert "1 step in" in text and "Applied. To undo it: rmqstore undo" in text and "Verified again" in text
+
+
+def test_closed_descriptors_are_not_given_to_files_of_the_store(store: Path) -> None:
+    done = shell(store, "RMQSTORE verify STORE --json -o /dev/null 0<&- 1>&- 2>&-")
+    assert done.returncode == 1

@@ -1,0 +1,117 @@
+"""Names and texts that somebody made to steer a terminal, and paths that are no files."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqstore.append.store.encoder import NewMessage
+from rmqstore.append.store.message_store import MessageStore, StoreOptions
+from rmqstore.cli.json_text import json_bytes
+from tests.command import run
+
+Copy = Callable[[str], Path]
+ESC, CSI = "\x1b", "\x9b"
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    """A store whose tags steer a terminal."""
+    options = StoreOptions(commitlog_file_size=65_536, index_slots=100, index_units=400)
+    with MessageStore.create(tmp_path / "store", options) as made:
+        made.put(NewMessage("Order", b"body", f"TAGS\x01red{ESC}[31m".encode()))
+        made.put(NewMessage("Order", b"body", f"TAGS\x01csi{CSI}31m".encode()))
+    return tmp_path / "store"
+
+
+def test_file_name_with_an_escape_is_harmless_on_stderr(store_copy: Copy) -> None:
+    store = store_copy("5.4.0-clean")
+    (store / "config" / f"a{ESC}]0;x\x07{CSI}").write_text("{}")
+    (store / f"b{ESC}[2J").mkdir()
+    for words in (
+        ("dump", str(store / f"b{ESC}[2J"), "--positions", "--format", "table"),
+        ("dump", str(store), "--positions", "--format", "table", "--limit", "1"),
+        ("verify", str(store)),
+        ("info", str(store)),
+        ("recover", str(store)),
+    ):
+        done = run(*words)
+        assert not {ESC, CSI, "\x07"} & set(done.stderr), words
+        assert not {CSI, "\x07"} & set(done.stdout), words
+
+
+def test_control_characters_are_escaped_in_json() -> None:
+    value = {"name": f"a\x7f{CSI}\x80é\xa0{ESC}"}
+    assert json_bytes(value) == '{"name":"a\\u007f\\u009b\\u0080é\xa0\\u001b"}'.encode()
+    assert json.loads(json_bytes(value)) == value
+
+
+@pytest.mark.parametrize(
+    "words", ["dump STORE --format csv", "dump STORE --format ndjson", "export STORE --format csv"]
+)
+def test_no_control_character_reaches_a_terminal(hostile: Path, words: str) -> None:
+    master, slave = pty.openpty()
+    command = [sys.executable, "-m", "rmqstore", *words.replace("STORE", str(hostile)).split()]
+    with subprocess.Popen(command, stdout=slave, stderr=subprocess.DEVNULL) as process:
+        os.close(slave)
+        seen = b""
+        while True:
+            try:
+                part = os.read(master, 65_536)
+            except OSError:
+                break
+            if not part:
+                break
+            seen += part
+    os.close(master)
+    assert process.returncode == 0 and b"Order" in seen and b"csi" in seen
+    assert ESC.encode() not in seen and CSI.encode() not in seen
+
+
+@pytest.mark.parametrize("name", ["commitlog", "index", "checkpoint"])
+@pytest.mark.parametrize("words", ["verify", "info", "recover", "expire", "recover --apply"])
+def test_link_that_leads_to_itself_is_no_bug(name: str, words: str, store_copy: Copy) -> None:
+    store = store_copy("5.4.0-clean")
+    path = store / name
+    path.rename(store.parent / "aside")
+    path.symlink_to(name)
+    command, *more = words.split()
+    done = run(command, str(store), *more)
+    if name == "checkpoint":
+        assert done.exit_code in ({"verify": (1,), "recover": (0, 1)}.get(command, (0,)))
+    elif (name, command) == ("commitlog", "info"):
+        assert done.exit_code == 0
+    else:
+        assert done.exit_code == 3 and f"{path} is a symbolic link: it leads to itself" in done.stderr
+
+
+@pytest.mark.parametrize("what", ["-c", "--plan", "--against"])
+@pytest.mark.parametrize("path", ["/dev/zero", "FIFO"])
+def test_what_is_no_file_is_not_read_for_ever(what: str, path: str, store_copy: Copy, tmp_path: Path) -> None:
+    store = store_copy("5.4.0-clean")
+    os.mkfifo(tmp_path / "fifo")
+    path = path.replace("FIFO", str(tmp_path / "fifo"))
+    command = {"-c": "verify", "--plan": "recover", "--against": "compare"}[what]
+    begin = time.monotonic()
+    done = run(command, str(store), what, path)
+    assert done.exit_code == 3 and f"{path}: not a regular file" in done.stderr
+    assert time.monotonic() - begin < 60
+
+
+@pytest.mark.parametrize(("what", "code"), [("-c", 2), ("--plan", 3), ("--against", 3)])
+def test_file_that_is_far_too_large_is_not_read(what: str, code: int, store_copy: Copy, tmp_path: Path) -> None:
+    store = store_copy("5.4.0-clean")
+    large = tmp_path / "large"
+    large.touch()
+    os.truncate(large, 1 << 40)
+    command = {"-c": "verify", "--plan": "recover", "--against": "compare"}[what]
+    done = run(command, str(store), what, str(large))
+    assert done.exit_code == code and "1,099,511,627,776 bytes are more than" in done.stderr

@@ -1,0 +1,45 @@
+"""What a full disk is, for everything that writes: no space, no quota, or a file that may not become larger."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from rmqstore.append.files import disk as append_disk
+from rmqstore.errors import CouldNotCheck, NoSpace, NotReadable, OutputExists
+from rmqstore.files import disk_errors
+from rmqstore.repair.journal import journal
+from rmqstore.repair.journal.disk import Disk
+from tests.repair.trees import full_plan, look
+
+FULL = [errno.ENOSPC, errno.EDQUOT, errno.EFBIG]
+
+
+@pytest.mark.parametrize("number", FULL)
+def test_journal_that_has_no_room_is_no_space(number: int, store: Path) -> None:
+    class Full(Disk):
+        def write_at(self, descriptor: int, data: bytes, at: int) -> None:
+            raise OSError(number, os.strerror(number))
+
+    before = look(store)
+    with pytest.raises(NoSpace, match="no space for the journal"):
+        journal.apply(full_plan(store), disk=Full())
+    assert look(store) == before
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [
+        *((number, NoSpace) for number in FULL),
+        (errno.EEXIST, OutputExists),
+        (errno.EACCES, NotReadable),
+        (errno.ENOENT, NotReadable),
+        (errno.EIO, CouldNotCheck),
+    ],
+)
+def test_every_writer_explains_an_error_alike(number: int, kind: type[Exception]) -> None:
+    error = disk_errors.explain(OSError(number, os.strerror(number)), Path("x"))
+    assert type(error) is kind and append_disk.explain is disk_errors.explain

@@ -1,0 +1,27 @@
+"""What a reader passes over beside a live broker."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqstore.scan.tiling import Kind, Run
+from rmqstore.views.dump.messages import Damage
+
+
+@pytest.mark.parametrize(("live", "spans"), [(False, [("commitlog", 100, 128, "zeros")]), (True, [])])
+def test_end_of_a_file_that_a_broker_closed_after_it_was_read_is_no_damage(
+    live: bool, spans: list[tuple[str, int, int, str]]
+) -> None:
+    damage = Damage(live=live)
+    for run in (Run(Kind.RECORDS, 0, 100, 1), Run(Kind.ZERO, 100, 128), Run(Kind.RECORDS, 128, 200, 1)):
+        damage.feed("commitlog", run)
+    damage.close()
+    assert damage.count == len(spans)
+    assert [(queue, start, stop) for queue, start, stop, _ in damage.spans] == [span[:3] for span in spans]
+
+
+def test_file_that_is_missing_is_damage_beside_a_broker_too() -> None:
+    damage = Damage(live=True)
+    for run in (Run(Kind.RECORDS, 0, 128, 1), Run(Kind.HOLE, 128, 256), Run(Kind.RECORDS, 256, 300, 1)):
+        damage.feed("commitlog", run)
+    assert damage.count == 1
