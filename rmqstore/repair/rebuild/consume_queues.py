@@ -9,6 +9,7 @@ from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.log.queue_parts import QueuePart
 from rmqstore.checks.verify import Verified
+from rmqstore.files.broker_config import COMMITLOG_FILE_SIZE
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats import consumequeue, properties
@@ -62,8 +63,14 @@ def known_topic(logs: Logs, topic: str) -> bool:
 
 
 def size_brake(store: Store, kind: QueueKind) -> str | None:
-    """Why a queue's files cannot be made: no file says how long they are, nor broker.conf (its defaults count)."""
+    """Why a queue's files cannot be made: neither a file nor broker.conf (its defaults count) says how long they are.
+
+    Who left the size of the log's files alone left that of the queues alone, too.
+    """
     if store.queue_file_size(kind) is not None or store.config.given:
+        return None
+    logs = (store.commitlog, store.dledger.data if store.dledger is not None else None)
+    if any(log is not None and log.size_from == "files" and log.file_size == COMMITLOG_FILE_SIZE for log in logs):
         return None
     key = _SIZE_KEY[kind]
     return (
