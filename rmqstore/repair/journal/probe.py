@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import stat
@@ -12,9 +11,19 @@ from enum import Enum
 from pathlib import Path
 
 from rmqstore.errors import Refused
+from rmqstore.files.sparse import next_data
 from rmqstore.repair.journal.plan_paths import kind_of, status_of
 from rmqstore.repair.journal.undo_log import Image, Meta, UndoLog
-from rmqstore.repair.plan.content import CHUNK, Content, ContentReader, RunHash, fingerprint, new_fingerprint
+from rmqstore.repair.plan.content import (
+    CHUNK,
+    Content,
+    ContentReader,
+    RunHash,
+    Zeros,
+    chunks,
+    fingerprint,
+    new_fingerprint,
+)
 from rmqstore.repair.plan.steps import Extend, InPlace, Overwrite
 
 
@@ -50,7 +59,7 @@ def read_runs(path: Path, at: int, length: int) -> Iterator[bytes | int]:
     try:
         stop = min(at + length, os.fstat(descriptor).st_size)
         while at < stop:
-            start, end = _next_data(descriptor, at, stop)
+            start, end = next_data(descriptor, at, stop)
             if start > at:
                 yield start - at
             at = start
@@ -62,15 +71,6 @@ def read_runs(path: Path, at: int, length: int) -> Iterator[bytes | int]:
                 at += len(chunk)
     finally:
         os.close(descriptor)
-
-
-def _next_data(descriptor: int, at: int, stop: int) -> tuple[int, int]:
-    """The next stretch `[start, end)` of a file that is no hole; without support for holes, all of it."""
-    try:
-        start = min(os.lseek(descriptor, at, os.SEEK_DATA), stop)
-        return start, min(os.lseek(descriptor, start, os.SEEK_HOLE), stop) if start < stop else stop
-    except OSError as error:
-        return (stop, stop) if error.errno == errno.ENXIO else (at, stop)
 
 
 def run_fingerprint(path: Path, at: int, length: int) -> str:
@@ -153,7 +153,7 @@ def probe_in_place(touched: Touched, *, torn: bool) -> Status:
         if fingerprint_range(path, step.at, step.length) == meta.after:
             return Status.AFTER
     elif size == step.from_size and (
-        isinstance(step, Extend) or fingerprint_range(path, step.at, step.length) == _before_hash(touched)
+        isinstance(step, Extend) or fingerprint_range(path, step.at, step.length, step.expect) == step.expect
     ):
         return Status.BEFORE
     low, high = sorted((step.from_size, step.to_size))
@@ -170,20 +170,42 @@ def _is_mixture(touched: Touched, length: int) -> bool:
 
     step = touched.step
     after = ContentReader(step.content) if isinstance(step, Overwrite | Extend) else None
-    before = touched.log.before(touched.images)
-    old = b""
-    for chunk in read_range(touched.path, step.at, length):
-        while len(old) < len(chunk):
-            frame = next(before, None)
+    before = _Before(touched.log.before(touched.images))
+    at, stop = step.at, step.at + length
+    for piece in read_runs(touched.path, at, length):
+        if isinstance(piece, int) and after is None:  # a hole is what the truncate leaves, were the file longer
+            at += piece
+            continue
+        for chunk in (piece,) if isinstance(piece, bytes) else chunks(Zeros(piece)):
+            new = after.take(len(chunk)) if after is not None else b""
+            data, was, will = (
+                np.frombuffer(part.ljust(len(chunk), b"\0"), np.uint8)
+                for part in (chunk, before.take(at, len(chunk)), new)
+            )
+            if not bool(((data == was) | (data == will)).all()):
+                return False
+            at += len(chunk)
+    return at == stop
+
+
+class _Before:
+    """Before-images read in the order of their places; zeros stood where there is none."""
+
+    def __init__(self, frames: Iterator[tuple[int, bytes]]) -> None:
+        self._frames = frames
+        self._at, self._data = 0, b""
+
+    def take(self, at: int, size: int) -> bytes:
+        """The bytes that stood in [at, at + size). Calls must go forward."""
+        out = bytearray(size)
+        while True:
+            low, high = max(at, self._at), min(at + size, self._at + len(self._data))
+            if low < high:
+                out[low - at : high - at] = self._data[low - self._at : high - self._at]
+            if self._at + len(self._data) >= at + size:
+                break
+            frame = next(self._frames, None)
             if frame is None:
                 break
-            old += frame[1]
-        new = after.take(len(chunk)) if after is not None else b""
-        data, was, will = (
-            np.frombuffer(part[: len(chunk)].ljust(len(chunk), b"\0"), np.uint8) for part in (chunk, old, new)
-        )
-        if not bool(((data == was) | (data == will)).all()):
-            return False
-        old = old[len(chunk) :]
-        length -= len(chunk)
-    return length == 0
+            self._at, self._data = frame
+        return bytes(out)

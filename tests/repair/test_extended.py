@@ -1,0 +1,48 @@
+"""Files that were extended to a terabyte, most of it a hole: found, cut and restored without reading the hole."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.command import run_json
+from tests.stores import copy_store
+
+TB = 1 << 40
+
+
+@pytest.mark.parametrize(
+    ("name", "tree"),
+    [
+        ("5.4.0-clean", "commitlog"),
+        ("5.1.4-dledger", "dledger-n0/data"),
+        ("5.4.0-clean", "consumequeue/Order_11/1"),
+        ("5.4.0-clean", "index"),
+    ],
+)
+@pytest.mark.parametrize("noise", [b"", b"noise" * 1000])
+def test_a_terabyte_of_holes_is_cut_and_comes_back(name: str, tree: str, noise: bytes, tmp_path: Path) -> None:
+    store = copy_store(name, tmp_path)
+    path = sorted((store / tree).iterdir())[-1]
+    before, size = path.read_bytes(), path.stat().st_size
+    os.truncate(path, TB)
+    with path.open("r+b") as file:
+        file.seek(TB // 2)
+        file.write(noise)
+    began = time.monotonic()
+    done = run_json("recover", str(store), "--apply", exit_code=0)
+    assert done["loss"]["messages"] == 0  # type: ignore[index]
+    assert (path.stat().st_size, path.read_bytes()) == (size, before)
+    journal = Path(str(done["journal"]))
+    kept = [file.stat().st_size for file in journal.glob("lost+found/*")]
+    assert sum(kept) <= 64 << 20
+    run_json("undo", str(journal), exit_code=0)
+    assert path.stat().st_size == TB
+    with path.open("rb") as file:
+        assert file.read(size) == before
+        file.seek(TB // 2)
+        assert file.read(len(noise)) == noise
+    assert time.monotonic() - began < 60
