@@ -8,6 +8,7 @@ import pytest
 
 from rmqstore.files.mapped_file_queue import DirEntry, infer_file_size, offset_to_file_name
 from rmqstore.files.store import open_store
+from tests.command import run_json
 from tests.stores import copy_store
 
 DEFAULT = 1 << 30
@@ -70,3 +71,15 @@ def test_a_renamed_log_file_leaves_the_store_s_size_alone(name: str, tree: str, 
     log = opened.dledger.data if opened.dledger is not None else opened.commitlog
     assert log is not None
     assert (log.file_size, log.size_from) == (65_536, "files")
+
+
+def test_a_forecast_says_when_the_size_of_the_files_is_only_assumed(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    first, *others = sorted((store / "commitlog").iterdir())
+    for path in others:
+        path.unlink()
+    assert "mappedFileSizeCommitLog" not in str(run_json("verify", str(store), exit_code=1)["verdict"])
+    with first.open("r+b") as file:
+        file.truncate(60_001)
+    verdict = str(run_json("verify", str(store), exit_code=1)["verdict"])
+    assert "(if mappedFileSizeCommitLog is 1,073,741,824, which the files do not tell" in verdict
