@@ -26,7 +26,7 @@ from rmqstore.repair.journal.probe import (
 )
 from rmqstore.repair.journal.renames import Moves
 from rmqstore.repair.journal.undo_log import Batch, Meta, UndoLog, UndoLogWriter
-from rmqstore.repair.plan.content import Fingerprint, RunHash, Zeros, chunks, new_fingerprint
+from rmqstore.repair.plan.content import chunks, feed, new_fingerprint
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.steps import (
     Create,
@@ -181,7 +181,7 @@ def _log_batch(work: Work, number: int) -> None:
                 # what a truncate cuts comes back as zeros: holes need no image
                 pieces = read_runs if isinstance(step, Truncate) else read_range
                 for piece in pieces(path, step.at, step.length):
-                    _feed(running, piece)
+                    feed(running, piece)
                     if isinstance(piece, int):
                         at += piece
                         continue
@@ -192,15 +192,6 @@ def _log_batch(work: Work, number: int) -> None:
         writer.ready(number)
     finally:
         os.close(descriptor)
-
-
-def _feed(running: Fingerprint, piece: bytes | int) -> None:
-    """Hash the next bytes, or the next so many zeros."""
-    if isinstance(running, RunHash):
-        running.update(piece)
-        return
-    for chunk in chunks(Zeros(piece)) if isinstance(piece, int) else (piece,):
-        running.update(chunk)
 
 
 def _meta(number: int, step: Step, path: Path, work: Work) -> Meta:
