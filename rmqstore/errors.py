@@ -83,6 +83,17 @@ class PlanStale(RmqStoreError):
     advice = "make a new plan: run the command again without --apply"
 
 
+class BrokenPlan(RmqStoreError):
+    """rmqstore made a plan whose steps contradict each other: a bug, whatever the store looks like."""
+
+    code = "bug"
+    exit_code = 70
+    advice = (
+        "this is a bug in rmqstore, and nothing was written: please report this line, "
+        "with what `rmqstore verify STORE --json` prints"
+    )
+
+
 class OutputExists(RmqStoreError):
     """The output of a command that makes something new is there already."""
 

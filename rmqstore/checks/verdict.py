@@ -50,7 +50,8 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
     if forecast.starts and forecast.not_dispatched is not None and store.commitlog is not None:
         gone = never_dispatched(store.commitlog, forecast.not_dispatched, verified.logs.queues)
         left = replace(left, gone=gone)
-    report.verdict = _without_messages(report, forecast) or left.sentence(forecast, damage_words(report.findings)) + but
+    sentence = left.sentence(forecast, damage_words(report.findings)) + but
+    report.verdict = (_without_messages(report, forecast) or sentence) + _assumed_size(store)
     if left.gone.messages and "CQ-BEHIND" in report.findings.counts and not report.live:
         facts: dict[str, Fact] = {"messages": left.gone.messages, "queues": left.gone.queues}
         facts["broker"] = forecast.version
@@ -58,6 +59,16 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
     report.notes.extend([words] if (words := delays.note(store)) else [])
     if report.live:
         report.notes.append("a broker is running on this store: the forecast is not final")
+
+
+def _assumed_size(store: Store) -> str:
+    """What the forecast depends on where neither broker.conf nor the files say how long the log's files are."""
+    for log in (store.commitlog, store.dledger.data if store.dledger is not None else None):
+        if log is not None and log.size_from == "default" and (log.files or log.odd):
+            return (
+                f" (if mappedFileSizeCommitLog is {log.file_size:,}, which the files do not tell: give -c broker.conf)"
+            )
+    return ""
 
 
 def _without_messages(report: Report, forecast: StartForecast) -> str:

@@ -13,7 +13,7 @@ import os
 import stat
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import gcd
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 NAME_DIGITS = 20
+PAGE = 4096
 MAX_OFFSET = (1 << 63) - 1
 
 
@@ -123,41 +124,60 @@ def list_directory(directory: Path) -> list[DirEntry]:
     return out
 
 
-def infer_file_size(entries: Iterable[DirEntry], default: int, unit: int = 1) -> tuple[int, str]:
+Place = Callable[[Path], int | None]
+"""Reads from a file at which global offset it begins, by its first record; None where that cannot be told."""
+
+
+def infer_file_size(
+    entries: Iterable[DirEntry], default: int, unit: int = 1, place: Place | None = None
+) -> tuple[int, str]:
     """File size of a queue from its files, and how it was found: "files", "names" or "default".
 
-    The most common length wins when the offsets in the names fit it; otherwise the greatest common divisor of the
-    names; with a single file its own length, when that is a whole number of units.
+    Lengths and the distances of the names vote: one file that was cut or renamed does not change the answer. Where
+    they do not agree, `place` says where files really begin. Without two voices for one size, the distances of the
+    names count; with a single file its own length, when that is a whole number of units.
     Units: bytes.
     """
-    files = [
-        (start, e.length)
+    named = {
+        e.path: (start, e.length)
         for e in entries
         if not e.directory and (start := file_name_to_offset(e.path.name)) is not None
-    ]
-    lengths = Counter(length for _, length in files if length > 0 and length % unit == 0)
-    if not files:
+    }
+    if not named:
         return default, "default"
-    if lengths:
-        best, times = max(lengths.items(), key=lambda kv: (kv[1], kv[0]))
-        own = [start for start, length in files if length == best]
-        if times > 1 and all(start % best == 0 for start in own):
-            return best, "files"
+    files = list(named.values())
+    if place is not None and len(files) == 1:  # a log file that is no whole number of pages was cut
+        unit = PAGE
+    size = _vote(files, unit)
+    if size is None and place is not None:
+        files = [(start if (told := place(path)) is None else told, n) for path, (start, n) in named.items()]
+        size = _vote(files, unit)
+    if size is not None:
+        return size, "files"
+    shortest = min(length for _, length in files)
+    starts = sorted({start for start, _ in files})
+    step = min((b - a for a, b in itertools.pairwise(starts)), default=0)
+    if any(start % step for start in starts) if step else starts[0] % default:
+        step = functools.reduce(gcd, starts)
+    # files do not overlap: a smaller step comes from a wrong name
+    return (step, "names") if step >= max(shortest, unit, 2) else (default, "default")
+
+
+def _vote(files: Sequence[tuple[int, int]], unit: int) -> int | None:
+    """The size that most lengths and distances of names state; None where fewer than two do, or most starts do not fit.
+
+    A single file states its own length. Half of the starts are enough where a file would reach over the next name.
+    """
     starts = sorted({start for start, _ in files})
     gaps = [b - a for a, b in itertools.pairwise(starts)]
-    if gaps:
-        step = min(gaps)
-        if step in lengths and all(start % step == 0 for start in starts):
-            return step, "files"
-        if any(start % step for start in starts):
-            step = functools.reduce(gcd, starts)
-        return (step, "names") if step > 1 else (default, "default")
-    start, length = files[0]
-    if length and length % unit == 0 and start % length == 0:
-        return length, "files"
-    if start == 0 or start % default == 0:
-        return default, "default"
-    return start, "names"
+    votes = Counter(length for start, length in files if length > 0 and length % unit == 0)
+    votes.update(gap for gap in gaps if gap % unit == 0)
+    for size, times in sorted(votes.items(), key=lambda kv: (kv[1], kv[0]), reverse=True):
+        fits = sum(start % size == 0 for start, _ in files)
+        overlap = any(gap < size for gap in gaps)
+        if times >= min(2, len(files)) and fits and fits * 2 > len(files) - overlap:
+            return size
+    return None
 
 
 class MappedFileQueue:
@@ -193,16 +213,17 @@ class MappedFileQueue:
         file_size: int | None = None,
         default: int,
         unit: int = 1,
+        place: Place | None = None,
     ) -> MappedFileQueue:
         """List the directories (several: multi-path) and sort what is there.
 
-        `file_size` is the configured one; without it it is inferred from the files, else `default`.
+        `file_size` is the configured one; without it the size is inferred (see `infer_file_size`).
         Units: bytes.
         Errors: OSError when a directory cannot be listed.
         """
         listed = [list_directory(d) for d in directories]
         everything = [e for entries in listed for e in entries]
-        size, how = (file_size, "config") if file_size else infer_file_size(everything, default, unit)
+        size, how = (file_size, "config") if file_size else infer_file_size(everything, default, unit, place)
         files: dict[int, MappedFile] = {}
         odd: list[OddEntry] = []
         names = sorted(e.path.name for e in everything)
@@ -232,7 +253,14 @@ class MappedFileQueue:
 
     @classmethod
     def of_file(
-        cls, name: str, path: Path, *, file_size: int | None = None, default: int, unit: int = 1
+        cls,
+        name: str,
+        path: Path,
+        *,
+        file_size: int | None = None,
+        default: int,
+        unit: int = 1,
+        place: Place | None = None,
     ) -> MappedFileQueue:
         """A queue of one single file; its start is in its name, or 0 when the name is no offset.
 
@@ -246,7 +274,7 @@ class MappedFileQueue:
         if file_size:
             size, how = file_size, "config"
         elif start is not None and sum(1 for e in neighbours if file_name_to_offset(e.path.name) is not None) > 1:
-            size, how = infer_file_size(neighbours, default, unit)
+            size, how = infer_file_size(neighbours, default, unit, place)
         else:
             size, how = max(length, unit), "files"
         files = [MappedFile(path, start or 0, length, size, own.mtime_ns if own else 0)] if length else []

@@ -29,6 +29,7 @@ from rmqstore.files.mapped_file_queue import (
     MappedFileQueue,
     list_directory,
 )
+from rmqstore.files.places import place_of_entry_file, place_of_log_file
 from rmqstore.files.queue_home import has_database
 from rmqstore.files.recognise import is_root, kind_of_directory, kind_of_file, store_below
 from rmqstore.files.store_queues import UNIT_SIZE, ConsumeQueueFiles, QueueKind, StoreQueues, StrayEntry
@@ -129,7 +130,9 @@ class Store(StoreQueues):
     def commitlog(self) -> MappedFileQueue | None:
         """The plain commitlog (in a mixed store: its legacy part); None when there is no directory for it."""
         if self.part == "commitlog":
-            return self._part_queue("commitlog", COMMITLOG_FILE_SIZE, key="mappedFileSizeCommitLog")
+            return self._part_queue(
+                "commitlog", COMMITLOG_FILE_SIZE, key="mappedFileSizeCommitLog", place=place_of_log_file
+            )
         if self.part is not None:
             return None
         dirs = [d for d in self.commitlog_directories if d.is_dir()]
@@ -140,6 +143,7 @@ class Store(StoreQueues):
             dirs,
             file_size=self.config.given_int("mappedFileSizeCommitLog"),
             default=COMMITLOG_FILE_SIZE,
+            place=place_of_log_file,
         )
         return queue.without_oldest(self.expiring)
 
@@ -149,7 +153,9 @@ class Store(StoreQueues):
         if self.part == "dledger-group":
             return self.dledger_at(self.path)
         if self.part == "dledger":
-            data = self._part_queue("dledger", COMMITLOG_FILE_SIZE, key="mappedFileSizeCommitLog")
+            data = self._part_queue(
+                "dledger", COMMITLOG_FILE_SIZE, key="mappedFileSizeCommitLog", place=place_of_entry_file
+            )
             none = MappedFileQueue("dledger-index", [], DLEDGER_INDEX_FILE_SIZE, [])
             return DLedgerFiles(self.path.parent, self.path.parent.name.removeprefix("dledger-"), data, none)
         if self.part is not None:
@@ -174,6 +180,7 @@ class Store(StoreQueues):
             dirs,
             file_size=self.config.given_int("mappedFileSizeCommitLog"),
             default=COMMITLOG_FILE_SIZE,
+            place=place_of_entry_file,
         )
         index = MappedFileQueue.open(
             "dledger-index",

@@ -16,6 +16,7 @@ from rmqstore.files.broker_config import BATCH_FILE_SIZE, CONSUME_QUEUE_FILE_SIZ
 from rmqstore.files.mapped_file_queue import (
     DirEntry,
     MappedFileQueue,
+    Place,
     file_name_to_offset,
     infer_file_size,
     list_directory,
@@ -165,12 +166,14 @@ class StoreQueues:
                 if entry.directory and queue_id is not None:
                     yield topic.name, queue_id, entry.path
 
-    def _part_queue(self, name: str, default: int, unit: int = 1, key: str = "") -> MappedFileQueue:
+    def _part_queue(
+        self, name: str, default: int, unit: int = 1, key: str = "", place: Place | None = None
+    ) -> MappedFileQueue:
         """The queue of files that a part is: a directory of them, or one file."""
         given = self.config.given_int(key) if key else None
         if self.path.is_dir():
-            return MappedFileQueue.open(name, [self.path], file_size=given, default=default, unit=unit)
-        return MappedFileQueue.of_file(name, self.path, file_size=given, default=default, unit=unit)
+            return MappedFileQueue.open(name, [self.path], file_size=given, default=default, unit=unit, place=place)
+        return MappedFileQueue.of_file(name, self.path, file_size=given, default=default, unit=unit, place=place)
 
     def consume_queues(self, *kinds: QueueKind) -> Iterator[ConsumeQueueFiles]:
         """Every queue of the given kinds (default: simple and batch), listed one at a time."""

@@ -23,7 +23,7 @@ from rmqstore.formats.message import (
     Fault,
     record_crc,
 )
-from rmqstore.scan import internal, kernels, native
+from rmqstore.scan import blanks, internal, kernels, native
 from rmqstore.scan.columns import LAYOUT, Columns, framed
 from rmqstore.scan.kernels import Bool
 from rmqstore.scan.resync import frame_size, resync
@@ -140,6 +140,7 @@ class _Scan:
         self.options = window.options
         self.entries = _Entries() if lead else None
         self.limit = _UNLIMITED
+        self.last_good: int | None = None  # position in the file of the last good record
         self.loops = native.load()
         self.room = len(window.buf) // _USUAL_SIZE + 1
 
@@ -268,6 +269,7 @@ class _Scan:
             if b > i:
                 stop = int(starts[b]) if b < len(columns) else end
                 out.append(Run(Kind.RECORDS, int(starts[i]), stop, b - i, columns=columns.slice(i, b)))
+                self.last_good = int(starts[b - 1]) - self.base
             if b < len(columns):
                 stop = int(starts[b + 1]) if b + 1 < len(columns) else end
                 one = columns.slice(b, b + 1)
@@ -299,8 +301,11 @@ class _Scan:
         first, second = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:8], "big")
         magic, claimed = (first, second) if self.lead else (second, first)
         if len(head) == 8 and magic == (_ENTRY_BLANK_MAGIC if self.lead else BLANK_MAGIC_U32):
-            stop = at + claimed if self.lead and internal.head_of_log(window, at, claimed, base, end) else end
-            return [Run(Kind.BLANK, base + at, base + stop, claimed=claimed)]
+            if self.lead and internal.head_of_log(window, at, claimed, base, end):
+                return [Run(Kind.BLANK, base + at, base + at + claimed, claimed=claimed)]
+            if not blanks.is_contradicted(window, at, claimed, self.lead, self.last_good):
+                return [Run(Kind.BLANK, base + at, base + end, claimed=claimed)]
+            return self._damage(at, at + 1, self._cause(head, at), all_zero_until=at)
         if self.entries is not None and magic in internal.TYPES:
             entry = internal.entry_at(window, at, base, end, self.entries.next_index, self.entries.term)
             if entry is not None:

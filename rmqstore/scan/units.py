@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, open_regular
+from rmqstore.files.sparse import data_extents
 from rmqstore.formats import consumequeue
 from rmqstore.formats.layout import Layout
 from rmqstore.scan.kernels import I64
@@ -55,31 +56,6 @@ class UnitChunk:
     def number(self) -> int:
         """Logical number of the first unit over all files."""
         return self.start // self.units.dtype.itemsize
-
-
-def data_extents(fd: int, start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Parts of [start, stop) that are no holes, half-open; one part where the file system cannot tell.
-
-    Units: bytes, positions in the file. Errors: none.
-    """
-    at = start
-    while at < stop:
-        try:
-            lo = os.lseek(fd, at, os.SEEK_DATA)
-        except OSError as e:
-            import errno
-
-            if e.errno != errno.ENXIO:  # not "nothing but a hole behind": a file system without the call
-                yield at, stop
-            return
-        if lo >= stop:
-            return
-        try:
-            hi = os.lseek(fd, lo, os.SEEK_HOLE)
-        except OSError:
-            hi = stop
-        yield max(lo, at), min(max(hi, lo + 1), stop)
-        at = max(hi, lo + 1)
 
 
 def file_chunks(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import time
 from dataclasses import dataclass
 
 from rmqstore.files.mapped_file_queue import MappedFile
+from rmqstore.files.sparse import next_data
 from rmqstore.scan import native
 
 CHUNK = 2 << 20  # each chunk costs some hundred calls of NumPy; a larger one leaves the cache
@@ -104,10 +104,7 @@ class Window:
 
     def data_from(self, at: int) -> int:
         """Where data begins from `at` on; holes of a sparse file are skipped."""
-        try:
-            return min(max(at, os.lseek(self.fd, at, os.SEEK_DATA)), self.end)
-        except OSError as e:  # ENXIO: nothing but a hole until the end; else a system that cannot tell
-            return self.end if e.errno == errno.ENXIO else at
+        return next_data(self.fd, at, self.end)[0]
 
     def zeros_until(self, at: int) -> int:
         """The first position from `at` on that is not zero, else the end; holes in a sparse file cost nothing."""

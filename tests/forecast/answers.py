@@ -8,7 +8,6 @@ from pathlib import Path
 
 from rmqstore.brokers.load.controller_start import HIDDEN
 from rmqstore.brokers.rules.forecast import PROCESS_EXIT, StartForecast
-from tests.forecast.cases import Case
 from tests.real_broker.oracle import OracleResult
 
 ANSWERS = Path(__file__).parent / "answers.json"
@@ -42,7 +41,7 @@ def of_oracle(result: OracleResult, gone: set[str]) -> Answer:
     )
 
 
-def of_forecast(forecast: StartForecast, case: Case, store: Path) -> Answer:
+def of_forecast(forecast: StartForecast, store: Path) -> Answer:
     """The same of a forecast."""
     ends = {
         f"{topic}/{queue_id}": end

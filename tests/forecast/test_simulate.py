@@ -64,7 +64,7 @@ def test_every_case_has_a_recorded_answer() -> None:
 def test_forecast_is_what_the_broker_did(name: str, tmp_path: Path) -> None:
     case = BY_NAME[name]
     store, path = opened(case, tmp_path)
-    assert of_forecast(forecast_of(case, store), case, path) == ANSWERS[name]
+    assert of_forecast(forecast_of(case, store), path) == ANSWERS[name]
 
 
 @pytest.mark.parametrize("case", SAMPLE, ids=str)

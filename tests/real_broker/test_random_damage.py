@@ -2,6 +2,9 @@
 
     one to three wounds → recover --apply → verify has no error → the real store reads → undo
 
+`test_fresh_damage` goes over all files with new seeds in every run, and also holds the forecast against the real store.
+RMQSTORE_SEED replays a seed that a failure names, RMQSTORE_ROUNDS says how many rounds each store gets (1).
+
 Which records were hit is known from the undamaged store. What the real store then reads other than before must be among
 them; what recover counts as lost must be what is gone. A hit message that is read back byte for byte was mended.
 """
@@ -9,6 +12,8 @@ them; what recover counts as lost must be what is gone. A hit message that is re
 from __future__ import annotations
 
 import json
+import os
+import random
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -17,13 +22,17 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.brokers.simulate import simulate_start
+from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.store import open_store
 from rmqstore.formats.properties import is_lmq
 from tests import damage
 from tests.command import run, run_json
+from tests.forecast.answers import HEAP, of_forecast, of_oracle
 from tests.real_broker.oracle import OracleResult
 from tests.real_broker.oracle_server import Cell
 from tests.real_broker.reading import Place, Sounds, messages, not_the_same, sound, told, unreadable
-from tests.real_broker.wounds import wound, wound_more
+from tests.real_broker.wounds import wound, wound_any, wound_more
 from tests.repair.salvaging import rows
 from tests.seeds import seeds
 from tests.stores import VERSIONS, copy_store, meta, write_broker_conf
@@ -92,6 +101,44 @@ def test_lost_is_what_was_hit_by_power_cuts_disks_and_backups(name: str, tmp_pat
         _end(name, one, sounds)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STORES)
+def test_fresh_damage(name: str, tmp_path: Path, sounds: Sounds) -> None:
+    given = os.environ.get("RMQSTORE_SEED")
+    first = int(given) if given else random.SystemRandom().randrange(1 << 32)
+    for seed in range(first, first + int(os.environ.get("RMQSTORE_ROUNDS", "1"))):
+        try:
+            fresh_round(name, seed, tmp_path / str(seed), sounds)
+        except AssertionError as error:
+            raise AssertionError(f"RMQSTORE_SEED={seed}: {name}: {error}") from error
+
+
+def fresh_round(name: str, seed: int, folder: Path, sounds: Sounds) -> None:
+    """One round of damage to any file: the forecast, the repair, its loss and the way back are right."""
+    version, abort = cell = _cell(name, seed)
+    said: list[str] = []
+
+    def hurt(store: Path) -> Sequence[str]:
+        said[:] = wound_any(store, seed)
+        (store / "abort").unlink(missing_ok=True)
+        if abort:
+            (store / "abort").touch()
+        settings = meta(name).oracle_args
+        question = sounds.servers.of(version).ask(store, settings, abort=abort)
+        opened = open_store(store, BrokerConfig(dict(settings)))
+        forecast = simulate_start(opened, version=version, dispatch=True, heap=HEAP)
+        real = sounds.servers.of(version).answer(question)
+        answer = of_oracle(real, set())
+        if answer.load and real.leader is not None:  # what a leader commits afterwards depends on time
+            answer = replace(answer, max_offset=real.max_phy_after_load)
+        assert replace(of_forecast(forecast, store), gone=()) == answer, f"forecast {version} abort={abort} of {said}"
+        return said
+
+    one = _begin(name, seed, folder, sounds, hurt, configured=random.Random(seed).random() < 0.5)
+    assert one.cell == cell
+    _end(name, one, sounds)
+
+
 @pytest.mark.parametrize("name", QUICK)
 def test_lost_is_what_was_hit_in_a_few_rounds(name: str, tmp_path: Path, sounds: Sounds) -> None:
     for one in [_begin(name, seed, tmp_path, sounds) for seed in QUICK[name]]:
@@ -155,15 +202,22 @@ def test_light_queues_are_read_where_several_queues_miss_their_messages(
 
 
 def _begin(
-    name: str, seed: int, folder: Path, sounds: Sounds, hurt: Callable[[Path], Sequence[str]] | None = None
+    name: str,
+    seed: int,
+    folder: Path,
+    sounds: Sounds,
+    hurt: Callable[[Path], Sequence[str]] | None = None,
+    *,
+    configured: bool = True,
 ) -> Round:
+    """`configured`: the commands get a broker.conf; without it they infer the sizes of files."""
     store = copy_store(name, folder / str(seed))
-    conf = write_broker_conf(name, store)
+    conf = ("-c", str(write_broker_conf(name, store))) if configured else ()
     said = hurt(store) if hurt is not None else wound(store, seed)
     hit, known = sound(name).hit_in(store), told(name, store)
     before = content_only(snapshot(store, without=(JOURNAL,)))
-    done, decided = _recover(store, "-c", str(conf), "--role", "single", "--accept-fillers")
-    report = run("verify", str(store), "-c", str(conf), "--json")
+    done, decided = _recover(store, *conf, "--role", "single", "--accept-fillers")
+    report = run("verify", str(store), *conf, "--json")
     assert report.exit_code in (0, 1), (said, report.output)
     assert '"severity":"error"' not in report.stdout, (said, report.stdout)
     assert "CK-AHEAD" not in report.stdout, (said, report.stdout)

@@ -48,7 +48,7 @@ def test_forecast_is_what_the_broker_does(case: Case, tmp_path: Path, oracle: Ca
     case.damage(store)
     config = BrokerConfig({**meta(case.store).oracle_args, **case.settings})
     forecast = simulate_start(open_store(store, config), version=case.version, dispatch=case.start, heap=HEAP)
-    expected = of_forecast(forecast, case, store)
+    expected = of_forecast(forecast, store)
     assert ask(oracle(case.version), case, store) == expected
 
 

@@ -236,3 +236,151 @@ def _longer(store: Path, dice: random.Random) -> list[str]:
     with path.open("ab") as file:
         file.write(more)
     return [f"{len(more)} bytes behind {path.relative_to(store).as_posix()}"]
+
+
+# --- any file, in any way ------------------------------------------------------------------------------------------
+
+_ANY = ("config/*.json", "timerlog/*", "timerwheel", "timercheck", "consumequeue_ext/*/*/*", "dledger-*/checkpoint")
+
+
+def wound_any(store: Path, seed: int | str) -> list[str]:
+    """One or two wounds of any kind in any file of a store; what was done, in words."""
+    dice = random.Random(f"{store.name} any {seed}")
+    kinds = (
+        *(_flip, _zero_page, _page_of_ones, _ones_over_head, _torn, _swap, _cut),
+        *(_extend, _rename, _duplicate, _stale, _remove),
+    )
+    done: list[str] = []
+    while len(done) < 1 or (len(done) < 2 and dice.random() < 0.4):
+        part = dice.random()
+        patterns = _LOGS if part < 0.55 else _OTHERS if part < 0.9 else _ANY
+        files = [path for path in _files(store, patterns) if path.stat().st_size]
+        if files:
+            path = dice.choice(files)
+            said = dice.choice(kinds)(path, dice)
+            done += [f"{path.relative_to(store).as_posix()}: {said}"] if said else []
+    return done
+
+
+def _flip(path: Path, dice: random.Random) -> str:
+    at, bit = dice.randrange(_used(path)), dice.randrange(8)
+    damage.flip(path, at, bit)
+    return f"flip {at}.{bit}"
+
+
+def _page(path: Path, dice: random.Random) -> tuple[int, int]:
+    start = dice.randrange(_used(path)) // PAGE * PAGE
+    return start, min(PAGE, path.stat().st_size - start)
+
+
+def _write(path: Path, at: int, content: bytes, said: str) -> str:
+    """Writes bytes over others; says nothing where they are the same."""
+    with path.open("rb") as file:
+        file.seek(at)
+        if file.read(len(content)) == content:
+            return ""
+    damage.overwrite(path, at, content)
+    return said
+
+
+def _zero_page(path: Path, dice: random.Random) -> str:
+    at, length = _page(path, dice)
+    return _write(path, at, bytes(length), f"zero page {at}")
+
+
+def _page_of_ones(path: Path, dice: random.Random) -> str:
+    at, length = _page(path, dice)
+    return _write(path, at, b"\xff" * length, f"page of ones {at}")
+
+
+def _ones_over_head(path: Path, dice: random.Random) -> str:
+    """What looks like a BLANK: ones over a head, or the magic of the commitlog's BLANK with another size."""
+    places = [at for _, at in _headers(path)]
+    if not places:
+        return ""
+    at = dice.choice(places)
+    content = dice.choice((b"\xff" * 8, b"\xff" * 4 + message.build_blank(8)[4:]))
+    return _write(path, at, content, f"head {at} becomes {content.hex()}")
+
+
+def _torn(path: Path, dice: random.Random) -> str:
+    """Only the first sectors of the last write reached the disk."""
+    at = dice.randrange(_used(path)) // 512 * 512
+    with path.open("rb") as file:
+        file.seek(at)
+        rest = file.read(dice.choice((512, PAGE, 1 << 24)))
+    return _write(path, at, dice.choice((bytes(len(rest)), dice.randbytes(512)[: len(rest)])), f"torn from {at}")
+
+
+def _same_kind(path: Path) -> list[Path]:
+    size = path.stat().st_size
+    return [p for p in sorted(path.parent.iterdir()) if p.is_file() and p != path and p.stat().st_size == size]
+
+
+def _swap(path: Path, dice: random.Random) -> str:
+    if not (others := _same_kind(path)) or path.stat().st_size >= 1 << 22:
+        return ""
+    other = dice.choice(others)
+    one, two = path.read_bytes(), other.read_bytes()
+    path.write_bytes(two)
+    other.write_bytes(one)
+    return f"swap with {other.name}"
+
+
+def _cut(path: Path, dice: random.Random) -> str:
+    size = dice.choice((0, 19, dice.randrange(_used(path)), _used(path) // PAGE * PAGE))
+    if path.stat().st_size <= size:
+        return ""
+    damage.cut(path, size)
+    return f"cut to {size}"
+
+
+def _extend(path: Path, dice: random.Random) -> str:
+    length = dice.choice((1, 20, PAGE, path.stat().st_size, 1 << 40))
+    if dice.random() < 0.3:
+        with path.open("ab") as file:
+            file.write(dice.randbytes(min(length, PAGE)))
+    damage.grow(path, length)
+    return f"{length} bytes longer"
+
+
+def _other_name(path: Path, dice: random.Random) -> Path:
+    name, step = path.name, path.stat().st_size
+    number = int(name) if name.isdigit() else 0
+    names = [name[:-1], f"{name}.bak", f"{number + step:020}", f"{number + 7 * step:020}", f"{number // 5:020}"]
+    return path.with_name(dice.choice(names))
+
+
+def _rename(path: Path, dice: random.Random) -> str:
+    other = _other_name(path, dice)
+    if other.exists():
+        return ""
+    path.rename(other)
+    return f"renamed to {other.name}"
+
+
+def _duplicate(path: Path, dice: random.Random) -> str:
+    other = _other_name(path, dice)
+    if other.exists() or path.stat().st_size >= 1 << 22:
+        return ""
+    other.write_bytes(path.read_bytes())
+    return f"copied to {other.name}"
+
+
+def _stale(path: Path, dice: random.Random) -> str:
+    """The file as it was at an earlier time, or an earlier file of the same queue in its place."""
+    if path.stat().st_size >= 1 << 22:
+        return ""
+    earlier = [p for p in _same_kind(path) if p.name < path.name]
+    if earlier and dice.random() < 0.5:
+        other = dice.choice(earlier)
+        return _write(path, 0, other.read_bytes(), f"becomes {other.name}")
+    at = dice.randrange(_used(path)) // 20 * 20
+    return _write(path, at, bytes(path.stat().st_size - at), f"older, up to {at}")
+
+
+def _remove(path: Path, _dice: random.Random) -> str:
+    if path == min(path.parent.iterdir()) and path.parent.name in ("commitlog", "data"):
+        return ""  # as the broker itself does when the first file of a log has expired
+    path.unlink()
+    return "removed"

@@ -5,7 +5,6 @@ Source: DefaultMappedFile, ReferenceResource (RocketMQ 5.4.0).
 
 from __future__ import annotations
 
-import errno
 import os
 import threading
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 from rmqstore.append.files.disk import create_file, explain, read_all, write_all
 from rmqstore.errors import NotReadable
 from rmqstore.files.mapped_file_queue import offset_to_file_name
+from rmqstore.files.sparse import data_extents
 
 PAGE = 4096
 COMMIT_AT = 1 << 16  # bytes in the buffer at which an append gives them to the system by itself
@@ -253,15 +253,13 @@ class MappedFile(ReferenceResource):
         Errors: NoSpace and others of `explain`.
         """
         try:
-            while at < self.file_size:
-                low = max(at, os.lseek(self._open(), at, os.SEEK_DATA))
-                high = min(os.lseek(self._open(), low, os.SEEK_HOLE), low + _ZERO_STEP)
-                if any(read_all(self._open(), high - low, low)):
-                    write_all(self._open(), bytes(high - low), low)
-                at = high
+            for low, stop in data_extents(self._open(), at, self.file_size):
+                for start in range(low, stop, _ZERO_STEP):
+                    size = min(_ZERO_STEP, stop - start)
+                    if any(read_all(self._open(), size, start)):
+                        write_all(self._open(), bytes(size), start)
         except OSError as error:
-            if error.errno != errno.ENXIO:  # nothing but a hole until the end
-                raise explain(error, self.path) from error
+            raise explain(error, self.path) from error
 
     # --- to the system, and to the disk ---------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rmqstore.append.files.disk import create_file, explain, make_directories, sync_directory, write_all
 from rmqstore.errors import OutputExists
+from rmqstore.files.sparse import data_extents
 
 _COPY = 1 << 20
 _ID_TEXT = 1 << 16
@@ -50,20 +51,13 @@ def copy_file(source: Path, target: Path, progress: Progress | None = None) -> N
     except OSError as error:
         raise explain(error, source) from error
     try:
-        at = 0
-        while at < status.st_size:
-            try:
-                low = os.lseek(data, at, os.SEEK_DATA)
-            except OSError:  # nothing but a hole until the end
-                break
-            block = os.pread(data, min(_COPY, os.lseek(data, low, os.SEEK_HOLE) - low), low)
-            if not block:
-                break
-            if any(block):
-                write_all(out, block, low)
-            at = low + len(block)
-            if progress is not None:
-                progress(len(block))
+        for low, high in data_extents(data, 0, status.st_size):
+            while low < high and (block := os.pread(data, min(_COPY, high - low), low)):
+                if any(block):
+                    write_all(out, block, low)
+                low += len(block)
+                if progress is not None:
+                    progress(len(block))
         os.fchmod(out, status.st_mode & 0o7777 | 0o200)
         os.fsync(out)
         os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))

@@ -24,11 +24,12 @@ from typing import Any
 import numpy as np
 
 from rmqstore.files.mapped_file_queue import MappedFileQueue, open_regular, read_at
+from rmqstore.files.sparse import data_extents
 from rmqstore.files.store import Store
 from rmqstore.formats import timer
 from rmqstore.formats.message import BLANK_MAGIC
 from rmqstore.scan.kernels import I64, Bool
-from rmqstore.scan.units import data_extents, file_chunks
+from rmqstore.scan.units import file_chunks
 
 SLOTS = 2 * timer.DEFAULT_SLOTS
 

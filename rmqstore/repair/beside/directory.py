@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from rmqstore.checks.beside.directory import in_place_of_trees
 from rmqstore.checks.verify import Verified
-from rmqstore.files.mapped_file_queue import MappedFileQueue, OddEntry, OddKind
+from rmqstore.errors import NotReadable
+from rmqstore.files.mapped_file_queue import MappedFileQueue, OddEntry, OddKind, open_regular
+from rmqstore.files.sparse import data_end
 from rmqstore.files.store import QueueKind
 from rmqstore.repair.plan.plan_builder import PlanBuilder
-from rmqstore.repair.plan.recover_options import RecoverOptions
+from rmqstore.repair.plan.recover_options import MOST_KEPT, RecoverOptions
 from rmqstore.repair.plan.steps import Span
 
 _CODE = {
@@ -104,9 +107,23 @@ def _length(draft: PlanBuilder, queue: MappedFileQueue, odd: OddEntry) -> None:
     name = draft.path(path)
     if any(step.path == name and step.do in ("extend", "truncate", "discard") for step in draft.steps):
         return
-    if odd.length > size:
-        draft.spans.append(Span(name, size, odd.length - size, f"{_span_name(path)}.bin", "behind the file's end"))
+    behind = min(_data_end(path), odd.length) - size
+    if behind > 0:
+        kept = min(behind, MOST_KEPT)
+        draft.spans.append(Span(name, size, kept, f"{_span_name(path)}.bin", "behind the file's end"))
     draft.resize(path, odd.length, size, f"{odd.length} bytes instead of {size}")
+
+
+def _data_end(path: Path) -> int:
+    """Where the last data of a file ends: what is a hole behind it is not worth keeping."""
+    try:
+        descriptor = open_regular(path)
+    except OSError as error:
+        raise NotReadable(f"{path} may not be read") from error
+    try:
+        return data_end(descriptor, os.fstat(descriptor).st_size)
+    finally:
+        os.close(descriptor)
 
 
 def _span_name(path: Path) -> str:

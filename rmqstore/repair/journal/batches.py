@@ -17,8 +17,8 @@ from rmqstore.repair.journal.preflight import check_step_on_disk, discarded, mad
 from rmqstore.repair.journal.probe import Status, Touched, hash_content, probe_in_place
 from rmqstore.repair.journal.renames import Moves
 from rmqstore.repair.journal.undo_log import Batch, Meta, UndoLog, UndoLogWriter
-from rmqstore.repair.plan.content import chunks, new_fingerprint
-from rmqstore.repair.plan.fingerprints import fingerprint_entry, read_range, run_fingerprint
+from rmqstore.repair.plan.content import chunks, feed, new_fingerprint
+from rmqstore.repair.plan.fingerprints import fingerprint_entry, read_range, read_runs, run_fingerprint
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.steps import (
     Create,
@@ -170,10 +170,15 @@ def _log_batch(work: Work, number: int) -> None:
             if isinstance(step, Overwrite | Truncate):
                 running = new_fingerprint(step.expect)
                 at = step.at
-                for data in read_range(path, step.at, step.length):
-                    running.update(data)
-                    writer.image(step_number, at, data)
-                    at += len(data)
+                # what a truncate cuts comes back as zeros: holes need no image
+                pieces = read_runs if isinstance(step, Truncate) else read_range
+                for piece in pieces(path, step.at, step.length):
+                    feed(running, piece)
+                    if isinstance(piece, int):
+                        at += piece
+                        continue
+                    writer.image(step_number, at, piece)
+                    at += len(piece)
                 if running.hexdigest() != step.expect.partition(":")[2]:
                     raise PlanStale(f"{step.path}: the {step.length} bytes at {step.at} have changed")
         writer.ready(number)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from rmqstore.errors import NoSpace, NotReadable, PlanStale, Refused
+from rmqstore.files.sparse import data_extents
 from rmqstore.repair.journal.folder import JournalFolder, free_bytes
 from rmqstore.repair.journal.plan_paths import PlanPaths, existing, status_of
 from rmqstore.repair.plan.content import Content, Literal, Parts, Reencoded, Zeros
@@ -139,8 +140,10 @@ def check_space(plan: Plan, ground: PlanPaths, folder: JournalFolder) -> None:
     need(journal_at, _SLACK + sum(span.length for span in plan.spans))
     for number, step in enumerate(plan.steps):
         need(journal_at, _PER_STEP)
-        if isinstance(step, Overwrite | Truncate):
+        if isinstance(step, Overwrite):
             need(journal_at, step.length)
+        elif isinstance(step, Truncate):
+            need(journal_at, _data_bytes(ground.locate(plan.origins.get(step.path, step.path)), step.at, step.length))
         if isinstance(step, Create):
             need(existing(folder.home(number)), solid_bytes(step.content))
         elif isinstance(step, Overwrite | Extend):
@@ -152,6 +155,18 @@ def check_space(plan: Plan, ground: PlanPaths, folder: JournalFolder) -> None:
         free = free_bytes(places[device])
         if free < size:
             raise NoSpace(f"{places[device]}: {size:,} bytes are needed, {free:,} are free")
+
+
+def _data_bytes(path: Path, at: int, length: int) -> int:
+    """Bytes of a range that are no holes."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:  # check_plan says what is wrong
+        return 0
+    try:
+        return sum(high - low for low, high in data_extents(descriptor, at, at + length))
+    finally:
+        os.close(descriptor)
 
 
 def is_staged(step: Step) -> bool:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
 from rmqstore.repair.journal.plan_paths import status_of
 from rmqstore.repair.journal.undo_log import Image, Meta, UndoLog
-from rmqstore.repair.plan.content import CHUNK, Content, ContentReader, fingerprint
-from rmqstore.repair.plan.fingerprints import fingerprint_range, read_range
+from rmqstore.repair.plan.content import CHUNK, Content, ContentReader, Zeros, chunks, fingerprint
+from rmqstore.repair.plan.fingerprints import fingerprint_range, read_runs
 from rmqstore.repair.plan.steps import Extend, InPlace, Overwrite
 
 
@@ -69,7 +70,7 @@ def probe_in_place(touched: Touched, *, torn: bool) -> Status:
         if fingerprint_range(path, step.at, step.length) == meta.after:
             return Status.AFTER
     elif size == step.from_size and (
-        isinstance(step, Extend) or fingerprint_range(path, step.at, step.length) == _before_hash(touched)
+        isinstance(step, Extend) or fingerprint_range(path, step.at, step.length, step.expect) == step.expect
     ):
         return Status.BEFORE
     low, high = sorted((step.from_size, step.to_size))
@@ -86,20 +87,42 @@ def _is_mixture(touched: Touched, length: int) -> bool:
 
     step = touched.step
     after = ContentReader(step.content) if isinstance(step, Overwrite | Extend) else None
-    before = touched.log.before(touched.images)
-    old = b""
-    for chunk in read_range(touched.path, step.at, length):
-        while len(old) < len(chunk):
-            frame = next(before, None)
+    before = _Before(touched.log.before(touched.images))
+    at, stop = step.at, step.at + length
+    for piece in read_runs(touched.path, at, length):
+        if isinstance(piece, int) and after is None:  # a hole is what the truncate leaves, were the file longer
+            at += piece
+            continue
+        for chunk in (piece,) if isinstance(piece, bytes) else chunks(Zeros(piece)):
+            new = after.take(len(chunk)) if after is not None else b""
+            data, was, will = (
+                np.frombuffer(part.ljust(len(chunk), b"\0"), np.uint8)
+                for part in (chunk, before.take(at, len(chunk)), new)
+            )
+            if not bool(((data == was) | (data == will)).all()):
+                return False
+            at += len(chunk)
+    return at == stop
+
+
+class _Before:
+    """Before-images read in the order of their places; zeros stood where there is none."""
+
+    def __init__(self, frames: Iterator[tuple[int, bytes]]) -> None:
+        self._frames = frames
+        self._at, self._data = 0, b""
+
+    def take(self, at: int, size: int) -> bytes:
+        """The bytes that stood in [at, at + size). Calls must go forward."""
+        out = bytearray(size)
+        while True:
+            low, high = max(at, self._at), min(at + size, self._at + len(self._data))
+            if low < high:
+                out[low - at : high - at] = self._data[low - self._at : high - self._at]
+            if self._at + len(self._data) >= at + size:
+                break
+            frame = next(self._frames, None)
             if frame is None:
                 break
-            old += frame[1]
-        new = after.take(len(chunk)) if after is not None else b""
-        data, was, will = (
-            np.frombuffer(part[: len(chunk)].ljust(len(chunk), b"\0"), np.uint8) for part in (chunk, old, new)
-        )
-        if not bool(((data == was) | (data == will)).all()):
-            return False
-        old = old[len(chunk) :]
-        length -= len(chunk)
-    return length == 0
+            self._at, self._data = frame
+        return bytes(out)

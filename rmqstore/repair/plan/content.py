@@ -219,6 +219,15 @@ class RunHash:
         return rest.hexdigest()
 
 
+def feed(running: Fingerprint, piece: bytes | int) -> None:
+    """Hash the next bytes, or the next so many zeros."""
+    if isinstance(running, RunHash):
+        running.update(piece)
+        return
+    for chunk in chunks(Zeros(piece)) if isinstance(piece, int) else (piece,):
+        running.update(chunk)
+
+
 def content_digest(content: Content) -> str:
     """Hash that depends on the bytes alone, not on how they are given; long runs of zeros cost nothing."""
     running = RunHash()

@@ -5,13 +5,13 @@ A range is hashed as its bytes (`sha256:`), or as runs of bytes and counted hole
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 from rmqstore.errors import Refused
+from rmqstore.files.sparse import next_data
 from rmqstore.repair.plan.content import CHUNK, RunHash, fingerprint, new_fingerprint
 
 
@@ -36,7 +36,7 @@ def read_runs(path: Path, at: int, length: int) -> Iterator[bytes | int]:
     try:
         stop = min(at + length, os.fstat(descriptor).st_size)
         while at < stop:
-            start, end = _next_data(descriptor, at, stop)
+            start, end = next_data(descriptor, at, stop)
             if start > at:
                 yield start - at
             at = start
@@ -48,15 +48,6 @@ def read_runs(path: Path, at: int, length: int) -> Iterator[bytes | int]:
                 at += len(chunk)
     finally:
         os.close(descriptor)
-
-
-def _next_data(descriptor: int, at: int, stop: int) -> tuple[int, int]:
-    """The next stretch `[start, end)` of a file that is no hole; without support for holes, all of it."""
-    try:
-        start = min(os.lseek(descriptor, at, os.SEEK_DATA), stop)
-        return start, min(os.lseek(descriptor, start, os.SEEK_HOLE), stop) if start < stop else stop
-    except OSError as error:
-        return (stop, stop) if error.errno == errno.ENXIO else (at, stop)
 
 
 def run_fingerprint(path: Path, at: int, length: int) -> str:

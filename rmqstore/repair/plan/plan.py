@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from rmqstore.errors import UsageError
+from rmqstore.errors import BrokenPlan
 from rmqstore.repair.plan import content as contents
 from rmqstore.repair.plan.content import Content, Json, Literal, Parts, Reencoded, Zeros
 from rmqstore.repair.plan.steps import (
@@ -83,7 +83,7 @@ class Plan:
 
     `store` is the broker's storePathRootDir (absolute): the lock and the journals are there. `roots` are the absolute
     data paths outside of it. A plan with `brakes` is applied only when its digest is named.
-    Errors: UsageError when a path leaves the store, or steps get in each other's way.
+    Errors: BrokenPlan when a path leaves the store, or steps get in each other's way.
     """
 
     store: str
@@ -100,7 +100,7 @@ class Plan:
         for place in (self.store, *self.roots):
             pure = PurePosixPath(place)
             if not pure.is_absolute() or ".." in pure.parts or "\0" in place or len(pure.parts) < 2:
-                raise UsageError(f"plan: {place!r} is no absolute path of a store")
+                raise BrokenPlan(f"plan: {place!r} is no absolute path of a store")
         for step in self.steps:
             check_path(step.path, self.store, self.roots)
             check_step(step)
@@ -113,7 +113,7 @@ class Plan:
             check_path(span.path, self.store, self.roots)
             check_span(span)
         if len({span.name for span in self.spans}) != len(self.spans):
-            raise UsageError("plan: two saved spans have the same name")
+            raise BrokenPlan("plan: two saved spans have the same name")
 
     @property
     def empty(self) -> bool:

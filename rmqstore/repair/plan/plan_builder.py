@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -104,7 +105,7 @@ class PlanBuilder:
         """Cut a file, or make it longer with zeros."""
         name = self.path(path)
         if length > size:
-            expect = readable(path, lambda: fingerprint_range(path, size, length - size))
+            expect = readable(path, lambda: fingerprint_range(path, size, length - size, _hash_for(path)))
             self.add(Truncate(name, length, size, expect, why))
         elif length < size:
             self.add(Extend(name, length, size, why=why))
@@ -114,7 +115,7 @@ class PlanBuilder:
         now, name, moved = self.name(path), self.path(path), self.store.moved
         if name in self.gone or now in self._left:
             return
-        expect = readable(path, lambda: fingerprint_entry(path))
+        expect = readable(path, lambda: fingerprint_entry(path, _hash_for(path)))
         status = path.lstat()
         if path in moved:  # it gets no new name then
             self.steps = [s for s in self.steps if not (isinstance(s, SetAside) and s.path == now)]
@@ -172,6 +173,13 @@ def _plain(path: Path, name: str, wanted: str) -> None:
     """Nothing stands there that cannot go into quarantine. Errors: Refused."""
     if path.exists() and not path.is_file() and not path.is_dir():
         raise Refused(f"{name} is a pipe, a socket or a device, {wanted} belongs there", "move it away by hand")
+
+
+def _hash_for(path: Path) -> str:
+    """The kind of hash that costs nothing for holes, where a file has them."""
+    status = path.lstat()
+    sparse = stat.S_ISREG(status.st_mode) and status.st_blocks * 512 < status.st_size
+    return "runs:" if sparse else "sha256:"
 
 
 def readable(path: Path, work: Callable[[], str]) -> str:

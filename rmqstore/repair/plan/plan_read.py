@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from rmqstore.errors import UsageError
+from rmqstore.errors import BrokenPlan, UsageError
 from rmqstore.files.paths import real_path
 from rmqstore.repair.plan import content as contents
 from rmqstore.repair.plan.content import Content, Json
@@ -89,17 +89,10 @@ def plan_from_json(
     if schema != SCHEMA:
         raise UsageError(f"plan: {schema!r} is no plan that this rmqstore knows ({SCHEMA})")
     digest = reader.optional_text("digest")
-    plan = Plan(
-        store=reader.take("store", str),
-        roots=reader.texts("roots"),
-        loss=_loss_from_json(reader.left.pop("loss", {})),
-        cures=reader.texts("cures"),
-        notes=reader.texts("notes"),
-        brakes=reader.texts("brakes"),
-        facts=reader.take("facts", dict, {}),
-        spans=tuple(_span_from_json(value) for value in reader.take("spans", list, [])),
-        steps=tuple(_step_from_json(value, read_content) for value in reader.take("steps", list)),
-    )
+    try:
+        plan = _plan(reader, read_content)
+    except BrokenPlan as error:  # here it is the file that is wrong
+        raise UsageError(error.message) from error
     reader.finish()
     if store is not None:
         if real_path(Path(plan.store)) != real_path(store):
@@ -111,6 +104,20 @@ def plan_from_json(
     if digest is not None and digest != plan.digest:
         raise UsageError("plan: its digest does not fit its steps", "make a new plan; do not edit plan files")
     return plan
+
+
+def _plan(reader: _Reader, read_content: Callable[[object], Content]) -> Plan:
+    return Plan(
+        store=reader.take("store", str),
+        roots=reader.texts("roots"),
+        loss=_loss_from_json(reader.left.pop("loss", {})),
+        cures=reader.texts("cures"),
+        notes=reader.texts("notes"),
+        brakes=reader.texts("brakes"),
+        facts=reader.take("facts", dict, {}),
+        spans=tuple(_span_from_json(value) for value in reader.take("spans", list, [])),
+        steps=tuple(_step_from_json(value, read_content) for value in reader.take("steps", list)),
+    )
 
 
 def _loss_from_json(value: object) -> Loss:

@@ -12,6 +12,8 @@ SALVAGE, TRUNCATE = "salvage", "truncate"
 ROLES = ("master", "single", "slave", "controller", "dledger-group")
 REPLICAS = ("slave", "controller", "dledger-group")
 """These get what they lack from their master or leader again, and must never differ from it."""
+MOST_KEPT = 64 << 20
+"""Bytes of a file's end that lost+found keeps; the journal can restore all of it anyway."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import ClassVar, TypeAlias
 
-from rmqstore.errors import UsageError
+from rmqstore.errors import BrokenPlan
 from rmqstore.files.users import JOURNAL_FOLDER
 from rmqstore.repair.plan.content import MAX_FILE_SIZE, Content, Zeros, is_fingerprint
 
@@ -178,18 +178,18 @@ def check_path(path: str, store: str, roots: Iterable[str]) -> None:
     inside: tuple[str, ...] | None = None
     if pure.is_absolute():
         if PurePosixPath(store) == pure or PurePosixPath(store) in pure.parents:
-            raise UsageError(f"plan: {path!r} lies in the store and must be given relative to it")
+            raise BrokenPlan(f"plan: {path!r} lies in the store and must be given relative to it")
         for root in roots:
             if PurePosixPath(root) in pure.parents:
                 inside = pure.relative_to(root).parts
     else:
         inside = pure.parts
     if not inside or ".." in pure.parts or "\0" in path or str(pure) != path:
-        raise UsageError(f"plan: path {path!r} does not stay inside of the store")
+        raise BrokenPlan(f"plan: path {path!r} does not stay inside of the store")
     if any(0xD800 <= ord(char) < 0xDC80 or 0xDCFF < ord(char) < 0xE000 for char in path):
-        raise UsageError(f"plan: path {path!r} is no file name")
+        raise BrokenPlan(f"plan: path {path!r} is no file name")
     if JOURNAL_FOLDER in inside or inside == ("lock",):
-        raise UsageError(f"plan: no step may touch {path!r}")
+        raise BrokenPlan(f"plan: no step may touch {path!r}")
 
 
 def check_step(step: Step) -> None:
@@ -198,25 +198,25 @@ def check_step(step: Step) -> None:
     if isinstance(step, Overwrite):
         sizes = [step.at, step.length, step.at + step.length]
         if step.length == 0:
-            raise UsageError(f"plan: the overwrite of {step.path} at {step.at} is empty")
+            raise BrokenPlan(f"plan: the overwrite of {step.path} at {step.at} is empty")
     elif isinstance(step, Truncate):
-        sizes = [step.to_size, step.from_size]
+        sizes = [step.to_size]  # a damaged file may have any length before
         if step.to_size >= step.from_size:
-            raise UsageError(f"plan: the truncate of {step.path} does not make it shorter")
+            raise BrokenPlan(f"plan: the truncate of {step.path} does not make it shorter")
     elif isinstance(step, Extend):
         sizes = [step.from_size, step.to_size]
         if step.to_size <= step.from_size or step.content.size > step.length:
-            raise UsageError(f"plan: the extend of {step.path} does not fit its content")
+            raise BrokenPlan(f"plan: the extend of {step.path} does not fit its content")
     elif isinstance(step, Create):
         sizes = [step.size]
         if step.content.size > step.size:
-            raise UsageError(f"plan: the content of {step.path} is larger than its size")
+            raise BrokenPlan(f"plan: the content of {step.path} is larger than its size")
     if any(not 0 <= size <= MAX_FILE_SIZE for size in sizes):
-        raise UsageError(f"plan: a size or position of {step.path} is out of range")
+        raise BrokenPlan(f"plan: a size or position of {step.path} is out of range")
     if isinstance(step, Rename) and PurePosixPath(step.path).parent != PurePosixPath(step.source).parent:
-        raise UsageError(f"plan: {step.source} would leave its directory for {step.path}")
+        raise BrokenPlan(f"plan: {step.source} would leave its directory for {step.path}")
     if isinstance(step, Overwrite | Truncate | Discard | SetAside) and not is_fingerprint(step.expect):
-        raise UsageError(f"plan: {step.path}: expect must be sha256:… or blake2b:… with 64 hex digits")
+        raise BrokenPlan(f"plan: {step.path}: expect must be sha256:… or blake2b:… with 64 hex digits")
 
 
 def check_together(steps: Sequence[Step]) -> None:
@@ -238,26 +238,26 @@ def check_together(steps: Sequence[Step]) -> None:
             clash = step.path in limits
             limits[step.path] = min(step.from_size, step.to_size)
         if clash:
-            raise UsageError(f"plan: {step.path} has two steps of the same kind")
+            raise BrokenPlan(f"plan: {step.path} has two steps of the same kind")
     for path in {*ranges, *limits}:
         if (path in out or path in made) and not isinstance(made.get(path), Rename):
-            raise UsageError(f"plan: {path} is changed and also made or discarded")
+            raise BrokenPlan(f"plan: {path} is changed and also made or discarded")
         end = 0
         for start, stop in sorted(ranges.get(path, [])):
             if start < end or stop > limits.get(path, stop):
-                raise UsageError(f"plan: steps on {path} overlap at byte {start}")
+                raise BrokenPlan(f"plan: steps on {path} overlap at byte {start}")
             end = stop
     for step in steps:
         for parent in map(str, PurePosixPath(step.path).parents):
             above = out.get(parent)
             emptied = isinstance(above, RemoveEmptyDirectory) and isinstance(step, Discard | RemoveEmptyDirectory)
             if isinstance(made.get(parent), Create | Rename) and not emptied:
-                raise UsageError(f"plan: {step.path} lies below the file {parent}")
+                raise BrokenPlan(f"plan: {step.path} lies below the file {parent}")
             if above is None:
                 continue
             remade = isinstance(made.get(parent), MakeDirectory) and isinstance(step, Create | MakeDirectory)
             if not emptied and not remade:
-                raise UsageError(f"plan: {step.path} lies below {parent}, which is taken away")
+                raise BrokenPlan(f"plan: {step.path} lies below {parent}, which is taken away")
 
 
 def _check_renames(steps: Sequence[Step]) -> None:
@@ -266,7 +266,7 @@ def _check_renames(steps: Sequence[Step]) -> None:
     renamed = sorted(step.source for step in steps if isinstance(step, Rename))
     if aside != renamed or len(set(aside)) != len(aside):
         wrong = min({*aside} ^ {*renamed}, default=aside[0] if aside else "")
-        raise UsageError(f"plan: {wrong} must be set aside once, and get one name")
+        raise BrokenPlan(f"plan: {wrong} must be set aside once, and get one name")
 
 
 def origins(steps: Iterable[Step]) -> dict[str, str]:
@@ -277,9 +277,9 @@ def origins(steps: Iterable[Step]) -> dict[str, str]:
 def check_span(span: Span) -> None:
     """Refuse a span whose name is no plain file name, or whose range makes no sense."""
     if not span.name or span.name.startswith(".") or "/" in span.name or "\0" in span.name or len(span.name) > 200:
-        raise UsageError(f"plan: {span.name!r} is no name for a saved span")
+        raise BrokenPlan(f"plan: {span.name!r} is no name for a saved span")
     if span.at < 0 or not 0 < span.length <= MAX_FILE_SIZE:
-        raise UsageError(f"plan: span {span.name} is out of range")
+        raise BrokenPlan(f"plan: span {span.name} is out of range")
 
 
 def in_order(steps: Sequence[Step]) -> list[int]:

@@ -71,8 +71,7 @@ def size_brake(store: Store, kind: QueueKind) -> str | None:
     if store.queue_file_size(kind) is not None or store.config.given:
         return None
     logs = (store.commitlog, store.dledger.data if store.dledger is not None else None)
-    sizes = {file.stop - file.start for log in logs if log is not None for file in log.files}
-    if sizes == {COMMITLOG_FILE_SIZE}:
+    if any(log is not None and log.size_from == "files" and log.file_size == COMMITLOG_FILE_SIZE for log in logs):
         return None
     key = _SIZE_KEY[kind]
     return (

@@ -20,6 +20,7 @@ from rmqstore.files.store import Store
 from rmqstore.formats.message import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, Fault, Message
 from rmqstore.repair.log.redispatch import Name, Sink
 from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.repair.plan.recover_options import MOST_KEPT
 from rmqstore.repair.plan.steps import Create, Span
 from rmqstore.repair.salvage.behind_end import lost_behind
 from rmqstore.repair.salvage.evidence.consumer_progress import ConsumerProgress
@@ -40,7 +41,6 @@ _POINT_BEHIND = (
     "CFG-OFFSET-BEYOND",
     "CK-AHEAD",
 )
-_KEPT = 64 << 20  # bytes of a tail that lost+found keeps; the journal can restore all of it anyway
 
 
 def dirty_tail(result: LogResult) -> bool:
@@ -68,7 +68,7 @@ def zero_from(draft: PlanBuilder, result: LogResult, end: int, why: str) -> None
 
 def _zero(draft: PlanBuilder, file: MappedFile, start: int, stop: int, why: str) -> None:
     name = draft.path(file.path)
-    if stop - start <= _KEPT:
+    if stop - start <= MOST_KEPT:
         draft.spans.append(Span(name, start, stop - start, f"{file.start + start}.bin", why))
     draft.zero(file.path, start, stop - start, why)
 

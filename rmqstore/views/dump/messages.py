@@ -6,7 +6,6 @@ runs that are not records; `Damage` reads off them what was skipped.
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -15,6 +14,7 @@ from functools import lru_cache, partial
 import numpy as np
 
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
+from rmqstore.files.sparse import data_end
 from rmqstore.files.store import Store
 from rmqstore.formats import dledger
 from rmqstore.formats.message import Fault
@@ -305,19 +305,10 @@ def _data_end(file: MappedFile) -> int:
         fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return length
-    end = 0
     try:
-        while end < length:
-            hole = os.lseek(fd, end, os.SEEK_HOLE)
-            if hole >= length:
-                return length
-            end = hole
-            end = os.lseek(fd, hole, os.SEEK_DATA)
-    except OSError as e:  # no data behind the hole; or a file system without the call
-        return end if e.errno == errno.ENXIO else length
+        return data_end(fd, length)
     finally:
         os.close(fd)
-    return length
 
 
 def _first_record(file: MappedFile, at: int, lead: int) -> int | None:

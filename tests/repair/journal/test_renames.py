@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.errors import ChangedSince, HalfApplied, PlanStale, RmqStoreError, UsageError
+from rmqstore.errors import BrokenPlan, ChangedSince, HalfApplied, PlanStale, RmqStoreError
 from rmqstore.files.mapped_file_queue import file_name_to_offset, offset_to_file_name
 from rmqstore.repair.journal import journal
 from rmqstore.repair.journal.disk import Disk
@@ -370,5 +370,5 @@ def test_steps_of_renamed_files_come_back_from_json(store: Path) -> None:
     ],
 )
 def test_renames_that_make_no_sense_are_refused(steps: tuple[Step, ...], why: str) -> None:
-    with pytest.raises(UsageError, match=why):
+    with pytest.raises(BrokenPlan, match=why):
         Plan("/store", steps)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqstore.errors import PlanStale, UsageError
+from rmqstore.errors import BrokenPlan, PlanStale, UsageError
 from rmqstore.repair.plan.content import (
     CHUNK,
     Content,
@@ -38,8 +38,11 @@ from rmqstore.repair.plan.plan import (
     Zeros,
 )
 from rmqstore.repair.plan.plan_read import plan_from_json
+from rmqstore.repair.recover import Recovery
+from tests.command import run_json
 from tests.repair.plans import HASH, full
 from tests.repair.trees import lazily, pattern
+from tests.stores import copy_store
 
 parts = st.lists(st.binary(max_size=300).map(Literal) | st.integers(0, 200_000).map(Zeros), max_size=5)
 
@@ -270,7 +273,7 @@ CLASHES: list[tuple[Step, ...]] = [
 
 @pytest.mark.parametrize("steps", CLASHES, ids=range(len(CLASHES)))
 def test_steps_that_get_in_each_others_way_are_refused(steps: tuple[Step, ...]) -> None:
-    with pytest.raises(UsageError, match="plan:"):
+    with pytest.raises(BrokenPlan, match="plan:"):
         Plan("/store", steps)
 
 
@@ -299,3 +302,18 @@ def test_order_makes_room_first_and_goes_into_directories_last() -> None:
         Discard("y", HASH),
     )
     assert Plan("/store", steps).ordered() == [6, 5, 3, 4, 2, 1, 0]
+
+
+def test_a_planner_that_contradicts_itself_is_a_bug_and_not_wrong_usage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def clash(self: Recovery) -> None:
+        self.draft.discard(self.store.root / "checkpoint", "first")
+        self.draft.steps.append(Overwrite("checkpoint", 0, Zeros(8), HASH))
+
+    monkeypatch.setattr(Recovery, "_abort", clash)
+    answer = run_json("recover", str(copy_store("5.4.0-clean", tmp_path)), exit_code=70)
+    error = answer["error"]
+    assert isinstance(error, dict)
+    assert (error["code"], error["message"]) == ("bug", "plan: checkpoint is changed and also made or discarded")
+    assert "report" in error["advice"]

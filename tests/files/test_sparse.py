@@ -1,0 +1,51 @@
+"""Where a sparse file has data."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from rmqstore.files import sparse
+
+MB = 1 << 20
+
+
+@pytest.fixture
+def holey(tmp_path: Path) -> Path:
+    """64 KiB of data at 1 MiB and at 3 MiB of 1 TiB."""
+    path = tmp_path / "file"
+    with path.open("wb") as file:
+        for at in (MB, 3 * MB):
+            file.seek(at)
+            file.write(b"x" * 65_536)
+        file.truncate(1 << 40)
+    return path
+
+
+def test_data_of_a_file_with_holes(holey: Path) -> None:
+    fd = os.open(holey, os.O_RDONLY)
+    try:
+        stretches = [(MB, MB + 65_536), (3 * MB, 3 * MB + 65_536)]
+        assert list(sparse.data_extents(fd, 0, 1 << 40)) == stretches
+        assert list(sparse.data_extents(fd, MB + 5, 3 * MB + 7)) == [(MB + 5, MB + 65_536), (3 * MB, 3 * MB + 7)]
+        assert list(sparse.data_extents(fd, 4 * MB, 1 << 40)) == []
+        assert sparse.next_data(fd, 5, 10) == (10, 10)
+        assert sparse.next_data(fd, 10, 10) == (10, 10)
+        assert (sparse.data_end(fd, 1 << 40), sparse.data_end(fd, 3 * MB)) == (3 * MB + 65_536, MB + 65_536)
+    finally:
+        os.close(fd)
+
+
+def test_all_of_it_counts_where_the_file_system_cannot_tell(holey: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_seek(*_: int) -> int:
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(os, "lseek", no_seek)
+    fd = os.open(holey, os.O_RDONLY)
+    try:
+        assert list(sparse.data_extents(fd, 5, 100)) == [(5, 100)]
+        assert sparse.data_end(fd, 100) == 100
+    finally:
+        os.close(fd)
