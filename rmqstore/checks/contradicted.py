@@ -7,14 +7,12 @@ another broker's, do not have the time; an entry whose own hash is damaged is no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from rmqstore.checks.log.index_catalog import IndexFile, time_diffs
+from rmqstore.checks.log.index_files import IndexFile, time_diffs
 from rmqstore.checks.log.index_tally import Contradicted
-from rmqstore.checks.log.logs import Logs
-from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.mapped_file_queue import read_at
 from rmqstore.formats import index, properties
 from rmqstore.formats.javatext import java_text
@@ -25,8 +23,6 @@ from rmqstore.scan.kernels import I64, Bool
 CODE = "CL-CONTRADICTED"
 _FEW = 8  # records of a chunk; more of them, and most of the chunk, are entries of a kind that is not known here
 _STEPS = 100_000  # along chains, for one chunk
-_SAID = frozenset({"CL-PROPERTIES", "CL-TOPIC", "CL-HEADER", "DL-BODY"})
-"""What is said of a record already explains that its keys are others."""
 
 Entries = tuple[I64, I64, I64, I64, I64]
 
@@ -105,29 +101,3 @@ def _of_record(columns: Columns, i: int, hashes: tuple[int, ...], entries: int) 
         hashes,
         entries,
     )
-
-
-def report_contradicted(logs: Logs, findings: Findings) -> None:
-    """A finding for each of these messages of which nothing else says already that its header or text is damaged."""
-    said = {(f.queue, f.offset) for f in findings.listed if f.code in _SAID}
-    for result in logs.results:
-        name = "dledger" if result.lead else "commitlog"
-        for one in _sorted(result.index.contradicted.values()):
-            start = one.offset - result.lead
-            if (name, start) in said or one.offset in logs.misfiled.offsets:
-                continue
-            facts: dict[str, Fact] = {
-                "topic": one.topic,
-                "queue_id": one.queue_id,
-                "queue_offset": one.queue_offset,
-                "store_timestamp": one.store_timestamp,
-                "unique_key": one.unique_key,
-                "keys": one.keys,
-                "entries": one.entries,
-            }
-            size = one.size + result.lead
-            findings.add(Finding(CODE, name, result.file_of(one.offset), start, size, facts))
-
-
-def _sorted(rows: Iterable[Contradicted]) -> list[Contradicted]:
-    return sorted(rows, key=lambda one: one.offset)

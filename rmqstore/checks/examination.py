@@ -262,7 +262,7 @@ class Examination:
             check_false_blanks(result, findings, self.verified.logs.pointing)
             check_missing_files(result, findings, self.verified.logs.pointing)
         if any(result.index.contradicted for result in results) and self.index_is_kept:
-            from rmqstore.checks.contradicted import report_contradicted
+            from rmqstore.checks.beside.contradicted import report_contradicted
 
             report_contradicted(self.verified.logs, findings)
         check_queue_offsets(findings, self.verified.logs)

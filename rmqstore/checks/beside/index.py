@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore.checks.log.index_catalog import Block, IndexCatalog, IndexFile
+from rmqstore.checks.log.index_catalog import IndexCatalog
+from rmqstore.checks.log.index_files import Block, IndexFile
 from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.index_sizes import configured_index_sizes, index_sizes
 from rmqstore.files.mapped_file_queue import DirEntry, MappedFile, read_at

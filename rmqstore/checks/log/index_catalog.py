@@ -6,13 +6,11 @@ the log concerns; damage only makes a block's range wider.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from rmqstore.checks.log.index_files import Block, IndexFile, time_diffs
 from rmqstore.checks.log.index_keys import Keys
 from rmqstore.checks.log.index_tally import IndexTally, add_found
 from rmqstore.checks.problems.report import Fact, Finding, Findings
@@ -23,41 +21,6 @@ from rmqstore.scan.kernels import I64, Bool
 
 _PIECE = 1 << 31  # bytes of log that one comparison covers: offset and hash then fit into 62 bits
 _NO_END = (1 << 63) - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Units [first, first + count) of a file, and the range of their offsets."""
-
-    first: int
-    count: int
-    least: int
-    greatest: int
-
-
-@dataclass(frozen=True, slots=True)
-class IndexFile:
-    """One index file; `last` is the number of its last entry, times in ms, offsets in bytes.
-
-    `moving`: a live broker writes to it.
-    """
-
-    name: str
-    path: Path
-    slots: int
-    last: int
-    begin_phy_offset: int
-    end_phy_offset: int
-    begin_timestamp: int
-    end_timestamp: int
-    full: bool
-    moving: bool = False
-
-
-def time_diffs(files: Sequence[IndexFile], number: I64, time: I64) -> I64:
-    """Time field (s) of entries in the files `number` that are of messages stored at `time` (ms)."""
-    begins = np.array([f.begin_timestamp for f in files], dtype=np.int64)[number]
-    return np.where(begins <= 0, 0, np.clip((time - begins) // 1000, 0, 0x7FFFFFFF))
 
 
 def _count(table: dict[int, tuple[int, int, int]], hit: Bool, number: I64, unit: I64, offset: I64) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from rmqstore.append.store.index_builder import IndexFileBuilder
 from rmqstore.checks.beside.index import check_index
-from rmqstore.checks.log.index_catalog import IndexFile
+from rmqstore.checks.log.index_files import IndexFile
 from rmqstore.checks.log.index_keys import KeyReader
 from rmqstore.checks.log.index_tally import Contradicted
 from rmqstore.checks.problems.report import Findings
