@@ -23,7 +23,7 @@ from pathlib import Path
 from benchmarks import rivals
 from benchmarks.measure import run
 from rmqstore.append.files.flush import FlushPolicy
-from rmqstore.append.store.encoder import NewMessage
+from rmqstore.append.messages.encoder import NewMessage
 from rmqstore.append.store.message_store import MessageStore, StoreOptions
 
 BODIES = (256, 1024)

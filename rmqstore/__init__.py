@@ -27,7 +27,7 @@ _DOOR = {
     "PROBLEMS": ("rmqstore.checks.problems.table", "PROBLEMS"),
     "BrokerConfig": ("rmqstore.files.broker_config", "BrokerConfig"),
     "CommitLogChoice": ("rmqstore.repair.migrate.to_commitlog", "Choice"),
-    "Comparison": ("rmqstore.views.comparison", "Comparison"),
+    "Comparison": ("rmqstore.views.compare.comparison", "Comparison"),
     "DLedgerCommitLog": ("rmqstore.views.dledger_store", "DLedgerCommitLog"),
     "DLedgerMmapFileStore": ("rmqstore.views.dledger_store", "DLedgerMmapFileStore"),
     "DLedgerTarget": ("rmqstore.repair.migrate.to_dledger_preflight", "Target"),
@@ -35,7 +35,7 @@ _DOOR = {
     "ExportOptions": ("rmqstore.views.export", "ExportOptions"),
     "Finding": ("rmqstore.checks.problems.report", "Finding"),
     "MessageStore": ("rmqstore.append.store.message_store", "MessageStore"),
-    "NewMessage": ("rmqstore.append.store.encoder", "NewMessage"),
+    "NewMessage": ("rmqstore.append.messages.encoder", "NewMessage"),
     "Plan": ("rmqstore.repair.plan.plan", "Plan"),
     "RecoverOptions": ("rmqstore.repair.plan.recover_options", "RecoverOptions"),
     "Report": ("rmqstore.checks.problems.report", "Report"),
@@ -67,7 +67,7 @@ _DOOR = {
 }
 
 if TYPE_CHECKING:
-    from rmqstore.append.store.encoder import NewMessage
+    from rmqstore.append.messages.encoder import NewMessage
     from rmqstore.append.store.message_store import MessageStore, StoreOptions
     from rmqstore.brokers.simulate import simulate_start
     from rmqstore.checks.problems.report import Finding, Report
@@ -89,7 +89,7 @@ if TYPE_CHECKING:
     from rmqstore.repair.rebuild_parts import plan_rebuild
     from rmqstore.repair.recover import plan_recovery
     from rmqstore.views.compare.compare import compare
-    from rmqstore.views.comparison import Comparison
+    from rmqstore.views.compare.comparison import Comparison
     from rmqstore.views.dledger_store import DLedgerCommitLog, DLedgerMmapFileStore
     from rmqstore.views.dump.messages import dump_messages
     from rmqstore.views.dump.selection import Selection

@@ -131,7 +131,7 @@ def no_search_for_other_processes(request: pytest.FixtureRequest) -> Iterator[No
         yield
         return
     from rmqstore.files import store
-    from rmqstore.files.users import Users
+    from rmqstore.files.in_use.users import Users
     from rmqstore.repair.journal import liveness
 
     with pytest.MonkeyPatch.context() as patch:  # not `monkeypatch`: a test's own patches must end before `tmp_path`

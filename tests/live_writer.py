@@ -16,9 +16,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from rmqstore.append.messages.encoder import NewMessage
 from rmqstore.append.store.commitlog import CommitLog
 from rmqstore.append.store.dispatch import DispatchOptions
-from rmqstore.append.store.encoder import NewMessage
 from rmqstore.append.store.message_store import MessageStore, StoreOptions
 
 TOPIC, QUEUES = "Order", 4

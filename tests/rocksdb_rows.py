@@ -69,5 +69,5 @@ def changing(store: Path) -> Iterator[Rows]:
 
 def without_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a machine that has not installed the extra."""
-    assert importlib.import_module("rmqstore.files.rocksdb")
-    monkeypatch.setattr("rmqstore.files.rocksdb.find_spec", lambda name: None)
+    assert importlib.import_module("rmqstore.files.rocksdb.database")
+    monkeypatch.setattr("rmqstore.files.rocksdb.database.find_spec", lambda name: None)

@@ -35,9 +35,9 @@ WRITERS = (
     "cli/output.py",
     "manual.py",
     "spark/hadoop.py",
-    "files/rocksdb_links.py",
+    "files/rocksdb/links.py",
 )
-LOCKERS = ("files/lock.py",)
+LOCKERS = ("files/in_use/lock.py",)
 
 OS_WRITES = {
     *("write", "writev", "pwrite", "pwritev", "truncate", "ftruncate", "posix_fallocate", "sendfile", "splice"),

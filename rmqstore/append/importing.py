@@ -17,10 +17,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rmqstore.append.exchange import Row, message_of
 from rmqstore.append.files.disk import make_directories, replace_file, sync_directory
 from rmqstore.append.files.flush import FlushPolicy
-from rmqstore.append.store.encoder import NewMessage
+from rmqstore.append.messages.encoder import NewMessage
+from rmqstore.append.messages.exchange import Row, message_of
 from rmqstore.append.store.message_store import MessageStore, StoreOptions
 from rmqstore.errors import BadRow, MessageRefused, NotReadable, OutputExists, Refused, UsageError
 from rmqstore.files.mapped_file_queue import MappedFile as FileToRead

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from rmqstore.checks.beside.config import ConfigFacts, check_batch_topics, check_config, check_offsets
 from rmqstore.checks.beside.directory import check_directory
+from rmqstore.checks.index.tally import IndexTally
 from rmqstore.checks.log.commitlog import LogResult, end_of_log, join_queues, reach_of, read_log
 from rmqstore.checks.log.entry_tally import EntryTally
 from rmqstore.checks.log.findings import check_false_blanks, check_log, check_missing_files, check_queue_offsets
-from rmqstore.checks.log.index_tally import IndexTally
 from rmqstore.checks.log.log_pass import PassOptions
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.log.misplaced_files import find_misplaced

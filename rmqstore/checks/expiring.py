@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from rmqstore.errors import StoreIsLive
-from rmqstore.files.paths import real_path
+from rmqstore.files.disk.paths import real_path
 from rmqstore.files.store import Store, open_store
 
 T = TypeVar("T")

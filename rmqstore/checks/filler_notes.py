@@ -15,7 +15,8 @@ from typing import Any
 from rmqstore.checks.beside.directory import journal_state
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems.report import Fillers
-from rmqstore.files.mapped_file_queue import file_name_to_offset, list_directory, read_at
+from rmqstore.files.disk.reading import read_at
+from rmqstore.files.mapped_file_queue import file_name_to_offset, list_directory
 from rmqstore.files.store import Store
 
 _LIMIT = 256 << 20  # bytes of a plan that is read; a plan keeps large contents beside it

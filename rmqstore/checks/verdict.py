@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.beside.permissions import rights_words
-from rmqstore.checks.damaged import damage_words
 from rmqstore.checks.log import delay_levels as delays
+from rmqstore.checks.problems.damage_words import damage_words
 from rmqstore.checks.problems.report import Fact, Finding, Report
 from rmqstore.checks.queues.undelivered import NothingOwed, left_unreadable, never_dispatched, nothing_owed
 from rmqstore.files.store import Store, StoreKind

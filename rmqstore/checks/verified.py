@@ -14,7 +14,7 @@ from rmqstore.checks.problems.report import Finding, Report
 if TYPE_CHECKING:
     from rmqstore.checks.beside.directory import DirectoryFacts
     from rmqstore.checks.beside.timer import TimerFacts
-    from rmqstore.checks.log.index_catalog import IndexCatalog
+    from rmqstore.checks.index.catalog import IndexCatalog
     from rmqstore.checks.log.misplaced_files import Misplaced
 
 

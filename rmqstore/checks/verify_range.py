@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, read_at
+from rmqstore.files.disk.reading import read_at
+from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.formats.message import HEADS_BY_FLAG, parse_message
 
 _HEAD = HEADS_BY_FLAG[0x30].size

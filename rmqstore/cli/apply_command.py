@@ -57,7 +57,7 @@ def read_plan(path: Path, store: Store, roots: Collection[Path] | None = None) -
 
     Errors: NotReadable; UsageError for a file that is not a plan, or is the plan of another store.
     """
-    from rmqstore.files.paths import read_small
+    from rmqstore.files.disk.paths import read_small
     from rmqstore.repair.plan.plan_read import plan_from_json
 
     try:
@@ -259,7 +259,7 @@ def _wrote_lines(change: Change, verbose: int) -> Iterator[str]:
     checkpoint = change.store.checkpoint
     last = max((int(log.get("last_timestamp") or 0) for log in (report.commitlog, report.dledger) if log), default=0)
     if checkpoint is not None and last:
-        from rmqstore.files.mapped_file_queue import read_at
+        from rmqstore.files.disk.reading import read_at
         from rmqstore.formats.checkpoint import FILE_SIZE, parse_checkpoint
 
         said = parse_checkpoint(read_at(checkpoint.path, FILE_SIZE, 0))

@@ -16,8 +16,8 @@ from rmqstore.errors import CouldNotCheck, UsageError
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
+    from rmqstore.views.compare.comparison import Comparison, Messages, Place, Side
     from rmqstore.views.compare.fingerprint import Against
-    from rmqstore.views.comparison import Comparison, Messages, Place, Side
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _LISTED = 20

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def dump_units(out: Output, store: Store, what: str, selection: Selection) -> int:
-    from rmqstore.files.rocksdb import MISSING_EXTRA, CannotRead, is_readable
-    from rmqstore.views.batches import batch_length, batch_lines, batch_rows
+    from rmqstore.files.rocksdb.database import MISSING_EXTRA, CannotRead, is_readable
+    from rmqstore.views.dump.batches import batch_length, batch_lines, batch_rows
     from rmqstore.views.dump.units import READERS
 
     rows = store.rocksdb_consume_queue and what == "consumequeue"

@@ -152,7 +152,7 @@ def _write(file: BinaryIO, kind: str, parts: Iterable[list[dict[str, Any]]], pos
 
 
 def _columns(positions: bool) -> list[str]:
-    from rmqstore.append.exchange import COLUMNS
+    from rmqstore.append.messages.exchange import COLUMNS
 
     return [*COLUMNS, *(("offset", "size", "msg_id") if positions else ())]
 
@@ -185,7 +185,7 @@ def _write_parquet(file: BinaryIO, parts: Iterable[list[dict[str, Any]]], positi
         raise UsageError("Parquet needs pyarrow", "pip install 'rmqstore[arrow]'") from error
     from base64 import b64decode
 
-    from rmqstore.append.exchange import INTEGERS
+    from rmqstore.append.messages.exchange import INTEGERS
 
     kinds = {name: pa.int32() if bits == 32 else pa.int64() for name, bits in INTEGERS.items()}
     kinds |= {"offset": pa.int64(), "size": pa.int32(), "last_separator": pa.bool_()}

@@ -159,7 +159,8 @@ def note_unknown_topics(
 
 
 def _known(store: Store) -> frozenset[str]:
-    from rmqstore.files.mapped_file_queue import list_directory, read_at
+    from rmqstore.files.disk.reading import read_at
+    from rmqstore.files.mapped_file_queue import list_directory
     from rmqstore.formats.configjson import ConfigJsonError, parse_config_object
 
     names = {

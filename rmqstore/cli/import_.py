@@ -16,7 +16,7 @@ from rmqstore.cli.quantities import many
 from rmqstore.errors import NoSpace, NotAStore, OutputExists, UsageError
 
 if TYPE_CHECKING:
-    from rmqstore.append.exchange import Row
+    from rmqstore.append.messages.exchange import Row
     from rmqstore.append.store.message_store import StoreOptions
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.views.dump.messages import Damage
@@ -92,8 +92,8 @@ def import_(
     selection with gaps, or for a damaged store. An invalid row ends the import: the error names file and line, and
     nothing remains. Damaged parts of a source store are skipped and named on stderr; the exit code is then 1.
     """
-    from rmqstore.append.exchange import message_of
     from rmqstore.append.importing import ImportOptions, fingerprint, import_messages
+    from rmqstore.append.messages.exchange import message_of
     from rmqstore.cli.dump import tell_damage
     from rmqstore.files.store import open_store
     from rmqstore.files.topic_types import batch_topics as topics_of_batches
@@ -200,8 +200,8 @@ def _store_options(
 ) -> StoreOptions:
     """The settings of the new store: broker.conf's, where there is one."""
     from rmqstore.append.files.flush import FlushPolicy
+    from rmqstore.append.messages.encoder import Limits
     from rmqstore.append.store.dispatch import DispatchOptions
-    from rmqstore.append.store.encoder import Limits
     from rmqstore.append.store.message_store import StoreOptions
     from rmqstore.formats.consumequeue import round_file_size
     from rmqstore.formats.properties import parse_delay_levels

@@ -14,7 +14,7 @@ from rmqstore.cli.options import command
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import many
 from rmqstore.errors import NotReadable, OutputExists, UsageError
-from rmqstore.files.paths import real_path
+from rmqstore.files.disk.paths import real_path
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig

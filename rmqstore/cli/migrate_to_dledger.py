@@ -15,7 +15,7 @@ from rmqstore.cli.options import Applying, applying, command
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import many
 from rmqstore.errors import NotReadable, UsageError
-from rmqstore.files.paths import real_path
+from rmqstore.files.disk.paths import real_path
 
 if TYPE_CHECKING:
     from rmqstore.checks.problems.report import Report

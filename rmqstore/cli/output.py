@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 from rmqstore.cli.json_text import json_bytes as json_bytes
 from rmqstore.cli.json_text import quote_wide
 from rmqstore.errors import NotReadable, UsageError
-from rmqstore.files.paths import real_path
+from rmqstore.files.disk.paths import real_path
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

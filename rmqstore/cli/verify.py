@@ -14,7 +14,7 @@ from rmqstore.cli.options import command
 from rmqstore.cli.output import Output, json_bytes
 from rmqstore.cli.quantities import Span
 from rmqstore.errors import UsageError
-from rmqstore.files.paths import real_path
+from rmqstore.files.disk.paths import real_path
 
 if TYPE_CHECKING:
     from rmqstore.checks.problems.report import Finding, Report

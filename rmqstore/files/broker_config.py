@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rmqstore.errors import BadBrokerConfig, NotReadable
-from rmqstore.files.paths import read_small
+from rmqstore.files.disk.paths import read_small
 from rmqstore.formats.javatext import parse_java_properties
 
 Number = int  # the class below has methods named like the types

@@ -8,7 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rmqstore.files.mapped_file_queue import DirEntry, read_at
+from rmqstore.files.disk.reading import read_at
+from rmqstore.files.mapped_file_queue import DirEntry
 from rmqstore.files.store import Store
 from rmqstore.formats.index import (
     DEFAULT_SLOTS,

@@ -6,7 +6,6 @@ pread, since a mapping of a file that is cut kills the process.
 
 from __future__ import annotations
 
-import errno
 import functools
 import itertools
 import os
@@ -19,6 +18,8 @@ from enum import StrEnum
 from math import gcd
 from pathlib import Path
 from typing import NamedTuple
+
+from rmqstore.files.disk.reading import read_at
 
 NAME_DIGITS = 20
 PAGE = 4096
@@ -337,33 +338,3 @@ class MappedFileQueue:
             size -= want
             offset += want
         return b"".join(out)
-
-
-def open_regular(path: Path) -> int:
-    """A read-only descriptor of a regular file; a FIFO or a device in its place cannot make the caller wait.
-
-    Errors: OSError as open's, for anything that is no regular file, and for a name that this system cannot say (a
-    damaged topic's with NUL in it, or with letters that the locale lacks).
-    """
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except ValueError as error:
-        raise OSError(errno.ENOENT, "no such name", str(path)) from error
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
-    return fd
-
-
-def read_at(path: Path, size: int, at: int) -> bytes:
-    """Up to `size` bytes at a position of a file; empty when it cannot be read or has vanished."""
-    try:
-        fd = open_regular(path)
-    except OSError:
-        return b""
-    try:
-        return os.pread(fd, size, at)
-    except OSError:
-        return b""
-    finally:
-        os.close(fd)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rmqstore.files.mapped_file_queue import read_at
+from rmqstore.files.disk.reading import read_at
 from rmqstore.formats import dledger
 from rmqstore.formats.message import HEAD, MAGIC_V1, MAGIC_V2
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.mapped_file_queue import NAME_DIGITS, DirEntry, file_name_to_offset, list_directory, read_at
-from rmqstore.files.paths import real_path
+from rmqstore.files.disk.paths import real_path
+from rmqstore.files.disk.reading import read_at
+from rmqstore.files.mapped_file_queue import NAME_DIGITS, DirEntry, file_name_to_offset, list_directory
 from rmqstore.formats import consumequeue, dledger, message, timer
 
 _INDEX_NAME_DIGITS = 17

@@ -23,7 +23,8 @@ from rmqstore.files.broker_config import (
     TIMER_LOG_FILE_SIZE,
     BrokerConfig,
 )
-from rmqstore.files.lock import LOCK_NAME, LockState, lock_state
+from rmqstore.files.in_use.lock import LOCK_NAME, LockState, lock_state
+from rmqstore.files.in_use.users import Users, find_users, snapshot
 from rmqstore.files.mapped_file_queue import (
     DirEntry,
     MappedFileQueue,
@@ -33,7 +34,6 @@ from rmqstore.files.places import place_of_entry_file, place_of_log_file
 from rmqstore.files.queue_home import has_database
 from rmqstore.files.recognise import is_root, kind_of_directory, kind_of_file, store_below
 from rmqstore.files.store_queues import UNIT_SIZE, ConsumeQueueFiles, QueueKind, StoreQueues, StrayEntry
-from rmqstore.files.users import Users, find_users, snapshot
 from rmqstore.formats.dledger import SNAPSHOTS
 
 __all__ = [

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from rmqstore.files.mapped_file_queue import read_at
+from rmqstore.files.disk.reading import read_at
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats.configjson import ConfigJsonError, JsonValue, parse_config_object
 

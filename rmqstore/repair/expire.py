@@ -33,7 +33,8 @@ from rmqstore.brokers.rules.versions import rules_for
 from rmqstore.checks.log.misplaced_files import find_misplaced
 from rmqstore.errors import Refused, UsageError
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, read_at
+from rmqstore.files.disk.reading import read_at
+from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.store import UNIT_SIZE, Store, StoreKind
 from rmqstore.formats import dledger, index
 from rmqstore.repair.plan.content import Json

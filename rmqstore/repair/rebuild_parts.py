@@ -6,7 +6,7 @@ from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused, UsageError
 from rmqstore.files.store import QueueKind, Store, StoreKind
 from rmqstore.repair.beside.rocksdb import refuse_or_tell
-from rmqstore.repair.contradicted import tell_contradicted
+from rmqstore.repair.log.contradicted import tell_contradicted
 from rmqstore.repair.log.redispatch import Name
 from rmqstore.repair.log.repaired_log import RepairedLog
 from rmqstore.repair.log.store_guard import data_roots, refuse_whole

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from rmqstore.checks.problems.report import TAG_CODE, Report
 from rmqstore.checks.problems.table import PROBLEMS, Severity
 from rmqstore.files.store import Store, StoreKind
-from rmqstore.repair.contradicted import FACT
+from rmqstore.repair.log.contradicted import FACT
 from rmqstore.repair.log.misplaced_files import MISPLACED
 from rmqstore.repair.plan.content import Json
 from rmqstore.repair.plan.plan_builder import PlanBuilder

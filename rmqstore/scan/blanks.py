@@ -7,7 +7,8 @@ next record does not fit in them.
 
 from __future__ import annotations
 
-from rmqstore.files.mapped_file_queue import offset_to_file_name, read_at
+from rmqstore.files.disk.reading import read_at
+from rmqstore.files.mapped_file_queue import offset_to_file_name
 from rmqstore.formats import dledger
 from rmqstore.formats.message import BLANK, HEAD, HEADS_BY_FLAG, MAGIC_V1_U32, MAGIC_V2_U32, SYS_FLAG_AT
 from rmqstore.scan.resync import frame_size, resync

@@ -14,8 +14,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, open_regular
-from rmqstore.files.sparse import data_extents
+from rmqstore.files.disk.reading import open_regular
+from rmqstore.files.disk.sparse import data_extents
+from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.formats import consumequeue
 from rmqstore.formats.layout import Layout
 from rmqstore.scan.kernels import I64

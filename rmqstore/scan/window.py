@@ -6,8 +6,8 @@ import os
 import time
 from dataclasses import dataclass
 
+from rmqstore.files.disk.sparse import next_data
 from rmqstore.files.mapped_file_queue import MappedFile
-from rmqstore.files.sparse import next_data
 from rmqstore.scan import native
 
 CHUNK = 2 << 20  # each chunk costs some hundred calls of NumPy; a larger one leaves the cache

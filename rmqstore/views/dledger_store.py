@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rmqstore.append.store.dledger import DLedgerEntry
+from rmqstore.append.dledger.dledger import DLedgerEntry
 from rmqstore.errors import NotAStore
+from rmqstore.files.disk.reading import read_at
 from rmqstore.files.log_ends import find_end
-from rmqstore.files.mapped_file_queue import MappedFileQueue, read_at
+from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import DLedgerFiles, Store
 from rmqstore.formats.dledger import BLANK_MAGIC, ENTRY, INDEX_UNIT, MAGIC, parse_dledger_checkpoint
 from rmqstore.formats.message import (

@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from rmqstore.append.exchange import Row, row_of
+from rmqstore.append.messages.exchange import Row, row_of
 from rmqstore.files.store import Store
 from rmqstore.formats.bodies import BodyError, decompress
 from rmqstore.formats.message import COMPRESSED, COMPRESSION_TYPE_MASK, HEADS_BY_FLAG, MAGIC_V2

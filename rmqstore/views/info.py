@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from rmqstore.files.disk.reading import read_at
 from rmqstore.files.log_ends import LogEnd, OpenFile, find_end, first_timestamp, queue_bounds, written_units
-from rmqstore.files.mapped_file_queue import MappedFileQueue, read_at
+from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats import checkpoint, dledger, index, timer
 from rmqstore.views.dump.config_values import config_rows, config_tables
@@ -210,7 +211,7 @@ def _topics(store: Store, log_start: int, problems: list[str]) -> tuple[list[Top
 
 
 def _rows(store: Store, log_start: int, problems: list[str]) -> list[RowBounds]:
-    from rmqstore.files.rocksdb import MISSING_EXTRA, CannotRead, is_readable
+    from rmqstore.files.rocksdb.database import MISSING_EXTRA, CannotRead, is_readable
 
     if not is_readable():
         problems.append(f"consumequeue/ is a RocksDB: its queues are not read: that {MISSING_EXTRA}")

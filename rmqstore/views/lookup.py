@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rmqstore.errors import UsageError
+from rmqstore.files.disk.reading import read_at
 from rmqstore.files.index_sizes import index_sizes
-from rmqstore.files.mapped_file_queue import MappedFileQueue, read_at
+from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.records import MAX_RECORD, message_at
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats import consumequeue, dledger, index, messageid, properties
@@ -100,7 +101,7 @@ def topics(store: Store) -> frozenset[str]:
     kinds = (QueueKind.SIMPLE, QueueKind.BATCH)
     out = {topic for kind in kinds for topic, _, _ in store.queue_directories(kind)}
     if store.rocksdb_consume_queue:
-        from rmqstore.files.rocksdb_queues import RocksDBQueues
+        from rmqstore.files.rocksdb.queues import RocksDBQueues
 
         out.update(topic for topic, _ in RocksDBQueues(store).names())
     return frozenset(out)
@@ -133,7 +134,7 @@ def _unit_offset(store: Store, topic: str, queue_id: int, queue_offset: int) -> 
         return None
     unit = consumequeue.UNIT
     if store.rocksdb_consume_queue:
-        from rmqstore.files.rocksdb_queues import RocksDBQueues
+        from rmqstore.files.rocksdb.queues import RocksDBQueues
 
         raw = RocksDBQueues(store).queue(topic, queue_id).pread(unit.size, queue_offset * unit.size)
     else:

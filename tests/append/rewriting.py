@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from rmqstore.append.messages.encoder import Limits, NewMessage
 from rmqstore.append.store.dispatch import DispatchOptions
-from rmqstore.append.store.encoder import Limits, NewMessage
 from rmqstore.append.store.message_store import StoreOptions
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import open_store

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from rmqstore.append.files.flush import FlushIntervals
+from rmqstore.append.messages.encoder import NewMessage
 from rmqstore.append.store.dispatch import DispatchOptions
-from rmqstore.append.store.encoder import NewMessage
 from rmqstore.append.store.message_store import StoreOptions
 from rmqstore.checks.verify import examine
 from rmqstore.files.store import open_store

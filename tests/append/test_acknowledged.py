@@ -14,8 +14,8 @@ import pytest
 
 from rmqstore.append.files.flush import FlushIntervals, FlushPolicy
 from rmqstore.append.files.mapped_file_queue import MappedFileQueue
+from rmqstore.append.messages.encoder import NewMessage
 from rmqstore.append.store.consumequeue import BatchConsumeQueue, ConsumeQueue, Put
-from rmqstore.append.store.encoder import NewMessage
 from rmqstore.append.store.message_store import MessageStore, PutStatus, StoreOptions
 from rmqstore.files.store import open_store
 from rmqstore.formats.consumequeue import PRE_BLANK

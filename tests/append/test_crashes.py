@@ -104,7 +104,7 @@ WRITER = """
 import sys, os
 from pathlib import Path
 from rmqstore.append.store.message_store import MessageStore, StoreOptions
-from rmqstore.append.store.encoder import NewMessage
+from rmqstore.append.messages.encoder import NewMessage
 from rmqstore.append.store.dispatch import DispatchOptions
 from rmqstore.append.files.flush import FlushIntervals, FlushPolicy, FlushIntervals
 root, policy, dledger = Path(sys.argv[1]), FlushPolicy(sys.argv[2]), sys.argv[3] or None

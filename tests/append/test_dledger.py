@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append.store.dledger import DLedgerEntry, DLedgerMmapFileStore
-from rmqstore.append.store.dledger_member import MemberState, Role
+from rmqstore.append.dledger.dledger import DLedgerEntry, DLedgerMmapFileStore
+from rmqstore.append.dledger.dledger_member import MemberState, Role
 from rmqstore.errors import MessageRefused, Refused
 from rmqstore.formats.dledger import (
     BODY_OFFSET,

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqstore.append.exchange import COLUMNS, message_of, row_of
 from rmqstore.append.importing import rows_of
-from rmqstore.append.store.encoder import NewMessage
+from rmqstore.append.messages.encoder import NewMessage
+from rmqstore.append.messages.exchange import COLUMNS, message_of, row_of
 from rmqstore.errors import BadRow, RmqStoreError
 
 SOUND = {

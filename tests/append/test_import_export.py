@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from rmqstore.append.messages.encoder import NewMessage
 from rmqstore.append.store.dispatch import DispatchOptions
-from rmqstore.append.store.encoder import NewMessage
 from rmqstore.append.store.message_store import MessageStore, StoreOptions
 from rmqstore.files.store import open_store
 from rmqstore.formats.message import MAGIC_V2, parse_message

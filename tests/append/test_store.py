@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from rmqstore.append.files.flush import FlushPolicy
+from rmqstore.append.messages.encoder import Limits, NewMessage
 from rmqstore.append.store.dispatch import DispatchOptions
-from rmqstore.append.store.encoder import Limits, NewMessage
 from rmqstore.append.store.message_store import MessageStore, StoreOptions
 from rmqstore.errors import MessageRefused, OutputExists, Refused
 from rmqstore.files.store import open_store

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rmqstore.append.messages.encoder import NewMessage
 from rmqstore.append.store.dispatch import DispatchOptions
-from rmqstore.append.store.encoder import NewMessage
 from rmqstore.append.store.message_store import MessageStore, StoreOptions
 
 OPTIONS = StoreOptions(

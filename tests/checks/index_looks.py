@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from rmqstore.checks.beside.index import check_index
-from rmqstore.checks.log.index_catalog import IndexCatalog
-from rmqstore.checks.log.index_keys import KeyReader
-from rmqstore.checks.log.index_tally import IndexTally
+from rmqstore.checks.index.catalog import IndexCatalog
+from rmqstore.checks.index.keys import KeyReader
+from rmqstore.checks.index.tally import IndexTally
 from rmqstore.checks.problems.report import Findings
 from rmqstore.files.store import Store
 from rmqstore.formats import index

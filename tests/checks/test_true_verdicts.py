@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.checks.stored_units import UnitReader
+from rmqstore.checks.log.stored_units import UnitReader
 from rmqstore.checks.verify import VerifyOptions, examine, verify
 from rmqstore.files.store import Store, open_store
 from rmqstore.files.topic_types import batch_topics, configured_types

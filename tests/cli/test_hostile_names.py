@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append.store.encoder import NewMessage
+from rmqstore.append.messages.encoder import NewMessage
 from rmqstore.append.store.message_store import MessageStore, StoreOptions
 from rmqstore.cli.json_text import json_bytes
 from tests.command import run

@@ -12,7 +12,7 @@ from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.index_sizes import index_sizes
 from rmqstore.files.store import Store, open_store
 from rmqstore.formats import index
-from rmqstore.views.batches import batch_length
+from rmqstore.views.dump.batches import batch_length
 from rmqstore.views.dump.selection import Selection
 from rmqstore.views.dump.units import index_units
 from tests.stores import copy_store

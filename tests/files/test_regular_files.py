@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.files.mapped_file_queue import open_regular, read_at
+from rmqstore.files.disk.reading import open_regular, read_at
 
 
 def test_a_name_that_no_file_can_have_is_a_file_that_is_not_there(tmp_path: Path) -> None:

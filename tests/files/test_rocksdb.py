@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.files.rocksdb import CannotRead, Database, open_database
-from rmqstore.files.rocksdb_links import database_files
-from rmqstore.files.rocksdb_queues import UNITS, RocksDBQueues
+from rmqstore.files.rocksdb.database import CannotRead, Database, open_database
+from rmqstore.files.rocksdb.links import database_files
+from rmqstore.files.rocksdb.queues import UNITS, RocksDBQueues
 from rmqstore.files.store import open_store
 from rmqstore.formats.rocksdbkeys import UnitKey
 from tests.rocksdb_rows import changing, need_rocksdict, opened_rows, without_extra

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.files import sparse
+from rmqstore.files.disk import sparse
 
 MB = 1 << 20
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.append.dledger.dledger import DLedgerEntry, DLedgerMmapFileStore
+from rmqstore.append.dledger.dledger_member import MemberState, Role
+from rmqstore.append.messages.encoder import NewMessage
 from rmqstore.append.store.dispatch import DispatchOptions
-from rmqstore.append.store.dledger import DLedgerEntry, DLedgerMmapFileStore
-from rmqstore.append.store.dledger_member import MemberState, Role
-from rmqstore.append.store.encoder import NewMessage
 from rmqstore.append.store.message_store import MessageStore, StoreOptions
 from rmqstore.errors import Refused
 from rmqstore.files.store import open_store

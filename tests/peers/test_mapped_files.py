@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.append.dledger.dledger import DLedgerMmapFileStore
 from rmqstore.append.files.mapped_file import PAGE, MappedFile
 from rmqstore.append.files.mapped_file_queue import MappedFileQueue
-from rmqstore.append.store.dledger import DLedgerMmapFileStore
 from rmqstore.errors import Refused
 
 

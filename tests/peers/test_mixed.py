@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append.store.encoder import NewMessage
+from rmqstore.append.messages.encoder import NewMessage
 from rmqstore.append.store.message_store import MessageStore
 from rmqstore.checks.verify import examine
 from rmqstore.errors import Refused

@@ -12,7 +12,7 @@ from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.problems.report import Report
 from rmqstore.checks.verify import VerifyOptions, examine, verify
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.rocksdb_queues import RocksDBQueues
+from rmqstore.files.rocksdb.queues import RocksDBQueues
 from rmqstore.files.store import Store, StoreKind, open_store
 from rmqstore.repair.journal.journal import apply
 from rmqstore.repair.plan.plan import Plan

@@ -17,9 +17,9 @@ APPLY = """
 import sys
 from pathlib import Path
 from rmqstore.errors import RmqStoreError
-from rmqstore.repair.journal import apply
-from rmqstore.repair.plan import Plan
-plan = Plan.from_json(Path(sys.argv[1]).read_bytes(), store=Path(sys.argv[2]), roots=[])
+from rmqstore.repair.journal.journal import apply
+from rmqstore.repair.plan.plan_read import plan_from_json
+plan = plan_from_json(Path(sys.argv[1]).read_bytes(), store=Path(sys.argv[2]), roots=[])
 print("ready", flush=True)
 sys.stdin.readline()
 try:

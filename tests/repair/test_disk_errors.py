@@ -10,7 +10,7 @@ import pytest
 
 from rmqstore.append.files import disk as append_disk
 from rmqstore.errors import CouldNotCheck, NoSpace, NotReadable, OutputExists
-from rmqstore.files import disk_errors
+from rmqstore.files.disk import disk_errors
 from rmqstore.repair.journal import journal
 from rmqstore.repair.journal.disk import Disk
 from tests.repair.trees import full_plan, look

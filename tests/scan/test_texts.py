@@ -11,9 +11,9 @@ from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import open_store
 from rmqstore.formats import properties
 from rmqstore.formats.message import build_message
+from rmqstore.scan.properties.texts import PARSED_NAMES, read_texts
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.records import scan_file
-from rmqstore.scan.texts import PARSED_NAMES, read_texts
 from rmqstore.scan.tiling import BLOCK_BITS, Kind
 from rmqstore.scan.window import ScanOptions
 from tests.stores import unpack

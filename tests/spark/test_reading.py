@@ -23,7 +23,7 @@ from rmqstore.spark.sources.options import selection_of, size_of
 from rmqstore.spark.sources.reading import ReadOptions, queue_pieces, read_messages, read_units
 from rmqstore.spark.sources.streaming import end_of, pieces_between
 from rmqstore.spark.stores import logs_of, refs_of_options, store_refs
-from rmqstore.views.batches import batch_length
+from rmqstore.views.dump.batches import batch_length
 from rmqstore.views.dump.selection import Selection
 from rmqstore.views.dump.units import consume_queue_units
 from tests.damage import overwrite

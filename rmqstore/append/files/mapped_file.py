@@ -13,8 +13,8 @@ from pathlib import Path
 
 from rmqstore.append.files.disk import create_file, explain, read_all, write_all
 from rmqstore.errors import NotReadable
+from rmqstore.files.disk.sparse import data_extents
 from rmqstore.files.mapped_file_queue import offset_to_file_name
-from rmqstore.files.sparse import data_extents
 
 PAGE = 4096
 COMMIT_AT = 1 << 16  # bytes in the buffer at which an append gives them to the system by itself

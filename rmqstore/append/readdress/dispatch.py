@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 
 from rmqstore.append.files.mapped_file import now_ms
+from rmqstore.append.messages.encoder import TopicName
 from rmqstore.append.store.consumequeue import ConsumeQueue, Put
 from rmqstore.append.store.dispatch import Dispatcher, DispatchOptions, QueueState
-from rmqstore.append.store.encoder import TopicName
 from rmqstore.append.store.index import IndexFile, IndexService
 from rmqstore.append.store.index_builder import IndexFileBuilder
-from rmqstore.checks.log.index_keys import KeyReader
+from rmqstore.checks.index.keys import KeyReader
 from rmqstore.checks.log.owed_units import owed_units
 from rmqstore.errors import MessageRefused
 from rmqstore.formats import index
@@ -26,8 +26,8 @@ from rmqstore.formats.consumequeue import UNIT
 from rmqstore.formats.properties import SCHEDULE_TOPIC
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64
+from rmqstore.scan.properties.texts import PropertyTexts, read_texts
 from rmqstore.scan.queues import QueueTable
-from rmqstore.scan.texts import PropertyTexts, read_texts
 
 Known = Callable[[str, int], bool]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rmqstore.append.files.disk import create_file, explain, make_directories, sync_directory, write_all
 from rmqstore.errors import OutputExists
-from rmqstore.files.sparse import data_extents
+from rmqstore.files.disk.sparse import data_extents
 
 _COPY = 1 << 20
 _ID_TEXT = 1 << 16

@@ -1,6 +1,6 @@
 """The commitlog as a place to append records to: reserve a place, then write; BLANK where a record does not fit.
 
-`RecordLog` is what a store appends to; the other one is in `rmqstore.append.store.dledger`.
+`RecordLog` is what a store appends to; the other one is in `rmqstore.append.dledger.dledger`.
 Source: CommitLog.DefaultAppendMessageCallback#doAppend, CommitLog#rollNextFile (RocketMQ 5.4.0).
 """
 
@@ -10,7 +10,7 @@ from typing import Protocol
 
 from rmqstore.append.files.mapped_file import MappedFile
 from rmqstore.append.files.mapped_file_queue import MappedFileQueue
-from rmqstore.append.store.encoder import refuse_oversize
+from rmqstore.append.messages.encoder import refuse_oversize
 from rmqstore.formats.message import BLANK_SIZE, build_blank
 
 

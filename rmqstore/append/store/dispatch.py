@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
+from rmqstore.append.messages.encoder import TopicName
 from rmqstore.append.store.consumequeue import BatchConsumeQueue, ConsumeQueue
-from rmqstore.append.store.encoder import TopicName
 from rmqstore.append.store.index import IndexService
 from rmqstore.formats import properties as props
 from rmqstore.formats.javatext import java_text

@@ -14,17 +14,17 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
+from rmqstore.append.dledger.dledger import DLedgerMmapFileStore
+from rmqstore.append.dledger.dledger_log import DLedgerLog
+from rmqstore.append.dledger.dledger_member import MemberState
 from rmqstore.append.files.disk import make_directories
 from rmqstore.append.files.flush import FlushPolicy
 from rmqstore.append.files.mapped_file import Clock, now_ms
 from rmqstore.append.files.mapped_file_queue import MappedFileQueue
+from rmqstore.append.messages.encoder import Encoder, NewMessage, Prepared
 from rmqstore.append.store.checkpoint import CheckpointFile
 from rmqstore.append.store.commitlog import CommitLog, RecordLog
 from rmqstore.append.store.dispatch import Dispatcher, QueueState, messages_in, property_value
-from rmqstore.append.store.dledger import DLedgerMmapFileStore
-from rmqstore.append.store.dledger_log import DLedgerLog
-from rmqstore.append.store.dledger_member import MemberState
-from rmqstore.append.store.encoder import Encoder, NewMessage, Prepared
 from rmqstore.append.store.index import IndexService
 from rmqstore.append.store.on_disk import options_of_store
 from rmqstore.append.store.put_result import PutResult, PutStatus, waits

@@ -15,8 +15,9 @@ from rmqstore.brokers.load.config import batch_topics
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.errors import NotAStore, Refused
 from rmqstore.files.broker_config import COMMITLOG_FILE_SIZE, BrokerConfig
+from rmqstore.files.disk.reading import read_at
 from rmqstore.files.index_sizes import sizes_on_disk
-from rmqstore.files.mapped_file_queue import MappedFileQueue, list_directory, read_at
+from rmqstore.files.mapped_file_queue import MappedFileQueue, list_directory
 from rmqstore.files.store import QueueKind, Store, open_store
 from rmqstore.formats import index
 from rmqstore.formats.checkpoint import FILE_SIZE, parse_checkpoint

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from rmqstore.append.messages.encoder import NewMessage
 from rmqstore.append.store.dispatch import property_value
-from rmqstore.append.store.encoder import NewMessage
 
 
 class PutStatus(StrEnum):

@@ -14,13 +14,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rmqstore.append.dledger.dledger_log import DLedgerLog
 from rmqstore.append.files.mapped_file import MappedFile
 from rmqstore.append.files.mapped_file_queue import MappedFileQueue
+from rmqstore.append.messages.encoder import TopicName
 from rmqstore.append.store.commitlog import RecordLog
 from rmqstore.append.store.consumequeue import BatchConsumeQueue, ConsumeQueue
 from rmqstore.append.store.dispatch import Dispatcher, messages_in
-from rmqstore.append.store.dledger_log import DLedgerLog
-from rmqstore.append.store.encoder import TopicName
 from rmqstore.errors import Refused
 from rmqstore.files.mapped_file_queue import MappedFile as FileToRead
 from rmqstore.files.store import QueueKind, open_store

@@ -8,13 +8,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from rmqstore.append.dledger.dledger_log import DLedgerLog
 from rmqstore.append.files.flush import FlushIntervals, FlushPolicy, GroupCommit, IntervalFlusher
 from rmqstore.append.files.mapped_file import PAGE, Clock
 from rmqstore.append.files.mapped_file_queue import MappedFileQueue
 from rmqstore.append.store.checkpoint import CheckpointFile
 from rmqstore.append.store.commitlog import RecordLog
 from rmqstore.append.store.dispatch import OPEN_QUEUES, Dispatcher
-from rmqstore.append.store.dledger_log import DLedgerLog
 from rmqstore.errors import RmqStoreError
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rmqstore.append.files.flush import FlushIntervals, FlushPolicy
+from rmqstore.append.messages.encoder import Limits
 from rmqstore.append.store.dispatch import DispatchOptions
-from rmqstore.append.store.encoder import Limits
 from rmqstore.files.broker_config import BATCH_FILE_SIZE, COMMITLOG_FILE_SIZE, CONSUME_QUEUE_FILE_SIZE
 from rmqstore.formats import index
 from rmqstore.formats.properties import DEFAULT_DELAY_LEVELS

@@ -16,7 +16,7 @@ from rmqstore.brokers.log.file_bytes import FileBytes
 from rmqstore.brokers.log.walk import LogReader
 from rmqstore.brokers.queues.simple_queue import StartFails
 from rmqstore.brokers.rules.forecast import PROCESS_EXIT
-from rmqstore.files.mapped_file_queue import read_at
+from rmqstore.files.disk.reading import read_at
 from rmqstore.formats import dledger
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.tiling import Kind

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmqstore.brokers.load.mapped_files import Obstacle, java_long
-from rmqstore.files.mapped_file_queue import read_at
+from rmqstore.files.disk.reading import read_at
 from rmqstore.files.store import Store
 from rmqstore.formats import index
 

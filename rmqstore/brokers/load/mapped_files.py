@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rmqstore.brokers.rules.versions import BrokerRules, LengthMismatch
-from rmqstore.files.mapped_file_queue import DirEntry, list_directory, offset_to_file_name, read_at
+from rmqstore.files.disk.reading import read_at
+from rmqstore.files.mapped_file_queue import DirEntry, list_directory, offset_to_file_name
 
 _LONG = re.compile(r"[+-]?[0-9]{1,40}\Z")
 WRONG_LENGTH_TEXT = "length not matched message store config value, please check it manually"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from rmqstore.files.mapped_file_queue import open_regular
+from rmqstore.files.disk.reading import open_regular
 
 _BLOCK = 64 << 10
 

@@ -17,8 +17,8 @@ from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.formats import dledger
 from rmqstore.formats.message import BLANK_MAGIC, MAGIC_V1, MAGIC_V2
 from rmqstore.scan.columns import Columns
+from rmqstore.scan.properties.texts import PARSED_NAMES
 from rmqstore.scan.records import scan_file
-from rmqstore.scan.texts import PARSED_NAMES
 from rmqstore.scan.tiling import Kind, Run, Tiling
 from rmqstore.scan.units import KnownUnits
 from rmqstore.scan.window import ScanOptions

@@ -22,14 +22,15 @@ from rmqstore.brokers.rules.forecast import LOAD_FALSE, PROCESS_EXIT, QueueKey, 
 from rmqstore.brokers.rules.record import ParserSettings
 from rmqstore.brokers.rules.versions import BrokerRules, Reput
 from rmqstore.files.broker_config import BATCH_FILE_SIZE, CONSUME_QUEUE_FILE_SIZE, BrokerConfig
-from rmqstore.files.mapped_file_queue import list_directory, read_at
+from rmqstore.files.disk.reading import read_at
+from rmqstore.files.mapped_file_queue import list_directory
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats.checkpoint import FILE_SIZE, StoreCheckpoint, parse_checkpoint
 from rmqstore.scan.tiling import Tiling
 from rmqstore.scan.units import KnownUnits
 
 if TYPE_CHECKING:
-    from rmqstore.brokers.rocksdb_start import RocksDBAtStart
+    from rmqstore.brokers.load.rocksdb import RocksDBAtStart
 
 COMPLETE = 1 << 62
 
@@ -222,7 +223,7 @@ class PlainStart:
         """A RocksDB of the configuration that cannot be read, where the broker keeps its configuration so."""
         if not self.rocksdb:
             return None
-        from rmqstore.brokers.rocksdb_start import unreadable_rocksdb_config
+        from rmqstore.brokers.load.rocksdb import unreadable_rocksdb_config
 
         return unreadable_rocksdb_config(self.store)
 
@@ -233,7 +234,7 @@ class PlainStart:
 
     def _open_rocksdb(self) -> StartForecast | None:
         """Opens the RocksDB that has the queues, or is written beside files; the forecast where that ends the load."""
-        from rmqstore.brokers.rocksdb_start import rocksdb_at_start
+        from rmqstore.brokers.load.rocksdb import rocksdb_at_start
 
         known = self.unreadable_rows
         self.rows = rocksdb_at_start(self.store, rows=self.rocksdb and self.thorough and known is None)

@@ -24,8 +24,8 @@ from rmqstore.files.mapped_file_queue import list_directory
 from rmqstore.formats.message import TRANSACTION_COMMIT, TRANSACTION_MASK
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, Bool
+from rmqstore.scan.properties.texts import PARSED_NAMES
 from rmqstore.scan.queues import QueueTable
-from rmqstore.scan.texts import PARSED_NAMES
 from rmqstore.scan.units import KnownUnits
 
 _LMQ_PREFIX = "%LMQ%"

@@ -6,7 +6,8 @@ Source: DLedgerMmapFileStore#updateCommittedIndex, DLedgerCommitLog#getMaxOffset
 
 from __future__ import annotations
 
-from rmqstore.files.mapped_file_queue import MappedFileQueue, read_at
+from rmqstore.files.disk.reading import read_at
+from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import DLedgerFiles
 from rmqstore.formats import dledger
 from rmqstore.scan.records import scan_file

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqstore.checks.problems.report import Fact, Finding, Findings
-from rmqstore.files.mapped_file_queue import list_directory, open_regular
+from rmqstore.files.disk.reading import open_regular
+from rmqstore.files.mapped_file_queue import list_directory
 from rmqstore.files.store import Store
 from rmqstore.files.topic_types import types_of
 from rmqstore.formats.configjson import Condition, ConfigJsonError, JsonValue, parse_config_object

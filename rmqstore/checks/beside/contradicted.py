@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rmqstore.checks.contradicted import CODE
-from rmqstore.checks.log.index_tally import Contradicted
+from rmqstore.checks.index.contradicted import CODE
+from rmqstore.checks.index.tally import Contradicted
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems.report import Fact, Finding, Findings
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from rmqstore.checks.beside.permissions import check_rights
 from rmqstore.checks.problems.report import Fact, Finding, Findings
+from rmqstore.files.disk.reading import read_at
 from rmqstore.files.mapped_file_queue import (
     DirEntry,
     MappedFileQueue,
@@ -22,7 +23,6 @@ from rmqstore.files.mapped_file_queue import (
     OddKind,
     file_name_to_offset,
     list_directory,
-    read_at,
 )
 from rmqstore.files.store import QueueKind, Store
 

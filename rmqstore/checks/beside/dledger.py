@@ -11,7 +11,8 @@ from typing import Any
 
 from rmqstore.checks.log.entry_tally import EntryTally
 from rmqstore.checks.problems.report import Fact, Finding, Findings
-from rmqstore.files.mapped_file_queue import MappedFileQueue, offset_to_file_name, read_at
+from rmqstore.files.disk.reading import read_at
+from rmqstore.files.mapped_file_queue import MappedFileQueue, offset_to_file_name
 from rmqstore.files.store import DLedgerFiles, Store
 from rmqstore.formats import dledger
 from rmqstore.scan.tiling import Kind, Tiling

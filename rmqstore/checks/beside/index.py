@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore.checks.log.index_catalog import IndexCatalog
-from rmqstore.checks.log.index_files import Block, IndexFile
+from rmqstore.checks.index.catalog import IndexCatalog
+from rmqstore.checks.index.files import Block, IndexFile
 from rmqstore.checks.problems.report import Fact, Finding, Findings
+from rmqstore.files.disk.reading import read_at
 from rmqstore.files.index_sizes import configured_index_sizes, index_sizes
-from rmqstore.files.mapped_file_queue import DirEntry, MappedFile, read_at
+from rmqstore.files.mapped_file_queue import DirEntry, MappedFile
 from rmqstore.files.store import Store
 from rmqstore.formats import index
 from rmqstore.scan.kernels import I64, Bool

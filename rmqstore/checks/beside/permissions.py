@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqstore.checks.problems.report import Fact, Finding, Findings
-from rmqstore.files.paths import real_path
+from rmqstore.files.disk.paths import real_path
 from rmqstore.files.store import Store
 
 CODE = "DIR-OWNER"

@@ -23,8 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from rmqstore.files.mapped_file_queue import MappedFileQueue, open_regular, read_at
-from rmqstore.files.sparse import data_extents
+from rmqstore.files.disk.reading import open_regular, read_at
+from rmqstore.files.disk.sparse import data_extents
+from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import Store
 from rmqstore.formats import timer
 from rmqstore.formats.message import BLANK_MAGIC

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
-from rmqstore.checks.control_tally import ControlTally
+from rmqstore.checks.index.tally import IndexTally
+from rmqstore.checks.log.control_tally import ControlTally
 from rmqstore.checks.log.entry_tally import EntryTally
-from rmqstore.checks.log.index_tally import IndexTally
 from rmqstore.checks.log.log_pass import BatchRow, LogPart, PassOptions, scan_split, unit_reader
 from rmqstore.checks.log.queue_parts import QueuePart, UnitRows, add_interval
 from rmqstore.checks.problems.report import Findings

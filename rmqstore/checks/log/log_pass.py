@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rmqstore.checks.control_tally import ControlTally
+from rmqstore.checks.index.tally import IndexTally
 from rmqstore.checks.log.body_flags import flag_findings
+from rmqstore.checks.log.control_tally import ControlTally
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.log.entry_tally import EntryTally, add_entries, add_internal
 from rmqstore.checks.log.hosts import host_findings
-from rmqstore.checks.log.index_tally import IndexTally
 from rmqstore.checks.log.owed_units import (
     QueueNames,
     batch_extent,
@@ -31,23 +31,24 @@ from rmqstore.checks.log.owed_units import (
 )
 from rmqstore.checks.log.queue_parts import QueuePart, QueueRows, UnitRows
 from rmqstore.checks.log.record_findings import damage_finding, text_finding, topic_finding
+from rmqstore.checks.log.stored_units import UnitReader, opened, units_of
 from rmqstore.checks.problems.report import Findings
-from rmqstore.checks.stored_units import UnitReader, opened, units_of
-from rmqstore.files.mapped_file_queue import MappedFileQueue, read_at
+from rmqstore.files.disk.reading import read_at
+from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.formats.message import INNER_BATCH
 from rmqstore.formats.properties import inner_batch
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64
+from rmqstore.scan.properties.texts import PropertyTexts, Texts, read_texts
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.records import scan_file
-from rmqstore.scan.texts import PropertyTexts, Texts, read_texts
 from rmqstore.scan.tiling import BLOCK_BITS, Kind, Run
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import Split
 
 if TYPE_CHECKING:
-    from rmqstore.checks.log.index_catalog import IndexCatalog
-    from rmqstore.checks.log.index_keys import KeyReader
+    from rmqstore.checks.index.catalog import IndexCatalog
+    from rmqstore.checks.index.keys import KeyReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +197,7 @@ class _SplitScan:
         self.table = QueueTable()
         self.keys: KeyReader | None = None
         if options.index is not None:  # a log alone has no index: its rooms need not be loaded
-            from rmqstore.checks.log.index_keys import KeyReader
+            from rmqstore.checks.index.keys import KeyReader
 
             self.keys = KeyReader(self.table)
         self.entry_units = self._entry_units()

@@ -15,13 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqstore.checks.problems.report import Fact, Finding, Findings
-from rmqstore.files.mapped_file_queue import (
-    MappedFile,
-    MappedFileQueue,
-    OddKind,
-    offset_to_file_name,
-    read_at,
-)
+from rmqstore.files.disk.reading import read_at
+from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, OddKind, offset_to_file_name
 from rmqstore.files.store import Store
 from rmqstore.formats import dledger
 from rmqstore.formats.message import HEAD, MAGIC_V1_U32, MAGIC_V2_U32, PHYSICAL_OFFSET_AT

@@ -22,8 +22,8 @@ BEFORE_READING = (
 
 def look_beside(store: Store, states: Mapping[str, QueueState], *, live: bool) -> tuple[str, str]:
     """(a note, what was not checked) of the RocksDB beside queues in files; each may be empty."""
-    from rmqstore.files.rocksdb import MISSING_EXTRA, CannotRead, is_readable
-    from rmqstore.files.rocksdb_queues import RocksDBQueues
+    from rmqstore.files.rocksdb.database import MISSING_EXTRA, CannotRead, is_readable
+    from rmqstore.files.rocksdb.queues import RocksDBQueues
 
     if not is_readable():
         return f"{NAMED}; consumers get what the files say", f"{NAMED}: whether a broker can open it {MISSING_EXTRA}"

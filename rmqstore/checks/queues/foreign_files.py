@@ -11,7 +11,8 @@ from rmqstore.checks.log.log_pass import is_sound_topic
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.log.queue_parts import UNIT
 from rmqstore.checks.problems.report import Fact, Finding, Findings
-from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, read_at
+from rmqstore.files.disk.reading import read_at
+from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.store import Store
 from rmqstore.formats import consumequeue
 from rmqstore.formats.message import TRANSACTION_COMMIT, Message, host_text, parse_message

@@ -22,8 +22,8 @@ from rmqstore.checks.queues.consumequeue import check_consume_queues
 from rmqstore.checks.queues.queue_check import QueueCheck
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.queue_home import QueueHome
-from rmqstore.files.rocksdb import MISSING_EXTRA, CannotRead, config_rows, is_readable
-from rmqstore.files.rocksdb_queues import Bound, RocksDBQueue, RocksDBQueues
+from rmqstore.files.rocksdb.database import MISSING_EXTRA, CannotRead, config_rows, is_readable
+from rmqstore.files.rocksdb.queues import Bound, RocksDBQueue, RocksDBQueues
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats.configjson import ConfigJsonError, JsonValue, parse_config_object
 from rmqstore.formats.javatext import java_text

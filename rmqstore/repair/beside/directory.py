@@ -8,8 +8,9 @@ from pathlib import Path
 from rmqstore.checks.beside.directory import in_place_of_trees
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import NotReadable
-from rmqstore.files.mapped_file_queue import MappedFileQueue, OddEntry, OddKind, open_regular
-from rmqstore.files.sparse import data_end
+from rmqstore.files.disk.reading import open_regular
+from rmqstore.files.disk.sparse import data_end
+from rmqstore.files.mapped_file_queue import MappedFileQueue, OddEntry, OddKind
 from rmqstore.files.store import QueueKind
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import MOST_KEPT, RecoverOptions

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from rmqstore.checks.verify import Verified
-from rmqstore.files.mapped_file_queue import MappedFile, offset_to_file_name, read_at
+from rmqstore.files.disk.reading import read_at
+from rmqstore.files.mapped_file_queue import MappedFile, offset_to_file_name
 from rmqstore.files.store import DLedgerFiles
 from rmqstore.formats import dledger
 from rmqstore.repair.journal.disk import Scratch

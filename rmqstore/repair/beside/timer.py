@@ -13,7 +13,8 @@ import numpy as np
 
 from rmqstore.checks.beside.timer_wheel import Judged, good_units, judge, precision, read_wheel
 from rmqstore.checks.verify import Verified
-from rmqstore.files.mapped_file_queue import DirEntry, MappedFileQueue, read_at
+from rmqstore.files.disk.reading import read_at
+from rmqstore.files.mapped_file_queue import DirEntry, MappedFileQueue
 from rmqstore.files.store import Store
 from rmqstore.formats import timer
 from rmqstore.formats.properties import TIMER_TOPIC

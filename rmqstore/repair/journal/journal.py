@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rmqstore.errors import CouldNotCheck, HalfApplied, NoSpace, NotReadable, Refused, RmqStoreError, StoreIsLive
-from rmqstore.files.disk_errors import is_full
-from rmqstore.files.paths import real_path
+from rmqstore.files.disk.disk_errors import is_full
+from rmqstore.files.disk.paths import real_path
 from rmqstore.repair.journal import liveness
 from rmqstore.repair.journal.batches import Work, probe_all, run_batch, undo_batch, undo_times
 from rmqstore.repair.journal.disk import Disk

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rmqstore.errors import StoreIsLive
-from rmqstore.files.lock import LOCK_NAME, refuse_locked, take_lock
-from rmqstore.files.users import Snapshot, find_users, snapshot
+from rmqstore.files.in_use.lock import LOCK_NAME, refuse_locked, take_lock
+from rmqstore.files.in_use.users import Snapshot, find_users, snapshot
 from rmqstore.repair.journal.disk import Disk
 
 __all__ = ["hold_lock", "refuse_in_use", "refuse_live", "refuse_locked", "refuse_moving", "snapshot"]

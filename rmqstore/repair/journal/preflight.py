@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from rmqstore.errors import NoSpace, NotReadable, PlanStale, Refused
-from rmqstore.files.sparse import data_extents
+from rmqstore.files.disk.sparse import data_extents
 from rmqstore.repair.journal.folder import JournalFolder, free_bytes
 from rmqstore.repair.journal.plan_paths import PlanPaths, existing, status_of
 from rmqstore.repair.plan.content import Content, Literal, Parts, Reencoded, Zeros

@@ -25,8 +25,8 @@ from rmqstore.formats.message import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK,
 from rmqstore.repair.log.repaired_log import RepairedLog
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64
+from rmqstore.scan.properties.texts import read_texts
 from rmqstore.scan.queues import QueueTable
-from rmqstore.scan.texts import read_texts
 
 Name = tuple[str, int]
 

@@ -16,7 +16,7 @@ from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems.table import PROBLEMS, Severity
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import NotAStore
-from rmqstore.files.mapped_file_queue import read_at
+from rmqstore.files.disk.reading import read_at
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats.dledger import parse_dledger_checkpoint
 from rmqstore.formats.properties import (

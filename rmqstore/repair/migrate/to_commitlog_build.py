@@ -15,8 +15,9 @@ from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import PlanStale
 from rmqstore.files.broker_config import BATCH_FILE_SIZE, CONSUME_QUEUE_FILE_SIZE
+from rmqstore.files.disk.reading import read_at
 from rmqstore.files.index_sizes import index_sizes
-from rmqstore.files.mapped_file_queue import MappedFile, list_directory, read_at
+from rmqstore.files.mapped_file_queue import MappedFile, list_directory
 from rmqstore.files.records import message_at
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats import index

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rmqstore.errors import Refused
-from rmqstore.files.sparse import next_data
+from rmqstore.files.disk.sparse import next_data
 from rmqstore.repair.plan.content import CHUNK, RunHash, fingerprint, new_fingerprint
 
 

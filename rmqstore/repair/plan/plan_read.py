@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from rmqstore.errors import BrokenPlan, UsageError
-from rmqstore.files.paths import real_path
+from rmqstore.files.disk.paths import real_path
 from rmqstore.repair.plan import content as contents
 from rmqstore.repair.plan.content import Content, Json
 from rmqstore.repair.plan.plan import SCHEMA, Loss, Plan

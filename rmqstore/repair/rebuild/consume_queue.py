@@ -19,7 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from rmqstore.checks.log.delay_levels import due_by_another_table
-from rmqstore.files.mapped_file_queue import MappedFile, offset_to_file_name, read_at
+from rmqstore.files.disk.reading import read_at
+from rmqstore.files.mapped_file_queue import MappedFile, offset_to_file_name
 from rmqstore.files.store import ConsumeQueueFiles
 from rmqstore.formats import consumequeue
 from rmqstore.formats.properties import SCHEDULE_TOPIC

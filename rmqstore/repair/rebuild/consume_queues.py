@@ -13,7 +13,7 @@ from rmqstore.files.broker_config import COMMITLOG_FILE_SIZE
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats import consumequeue, properties
-from rmqstore.repair.contradicted import doubtful_tags
+from rmqstore.repair.log.contradicted import doubtful_tags
 from rmqstore.repair.log.redispatch import Dispatcher, Name, can_have_queues
 from rmqstore.repair.log.repaired_log import RepairedLog
 from rmqstore.repair.plan.plan_builder import PlanBuilder

@@ -15,19 +15,19 @@ import numpy as np
 
 from rmqstore.append.store.index_builder import IndexFileBuilder
 from rmqstore.checks.beside.index import check_index
-from rmqstore.checks.log.index_files import IndexFile
-from rmqstore.checks.log.index_keys import KeyReader
-from rmqstore.checks.log.index_tally import Contradicted
+from rmqstore.checks.index.files import IndexFile
+from rmqstore.checks.index.keys import KeyReader
+from rmqstore.checks.index.tally import Contradicted
 from rmqstore.checks.problems.report import Findings
 from rmqstore.checks.verify import Verified
+from rmqstore.files.disk.reading import read_at
 from rmqstore.files.index_sizes import index_sizes
-from rmqstore.files.mapped_file_queue import read_at
 from rmqstore.formats import index, properties
 from rmqstore.formats.javatext import java_text
 from rmqstore.formats.message import TRANSACTION_ROLLBACK, Message
-from rmqstore.repair.contradicted import contradicted_messages
 from rmqstore.repair.journal.disk import Scratch
 from rmqstore.repair.journal.scratch_content import ScratchContent
+from rmqstore.repair.log.contradicted import contradicted_messages
 from rmqstore.repair.log.repaired_log import RepairedLog
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.scan.kernels import I64, Bool

@@ -15,7 +15,7 @@ import numpy as np
 
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.verify import Verified
-from rmqstore.files.mapped_file_queue import read_at
+from rmqstore.files.disk.reading import read_at
 from rmqstore.formats import index, properties
 from rmqstore.repair.salvage.evidence.consumer_progress import ConsumerProgress
 from rmqstore.repair.salvage.evidence.filler_records import QueueSlot

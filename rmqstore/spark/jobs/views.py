@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqstore.errors import RmqStoreError, UsageError
-from rmqstore.files.mapped_file_queue import read_at
+from rmqstore.files.disk.reading import read_at
 from rmqstore.formats.configjson import ConfigJsonError, parse_config_object
 from rmqstore.spark.jobs import jobs
 from rmqstore.spark.jobs.task_groups import Progress

@@ -29,7 +29,7 @@ from rmqstore.spark.sources.message_rows import (
     merged,
     message_columns,
 )
-from rmqstore.views.batches import batch_length
+from rmqstore.views.dump.batches import batch_length
 from rmqstore.views.dump.messages import wanted_records
 from rmqstore.views.dump.selection import Selection, Selector
 from rmqstore.views.dump.units import index_units

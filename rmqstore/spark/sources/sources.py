@@ -19,10 +19,10 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from rmqstore.errors import UsageError
-from rmqstore.spark.partitions import OneFile, Pieces
 from rmqstore.spark.sources.file_splits import SPLIT_SIZE, Piece, log_pieces, packed
 from rmqstore.spark.sources.message_rows import MessageOptions, arrow_schema, message_columns, segment_name
 from rmqstore.spark.sources.options import flag, number, offset, selection_of, size_of, words
+from rmqstore.spark.sources.partitions import OneFile, Pieces
 from rmqstore.spark.sources.reading import (
     ReadOptions,
     findings_batch,

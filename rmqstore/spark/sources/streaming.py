@@ -12,13 +12,14 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from rmqstore.errors import UsageError
-from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, read_at
+from rmqstore.files.disk.reading import read_at
+from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
-from rmqstore.spark.partitions import Pieces
 from rmqstore.spark.sources.file_splits import SPLIT_SIZE, Piece, packed
 from rmqstore.spark.sources.options import size_of
+from rmqstore.spark.sources.partitions import Pieces
 from rmqstore.spark.sources.reading import ReadOptions, read_messages
 from rmqstore.spark.stores import logs_of, opened, refs_of_options
 

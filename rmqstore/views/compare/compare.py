@@ -11,14 +11,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from rmqstore.checks.log.commitlog import LogResult
-from rmqstore.files.mapped_file_queue import read_at
+from rmqstore.files.disk.reading import read_at
 from rmqstore.files.store import Store
 from rmqstore.formats.dledger import parse_dledger_checkpoint
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.queues import U64, QueueTable
 from rmqstore.scan.tiling import Kind
+from rmqstore.views.compare.comparison import BothDamaged, Comparison, Divergence, Messages, Place, Side, State
 from rmqstore.views.compare.rows import LogRows, Rows
-from rmqstore.views.comparison import BothDamaged, Comparison, Divergence, Messages, Place, Side, State
 
 LISTED = 100
 DLEDGER_NUMBERS = ("first_index", "last_index", "term", "committed_index")

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from rmqstore.errors import NotReadable, UsageError
-from rmqstore.files.paths import read_small
+from rmqstore.files.disk.paths import read_small
 from rmqstore.files.store import Store
 from rmqstore.scan.kernels import I64
 from rmqstore.scan.queues import QueueTable
 from rmqstore.views.compare.compare import DLEDGER_NUMBERS, mix, side_of
+from rmqstore.views.compare.comparison import Side
 from rmqstore.views.compare.rows import LogRows, Rows
-from rmqstore.views.comparison import Side
 
 SCHEMA = "rmqstore.fingerprint/1"
 _SMALLEST = 1 << 16

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rmqstore.files.mapped_file_queue import read_at
+from rmqstore.files.disk.reading import read_at
 from rmqstore.files.store import Store
 from rmqstore.formats import configjson
 
@@ -68,7 +68,7 @@ _ROWS = {"topics": "topics", "subscriptionGroups": "groups", "consumerOffsets": 
 
 def config_rows(store: Store, problems: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """The same of directories of configuration v1 in a RocksDB; `problems` gets what cannot be read."""
-    from rmqstore.files.rocksdb import CannotRead, is_readable
+    from rmqstore.files.rocksdb.database import CannotRead, is_readable
 
     for name in store.rocksdb_config:
         if name not in _ROWS or not is_readable():

@@ -13,8 +13,8 @@ from functools import lru_cache, partial
 
 import numpy as np
 
+from rmqstore.files.disk.sparse import data_end
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
-from rmqstore.files.sparse import data_end
 from rmqstore.files.store import Store
 from rmqstore.formats import dledger
 from rmqstore.formats.message import Fault

@@ -19,7 +19,7 @@ from rmqstore.formats import properties
 from rmqstore.scan import native
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, U8, Bool, u64
-from rmqstore.scan.texts import is_utf8, not_utf8
+from rmqstore.scan.properties.texts import is_utf8, not_utf8
 from rmqstore.views.dump.cells import SLACK, Spans, assemble
 from rmqstore.views.dump.text import csv_cell, dumps
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from rmqstore.files.log_ends import first_true
-from rmqstore.files.rocksdb import CHUNK, CannotRead, open_database
-from rmqstore.files.rocksdb_links import database_files
-from rmqstore.files.rocksdb_queues import Bound, RocksDBQueue, RocksDBQueues
+from rmqstore.files.rocksdb.database import CHUNK, CannotRead, open_database
+from rmqstore.files.rocksdb.links import database_files
+from rmqstore.files.rocksdb.queues import Bound, RocksDBQueue, RocksDBQueues
 from rmqstore.files.store import Store
 from rmqstore.formats import consumequeue, properties
-from rmqstore.views.batches import Array, Batch, pick
+from rmqstore.views.dump.batches import Array, Batch, pick
 from rmqstore.views.dump.selection import Selection
 
 _NO_ENDS: dict[str, Bound] = {}

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rmqstore.files.mapped_file_queue import read_at
+from rmqstore.files.disk.reading import read_at
 from rmqstore.files.store import Store
 from rmqstore.formats import checkpoint, configjson, controller, dledger, timer
 from rmqstore.views.dump.config_values import config_files

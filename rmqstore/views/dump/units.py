@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
+from rmqstore.files.disk.reading import read_at
 from rmqstore.files.index_sizes import index_sizes
 from rmqstore.files.log_ends import OpenFile
-from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, read_at
+from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats import consumequeue, dledger, index, properties, timer
 from rmqstore.formats.layout import Layout
-from rmqstore.views.batches import Array, Batch, pick
+from rmqstore.views.dump.batches import Array, Batch, pick
 from rmqstore.views.dump.selection import Selection
 
 UNITS = 1 << 15  # units read at a time

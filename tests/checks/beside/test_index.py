@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from rmqstore.checks.beside.index import check_index
-from rmqstore.checks.log.index_keys import KeyReader, Keys
-from rmqstore.checks.log.index_tally import IndexTally
+from rmqstore.checks.index.keys import KeyReader, Keys
+from rmqstore.checks.index.tally import IndexTally
 from rmqstore.checks.problems.report import Findings
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import Store, open_store

@@ -5,7 +5,7 @@ Source: DLedgerCommitLog (RocketMQ 5.4.0).
 
 from __future__ import annotations
 
-from rmqstore.append.store.dledger import DLedgerMmapFileStore
+from rmqstore.append.dledger.dledger import DLedgerMmapFileStore
 from rmqstore.formats.dledger import BODY_OFFSET
 
 

@@ -16,7 +16,7 @@ from rmqstore.files.store import Store, open_store
 from rmqstore.formats import consumequeue
 
 if TYPE_CHECKING:
-    from rmqstore.files.rocksdb_queues import RocksDBQueues
+    from rmqstore.files.rocksdb.queues import RocksDBQueues
 
 UNIT = consumequeue.UNIT.size
 _OPEN_QUEUES = 4096
@@ -51,8 +51,8 @@ def rows_of_rocksdb(store: Store) -> RocksDBQueues | None:
     """
     if not store.rocksdb_consume_queue:
         return None
-    from rmqstore.files.rocksdb import CannotRead
-    from rmqstore.files.rocksdb_queues import RocksDBQueues
+    from rmqstore.files.rocksdb.database import CannotRead
+    from rmqstore.files.rocksdb.queues import RocksDBQueues
 
     try:
         return RocksDBQueues(store)

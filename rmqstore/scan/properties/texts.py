@@ -17,7 +17,7 @@ from rmqstore.scan import native
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.hashes import hash_spans
 from rmqstore.scan.kernels import I64, Bool
-from rmqstore.scan.text_bits import WORD, TextBits
+from rmqstore.scan.properties.text_bits import WORD, TextBits
 
 # names whose values only the broker's own parser can judge, or that name further queues
 PARSED_NAMES = (b"INNER_NUM\x01", b"INNER_MULTI_DISPATCH\x01", b"DELAY\x01")

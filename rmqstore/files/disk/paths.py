@@ -6,7 +6,7 @@ import errno
 import os
 from pathlib import Path
 
-from rmqstore.files.mapped_file_queue import open_regular
+from rmqstore.files.disk.reading import open_regular
 
 
 def real_path(path: Path) -> Path:

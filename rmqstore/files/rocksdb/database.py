@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rmqstore.files.rocksdb_links import PREFIX, database_files, linked
+from rmqstore.files.rocksdb.links import PREFIX, database_files, linked
 
 CHUNK = 1 << 15  # rows at a time
 MISSING_EXTRA = "needs the extra rocksdb (pip install 'rmqstore[rocksdb]')"

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rmqstore.checks.contradicted import CODE
-from rmqstore.checks.log.index_tally import Contradicted
+from rmqstore.checks.index.contradicted import CODE
+from rmqstore.checks.index.tally import Contradicted
 from rmqstore.checks.problems.report import Finding, tags_in_doubt
 from rmqstore.checks.verify import Verified
 from rmqstore.repair.log.repaired_log import RepairedLog

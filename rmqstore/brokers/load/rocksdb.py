@@ -14,8 +14,8 @@ from pathlib import Path
 
 from rmqstore.brokers.load.mapped_files import Obstacle
 from rmqstore.brokers.rules.forecast import QueueKey
-from rmqstore.files.rocksdb import CannotRead, DamagedDatabase, config_rows, is_readable
-from rmqstore.files.rocksdb_queues import RocksDBQueues
+from rmqstore.files.rocksdb.database import CannotRead, DamagedDatabase, config_rows, is_readable
+from rmqstore.files.rocksdb.queues import RocksDBQueues
 from rmqstore.files.store import Store
 
 CONFIG_DATABASES = ("topics", "subscriptionGroups", "consumerOffsets", "metadata")

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from rmqstore.checks.log.index_files import Block, IndexFile, time_diffs
-from rmqstore.checks.log.index_keys import Keys
-from rmqstore.checks.log.index_tally import IndexTally, add_found
+from rmqstore.checks.index.files import Block, IndexFile, time_diffs
+from rmqstore.checks.index.keys import Keys
+from rmqstore.checks.index.tally import IndexTally, add_found
 from rmqstore.checks.problems.report import Fact, Finding, Findings
-from rmqstore.files.mapped_file_queue import read_at
+from rmqstore.files.disk.reading import read_at
 from rmqstore.formats import index
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, Bool
@@ -92,7 +92,7 @@ class IndexCatalog:
         found = ordered[at] == have if len(ordered) else np.zeros(len(have), np.bool_)
         damaged: I64 = np.empty(0, dtype=np.int64)
         if columns is not None and not found.all():
-            from rmqstore.checks.contradicted import contradicted
+            from rmqstore.checks.index.contradicted import contradicted
 
             rows = contradicted(self.files, (number, unit, offset, key_hash, diff), ~found, columns)
             tally.contradicted.update(rows)

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rmqstore.checks.log.index_files import IndexFile, time_diffs
-from rmqstore.checks.log.index_tally import Contradicted
-from rmqstore.files.mapped_file_queue import read_at
+from rmqstore.checks.index.files import IndexFile, time_diffs
+from rmqstore.checks.index.tally import Contradicted
+from rmqstore.files.disk.reading import read_at
 from rmqstore.formats import index, properties
 from rmqstore.formats.javatext import java_text
 from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK

@@ -11,7 +11,7 @@ import binascii
 from collections.abc import Mapping
 from typing import Any
 
-from rmqstore.append.store.encoder import NewMessage
+from rmqstore.append.messages.encoder import NewMessage
 from rmqstore.errors import BadRow
 from rmqstore.formats.message import CRC32_PROPERTY, CRC32_RESERVED_LEN, host_bytes, host_text
 

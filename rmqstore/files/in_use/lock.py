@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqstore.errors import StoreIsLive
-from rmqstore.files.mapped_file_queue import open_regular
+from rmqstore.files.disk.reading import open_regular
 
 LOCK_NAME = "lock"
 _FLOCK = "hhqqi4x"

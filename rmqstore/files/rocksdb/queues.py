@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.queue_home import has_database
-from rmqstore.files.rocksdb import CannotRead, Database, NoDatabase, open_database
+from rmqstore.files.rocksdb.database import CannotRead, Database, NoDatabase, open_database
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats import consumequeue, rocksdbkeys
 from rmqstore.formats.javatext import java_text

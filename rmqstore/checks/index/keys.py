@@ -18,8 +18,8 @@ from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.hashes import hash_spans
 from rmqstore.scan.kernels import I64, Bool
+from rmqstore.scan.properties.texts import PropertyTexts
 from rmqstore.scan.queues import QueueTable
-from rmqstore.scan.texts import PropertyTexts
 
 _MOD = (1 << 32) - 1
 _TAG_PREFIX = "T#"

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmqstore.files.lock import LOCK_NAME
+from rmqstore.files.in_use.lock import LOCK_NAME
 
 JOURNAL_FOLDER = ".rmqstore"
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD, include/linux/sched.h

@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rmqstore.append.dledger.dledger_member import MemberState, Role
 from rmqstore.append.files.disk import replace_file
 from rmqstore.append.files.mapped_file import Clock, MappedFile, now_ms
 from rmqstore.append.files.mapped_file_queue import MappedFileQueue
-from rmqstore.append.store.dledger_member import MemberState, Role
-from rmqstore.append.store.encoder import refuse_oversize
+from rmqstore.append.messages.encoder import refuse_oversize
 from rmqstore.errors import MessageRefused, Refused
-from rmqstore.files.mapped_file_queue import read_at
+from rmqstore.files.disk.reading import read_at
 from rmqstore.formats.dledger import (
     BLANK_MAGIC,
     BODY_OFFSET,

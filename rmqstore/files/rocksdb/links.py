@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rmqstore.files.paths import real_path
+from rmqstore.files.disk.paths import real_path
 
 PREFIX = "rmqstore-"  # of the directory of links
 

@@ -1,0 +1,1 @@
+"""DLedgerMmapFileStore, writable."""

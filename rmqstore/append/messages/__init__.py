@@ -1,0 +1,1 @@
+"""A message to be appended, and its record."""

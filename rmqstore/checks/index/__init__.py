@@ -1,0 +1,1 @@
+"""The index files against the messages of the log."""

@@ -1,0 +1,1 @@
+"""Who uses a store: the lock, and processes that have its files open."""

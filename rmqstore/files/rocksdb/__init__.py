@@ -1,0 +1,1 @@
+"""RocksDB directories of a store, read without changing a byte."""

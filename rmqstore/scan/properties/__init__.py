@@ -1,0 +1,1 @@
+"""Property texts of a whole chunk of records."""
