@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.checks.problems import codes
+from rmqstore.checks.problems.table import PROBLEMS
+
 HOUSE = Path(__file__).parent.parent / "rmqstore"
 SOURCES = sorted(HOUSE.rglob("*.py"))
 
@@ -428,3 +431,16 @@ def test_no_template_is_said_without_what_it_asks_for() -> None:
     found = [f"{path}:{node.lineno}" for path in SOURCES for node in _templates(ast.parse(path.read_text("utf-8")))]
     assert found == []
     assert len(list(_templates(ast.parse("raise Refused('{} has 5 bytes')")))) == 1
+
+
+def test_only_the_table_of_problems_spells_a_code() -> None:
+    """Everybody else uses the names in `checks/problems/codes.py`, which the type checker knows."""
+    spelled = [
+        f"{where(path)}:{node.lineno} {node.value}"
+        for path in SOURCES
+        if where(path) != "checks/problems/codes.py"
+        for node in ast.walk(parse(path))
+        if isinstance(node, ast.Constant) and node.value in PROBLEMS
+    ]
+    assert spelled == []
+    assert {value for name, value in vars(codes).items() if name.isupper()} == PROBLEMS.keys()

@@ -21,6 +21,7 @@ from rmqstore.checks.log.findings import check_false_blanks, check_log, check_mi
 from rmqstore.checks.log.log_pass import PassOptions
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.log.misplaced_files import find_misplaced
+from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Finding, Findings, QueueState
 from rmqstore.checks.verify_range import VerifyRange
 from rmqstore.files.mapped_file_queue import MappedFileQueue
@@ -252,7 +253,7 @@ class Examination:
         units = sum(s.max for s in (self.states if results else alone).values())
         if units and not any(r.messages for r in results) and self.partial is None:
             name, at = (results[-1].queue.name, results[-1].min_offset) if results else ("commitlog", 0)
-            findings.add(Finding("CL-NO-MESSAGES", name, "", at, 0, {"units": units}))
+            findings.add(Finding(codes.CL_NO_MESSAGES, name, "", at, 0, {"units": units}))
         if self.crosscheck:
             from rmqstore.checks.queues.consumequeue_ext import check_queue_extensions
 
@@ -334,7 +335,7 @@ class Examination:
             from rmqstore.checks.filler_notes import find_fillers
 
             self.report.fillers = find_fillers(self.on_disk, self.verified.logs)
-        if store.kind is not StoreKind.PART and (results or "CL-NO-MESSAGES" in self.report.findings.counts):
+        if store.kind is not StoreKind.PART and (results or codes.CL_NO_MESSAGES in self.report.findings.counts):
             from rmqstore.checks.verdict import add_verdict
 
             add_verdict(self.on_disk, self.verified, self.options)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.beside.permissions import rights_words
 from rmqstore.checks.log import delay_levels as delays
+from rmqstore.checks.problems import codes as problem_codes
 from rmqstore.checks.problems.damage_words import damage_words
 from rmqstore.checks.problems.report import Fact, Finding, Report
 from rmqstore.checks.queues.undelivered import NothingOwed, left_unreadable, never_dispatched, nothing_owed
@@ -52,10 +53,10 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
         left = replace(left, gone=gone)
     sentence = left.sentence(forecast, damage_words(report.findings)) + but
     report.verdict = (_without_messages(report, forecast) or sentence) + _assumed_size(store)
-    if left.gone.messages and "CQ-BEHIND" in report.findings.counts and not report.live:
+    if left.gone.messages and problem_codes.CQ_BEHIND in report.findings.counts and not report.live:
         facts: dict[str, Fact] = {"messages": left.gone.messages, "queues": left.gone.queues}
         facts["broker"] = forecast.version
-        report.findings.add(Finding("CQ-LEFT-BEHIND", "consumequeue", "", 0, 0, facts))
+        report.findings.add(Finding(problem_codes.CQ_LEFT_BEHIND, "consumequeue", "", 0, 0, facts))
     report.notes.extend([words] if (words := delays.note(store)) else [])
     if report.live:
         report.notes.append("a broker is running on this store: the forecast is not final")
@@ -73,7 +74,7 @@ def _assumed_size(store: Store) -> str:
 
 def _without_messages(report: Report, forecast: StartForecast) -> str:
     """The verdict where consume queues have units and the log has no message: a start loses nothing more, yet all."""
-    units = sum(int(f.facts["units"] or 0) for f in report.findings.listed if f.code == "CL-NO-MESSAGES")
+    units = sum(int(f.facts["units"] or 0) for f in report.findings.listed if f.code == problem_codes.CL_NO_MESSAGES)
     if not units or not forecast.starts:
         return ""
     who = f"RocketMQ {forecast.version}"
@@ -84,7 +85,7 @@ def _without_messages(report: Report, forecast: StartForecast) -> str:
 def _not_here(report: Report) -> str:
     """What a start neither loses nor brings back: goes behind the sentence of the forecast."""
     listed = report.findings.listed
-    foreign = report.findings.counts["CL-FOREIGN-FILE"]
+    foreign = report.findings.counts[problem_codes.CL_FOREIGN_FILE]
     words = f", but {foreign:,} file{' is' if foreign == 1 else 's are'} of another log" if foreign else ""
     for codes, fact, what, where in _ELSEWHERE:
         found = [f for f in listed if f.code in codes]
@@ -98,10 +99,10 @@ def _not_here(report: Report) -> str:
 _MESSAGES = ("message is", "messages are")
 _UNITS = ("consume queue unit leads", "consume queue units lead")
 _ELSEWHERE = (
-    (("CL-FALSE-BLANK", "DL-FALSE-BLANK"), "messages", _MESSAGES, "gone where a BLANK is now"),
-    (("CL-MISSING-FILE",), "messages", _MESSAGES, "gone with a missing file of the log"),
-    (("CQ-BEYOND-LOG",), "units", _UNITS, "behind the end of the log"),
-    (("CQ-DANGLING-UNIT", "BCQ-DANGLING-UNIT"), "units", _UNITS, "to no message"),
+    ((problem_codes.CL_FALSE_BLANK, problem_codes.DL_FALSE_BLANK), "messages", _MESSAGES, "gone where a BLANK is now"),
+    ((problem_codes.CL_MISSING_FILE,), "messages", _MESSAGES, "gone with a missing file of the log"),
+    ((problem_codes.CQ_BEYOND_LOG,), "units", _UNITS, "behind the end of the log"),
+    ((problem_codes.CQ_DANGLING_UNIT, problem_codes.BCQ_DANGLING_UNIT), "units", _UNITS, "to no message"),
 )
 """Codes, the fact that counts (units: 1 where it is not said), what is counted (one, several), and where it is."""
 

@@ -9,12 +9,20 @@ from typing import Any
 
 from rich.text import Text
 
+from rmqstore.checks.problems import codes as problem_codes
 from rmqstore.checks.problems.report import Fact, Finding, Report, next_command, option_of, remedy_of, store_words
 from rmqstore.checks.problems.table import PROBLEMS, Problem, Severity
 from rmqstore.cli.quantities import bytes_text, in_words, many, time_text
 
 EXAMPLES = 3
-_EXPLAINS = ("DIR-MISSING-PATH", "DIR-FILE-SIZE", "CL-FOREIGN-FILE", "CL-NO-MESSAGES", "CQ-FOREIGN", "CL-MISSING-FILE")
+_EXPLAINS = (
+    problem_codes.DIR_MISSING_PATH,
+    problem_codes.DIR_FILE_SIZE,
+    problem_codes.CL_FOREIGN_FILE,
+    problem_codes.CL_NO_MESSAGES,
+    problem_codes.CQ_FOREIGN,
+    problem_codes.CL_MISSING_FILE,
+)
 """Codes that explain others: they are listed before them, in this order."""
 _STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "cyan"}
 _KINDS = {
@@ -250,7 +258,7 @@ def _command(words: str) -> Text:
 def _open_journals(report: Report, width: int) -> Iterator[Text]:
     """A repair that stopped half-way is ended first: the store is in a state that only its journal knows."""
     for finding in report.findings.listed:
-        if finding.code != "DIR-OPEN-JOURNAL":
+        if finding.code != problem_codes.DIR_OPEN_JOURNAL:
             continue
         journal = shlex.quote(str(finding.facts["journal"]))
         if report.live:
@@ -284,7 +292,7 @@ def _commands(report: Report, codes: list[str]) -> list[str]:
 
 
 def _next(report: Report, width: int) -> Iterator[Text]:
-    if "DIR-OPEN-JOURNAL" in report.findings.counts:
+    if problem_codes.DIR_OPEN_JOURNAL in report.findings.counts:
         yield from _open_journals(report, width)
         return
     store = store_words(report.repairable, report.config)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.log.queue_parts import KEPT
+from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Finding
 from rmqstore.files.store import Store
 from rmqstore.repair.plan.recover_options import RecoverOptions
@@ -18,16 +19,16 @@ _FEW = 4  # messages of a queue
 def sizes_brakes(store: Store, findings: Iterable[Finding]) -> Iterator[str]:
     """Why nothing may be repaired before somebody has looked: paths and sizes that are not what they should be."""
     for finding in findings:
-        if finding.code == "DIR-MISSING-PATH":
+        if finding.code == codes.DIR_MISSING_PATH:
             yield f"{finding.facts.get('path')} is configured and not there: is a disk not mounted?"
-        elif finding.code == "DIR-FILE-SIZE":
+        elif finding.code == codes.DIR_FILE_SIZE:
             key, actual = finding.facts.get("key"), finding.facts.get("actual")
             yield f"{finding.queue}: the files are of another size than broker.conf says: set {key}={actual}"
-        elif finding.code == "DIR-DUPLICATE-FILE":
+        elif finding.code == codes.DIR_DUPLICATE_FILE:
             yield f"{finding.file} stands in two commitlog paths: keep one of them"
-        elif finding.code == "CL-FOREIGN-FILE":
+        elif finding.code == codes.CL_FOREIGN_FILE:
             yield f"{finding.queue}/{finding.file} is of another log: put the right file there, or move this one away"
-        elif finding.code == "DIR-OPEN-JOURNAL":
+        elif finding.code == codes.DIR_OPEN_JOURNAL:
             yield f"the repair {finding.facts.get('journal')} was not finished: undo or resume it first"
     if store.commitlog is not None and store.commitlog.files and store.commitlog.size_from == "default":
         yield f"the size of the commitlog's files could not be told from them, {store.commitlog.file_size} is assumed"
@@ -35,9 +36,9 @@ def sizes_brakes(store: Store, findings: Iterable[Finding]) -> Iterator[str]:
 
 def damage_brakes(results: Iterable[LogResult], counts: Mapping[str, int], options: RecoverOptions) -> Iterator[str]:
     """Logs that are damaged beyond what a repair usually meets: is this the right store, disk, format?"""
-    if counts.get("CL-UNKNOWN-MAGIC"):
+    if counts.get(codes.CL_UNKNOWN_MAGIC):
         yield "the log has records of an unknown magic: a newer or encrypted format?"
-    if counts.get("CQ-FOREIGN"):
+    if counts.get(codes.CQ_FOREIGN):
         yield "hardly a unit of the consume queues leads to a message: is this log the right one for them?"
     # a missing file was decided on with --accept-fillers
     kinds = (Kind.DIRTY, Kind.ZERO) if options.accept_fillers else (Kind.DIRTY, Kind.ZERO, Kind.HOLE)

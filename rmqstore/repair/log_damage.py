@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Finding, Findings
 from rmqstore.repair.log.misplaced_files import MISPLACED
 from rmqstore.repair.salvage.candidates.batch_records import CODES as BATCH_CODES
 
-_HEADS = ("CL-SYSFLAG", "CL-HOST")
-_KEYS = "CL-CONTRADICTED"
-_OFFSETS = ("CL-QUEUE-OFFSET", "CL-QUEUE-OFFSET-GAP", "CL-QUEUE-OFFSET-REPEAT")
+_HEADS = (codes.CL_SYSFLAG, codes.CL_HOST)
+_KEYS = codes.CL_CONTRADICTED
+_OFFSETS = (codes.CL_QUEUE_OFFSET, codes.CL_QUEUE_OFFSET_GAP, codes.CL_QUEUE_OFFSET_REPEAT)
 """The record is whole, and only its queue offset is odd: no broker stops there, and cutting there would cost a replica
 all that stands behind. Its master may have the same record; where it has another one, units say what was."""
-MENDABLE = ("CL-BLANK-SIZE", *_HEADS, *_OFFSETS, "CL-QUEUE-RESTARTED", "CQ-WRONG-TAG", *BATCH_CODES)
+MENDABLE = (codes.CL_BLANK_SIZE, *_HEADS, *_OFFSETS, codes.CL_QUEUE_RESTARTED, codes.CQ_WRONG_TAG, *BATCH_CODES)
 _NO_DAMAGE = frozenset(
     (
-        *("CL-QUEUE-RESTARTED", "CL-TIME-BACK", "CL-BLANK-SIZE", "CL-NO-MESSAGES"),
+        *(codes.CL_QUEUE_RESTARTED, codes.CL_TIME_BACK, codes.CL_BLANK_SIZE, codes.CL_NO_MESSAGES),
         *(*_HEADS, _KEYS),
         *_OFFSETS,
-        *("DL-DATA-INDEX", "DL-INDEX-GHOST", "DL-STRAY-FILE", "DL-COMMITTED", "DL-TERM", *MISPLACED),
+        *(
+            codes.DL_DATA_INDEX,
+            codes.DL_INDEX_GHOST,
+            codes.DL_STRAY_FILE,
+            codes.DL_COMMITTED,
+            codes.DL_TERM,
+            *MISPLACED,
+        ),
     )
 )
 _LOGS = ("commitlog", "dledger")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused, UsageError
 from rmqstore.files.store import QueueKind, Store, StoreKind
@@ -118,7 +119,7 @@ def _dledger_index(draft: PlanBuilder, verified: Verified, views: list[RepairedL
     from rmqstore.repair.beside.dledger import plan_dledger
     from rmqstore.repair.plan.recover_options import RecoverOptions
 
-    plan_dledger(draft, verified, views[-1], RecoverOptions(only=("DL-DATA-INDEX",)), changed=False, force=True)
+    plan_dledger(draft, verified, views[-1], RecoverOptions(only=(codes.DL_DATA_INDEX,)), changed=False, force=True)
 
 
 def _checkpoint(draft: PlanBuilder, verified: Verified, end: int) -> None:

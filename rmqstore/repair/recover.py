@@ -13,6 +13,7 @@ from functools import cached_property
 
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.log.commitlog import LogResult
+from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import TAG_CODE
 from rmqstore.checks.verify import Verified, problem_counts
 from rmqstore.files.store import Store, StoreKind
@@ -103,7 +104,7 @@ class Recovery:
             plan_directories(draft, self.verified, options)
             if options.wants_prefix(*_LOG):
                 self._log()
-            if self.results and self.cut is None and options.wants_prefix(*_LOG, "CQ-BEYOND-LOG"):
+            if self.results and self.cut is None and options.wants_prefix(*_LOG, codes.CQ_BEYOND_LOG):
                 self.shortened = lose_tail(draft, self.verified, self.results[-1])
             self._dledger()
             self._queues()
@@ -261,7 +262,7 @@ class Recovery:
             if work.plan():
                 found = cured(self.draft, (c for c in self.counts if c.startswith(_QUEUES)))
                 found -= {TAG_CODE} if work.kept_codes else set()
-                self.draft.cures |= found - {"CQ-DELETED-TOPIC"} - work.left
+                self.draft.cures |= found - {codes.CQ_DELETED_TOPIC} - work.left
         if self.cut is not None:
             cut_queues(self.draft, self.cut, wanted or frozenset())
 
@@ -272,7 +273,7 @@ class Recovery:
             return self.salvaged.rebuild_queues | self.shortened
         if wanted is None:
             return None
-        if wanted or self._touches_log() or "CQ-BEHIND" in self.options.only or self._start_leaves_gaps():
+        if wanted or self._touches_log() or codes.CQ_BEHIND in self.options.only or self._start_leaves_gaps():
             lacking = (name for name, part in self.verified.logs.queues.items() if part.missing)
             wanted |= frozenset(lacking)
         return wanted
@@ -325,7 +326,7 @@ class Recovery:
 
     def _shrank(self) -> bool:
         """Whether the log ends before messages that its queues, and so perhaps consumers, had seen."""
-        return not self.options.only and (bool(self.shortened) or "CQ-BEYOND-LOG" in self.counts)
+        return not self.options.only and (bool(self.shortened) or codes.CQ_BEYOND_LOG in self.counts)
 
     def _checkpoint(self) -> None:
         last, end = self._last_time, self._end()
@@ -340,7 +341,7 @@ class Recovery:
 
     def _removes_abort(self) -> bool:
         # records that nobody here can read may be sound ones: what is complete then is not known
-        if not self.store.abort or self.options.only or "CL-UNKNOWN-MAGIC" in self.counts:
+        if not self.store.abort or self.options.only or codes.CL_UNKNOWN_MAGIC in self.counts:
             return False
         if self.store.kind in (StoreKind.DLEDGER, StoreKind.MIXED):
             # 5.4.0 cuts good units in its abnormal recovery of DLedger (48 bytes an entry, DLedgerCommitLog

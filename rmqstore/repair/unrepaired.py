@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import TAG_CODE, Report
 from rmqstore.checks.problems.table import PROBLEMS, Severity
 from rmqstore.files.store import Store, StoreKind
@@ -20,61 +21,61 @@ _PROVED = "the units and entries are right, their message is damaged (see the no
 _REPLICA = "make the replica again from its master; or --strategy salvage, if no other replica has it sound"
 _RAW = "take the file from a replica or a backup"
 _DECIDE: Mapping[str, Reason] = {
-    "DIR-FILE-SIZE": ("the configuration differs from the files", "set the key that is named above"),
-    "DIR-DUPLICATE-FILE": ("which of the two files is the right one, nothing tells", "move one of them away"),
-    "DIR-MISSING-PATH": ("a part of the store may be elsewhere", "mount the disk, or correct broker.conf"),
-    "CL-FOREIGN-FILE": (
+    codes.DIR_FILE_SIZE: ("the configuration differs from the files", "set the key that is named above"),
+    codes.DIR_DUPLICATE_FILE: ("which of the two files is the right one, nothing tells", "move one of them away"),
+    codes.DIR_MISSING_PATH: ("a part of the store may be elsewhere", "mount the disk, or correct broker.conf"),
+    codes.CL_FOREIGN_FILE: (
         "whose messages are the right ones here, nothing in the store tells",
         "put the right file there, from a replica or a backup; or move this one away, and run this again",
     ),
-    "DIR-OPEN-JOURNAL": (
+    codes.DIR_OPEN_JOURNAL: (
         "a repair was not finished",
         "rmqstore undo, or rmqstore resume, with the journal named above",
     ),
 }
 """Before these are decided, nothing at all is planned."""
 _BY_HAND: Mapping[str, Reason] = {
-    "DIR-UNREADABLE": (
+    codes.DIR_UNREADABLE: (
         "the operating system refuses to read it",
         "give yourself the right to read it, then run this again",
     ),
-    "DIR-OWNER": ("owners and modes are for you to set", "run the command that `rmqstore verify` gives"),
-    "DIR-STRAY-FILE": ("it is no plain file, or stands where only a person may move it", "move it away by hand"),
-    "DIR-LINK": ("links are not changed", "look where it leads"),
-    "CL-NO-MESSAGES": (
+    codes.DIR_OWNER: ("owners and modes are for you to set", "run the command that `rmqstore verify` gives"),
+    codes.DIR_STRAY_FILE: ("it is no plain file, or stands where only a person may move it", "move it away by hand"),
+    codes.DIR_LINK: ("links are not changed", "look where it leads"),
+    codes.CL_NO_MESSAGES: (
         "its messages are not in this store: there is nothing to recover them from",
         "if storePathCommitLog is set, give broker.conf with -c; else take the commitlog's files from a replica or a "
         "backup",
     ),
-    "CL-UNKNOWN-MAGIC": ("a newer or encrypted format is not touched", "use the version that wrote it"),
-    "CL-CONTRADICTED": (
+    codes.CL_UNKNOWN_MAGIC: ("a newer or encrypted format is not touched", "use the version that wrote it"),
+    codes.CL_CONTRADICTED: (
         "what its properties were is not in the store, and its index entries are the only trace of the damage",
         "take the file from a replica or a backup; or add --only CL-CONTRADICTED, which indexes the message under the "
         "keys that it has now, so that the trace is gone",
     ),
-    "CL-QUEUE-OFFSET-REPEAT": (
+    codes.CL_QUEUE_OFFSET_REPEAT: (
         "which of the records has the right QUEUEOFFSET, nothing proves",
         "their consumers get one of them; `rmqstore dump` shows both",
     ),
-    "CFG-NO-TOPICS": (
+    codes.CFG_NO_TOPICS: (
         "which other settings the topics had, nothing in the store tells",
         "take config/topics.json from a replica or a backup; or write one that gives each of these topics the "
         'attribute "queue.type": "BatchCQ"',
     ),
-    "CFG-UNREADABLE": ("neither the file nor its .bak can be parsed", f"write it anew, or {_RAW}"),
-    "TM-COMPACTION": (
+    codes.CFG_UNREADABLE: ("neither the file nor its .bak can be parsed", f"write it anew, or {_RAW}"),
+    codes.TM_COMPACTION: (
         "compacted messages are nowhere else in the store",
         "move the queue's directories out of compaction/ (it is compacted anew from what the log has), or " + _RAW,
     ),
 }
 _ASKED: Mapping[str, str] = {
-    "CFG-OFFSET-BEYOND": "consumers' offsets are only cut when asked for: they may be right, and the queue too short",
-    "CFG-DELAY-BEYOND": "delay offsets are only cut when asked for: they may be right, and the queue too short",
-    "DIR-QUEUE-KIND": "it moves a topic's queues away, which only makes sense if topics.json is right",
-    "TM-LOG": "timer units that are cut are timed messages that are not delivered",
-    "TM-DANGLING": "timer units that are cut are timed messages that are not delivered",
-    "TM-WHEEL-SLOT": "with slots as the timer log has them, timed messages are delivered that now would not be",
-    "TM-CHAIN": "with its units linked again, timed messages are delivered that now would not be",
+    codes.CFG_OFFSET_BEYOND: "consumer offsets are only cut on request: they may be right, and the queue too short",
+    codes.CFG_DELAY_BEYOND: "delay offsets are only cut on request: they may be right, and the queue too short",
+    codes.DIR_QUEUE_KIND: "it moves a topic's queues away, which only makes sense if topics.json is right",
+    codes.TM_LOG: "timer units that are cut are timed messages that are not delivered",
+    codes.TM_DANGLING: "timer units that are cut are timed messages that are not delivered",
+    codes.TM_WHEEL_SLOT: "with slots as the timer log has them, timed messages are delivered that now would not be",
+    codes.TM_CHAIN: "with its units linked again, timed messages are delivered that now would not be",
 }
 
 
@@ -86,7 +87,7 @@ _PARTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "cq": ("consume queues are", ("CQ-", "BCQ-")),
     "index": ("index is", ("IX-",)),
     "checkpoint": ("checkpoint is", ("CK-",)),
-    "dledger-index": ("DLedger index is", ("DL-DATA-INDEX", "DL-INDEX-GHOST")),
+    "dledger-index": ("DLedger index is", (codes.DL_DATA_INDEX, codes.DL_INDEX_GHOST)),
 }
 
 
@@ -142,17 +143,17 @@ def _reason(
         return _BY_HAND[code]
     if code == TAG_CODE and FACT in draft.facts and TAG_CODE not in options.only:
         return _DOUBT
-    if code in ("CL-MISSING-FILE", "DL-MISSING-FILE"):
+    if code in (codes.CL_MISSING_FILE, codes.DL_MISSING_FILE):
         return _missing_file(options)
     row = PROBLEMS[code]
     if row.remedy == "recover" and not row.safe and code not in options.only:
         return _ASKED.get(code, "it is only changed when asked for"), f"add --only {code}"
-    if choice.strategy == TRUNCATE and code not in MISPLACED and code.startswith(("CL-", "DL-", "CQ-WRONG-TAG")):
+    if choice.strategy == TRUNCATE and code not in MISPLACED and code.startswith(("CL-", "DL-", codes.CQ_WRONG_TAG)):
         return (
             "a replica must equal its master, so truncate changes nothing but the log's end",
             _REPLICA,
         )
-    if code == "CQ-LEFT-BEHIND" and draft.store.kind is StoreKind.ROCKSDB:
+    if code == codes.CQ_LEFT_BEHIND and draft.store.kind is StoreKind.ROCKSDB:
         return _left_in_rocksdb(draft.store)
     if code.startswith("CQ-") and draft.store.kind is StoreKind.ROCKSDB:
         return _wrong_in_rocksdb(draft.store)

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.store import Store
@@ -52,22 +53,22 @@ def check_checkpoint(
     entry = store.checkpoint if store.part is None else None
     if store.part is None and entry is None:
         if store.commitlog is not None or store.dledger is not None:
-            findings.add(Finding("CK-MISSING", "checkpoint", facts={"reason": "missing"}))
+            findings.add(Finding(codes.CK_MISSING, "checkpoint", facts={"reason": "missing"}))
         return None
     if entry is not None and (entry.directory or entry.special):
-        findings.add(Finding("CK-LENGTH", "checkpoint", path.name, facts={"reason": "no file"}))
+        findings.add(Finding(codes.CK_LENGTH, "checkpoint", path.name, facts={"reason": "no file"}))
         return None
     length = path.stat().st_size if entry is None else entry.length
     raw = read_at(path, FILE_SIZE, 0) if raw is None else raw
     if length and not raw:
         facts: dict[str, Fact] = {"path": store.relative(path)}
-        findings.add(Finding("DIR-UNREADABLE", "checkpoint", path.name, facts=facts))
+        findings.add(Finding(codes.DIR_UNREADABLE, "checkpoint", path.name, facts=facts))
         return None
     if length != FILE_SIZE:
-        findings.add(Finding("CK-LENGTH", "checkpoint", path.name, 0, length, {"length": length}))
+        findings.add(Finding(codes.CK_LENGTH, "checkpoint", path.name, 0, length, {"length": length}))
     checkpoint = parse_checkpoint(raw)
     if raw and not any(raw[: STORE_CHECKPOINT.size]):
-        findings.add(Finding("CK-MISSING", "checkpoint", path.name, 0, length, {"reason": "zero"}))
+        findings.add(Finding(codes.CK_MISSING, "checkpoint", path.name, 0, length, {"reason": "zero"}))
         return checkpoint
     for name in (*_TIMES, *_OFFSETS):
         _field(name, getattr(checkpoint, name), log, findings, path.name)
@@ -77,7 +78,7 @@ def check_checkpoint(
 def _field(name: str, value: int, log: LogEnd | None, findings: Findings, file: str) -> None:
     at, size = STORE_CHECKPOINT.at(name), 8
     if value < 0 or value > (_LAST_TIME if name in _TIMES else _LAST_OFFSET):
-        findings.add(Finding("CK-GARBAGE", "checkpoint", file, at, size, {"field": name, "value": value}))
+        findings.add(Finding(codes.CK_GARBAGE, "checkpoint", file, at, size, {"field": name, "value": value}))
         return
     if log is None or not log.last_store_timestamp or name == "master_flushed_offset":
         return
@@ -86,8 +87,8 @@ def _field(name: str, value: int, log: LogEnd | None, findings: Findings, file: 
             facts: dict[str, Fact] = {"field": name, "value": value, "last_store_timestamp": log.last_store_timestamp}
             if value > time.time() * 1000 + _CLOCKS:
                 facts["in_future"] = True
-            findings.add(Finding("CK-AHEAD", "checkpoint", file, at, size, facts))
+            findings.add(Finding(codes.CK_AHEAD, "checkpoint", file, at, size, facts))
     elif value > log.wrote:
         findings.add(
-            Finding("CK-AHEAD", "checkpoint", file, at, size, {"field": name, "value": value, "wrote": log.wrote})
+            Finding(codes.CK_AHEAD, "checkpoint", file, at, size, {"field": name, "value": value, "wrote": log.wrote})
         )

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, OddKind
 from rmqstore.files.store import QueueKind, Store
@@ -16,7 +17,7 @@ from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import file_chunks
 from rmqstore.scan.window import ScanOptions
 
-_CODE = "TM-COMPACTION"
+_CODE = codes.TM_COMPACTION
 _WORK = ("compacting", "replicating")
 _UNIT = consumequeue.BATCH_UNIT
 _OPTIONS = ScanOptions(check_offset=False)  # compaction moves records

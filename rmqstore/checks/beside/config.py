@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.disk.reading import open_regular
 from rmqstore.files.mapped_file_queue import list_directory
@@ -35,7 +36,7 @@ JSON_FILES = (
 )
 _CONTROLLER_FILES = ("epochFileCheckpoint", "brokerIdentity", "brokerIdentity-temp")
 _LIMIT = 256 << 20
-_OFFSET, _DELAY = "CFG-OFFSET-BEYOND", "CFG-DELAY-BEYOND"
+_OFFSET, _DELAY = codes.CFG_OFFSET_BEYOND, codes.CFG_DELAY_BEYOND
 _INT = re.compile(r"-?[0-9]{1,10}")
 MISSING, UNREADABLE = "missing", "unreadable"
 _NAMED = 5  # topics
@@ -116,7 +117,7 @@ def check_batch_topics(store: Store, facts: ConfigFacts, topics: Iterable[str], 
     if facts.queue_types is not None or store.rocksdb_config or not names or any(map(os.path.lexists, files)):
         return
     named = ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
-    findings.add(Finding("CFG-NO-TOPICS", "config", "topics.json", facts={"count": len(names), "topics": named}))
+    findings.add(Finding(codes.CFG_NO_TOPICS, "config", "topics.json", facts={"count": len(names), "topics": named}))
 
 
 def check_offsets(facts: ConfigFacts, queue_range: QueueRange, findings: Findings) -> None:
@@ -145,7 +146,7 @@ def _tables(config: Path, findings: Findings, facts: ConfigFacts, live: bool) ->
         names = {e.path.name for e in list_directory(config)}
     except OSError as e:
         facts_: dict[str, Fact] = {"path": str(config), "error": e.strerror or "cannot be listed"}
-        findings.add(Finding("DIR-UNREADABLE", "config", config.name, facts=facts_))
+        findings.add(Finding(codes.DIR_UNREADABLE, "config", config.name, facts=facts_))
         return {}
     tables = {}
     for name in JSON_FILES:
@@ -177,7 +178,7 @@ def _pair(
     if own.problem is None:
         half_written = live and bak.condition in (Condition.EMPTY, Condition.CUT)
         if bak.condition not in (MISSING, UNREADABLE, Condition.SOUND) and not half_written:
-            findings.add(Finding("CFG-BROKEN-BAK", queue, f"{name}.bak", bak.position, bak.length, _about(bak)))
+            findings.add(Finding(codes.CFG_BROKEN_BAK, queue, f"{name}.bak", bak.position, bak.length, _about(bak)))
         return own.value
     if own.condition == UNREADABLE:
         return bak.value
@@ -185,7 +186,7 @@ def _pair(
         return bak.value  # brokers from 5.1 to 5.3 write in place: it may be half-written just now
     about = _about(own)
     about["bak"] = bak.condition
-    code = "CFG-BROKEN" if bak.condition == Condition.SOUND else "CFG-UNREADABLE"
+    code = codes.CFG_BROKEN if bak.condition == Condition.SOUND else codes.CFG_UNREADABLE
     findings.add(Finding(code, queue, name, own.position, own.length, about))
     return bak.value
 

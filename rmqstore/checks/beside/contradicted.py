@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from rmqstore.checks.index.contradicted import CODE
 from rmqstore.checks.index.tally import Contradicted
 from rmqstore.checks.log.logs import Logs
+from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
 
-_SAID = frozenset({"CL-PROPERTIES", "CL-TOPIC", "CL-HEADER", "DL-BODY"})
+_SAID = frozenset({codes.CL_PROPERTIES, codes.CL_TOPIC, codes.CL_HEADER, codes.DL_BODY})
 """What is said of a record already explains that its keys are others."""
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmqstore.checks.beside.permissions import check_rights
+from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.mapped_file_queue import (
@@ -27,14 +28,14 @@ from rmqstore.files.mapped_file_queue import (
 from rmqstore.files.store import QueueKind, Store
 
 _CODE = {
-    OddKind.DIRECTORY: "DIR-SUB-DIRECTORY",
-    OddKind.NOT_AN_OFFSET: "DIR-STRAY-FILE",
-    OddKind.EMPTY: "DIR-EMPTY-FILE",
-    OddKind.WRONG_LENGTH: "DIR-WRONG-LENGTH",
-    OddKind.DUPLICATE: "DIR-DUPLICATE-FILE",
-    OddKind.MISALIGNED: "DIR-STRAY-FILE",
-    OddKind.SPECIAL: "DIR-STRAY-FILE",
-    OddKind.UNREADABLE: "DIR-UNREADABLE",
+    OddKind.DIRECTORY: codes.DIR_SUB_DIRECTORY,
+    OddKind.NOT_AN_OFFSET: codes.DIR_STRAY_FILE,
+    OddKind.EMPTY: codes.DIR_EMPTY_FILE,
+    OddKind.WRONG_LENGTH: codes.DIR_WRONG_LENGTH,
+    OddKind.DUPLICATE: codes.DIR_DUPLICATE_FILE,
+    OddKind.MISALIGNED: codes.DIR_STRAY_FILE,
+    OddKind.SPECIAL: codes.DIR_STRAY_FILE,
+    OddKind.UNREADABLE: codes.DIR_UNREADABLE,
 }
 _SIZE_KEY = {
     QueueKind.SIMPLE: "mappedFileSizeConsumeQueue",
@@ -101,7 +102,9 @@ def check_directory(
         except OSError as e:
             path = Path(os.fsdecode(e.filename)) if e.filename else store.path
             findings.add(
-                Finding("DIR-UNREADABLE", "store", path.name, facts={"path": store.relative(path), "error": _words(e)})
+                Finding(
+                    codes.DIR_UNREADABLE, "store", path.name, facts={"path": store.relative(path), "error": _words(e)}
+                )
             )
     return facts
 
@@ -121,7 +124,7 @@ def _top(store: Store, findings: Findings, facts: DirectoryFacts) -> None:
     for name in facts.links:
         path = store.path if name == str(store.path) else store.root / name
         facts_: dict[str, Fact] = {"path": name, "target": str(path.readlink())}
-        findings.add(Finding("DIR-LINK", "store", path.name, facts=facts_))
+        findings.add(Finding(codes.DIR_LINK, "store", path.name, facts=facts_))
 
 
 def paths_that_miss(store: Store) -> list[tuple[Path, bool]]:
@@ -144,7 +147,7 @@ def paths_that_miss(store: Store) -> list[tuple[Path, bool]]:
 def _missing_paths(store: Store, findings: Findings) -> None:
     for path, of_dledger in paths_that_miss(store):
         where = "dledger" if of_dledger else "commitlog"
-        findings.add(Finding("DIR-MISSING-PATH", where, facts={"path": str(path)}))
+        findings.add(Finding(codes.DIR_MISSING_PATH, where, facts={"path": str(path)}))
 
 
 def _logs(store: Store, findings: Findings, live: bool) -> None:
@@ -152,8 +155,8 @@ def _logs(store: Store, findings: Findings, live: bool) -> None:
         _queue(store, findings, "commitlog", store.commitlog, "mappedFileSizeCommitLog", live)
     if store.dledger is not None:
         data, index = store.dledger.data, store.dledger.index
-        _queue(store, findings, "dledger", data, "mappedFileSizeCommitLog", live, code="DL-STRAY-FILE")
-        _queue(store, findings, "dledger-index", index, "", live, code="DL-STRAY-FILE")
+        _queue(store, findings, "dledger", data, "mappedFileSizeCommitLog", live, code=codes.DL_STRAY_FILE)
+        _queue(store, findings, "dledger-index", index, "", live, code=codes.DL_STRAY_FILE)
     if store.timer_log is not None:
         _queue(store, findings, "timerlog", store.timer_log, "mappedFileSizeTimerLog", live)
 
@@ -177,7 +180,7 @@ def _queue(
             if not file.path.exists():
                 continue  # expired while we looked
             facts: dict[str, Fact] = {"path": store.relative(file.path), "error": "Permission denied"}
-            findings.add(Finding("DIR-UNREADABLE", name, file.name, file.start, file.length, facts))
+            findings.add(Finding(codes.DIR_UNREADABLE, name, file.name, file.start, file.length, facts))
 
 
 def _other_size(queue: MappedFileQueue, lengths: Counter[int]) -> int | None:
@@ -194,7 +197,7 @@ def _other_size(queue: MappedFileQueue, lengths: Counter[int]) -> int | None:
 
 def _file_size(findings: Findings, name: str, key: str, configured: int, actual: int) -> None:
     facts: dict[str, Fact] = {"key": key, "configured": configured, "actual": actual, "set": f"{key}={actual}"}
-    findings.add(Finding("DIR-FILE-SIZE", name, facts=facts))
+    findings.add(Finding(codes.DIR_FILE_SIZE, name, facts=facts))
 
 
 def _odd(store: Store, name: str, queue: MappedFileQueue, odd: OddEntry, code: str) -> Finding:
@@ -203,7 +206,7 @@ def _odd(store: Store, name: str, queue: MappedFileQueue, odd: OddEntry, code: s
     if odd.kind is OddKind.WRONG_LENGTH:
         facts["length"] = odd.length
         facts["expected"] = queue.file_size
-    own = "DIR-UNREADABLE" if odd.kind is OddKind.UNREADABLE else code or _CODE[odd.kind]
+    own = codes.DIR_UNREADABLE if odd.kind is OddKind.UNREADABLE else code or _CODE[odd.kind]
     return Finding(own, name, odd.path.name, start, odd.length, facts)
 
 
@@ -248,10 +251,10 @@ def in_place_of_trees(store: Store) -> Iterator[tuple[Path, DirEntry]]:
 def _strays(store: Store, findings: Findings) -> None:
     for path, entry in in_place_of_trees(store):
         facts: dict[str, Fact] = {"reason": "no-directory", "path": store.relative(path)}
-        findings.add(Finding("DIR-STRAY-FILE", "store", path.name, 0, entry.length, facts))
+        findings.add(Finding(codes.DIR_STRAY_FILE, "store", path.name, 0, entry.length, facts))
     for stray in store.strays:
         facts = {"path": store.relative(stray.path), "directory": stray.directory}
-        findings.add(Finding("DIR-FOREIGN-ENTRY", stray.path.parent.name, stray.path.name, 0, stray.length, facts))
+        findings.add(Finding(codes.DIR_FOREIGN_ENTRY, stray.path.parent.name, stray.path.name, 0, stray.length, facts))
     if store.part not in (None, "index"):
         return
     for entry in store.index_entries:
@@ -261,7 +264,7 @@ def _strays(store: Store, findings: Findings) -> None:
             continue
         facts = {"path": store.relative(entry.path), "directory": entry.directory}
         # a numeric name that cannot be opened as an index file fails the load of 5.0 and newer
-        code = "DIR-STRAY-FILE" if numeric else "DIR-FOREIGN-ENTRY"
+        code = codes.DIR_STRAY_FILE if numeric else codes.DIR_FOREIGN_ENTRY
         findings.add(Finding(code, "index", name, 0, entry.length, facts))
 
 
@@ -280,7 +283,7 @@ def _queue_kinds(store: Store, findings: Findings, queue_types: Mapping[str, str
             if own != wanted:
                 facts: dict[str, Fact] = {"topic": topic, "directory": _TREE[kind], "queue_type": own}
                 facts["in_topics_json"] = topic in queue_types
-                findings.add(Finding("DIR-QUEUE-KIND", topic, topic, facts=facts))
+                findings.add(Finding(codes.DIR_QUEUE_KIND, topic, topic, facts=facts))
 
 
 def _journals(store: Store, findings: Findings, facts: DirectoryFacts) -> None:
@@ -293,7 +296,7 @@ def _journals(store: Store, findings: Findings, facts: DirectoryFacts) -> None:
         if state in (*_OPEN_JOURNAL, "missing"):
             facts.open_journals.append(str(journal))
             about: dict[str, Fact] = {"journal": str(journal), "state": state}
-            findings.add(Finding("DIR-OPEN-JOURNAL", "store", entry.path.name, facts=about))
+            findings.add(Finding(codes.DIR_OPEN_JOURNAL, "store", entry.path.name, facts=about))
 
 
 def journal_state(folder: Path) -> tuple[Path, str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqstore.checks.log.entry_tally import EntryTally
+from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.mapped_file_queue import MappedFileQueue, offset_to_file_name
@@ -89,7 +90,7 @@ def check_dledger_texts(store: Store, findings: Findings) -> None:
         _committed_fault(raw, store.path, findings)
     elif store.part == CURRTERM and (faults := dledger.parse_currterm(raw).faults):
         facts: dict[str, Fact] = {"reason": "; ".join(faults)}
-        findings.add(Finding("DL-TERM", "dledger", store.path.name, 0, len(raw), facts))
+        findings.add(Finding(codes.DL_TERM, "dledger", store.path.name, 0, len(raw), facts))
 
 
 def _missing_files(store: Store, files: DLedgerFiles, findings: Findings) -> None:
@@ -97,14 +98,14 @@ def _missing_files(store: Store, files: DLedgerFiles, findings: Findings) -> Non
         for start, stop in queue.holes():
             facts: dict[str, Fact] = {"files": (stop - start) // queue.file_size, "next": offset_to_file_name(stop)}
             file = offset_to_file_name(start)
-            findings.add(Finding("DL-MISSING-FILE", name, file, start, stop - start, facts))
+            findings.add(Finding(codes.DL_MISSING_FILE, name, file, start, stop - start, facts))
     legacy = store.commitlog
     if legacy is not None and legacy.files and files.data.files and legacy.stop < files.data.start:
         # while legacy files are there DLedger deletes none of its own: its entries begin where the legacy log ends
         length = files.data.start - legacy.stop
         facts = {"legacy_end": legacy.stop, "next": files.data.files[0].name}
         findings.add(
-            Finding("DL-MISSING-FILE", "dledger", offset_to_file_name(legacy.stop), legacy.stop, length, facts)
+            Finding(codes.DL_MISSING_FILE, "dledger", offset_to_file_name(legacy.stop), legacy.stop, length, facts)
         )
 
 
@@ -120,7 +121,7 @@ def _gaps(tally: EntryTally, tiling: Tiling | None, files: DLedgerFiles, finding
             "term": gap.term,
         }
         name = file.name if file else ""
-        findings.add(Finding("DL-INDEX-ORDER", "dledger", name, gap.at, dledger.ENTRY.size, facts))
+        findings.add(Finding(codes.DL_INDEX_ORDER, "dledger", name, gap.at, dledger.ENTRY.size, facts))
 
 
 def _damaged(tiling: Tiling, start: int, stop: int) -> bool:
@@ -145,14 +146,14 @@ def _index(tally: EntryTally, index: MappedFileQueue, findings: Findings, killed
             "count": tally.wrong,
             "absent": tally.absent,
         }
-        findings.add(Finding("DL-DATA-INDEX", "dledger-index", file.name if file else "", at, _UNIT.size, facts))
+        findings.add(Finding(codes.DL_DATA_INDEX, "dledger-index", file.name if file else "", at, _UNIT.size, facts))
     behind = last_nonzero(index, _UNIT.size)
     end = dledger.index_at(tally.last_index + 1)
     if behind is not None and behind >= end and not live:
         file = index.find(end)
         facts = {"last_index": tally.last_index, "units": (behind - end) // _UNIT.size + 1}
         name = file.name if file else ""
-        findings.add(Finding("DL-INDEX-GHOST", "dledger-index", name, end, behind + _UNIT.size - end, facts))
+        findings.add(Finding(codes.DL_INDEX_GHOST, "dledger-index", name, end, behind + _UNIT.size - end, facts))
 
 
 def _spares(path: Path) -> str:
@@ -167,14 +168,14 @@ def _checkpoint(directory: Path, tally: EntryTally, findings: Findings, killed: 
         spares = _spares(path)
         if tally.entries and not live and not (killed and not spares):  # the first one comes after 3 seconds
             facts: dict[str, Fact] = {"reason": "missing", "spares": spares}
-            findings.add(Finding("DL-COMMITTED", "dledger", path.name, facts=facts))
+            findings.add(Finding(codes.DL_COMMITTED, "dledger", path.name, facts=facts))
         return None
     if live and not raw:
         return None
     committed = _committed_fault(raw, path, findings)
     if committed is not None and committed > tally.last_index and not live:
         facts = {"committed_index": committed, "last_index": tally.last_index}
-        findings.add(Finding("DL-COMMITTED", "dledger", path.name, 0, len(raw), facts))
+        findings.add(Finding(codes.DL_COMMITTED, "dledger", path.name, 0, len(raw), facts))
     return committed
 
 
@@ -182,7 +183,7 @@ def _committed_fault(raw: bytes, path: Path, findings: Findings) -> int | None:
     parsed = dledger.parse_dledger_checkpoint(raw)
     if parsed.committed_index is None:
         facts: dict[str, Fact] = {"reason": "; ".join(parsed.faults), "spares": _spares(path)}
-        findings.add(Finding("DL-COMMITTED", "dledger", path.name, 0, len(raw), facts))
+        findings.add(Finding(codes.DL_COMMITTED, "dledger", path.name, 0, len(raw), facts))
     return parsed.committed_index
 
 
@@ -192,15 +193,15 @@ def _currterm(directory: Path, tally: EntryTally, findings: Findings, live: bool
     if not raw and not path.exists():
         if tally.entries and not live:
             facts: dict[str, Fact] = {"reason": "missing", "spares": _spares(path), "last_term": tally.last_term}
-            findings.add(Finding("DL-TERM", "dledger", path.name, facts=facts))
+            findings.add(Finding(codes.DL_TERM, "dledger", path.name, facts=facts))
         return None
     if live and not raw:
         return None
     parsed = dledger.parse_currterm(raw)
     if parsed.faults:
         facts = {"reason": "; ".join(parsed.faults), "spares": _spares(path), "last_term": tally.last_term}
-        findings.add(Finding("DL-TERM", "dledger", path.name, 0, len(raw), facts))
+        findings.add(Finding(codes.DL_TERM, "dledger", path.name, 0, len(raw), facts))
     elif parsed.term < tally.last_term:
         facts = {"curr_term": parsed.term, "last_term": tally.last_term}
-        findings.add(Finding("DL-TERM", "dledger", path.name, 0, len(raw), facts))
+        findings.add(Finding(codes.DL_TERM, "dledger", path.name, 0, len(raw), facts))
     return parsed

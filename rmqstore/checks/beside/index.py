@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from rmqstore.checks.index.catalog import IndexCatalog
 from rmqstore.checks.index.files import Block, IndexFile
+from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.index_sizes import configured_index_sizes, index_sizes
@@ -53,7 +54,7 @@ def check_index(store: Store, findings: Findings, *, live: bool = False) -> Inde
         name = entry.path.name
         if entry.length == 0:
             if not (last and (live or store.abort)):
-                findings.add(Finding("IX-FILE-LENGTH", "index", name, facts={"length": 0}))
+                findings.add(Finding(codes.IX_FILE_LENGTH, "index", name, facts={"length": 0}))
             continue
         if sizes is None:
             continue
@@ -61,7 +62,7 @@ def check_index(store: Store, findings: Findings, *, live: bool = False) -> Inde
         expected = index.file_size(*(configured or sizes))
         if entry.length != expected and not (live and last):
             facts: dict[str, Fact] = {"length": entry.length, "expected": expected}
-            findings.add(Finding("IX-FILE-LENGTH", "index", name, 0, entry.length, facts))
+            findings.add(Finding(codes.IX_FILE_LENGTH, "index", name, 0, entry.length, facts))
         one = _FileCheck(store, entry, slots, units, findings, moving=live and last)
         catalog.add(one.run(), one.blocks)
     return catalog
@@ -221,7 +222,7 @@ class _FileCheck:
             first = _HEADER.size if first < 0 else first
         if wrong:
             facts: dict[str, Fact] = {"what": "slot", "count": wrong}
-            self.findings.add(Finding("IX-BAD-ENTRY", "index", self.name, first, _SLOT.size, facts))
+            self.findings.add(Finding(codes.IX_BAD_ENTRY, "index", self.name, first, _SLOT.size, facts))
 
     def _content(self, head: dict[str, Any], last: int) -> None:
         """Header against the first and the last unit."""
@@ -251,7 +252,7 @@ class _FileCheck:
         facts: dict[str, Fact] = {"field": field, "value": value, "expected": wanted}
         at = _HEADER.at(field)
         size = 4 if field.endswith("count") else 8
-        self.findings.add(Finding("IX-HEADER", "index", self.name, at, size, facts))
+        self.findings.add(Finding(codes.IX_HEADER, "index", self.name, at, size, facts))
 
     # --- chains that go up ------------------------------------------------------------------------------------
 
@@ -273,7 +274,7 @@ class _FileCheck:
         if loops:
             facts: dict[str, Fact] = {"unit": first, "loops": loops}
             at = index.unit_at(first, self.slots)
-            self.findings.add(Finding("IX-CHAIN-LOOP", "index", self.name, at, _UNIT.size, facts))
+            self.findings.add(Finding(codes.IX_CHAIN_LOOP, "index", self.name, at, _UNIT.size, facts))
             # the unit is the loop, not a second defect
             self.bad.forget(first, loops)
 
@@ -285,7 +286,7 @@ class _FileCheck:
         if self.bad.count:
             at = index.unit_at(self.bad.first, self.slots)
             facts: dict[str, Fact] = {"what": "unit", "unit": self.bad.first, "count": self.bad.count}
-            self.findings.add(Finding("IX-BAD-ENTRY", "index", self.name, at, _UNIT.size, facts))
+            self.findings.add(Finding(codes.IX_BAD_ENTRY, "index", self.name, at, _UNIT.size, facts))
 
 
 class _Tally:

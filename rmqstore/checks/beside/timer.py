@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rmqstore.checks.beside.timer_wheel import good, judge
+from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
@@ -82,13 +83,13 @@ def _log(queue: MappedFileQueue, log: LogRange | None, findings: Findings, facts
         room = (min(file.length, file.file_size) - end.at) >= _UNIT.size
         if filled is not None and filled >= end.at and room:
             found: dict[str, Fact] = {"size": end.size, "magic": end.magic, "behind": filled + 1 - end.at}
-            findings.add(Finding("TM-LOG", "timerlog", file.name, file.start + end.at, filled + 1 - end.at, found))
+            findings.add(Finding(codes.TM_LOG, "timerlog", file.name, file.start + end.at, filled + 1 - end.at, found))
         elif not last and room and any(last_nonzero_in(f, 1) is not None for f in queue.files if f.start > file.start):
             found = {"size": 0, "magic": 0, "behind": 0}
-            findings.add(Finding("TM-LOG", "timerlog", file.name, file.start + end.at, _UNIT.size, found))
+            findings.add(Finding(codes.TM_LOG, "timerlog", file.name, file.start + end.at, _UNIT.size, found))
     for start, stop in queue.holes():
         found = {"missing": (stop - start) // queue.file_size}
-        findings.add(Finding("TM-LOG", "timerlog", f"{start:020d}", start, stop - start, found))
+        findings.add(Finding(codes.TM_LOG, "timerlog", f"{start:020d}", start, stop - start, found))
 
 
 @dataclass(slots=True)
@@ -131,7 +132,7 @@ def _file(file: MappedFile, log: LogRange | None, findings: Findings, facts: Tim
     facts.units += end.units
     if beyond and log is not None:
         about: dict[str, Fact] = {"count": beyond, "commitlog_offset": value, "wrote": log.wrote}
-        findings.add(Finding("TM-DANGLING", "timerlog", file.name, first, _UNIT.size, about))
+        findings.add(Finding(codes.TM_DANGLING, "timerlog", file.name, first, _UNIT.size, about))
     return end
 
 
@@ -149,12 +150,12 @@ def _wheels(store: Store, findings: Findings, live: bool) -> None:
         if length == expected or (length == 0 and not directory) or live:
             continue
         facts: dict[str, Fact] = {"length": length, "expected": expected}
-        findings.add(Finding("TM-WHEEL-LENGTH", "timerwheel", name, 0, length, facts))
+        findings.add(Finding(codes.TM_WHEEL_LENGTH, "timerwheel", name, 0, length, facts))
 
 
 def _slots(store: Store, queue: MappedFileQueue, findings: Findings) -> None:
     """Slots and chains as the next start leaves them; not while the log or the wheel has to be mended first."""
-    if "TM-LOG" in findings.counts or "TM-WHEEL-LENGTH" in findings.counts:
+    if codes.TM_LOG in findings.counts or codes.TM_WHEEL_LENGTH in findings.counts:
         return
     judged = judge(store, queue)
     if judged is None:
@@ -166,7 +167,7 @@ def _slots(store: Store, queue: MappedFileQueue, findings: Findings) -> None:
                 facts["messages"] = judged.messages
             at = timer.slot_at(int(numbers[0]))
             findings.add(
-                Finding("TM-WHEEL-SLOT", "timerwheel", judged.wheel.path.name, at, timer.WHEEL_SLOT.size, facts)
+                Finding(codes.TM_WHEEL_SLOT, "timerwheel", judged.wheel.path.name, at, timer.WHEEL_SLOT.size, facts)
             )
     if len(judged.at):
         first = int(judged.at[0])
@@ -177,7 +178,7 @@ def _slots(store: Store, queue: MappedFileQueue, findings: Findings) -> None:
             "expected": int(judged.prev[0]),
             "endless": bool((judged.link >= judged.at).any()),
         }
-        findings.add(Finding("TM-CHAIN", "timerlog", file.name if file else "timerlog", first, _UNIT.size, about))
+        findings.add(Finding(codes.TM_CHAIN, "timerlog", file.name if file else "timerlog", first, _UNIT.size, about))
 
 
 def _timercheck(
@@ -191,11 +192,11 @@ def _timercheck(
         length = path.stat().st_size
     except OSError:
         if timer_log.units:
-            findings.add(Finding("TM-CHECK", "config", path.name, facts={"reason": "missing"}))
+            findings.add(Finding(codes.TM_CHECK, "config", path.name, facts={"reason": "missing"}))
         return
     raw = read_at(path, timer.TIMERCHECK_FILE_SIZE, 0)
     if length != timer.TIMERCHECK_FILE_SIZE:
-        findings.add(Finding("TM-CHECK", "config", path.name, 0, length, {"reason": "length", "length": length}))
+        findings.add(Finding(codes.TM_CHECK, "config", path.name, 0, length, {"reason": "length", "length": length}))
     values = timer.parse_timercheck(raw)
     limits: dict[str, int | None] = {
         "last_read_time": None,
@@ -208,8 +209,10 @@ def _timercheck(
         at = timer.TIMERCHECK.at(name)
         if value < 0:
             findings.add(
-                Finding("TM-CHECK", "config", path.name, at, 8, {"reason": "negative", "field": name, "value": value})
+                Finding(
+                    codes.TM_CHECK, "config", path.name, at, 8, {"reason": "negative", "field": name, "value": value}
+                )
             )
         elif limit is not None and value > limit and not live:
             facts: dict[str, Fact] = {"reason": "behind the end", "field": name, "value": value, "end": limit}
-            findings.add(Finding("TM-CHECK", "config", path.name, at, 8, facts))
+            findings.add(Finding(codes.TM_CHECK, "config", path.name, at, 8, facts))

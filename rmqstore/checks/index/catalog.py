@@ -13,6 +13,7 @@ import numpy as np
 from rmqstore.checks.index.files import Block, IndexFile, time_diffs
 from rmqstore.checks.index.keys import Keys
 from rmqstore.checks.index.tally import IndexTally, add_found
+from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.disk.reading import read_at
 from rmqstore.formats import index
@@ -160,14 +161,14 @@ class IndexCatalog:
             if count:
                 facts: dict[str, Fact] = {"unit": unit, "count": count, "wrote": wrote, "phy_offset": phy_offset}
                 at = index.unit_at(unit, file.slots)
-                findings.add(Finding("IX-DANGLING-ENTRY", "index", file.name, at, index.UNIT.size, facts))
+                findings.add(Finding(codes.IX_DANGLING_ENTRY, "index", file.name, at, index.UNIT.size, facts))
 
     def report(self, tally: IndexTally, findings: Findings, committed: int | None = None) -> None:
         """Findings of a whole pass over the log: one for each file with dangling entries, one for what is missing.
 
         `committed`: what stands at or behind it waits for a leader (DLedger), and is not indexed before.
         """
-        for code, table in (("IX-DANGLING-ENTRY", tally.dangling), ("IX-BAD-ENTRY", tally.late)):
+        for code, table in ((codes.IX_DANGLING_ENTRY, tally.dangling), (codes.IX_BAD_ENTRY, tally.late)):
             for number, (count, unit, offset) in sorted(table.items()):
                 file = self.files[number]
                 facts: dict[str, Fact] = {"unit": unit, "count": count, "phy_offset": offset}
@@ -178,7 +179,7 @@ class IndexCatalog:
         if tally.messages and not (committed is not None and tally.first >= max(committed, self._reaches() + 1)):
             facts = {"messages": tally.messages, "entries": tally.entries, "first_offset": tally.first}
             facts["last_offset"] = tally.last
-            findings.add(Finding("IX-NOT-INDEXED", "index", self._file_of(tally.first), tally.first, 0, facts))
+            findings.add(Finding(codes.IX_NOT_INDEXED, "index", self._file_of(tally.first), tally.first, 0, facts))
 
     def _reaches(self) -> int:
         """Offset of the last message that is indexed; -1 for none."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from rmqstore.checks.index.files import IndexFile, time_diffs
 from rmqstore.checks.index.tally import Contradicted
+from rmqstore.checks.problems import codes
 from rmqstore.files.disk.reading import read_at
 from rmqstore.formats import index, properties
 from rmqstore.formats.javatext import java_text
@@ -20,7 +21,7 @@ from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, Bool
 
-CODE = "CL-CONTRADICTED"
+CODE = codes.CL_CONTRADICTED
 _FEW = 8  # records of a chunk; more of them, and most of the chunk, are entries of a kind that is not known here
 _STEPS = 100_000  # along chains, for one chunk
 

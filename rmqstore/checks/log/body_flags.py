@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from rmqstore.checks.log.record_findings import record_finding
+from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding
 from rmqstore.formats.bodies import (
     LZ4_MAGIC,
@@ -48,7 +49,7 @@ def flag_findings(columns: Columns, file: str) -> Iterator[Finding]:
         facts: dict[str, Fact] = {"sys_flag": f"0x{flag:X}", "says": compression_words(flag)}
         if proved is not None:
             facts |= {"expected": f"0x{proved:X}", "body": compression_words(proved)}
-        yield record_finding("CL-SYSFLAG", columns, row, file, facts)
+        yield record_finding(codes.CL_SYSFLAG, columns, row, file, facts)
 
 
 def _begins(word: I64, kind: I64) -> Bool:

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rmqstore.checks.log.record_findings import record_facts
+from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding
 from rmqstore.formats import properties
 from rmqstore.scan.columns import Columns
 
-CODE = "CL-CONTROL-CHARACTERS"
+CODE = codes.CL_CONTROL_CHARACTERS
 _TOPICS = 5  # that are named
 
 

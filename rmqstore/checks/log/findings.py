@@ -10,6 +10,7 @@ from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.log.queue_parts import QueuePart
 from rmqstore.checks.log.record_findings import code_of
 from rmqstore.checks.log.unowned_units import Pointing
+from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.formats.message import BLANK_SIZE, MIN_SIZE, Fault
@@ -51,7 +52,7 @@ def check_log(result: LogResult, findings: Findings, *, last_part: bool = True, 
             if strange is not None:
                 facts = {"magic": f"{strange[0]:08X}", "records": strange[1]}
                 length = run.stop - run.start
-                findings.add(Finding("CL-UNKNOWN-MAGIC", name, result.file_of(run.start), run.start, length, facts))
+                findings.add(Finding(codes.CL_UNKNOWN_MAGIC, name, result.file_of(run.start), run.start, length, facts))
                 continue
         if run.kind is Kind.DIRTY and run.count == 0:
             tail = run.start >= wrote and last_part
@@ -61,12 +62,12 @@ def check_log(result: LogResult, findings: Findings, *, last_part: bool = True, 
         elif run.kind is Kind.ZERO and (run.start < wrote or followed):
             file = queue.find(run.start)
             at_end = file is not None and run.stop == file.stop
-            code = f"{prefix}-NO-BLANK" if at_end else ("DL-HEADER" if lead else "CL-ZERO-HOLE")
+            code = f"{prefix}-NO-BLANK" if at_end else (codes.DL_HEADER if lead else codes.CL_ZERO_HOLE)
             findings.add(Finding(code, name, result.file_of(run.start), run.start, run.stop - run.start))
         elif run.kind is Kind.BLANK and not lead and run.claimed not in (run.stop - run.start, _left(queue, run)):
             left = _left(queue, run)
             facts = {"claimed": run.claimed, "left": left}
-            findings.add(Finding("CL-BLANK-SIZE", name, result.file_of(run.start), run.start, left, facts))
+            findings.add(Finding(codes.CL_BLANK_SIZE, name, result.file_of(run.start), run.start, left, facts))
     _older(result, findings)
     if result.controls.messages:
         findings.add(result.controls.finding(name, result.file_of(result.controls.first)))
@@ -87,7 +88,7 @@ def check_missing_files(result: LogResult, findings: Findings, pointing: Pointin
             continue
         facts: dict[str, Fact] = {"from": run.start, "to": run.stop}
         facts |= _lost_facts(pointing, run.start)
-        findings.add(Finding("CL-MISSING-FILE", "commitlog", "", run.start, run.stop - run.start, facts))
+        findings.add(Finding(codes.CL_MISSING_FILE, "commitlog", "", run.start, run.stop - run.start, facts))
 
 
 def _older(result: LogResult, findings: Findings) -> None:
@@ -103,7 +104,7 @@ def _older(result: LogResult, findings: Findings) -> None:
     elif result.back_from is not None and not result.lead:
         facts = {"youngest": result.back_max, "before": result.max_time}
         at = result.back_from
-        findings.add(Finding("CL-TIME-BACK", name, result.file_of(at), at, wrote - at, facts))
+        findings.add(Finding(codes.CL_TIME_BACK, name, result.file_of(at), at, wrote - at, facts))
 
 
 def check_false_blanks(result: LogResult, findings: Findings, pointing: Pointing) -> None:
@@ -172,21 +173,21 @@ class _QueueOffsets:
         misfiled = self.logs.misfiled
         for gap in part.outliers:
             if gap.at not in misfiled.offsets:
-                self._add("CL-QUEUE-OFFSET", gap.at, {"expected": gap.expected, "got": gap.got})
+                self._add(codes.CL_QUEUE_OFFSET, gap.at, {"expected": gap.expected, "got": gap.got})
         for gap in part.gaps:
             explained = self.logs.bad_between(gap.before, gap.at) or (
                 gap.got - gap.expected == 1 and (*self.name, gap.expected) in misfiled.units
             )
             if not explained:
-                self._add("CL-QUEUE-OFFSET-GAP", gap.at, {"expected": gap.expected, "got": gap.got})
+                self._add(codes.CL_QUEUE_OFFSET_GAP, gap.at, {"expected": gap.expected, "got": gap.got})
         restarts = [at for at in part.restarts if not self._left_out(at)]
         times: dict[str, Fact] = {"times": len(restarts)} if len(restarts) > _RESTARTS else {}
         for at in restarts[-1:] if times else restarts:
-            self._add("CL-QUEUE-RESTARTED", at, times)
+            self._add(codes.CL_QUEUE_RESTARTED, at, times)
         for at, index in part.repeats:
-            self._add("CL-QUEUE-OFFSET-REPEAT", at, {"queue_offset": index})
+            self._add(codes.CL_QUEUE_OFFSET_REPEAT, at, {"queue_offset": index})
         if self.logs.foreign_from is None:
-            self.findings.count("CL-QUEUE-OFFSET-REPEAT", part.repeat_count - len(part.repeats))
+            self.findings.count(codes.CL_QUEUE_OFFSET_REPEAT, part.repeat_count - len(part.repeats))
 
     def _left_out(self, at: int) -> bool:
         """Whether a record is stale, or behind the start of another broker's file: that has its own finding."""

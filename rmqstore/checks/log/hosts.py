@@ -14,11 +14,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from rmqstore.checks.log.record_findings import record_finding
+from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding
 from rmqstore.formats.message import MAX_PORT
 from rmqstore.scan.columns import Columns
 
-CODE = "CL-HOST"
+CODE = codes.CL_HOST
 
 
 def host_findings(columns: Columns, file: str) -> Iterator[Finding]:

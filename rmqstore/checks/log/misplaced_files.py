@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, OddKind, offset_to_file_name
@@ -25,7 +26,7 @@ from rmqstore.scan.resync import ENTRY_SIZE, frame_size
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions, Window
 
-CODES = {0: "CL-MISPLACED-FILE", ENTRY_SIZE: "DL-MISPLACED-FILE"}
+CODES = {0: codes.CL_MISPLACED_FILE, ENTRY_SIZE: codes.DL_MISPLACED_FILE}
 
 _PREFIX = MAGIC_V1_U32.to_bytes(4, "big")[:3]
 _MAGICS = (MAGIC_V1_U32, MAGIC_V2_U32)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rmqstore.checks.log.delay_levels import due_by_another_table
+from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding
 from rmqstore.formats import consumequeue
 from rmqstore.formats.properties import DEFAULT_DELAY_LEVELS, SCHEDULE_TOPIC, DelayLevels
@@ -314,10 +315,10 @@ class QueueRows:
         file = self.file_of(name[0], name[1], at)
         if int(unit["size"]) != size:
             facts |= {"size": int(unit["size"]), "expected": size}
-            self.findings.append(Finding("CQ-WRONG-SIZE", label, file, at, UNIT, facts))
+            self.findings.append(Finding(codes.CQ_WRONG_SIZE, label, file, at, UNIT, facts))
         else:
             facts |= {"tags_code": int(unit["tags_code"]), "expected": tags}
-            self.findings.append(Finding("CQ-WRONG-TAG", label, file, at, UNIT, facts))
+            self.findings.append(Finding(codes.CQ_WRONG_TAG, label, file, at, UNIT, facts))
 
     def _elsewhere(self, name: tuple[str, int], part: QueuePart, index: I64, offset: I64, points: Bool) -> None:
         """Messages whose unit does not stand at their queue offset: shifted, or not there at all."""

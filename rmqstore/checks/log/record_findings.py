@@ -4,39 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding
 from rmqstore.formats.message import Fault, body_crc, record_crc
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.tiling import Run
 
 COMMITLOG_CODE = {
-    Fault.SHORT: "CL-MAGIC",
-    Fault.MAGIC: "CL-MAGIC",
-    Fault.SIZE: "CL-SIZE",
-    Fault.LENGTHS: "CL-HALF-MESSAGE",
-    Fault.PHYSICAL_OFFSET: "CL-PHYSICAL-OFFSET",
-    Fault.BODY_CRC: "CL-BODY-CRC",
-    Fault.RECORD_CRC: "CL-RECORD-CRC",
-    Fault.TOPIC: "CL-TOPIC",
-    Fault.PROPERTIES: "CL-PROPERTIES",
-    Fault.BLANK: "CL-FALSE-BLANK",
+    Fault.SHORT: codes.CL_MAGIC,
+    Fault.MAGIC: codes.CL_MAGIC,
+    Fault.SIZE: codes.CL_SIZE,
+    Fault.LENGTHS: codes.CL_HALF_MESSAGE,
+    Fault.PHYSICAL_OFFSET: codes.CL_PHYSICAL_OFFSET,
+    Fault.BODY_CRC: codes.CL_BODY_CRC,
+    Fault.RECORD_CRC: codes.CL_RECORD_CRC,
+    Fault.TOPIC: codes.CL_TOPIC,
+    Fault.PROPERTIES: codes.CL_PROPERTIES,
+    Fault.BLANK: codes.CL_FALSE_BLANK,
 }
 DLEDGER_CODE = {
-    Fault.SHORT: "DL-HEADER",
-    Fault.ENTRY_MAGIC: "DL-HEADER",
-    Fault.ENTRY_SIZE: "DL-HEADER",
-    Fault.ENTRY_POS: "DL-HEADER",
-    Fault.ENTRY_INDEX: "DL-INDEX-ORDER",
-    Fault.ENTRY_TERM: "DL-INDEX-ORDER",
-    Fault.BLANK: "DL-FALSE-BLANK",
+    Fault.SHORT: codes.DL_HEADER,
+    Fault.ENTRY_MAGIC: codes.DL_HEADER,
+    Fault.ENTRY_SIZE: codes.DL_HEADER,
+    Fault.ENTRY_POS: codes.DL_HEADER,
+    Fault.ENTRY_INDEX: codes.DL_INDEX_ORDER,
+    Fault.ENTRY_TERM: codes.DL_INDEX_ORDER,
+    Fault.BLANK: codes.DL_FALSE_BLANK,
 }
 
 
 def code_of(cause: Fault, lead: int) -> str:
     """Problem code of a damaged run in a commitlog (`lead` 0) or in DLedger data."""
     if lead:
-        return DLEDGER_CODE.get(cause, "DL-BODY")
-    return COMMITLOG_CODE.get(cause, "CL-MAGIC")
+        return DLEDGER_CODE.get(cause, codes.DL_BODY)
+    return COMMITLOG_CODE.get(cause, codes.CL_MAGIC)
 
 
 def record_facts(columns: Columns, i: int) -> dict[str, Fact]:
@@ -82,10 +83,10 @@ def record_finding(code: str, columns: Columns, i: int, file: str, facts: dict[s
 
 def text_finding(columns: Columns, i: int, faults: list[str], file: str) -> Finding:
     """A record whose property text is damaged."""
-    code = "DL-BODY" if columns.lead else "CL-PROPERTIES"
+    code = codes.DL_BODY if columns.lead else codes.CL_PROPERTIES
     return record_finding(code, columns, i, file, {"faults": "; ".join(faults[:4])})
 
 
 def topic_finding(columns: Columns, i: int, file: str) -> Finding:
     """A record whose topic is no text."""
-    return record_finding("DL-BODY" if columns.lead else "CL-TOPIC", columns, i, file, {})
+    return record_finding(codes.DL_BODY if columns.lead else codes.CL_TOPIC, columns, i, file, {})

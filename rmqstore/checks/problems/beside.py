@@ -4,13 +4,14 @@
 
 from __future__ import annotations
 
+from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.problem import Problem, Rows, Severity
 
 _N, _W, _E = Severity.NOTE, Severity.WARNING, Severity.ERROR
 
 DIRECTORY: Rows = (
     Problem(
-        "DIR-STRAY-FILE",
+        codes.DIR_STRAY_FILE,
         "foreign entry where a broker lists",
         _E,
         "recover",
@@ -21,7 +22,7 @@ DIRECTORY: Rows = (
         "start, but no message gets a unit.",
     ),
     Problem(
-        "DIR-SUB-DIRECTORY",
+        codes.DIR_SUB_DIRECTORY,
         "directory inside a directory of files",
         _W,
         "recover",
@@ -30,7 +31,7 @@ DIRECTORY: Rows = (
         "skip it.",
     ),
     Problem(
-        "DIR-EMPTY-FILE",
+        codes.DIR_EMPTY_FILE,
         "file of 0 bytes",
         _E,
         "recover",
@@ -39,7 +40,7 @@ DIRECTORY: Rows = (
         "(`length not matched`); newer ones delete it when it is the last name, and lose the queue's end with it.",
     ),
     Problem(
-        "DIR-WRONG-LENGTH",
+        codes.DIR_WRONG_LENGTH,
         "file of the wrong length",
         _E,
         "recover",
@@ -48,7 +49,7 @@ DIRECTORY: Rows = (
         "store config value`, exit 253), 4.3, 4.4 and 4.9.2 silently ignore it and everything behind it.",
     ),
     Problem(
-        "DIR-FILE-SIZE",
+        codes.DIR_FILE_SIZE,
         "file size differs from the configuration",
         _E,
         None,
@@ -58,7 +59,7 @@ DIRECTORY: Rows = (
         "it.",
     ),
     Problem(
-        "DIR-DUPLICATE-FILE",
+        codes.DIR_DUPLICATE_FILE,
         "the same file name in two commitlog paths",
         _E,
         None,
@@ -67,7 +68,7 @@ DIRECTORY: Rows = (
         "of them (apache/rocketmq issue 8859).",
     ),
     Problem(
-        "DIR-MISSING-PATH",
+        codes.DIR_MISSING_PATH,
         "a configured path is not there",
         _E,
         None,
@@ -76,7 +77,7 @@ DIRECTORY: Rows = (
         "while a part of the store may be elsewhere.",
     ),
     Problem(
-        "DIR-UNREADABLE",
+        codes.DIR_UNREADABLE,
         "entry that cannot be read",
         _E,
         None,
@@ -84,7 +85,7 @@ DIRECTORY: Rows = (
         "The operating system refused to read a file or directory (permission, I/O error).",
     ),
     Problem(
-        "DIR-OWNER",
+        codes.DIR_OWNER,
         "files that the broker's user may not write",
         _W,
         None,
@@ -95,7 +96,7 @@ DIRECTORY: Rows = (
         "in such a directory. The finding has the command that cures it; if the broker runs as root it does no harm.",
     ),
     Problem(
-        "DIR-QUEUE-KIND",
+        codes.DIR_QUEUE_KIND,
         "queue directory of the wrong kind",
         _E,
         "recover",
@@ -104,7 +105,7 @@ DIRECTORY: Rows = (
         "round): loading throws and the broker does not start.",
     ),
     Problem(
-        "DIR-FOREIGN-ENTRY",
+        codes.DIR_FOREIGN_ENTRY,
         "entry that no broker makes",
         _N,
         None,
@@ -112,7 +113,7 @@ DIRECTORY: Rows = (
         "A file or directory beside topic or queue directories, or in index/, that is skipped by the broker.",
     ),
     Problem(
-        "DIR-OPEN-JOURNAL",
+        codes.DIR_OPEN_JOURNAL,
         "a repair of this store was not finished",
         _W,
         "undo",
@@ -120,7 +121,7 @@ DIRECTORY: Rows = (
         "A journal of rmqstore stands in the store whose apply stopped half-way. Undo or resume it first.",
     ),
     Problem(
-        "DIR-LINK",
+        codes.DIR_LINK,
         "symbolic link at the top of the store",
         _N,
         None,
@@ -132,7 +133,7 @@ DIRECTORY: Rows = (
 
 CHECKPOINT: Rows = (
     Problem(
-        "CK-MISSING",
+        codes.CK_MISSING,
         "no checkpoint file, or all zero",
         _N,
         None,
@@ -141,7 +142,7 @@ CHECKPOINT: Rows = (
         "Brokers that were killed soon after their start leave it zero.",
     ),
     Problem(
-        "CK-LENGTH",
+        codes.CK_LENGTH,
         "checkpoint is no file of 4096 bytes",
         _W,
         "recover",
@@ -149,7 +150,7 @@ CHECKPOINT: Rows = (
         "A short file is extended with zeros by the broker, a directory stops the start.",
     ),
     Problem(
-        "CK-AHEAD",
+        codes.CK_AHEAD,
         "checkpoint is later than the log",
         _W,
         "recover",
@@ -158,7 +159,7 @@ CHECKPOINT: Rows = (
         "recovery begins too late and does not see older damage.",
     ),
     Problem(
-        "CK-GARBAGE",
+        codes.CK_GARBAGE,
         "checkpoint holds impossible values",
         _W,
         "recover",
@@ -169,7 +170,7 @@ CHECKPOINT: Rows = (
 
 CONFIG: Rows = (
     Problem(
-        "CFG-UNREADABLE",
+        codes.CFG_UNREADABLE,
         "config file and its .bak cannot be parsed",
         _E,
         None,
@@ -177,7 +178,7 @@ CONFIG: Rows = (
         "Neither the file nor its .bak is JSON: the broker does not start (exit 253).",
     ),
     Problem(
-        "CFG-NO-TOPICS",
+        codes.CFG_NO_TOPICS,
         "topics.json is missing, and topics have batch queues",
         _E,
         None,
@@ -187,7 +188,7 @@ CONFIG: Rows = (
         "config/topics.json from a replica or a backup.",
     ),
     Problem(
-        "CFG-BROKEN",
+        codes.CFG_BROKEN,
         "config file is broken, its .bak is good",
         _W,
         "recover",
@@ -196,7 +197,7 @@ CONFIG: Rows = (
         "5.4.0 deletes the broken file.",
     ),
     Problem(
-        "CFG-BROKEN-BAK",
+        codes.CFG_BROKEN_BAK,
         "backup of a config file is broken",
         _N,
         "recover",
@@ -204,7 +205,7 @@ CONFIG: Rows = (
         "The .bak cannot be parsed; the file itself is good.",
     ),
     Problem(
-        "CFG-OFFSET-BEYOND",
+        codes.CFG_OFFSET_BEYOND,
         "consumer offset beyond the queue's end",
         _W,
         "recover",
@@ -213,7 +214,7 @@ CONFIG: Rows = (
         "and skips what is written until then.",
     ),
     Problem(
-        "CFG-DELAY-BEYOND",
+        codes.CFG_DELAY_BEYOND,
         "delay offset beyond the queue's end",
         _W,
         "recover",
@@ -224,7 +225,7 @@ CONFIG: Rows = (
 
 TIMER: Rows = (
     Problem(
-        "TM-LOG",
+        codes.TM_LOG,
         "timer log is damaged",
         _W,
         "recover",
@@ -232,7 +233,7 @@ TIMER: Rows = (
         "A unit of the timer log has a wrong size or magic: recovery stops there.",
     ),
     Problem(
-        "TM-DANGLING",
+        codes.TM_DANGLING,
         "timer units point behind the log",
         _W,
         "recover",
@@ -241,7 +242,7 @@ TIMER: Rows = (
         "(apache/rocketmq issue 10668).",
     ),
     Problem(
-        "TM-WHEEL-LENGTH",
+        codes.TM_WHEEL_LENGTH,
         "timerwheel of the wrong length",
         _E,
         "recover",
@@ -249,7 +250,7 @@ TIMER: Rows = (
         "The length is not 2 x slots x 32: brokers from 5.0.0 on do not start. It is made anew from the timer log.",
     ),
     Problem(
-        "TM-WHEEL-SLOT",
+        codes.TM_WHEEL_SLOT,
         "slots of the timerwheel do not lead to their units",
         _E,
         "recover",
@@ -259,7 +260,7 @@ TIMER: Rows = (
         "units: these messages are delivered too early; or behind the timer log's end: what is written there later is.",
     ),
     Problem(
-        "TM-CHAIN",
+        codes.TM_CHAIN,
         "timer units do not lead to the one before",
         _E,
         "recover",
@@ -269,7 +270,7 @@ TIMER: Rows = (
         "the memory is used up, and no timed message is delivered any more.",
     ),
     Problem(
-        "TM-CHECK",
+        codes.TM_CHECK,
         "timercheck does not fit",
         _W,
         "recover",
@@ -277,7 +278,7 @@ TIMER: Rows = (
         "timercheck is short, or its positions are behind the timer log or the timer queue.",
     ),
     Problem(
-        "TM-COMPACTION",
+        codes.TM_COMPACTION,
         "compaction log and its queue differ",
         _E,
         None,

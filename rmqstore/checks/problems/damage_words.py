@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+from rmqstore.checks.problems import codes as problem_codes
 from rmqstore.checks.problems.report import Findings
 
 _LOGS = ("commitlog", "dledger")
 _OF_ONE_RECORD = frozenset(
     {
-        *("CL-BODY-CRC", "CL-RECORD-CRC", "CL-PHYSICAL-OFFSET", "CL-PROPERTIES", "CL-TOPIC", "CL-HEADER"),
-        *("CL-SYSFLAG", "CL-HOST", "CL-QUEUE-OFFSET", "CL-CONTRADICTED", "DL-BODY"),
+        *(
+            problem_codes.CL_BODY_CRC,
+            problem_codes.CL_RECORD_CRC,
+            problem_codes.CL_PHYSICAL_OFFSET,
+            problem_codes.CL_PROPERTIES,
+            problem_codes.CL_TOPIC,
+            problem_codes.CL_HEADER,
+        ),
+        *(
+            problem_codes.CL_SYSFLAG,
+            problem_codes.CL_HOST,
+            problem_codes.CL_QUEUE_OFFSET,
+            problem_codes.CL_CONTRADICTED,
+            problem_codes.DL_BODY,
+        ),
     }
 )
 """A finding with one of these codes is about one record."""
-_OF_RECORDS_OR_BYTES = frozenset({"CL-MAGIC", "CL-SIZE", "CL-HALF-MESSAGE", "CL-ZERO-HOLE", "DL-HEADER"})
+_OF_RECORDS_OR_BYTES = frozenset(
+    {
+        problem_codes.CL_MAGIC,
+        problem_codes.CL_SIZE,
+        problem_codes.CL_HALF_MESSAGE,
+        problem_codes.CL_ZERO_HOLE,
+        problem_codes.DL_HEADER,
+    }
+)
 """About one record where the finding names its topic, else about bytes that hold no record any more."""
 
 

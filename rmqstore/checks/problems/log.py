@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.problem import Problem, Rows, Severity
 
 _N, _W, _E = Severity.NOTE, Severity.WARNING, Severity.ERROR
 
 COMMITLOG: Rows = (
     Problem(
-        "CL-BODY-CRC",
+        codes.CL_BODY_CRC,
         "body does not fit its CRC",
         _E,
         "recover",
@@ -17,7 +18,7 @@ COMMITLOG: Rows = (
         "failed`, and deletes every later file.",
     ),
     Problem(
-        "CL-RECORD-CRC",
+        codes.CL_RECORD_CRC,
         "record does not fit its __CRC32#",
         _E,
         "recover",
@@ -26,7 +27,7 @@ COMMITLOG: Rows = (
         "where the body CRC cannot see it.",
     ),
     Problem(
-        "CL-MAGIC",
+        codes.CL_MAGIC,
         "no record where one should start",
         _E,
         "recover",
@@ -35,7 +36,7 @@ COMMITLOG: Rows = (
         "code`, stops, and deletes what follows.",
     ),
     Problem(
-        "CL-ZERO-HOLE",
+        codes.CL_ZERO_HOLE,
         "zero bytes in the middle of the log",
         _E,
         "recover",
@@ -44,7 +45,7 @@ COMMITLOG: Rows = (
         "of the log.",
     ),
     Problem(
-        "CL-HALF-MESSAGE",
+        codes.CL_HALF_MESSAGE,
         "record whose parts do not add up",
         _E,
         "recover",
@@ -53,7 +54,7 @@ COMMITLOG: Rows = (
         "message at`, `read total count not equals msg total size`.",
     ),
     Problem(
-        "CL-SIZE",
+        codes.CL_SIZE,
         "record longer than its file, or too short to be one",
         _E,
         "recover",
@@ -61,7 +62,7 @@ COMMITLOG: Rows = (
         "TOTALSIZE cannot be right. Recovery stops here and deletes what follows.",
     ),
     Problem(
-        "CL-PHYSICAL-OFFSET",
+        codes.CL_PHYSICAL_OFFSET,
         "record of another place",
         _E,
         "recover",
@@ -70,7 +71,7 @@ COMMITLOG: Rows = (
         "header. Brokers accept it and hand out a wrong address.",
     ),
     Problem(
-        "CL-TOPIC",
+        codes.CL_TOPIC,
         "topic is no text",
         _E,
         "recover",
@@ -78,7 +79,7 @@ COMMITLOG: Rows = (
         "The topic is empty or no UTF-8; the broker would dispatch the message to a queue that nobody reads.",
     ),
     Problem(
-        "CL-HEADER",
+        codes.CL_HEADER,
         "record says another queue than its unit",
         _E,
         "recover",
@@ -87,7 +88,7 @@ COMMITLOG: Rows = (
         "topic or QUEUEID is damaged. A rebuild would put the message into the wrong queue.",
     ),
     Problem(
-        "CL-FOREIGN-FILE",
+        codes.CL_FOREIGN_FILE,
         "file of another log",
         _E,
         None,
@@ -98,7 +99,7 @@ COMMITLOG: Rows = (
         "out of the store: then it is a missing file. Queue offsets behind it are not judged.",
     ),
     Problem(
-        "CL-PROPERTIES",
+        codes.CL_PROPERTIES,
         "damaged properties",
         _E,
         "recover",
@@ -108,7 +109,7 @@ COMMITLOG: Rows = (
         "the real topic of delayed and transactional messages.",
     ),
     Problem(
-        "CL-CONTROL-CHARACTERS",
+        codes.CL_CONTROL_CHARACTERS,
         "control characters in property values",
         _N,
         None,
@@ -118,7 +119,7 @@ COMMITLOG: Rows = (
         "no checksum covers it. `rmqstore dump` shows the values. One finding for each log, about its first message.",
     ),
     Problem(
-        "CL-CONTRADICTED",
+        codes.CL_CONTRADICTED,
         "message that its index entries contradict",
         _E,
         "recover",
@@ -130,7 +131,7 @@ COMMITLOG: Rows = (
         "indexes the message under the keys that it has now.",
     ),
     Problem(
-        "CL-SYSFLAG",
+        codes.CL_SYSFLAG,
         "body is not compressed as SYSFLAG says",
         _E,
         "recover",
@@ -140,7 +141,7 @@ COMMITLOG: Rows = (
         "right; else the message stays as it is.",
     ),
     Problem(
-        "CL-HOST",
+        codes.CL_HOST,
         "a host's port is none",
         _E,
         "recover",
@@ -150,7 +151,7 @@ COMMITLOG: Rows = (
         "The upper two bytes, which are 0 in every port, are cleared.",
     ),
     Problem(
-        "CL-QUEUE-OFFSET-GAP",
+        codes.CL_QUEUE_OFFSET_GAP,
         "a queue offset is missing",
         _E,
         "recover",
@@ -159,7 +160,7 @@ COMMITLOG: Rows = (
         "damaged. A rebuilt queue would be shifted: `[BUG]logic queue order maybe wrong`.",
     ),
     Problem(
-        "CL-QUEUE-OFFSET-REPEAT",
+        codes.CL_QUEUE_OFFSET_REPEAT,
         "a queue offset stands twice",
         _E,
         None,
@@ -168,7 +169,7 @@ COMMITLOG: Rows = (
         "start, stale records, or a damaged header.",
     ),
     Problem(
-        "CL-QUEUE-OFFSET",
+        codes.CL_QUEUE_OFFSET,
         "QUEUEOFFSET of one record does not fit its neighbours",
         _E,
         "recover",
@@ -179,7 +180,7 @@ COMMITLOG: Rows = (
         "replica is not cut there either.",
     ),
     Problem(
-        "CL-QUEUE-RESTARTED",
+        codes.CL_QUEUE_RESTARTED,
         "a queue began again at offset 0",
         _N,
         None,
@@ -190,7 +191,7 @@ COMMITLOG: Rows = (
         "such a queue. `rmqstore export` gives all of them.",
     ),
     Problem(
-        "CL-TIME-BACK",
+        codes.CL_TIME_BACK,
         "store times go back and stay back until the end",
         _N,
         None,
@@ -199,7 +200,7 @@ COMMITLOG: Rows = (
         "an earlier log that came back.",
     ),
     Problem(
-        "CL-BLANK-SIZE",
+        codes.CL_BLANK_SIZE,
         "BLANK with a wrong size",
         _W,
         "recover",
@@ -207,7 +208,7 @@ COMMITLOG: Rows = (
         "The size in a BLANK is not what is left of the file. Brokers accept any size that fits.",
     ),
     Problem(
-        "CL-NO-BLANK",
+        codes.CL_NO_BLANK,
         "a file ends without BLANK though another follows",
         _E,
         "recover",
@@ -216,7 +217,7 @@ COMMITLOG: Rows = (
         "deletes the later files.",
     ),
     Problem(
-        "CL-DIRTY-TAIL",
+        codes.CL_DIRTY_TAIL,
         "bytes behind the end of the log that are no record",
         _E,
         "recover",
@@ -225,7 +226,7 @@ COMMITLOG: Rows = (
         "stops before them; they are never erased.",
     ),
     Problem(
-        "CL-STALE-TAIL",
+        codes.CL_STALE_TAIL,
         "old records behind the end of the log",
         _E,
         "recover",
@@ -234,7 +235,7 @@ COMMITLOG: Rows = (
         "truncated log. A later start may walk into them and bring them back (apache/rocketmq issue 10666).",
     ),
     Problem(
-        "CL-MISSING-FILE",
+        codes.CL_MISSING_FILE,
         "a file is missing in the middle of the log",
         _E,
         "recover",
@@ -242,7 +243,7 @@ COMMITLOG: Rows = (
         "No file holds this part of the address space. Brokers only log `mappedFile queue's data is damaged`.",
     ),
     Problem(
-        "CL-FALSE-BLANK",
+        codes.CL_FALSE_BLANK,
         "BLANK where messages were",
         _E,
         "recover",
@@ -251,7 +252,7 @@ COMMITLOG: Rows = (
         "Brokers go on with the next file. Consumers do not get these messages.",
     ),
     Problem(
-        "CL-UNKNOWN-MAGIC",
+        codes.CL_UNKNOWN_MAGIC,
         "records of an unknown magic",
         _E,
         None,
@@ -259,7 +260,7 @@ COMMITLOG: Rows = (
         "Records tile consistently but their magic is unknown: a newer or encrypted format. Nothing is repaired.",
     ),
     Problem(
-        "CL-NO-MESSAGES",
+        codes.CL_NO_MESSAGES,
         "no good record in the log",
         _E,
         None,
@@ -269,7 +270,7 @@ COMMITLOG: Rows = (
         "versions then delete the consume queues.",
     ),
     Problem(
-        "CL-MISPLACED-FILE",
+        codes.CL_MISPLACED_FILE,
         "file of the log under another file's name",
         _E,
         "recover",
@@ -284,7 +285,7 @@ COMMITLOG: Rows = (
 
 DLEDGER: Rows = (
     Problem(
-        "DL-HEADER",
+        codes.DL_HEADER,
         "DLedger entry header is wrong",
         _E,
         "recover",
@@ -293,7 +294,7 @@ DLEDGER: Rows = (
         "(`The processOffset is too small`), in the last two it cuts the log.",
     ),
     Problem(
-        "DL-FALSE-BLANK",
+        codes.DL_FALSE_BLANK,
         "DLedger BLANK where entries were",
         _E,
         "recover",
@@ -302,7 +303,7 @@ DLEDGER: Rows = (
         "Consumers do not get these messages, and a follower that asks for the entries gets none.",
     ),
     Problem(
-        "DL-INDEX-ORDER",
+        codes.DL_INDEX_ORDER,
         "DLedger index or term out of order",
         _E,
         "recover",
@@ -310,7 +311,7 @@ DLEDGER: Rows = (
         "The index of an entry is not its predecessor's + 1, or its term goes back.",
     ),
     Problem(
-        "DL-BODY",
+        codes.DL_BODY,
         "entry without a sound message",
         _E,
         "recover",
@@ -318,7 +319,7 @@ DLEDGER: Rows = (
         "The body of an entry is no message of its place, or fails its CRC. DLedger does not notice, consumers do.",
     ),
     Problem(
-        "DL-DIRTY-TAIL",
+        codes.DL_DIRTY_TAIL,
         "bytes behind the last entry",
         _E,
         "recover",
@@ -326,7 +327,7 @@ DLEDGER: Rows = (
         "Behind the last entry stand bytes that are no entry: a write that was cut.",
     ),
     Problem(
-        "DL-STALE-TAIL",
+        codes.DL_STALE_TAIL,
         "old entries behind the end",
         _E,
         "recover",
@@ -334,7 +335,7 @@ DLEDGER: Rows = (
         "Entries of an earlier, truncated log behind the end; a later start may take them for its own.",
     ),
     Problem(
-        "DL-NO-BLANK",
+        codes.DL_NO_BLANK,
         "DLedger file ends without BLANK though another follows",
         _E,
         "recover",
@@ -342,7 +343,7 @@ DLEDGER: Rows = (
         "Behind the last entry of a file stand zeros, yet later files hold entries.",
     ),
     Problem(
-        "DL-MISSING-FILE",
+        codes.DL_MISSING_FILE,
         "a DLedger file is missing in the middle",
         _E,
         "recover",
@@ -354,7 +355,7 @@ DLEDGER: Rows = (
         "consumers skip what stood there; fillers take their place in the same way.",
     ),
     Problem(
-        "DL-MISPLACED-FILE",
+        codes.DL_MISPLACED_FILE,
         "a DLedger data file stands under another file's name",
         _E,
         "recover",
@@ -364,7 +365,7 @@ DLEDGER: Rows = (
         "put back as well: it differs from no other member by that.",
     ),
     Problem(
-        "DL-DATA-INDEX",
+        codes.DL_DATA_INDEX,
         "DLedger index differs from the data",
         _W,
         "recover",
@@ -373,7 +374,7 @@ DLEDGER: Rows = (
         "(`Compare data to index failed`), if the damage is in the files that it scans.",
     ),
     Problem(
-        "DL-INDEX-GHOST",
+        codes.DL_INDEX_GHOST,
         "index units behind the last entry",
         _N,
         "recover",
@@ -381,7 +382,7 @@ DLEDGER: Rows = (
         "Units behind (last index + 1) x 32; recovery overwrites them in time.",
     ),
     Problem(
-        "DL-STRAY-FILE",
+        codes.DL_STRAY_FILE,
         "foreign or odd file in a DLedger directory",
         _E,
         "recover",
@@ -389,7 +390,7 @@ DLEDGER: Rows = (
         "Any file of another length in data/ or index/ ends the process with 255.",
     ),
     Problem(
-        "DL-COMMITTED",
+        codes.DL_COMMITTED,
         "committedIndex does not fit the log",
         _W,
         "recover",
@@ -398,7 +399,7 @@ DLEDGER: Rows = (
         "every 3 seconds.",
     ),
     Problem(
-        "DL-TERM",
+        codes.DL_TERM,
         "currTerm is missing or below the last entry's term",
         _W,
         "recover",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.problem import Problem, Rows, Severity
 
 _N, _W, _E = Severity.NOTE, Severity.WARNING, Severity.ERROR
 
 CONSUME_QUEUE: Rows = (
     Problem(
-        "CQ-MISSING-UNIT",
+        codes.CQ_MISSING_UNIT,
         "message without its consume queue unit",
         _E,
         "recover",
@@ -16,7 +17,7 @@ CONSUME_QUEUE: Rows = (
         "A message of the log has no unit at its queue offset: consumers never get it. Not every start rebuilds it.",
     ),
     Problem(
-        "CQ-MISSING-QUEUE",
+        codes.CQ_MISSING_QUEUE,
         "queue without directory or files",
         _E,
         "recover",
@@ -24,7 +25,7 @@ CONSUME_QUEUE: Rows = (
         "Messages of this queue are in the log, its consume queue is not. 5.x does not rebuild it after a clean exit.",
     ),
     Problem(
-        "CQ-BEHIND",
+        codes.CQ_BEHIND,
         "consume queues are behind the log",
         _N,
         None,
@@ -34,7 +35,7 @@ CONSUME_QUEUE: Rows = (
         "broker, does that; where it would not do so, CQ-LEFT-BEHIND says it.",
     ),
     Problem(
-        "CQ-LEFT-BEHIND",
+        codes.CQ_LEFT_BEHIND,
         "messages that the next start leaves without units",
         _E,
         "recover",
@@ -45,7 +46,7 @@ CONSUME_QUEUE: Rows = (
         "log files dispatches them all.",
     ),
     Problem(
-        "CQ-DELETED-TOPIC",
+        codes.CQ_DELETED_TOPIC,
         "messages of a topic that was deleted",
         _N,
         None,
@@ -54,7 +55,7 @@ CONSUME_QUEUE: Rows = (
         "topic was deleted. `rmqstore export` still gets them out.",
     ),
     Problem(
-        "CQ-DANGLING-UNIT",
+        codes.CQ_DANGLING_UNIT,
         "unit that points to no record",
         _E,
         "recover",
@@ -63,7 +64,7 @@ CONSUME_QUEUE: Rows = (
         "errors there, or skip them.",
     ),
     Problem(
-        "CQ-WRONG-SIZE",
+        codes.CQ_WRONG_SIZE,
         "unit with a wrong size",
         _E,
         "recover",
@@ -71,7 +72,7 @@ CONSUME_QUEUE: Rows = (
         "The unit's size is not the record's TOTALSIZE: consumers cannot decode what they get.",
     ),
     Problem(
-        "CQ-WRONG-TAG",
+        codes.CQ_WRONG_TAG,
         "unit with a wrong tags code",
         _E,
         "recover",
@@ -82,7 +83,7 @@ CONSUME_QUEUE: Rows = (
         "it may be the only trace of damaged TAGS: only when asked for by name the unit is written as the message is.",
     ),
     Problem(
-        "CQ-WRONG-QUEUE",
+        codes.CQ_WRONG_QUEUE,
         "unit that points into another queue",
         _E,
         "recover",
@@ -90,7 +91,7 @@ CONSUME_QUEUE: Rows = (
         "The record at the unit's offset belongs to another topic or queue.",
     ),
     Problem(
-        "CQ-OTHER-QUEUE",
+        codes.CQ_OTHER_QUEUE,
         "units of another queue",
         _E,
         "recover",
@@ -100,7 +101,7 @@ CONSUME_QUEUE: Rows = (
         "writes the units of both queues from the log. Where the directory was only renamed, naming it back is enough.",
     ),
     Problem(
-        "CQ-FOREIGN",
+        codes.CQ_FOREIGN,
         "consume queues and log are not of one store",
         _E,
         "recover",
@@ -110,7 +111,7 @@ CONSUME_QUEUE: Rows = (
         "units from it; consumers' offsets in config/ count units of the queues that were there.",
     ),
     Problem(
-        "CQ-SHIFTED",
+        codes.CQ_SHIFTED,
         "units stand at the wrong queue offset",
         _E,
         "recover",
@@ -119,7 +120,7 @@ CONSUME_QUEUE: Rows = (
         "wrong`. Consumers' offsets mean other messages.",
     ),
     Problem(
-        "CQ-OUT-OF-ORDER",
+        codes.CQ_OUT_OF_ORDER,
         "commitlog offsets of units do not rise",
         _E,
         "recover",
@@ -127,7 +128,7 @@ CONSUME_QUEUE: Rows = (
         "Units of a queue are not sorted by commitlog offset; the binary search for its minimum goes wrong.",
     ),
     Problem(
-        "CQ-BEYOND-LOG",
+        codes.CQ_BEYOND_LOG,
         "units point behind the end of the log",
         _E,
         "recover",
@@ -136,7 +137,7 @@ CONSUME_QUEUE: Rows = (
         "files`), but does not erase the units.",
     ),
     Problem(
-        "CQ-GHOST-UNITS",
+        codes.CQ_GHOST_UNITS,
         "units behind the end of the queue",
         _E,
         "recover",
@@ -145,7 +146,7 @@ CONSUME_QUEUE: Rows = (
         "point to other messages.",
     ),
     Problem(
-        "CQ-PRE-BLANK-ONLY",
+        codes.CQ_PRE_BLANK_ONLY,
         "queue of pre-blank units only",
         _E,
         "recover",
@@ -154,7 +155,7 @@ CONSUME_QUEUE: Rows = (
         "any queue until the log passes 2 GiB, 5.x not for this one.",
     ),
     Problem(
-        "CQ-ZERO-LAST-FILE",
+        codes.CQ_ZERO_LAST_FILE,
         "last consume queue file is all zeros",
         _E,
         "recover",
@@ -162,7 +163,7 @@ CONSUME_QUEUE: Rows = (
         "A new file without a unit behind a full one. 5.x may fail to load, 4.9 counts a unit too many.",
     ),
     Problem(
-        "CQ-MISSING-FILE",
+        codes.CQ_MISSING_FILE,
         "a file is missing in the middle of a queue",
         _E,
         "recover",
@@ -170,7 +171,7 @@ CONSUME_QUEUE: Rows = (
         "Offsets of that file return nothing; no start rebuilds it.",
     ),
     Problem(
-        "CQ-BAD-PRE-BLANK",
+        codes.CQ_BAD_PRE_BLANK,
         "pre-blank unit behind real units",
         _E,
         "recover",
@@ -178,7 +179,7 @@ CONSUME_QUEUE: Rows = (
         "Pre-blanks belong only in front of a queue's first unit.",
     ),
     Problem(
-        "CQ-PARTLY-REBUILT",
+        codes.CQ_PARTLY_REBUILT,
         "pre-blank units in front though the log has the messages",
         _E,
         "recover",
@@ -186,7 +187,7 @@ CONSUME_QUEUE: Rows = (
         "A start rebuilt this queue only from the files that it scanned: older messages of the log are not in it.",
     ),
     Problem(
-        "CQ-EXT",
+        codes.CQ_EXT,
         "consume queue extension is damaged",
         _E,
         "recover",
@@ -199,7 +200,7 @@ CONSUME_QUEUE: Rows = (
 
 BATCH_CONSUME_QUEUE: Rows = (
     Problem(
-        "BCQ-MISSING-UNIT",
+        codes.BCQ_MISSING_UNIT,
         "batch without its unit",
         _E,
         "recover",
@@ -207,7 +208,7 @@ BATCH_CONSUME_QUEUE: Rows = (
         "A message or inner batch of a BatchCQ topic has no unit.",
     ),
     Problem(
-        "BCQ-DANGLING-UNIT",
+        codes.BCQ_DANGLING_UNIT,
         "batch unit that points to no record",
         _E,
         "recover",
@@ -215,7 +216,7 @@ BATCH_CONSUME_QUEUE: Rows = (
         "No good record starts at the unit's commitlog offset.",
     ),
     Problem(
-        "BCQ-WRONG-UNIT",
+        codes.BCQ_WRONG_UNIT,
         "batch unit that differs from its record",
         _E,
         "recover",
@@ -223,7 +224,7 @@ BATCH_CONSUME_QUEUE: Rows = (
         "Size, tags code, store time, base offset or count of the unit is not the record's.",
     ),
     Problem(
-        "BCQ-ORDER",
+        codes.BCQ_ORDER,
         "batch units out of order",
         _E,
         "recover",
@@ -231,7 +232,7 @@ BATCH_CONSUME_QUEUE: Rows = (
         "Base offsets overlap or go back.",
     ),
     Problem(
-        "BCQ-GHOST-UNITS",
+        codes.BCQ_GHOST_UNITS,
         "batch units behind the end",
         _E,
         "recover",
@@ -242,7 +243,7 @@ BATCH_CONSUME_QUEUE: Rows = (
 
 INDEX: Rows = (
     Problem(
-        "IX-HEADER",
+        codes.IX_HEADER,
         "index header does not fit its content",
         _W,
         "recover",
@@ -250,7 +251,7 @@ INDEX: Rows = (
         "Count, times or offsets in the header are not those of the entries.",
     ),
     Problem(
-        "IX-CHAIN-LOOP",
+        codes.IX_CHAIN_LOOP,
         "endless chain in an index file",
         _E,
         "recover",
@@ -259,7 +260,7 @@ INDEX: Rows = (
         "(IndexFile#selectPhyOffset).",
     ),
     Problem(
-        "IX-BAD-ENTRY",
+        codes.IX_BAD_ENTRY,
         "index slot or entry out of range",
         _E,
         "recover",
@@ -268,7 +269,7 @@ INDEX: Rows = (
         "messages. Or an entry's time is not its message's, and queries by time miss it.",
     ),
     Problem(
-        "IX-DANGLING-ENTRY",
+        codes.IX_DANGLING_ENTRY,
         "index entries that point to no record",
         _W,
         "recover",
@@ -276,7 +277,7 @@ INDEX: Rows = (
         "Entries point behind the log's end or where no record starts. Brokers never remove them.",
     ),
     Problem(
-        "IX-NOT-INDEXED",
+        codes.IX_NOT_INDEXED,
         "messages missing in the index",
         _W,
         "recover",
@@ -285,7 +286,7 @@ INDEX: Rows = (
         "nothing.",
     ),
     Problem(
-        "IX-FILE-LENGTH",
+        codes.IX_FILE_LENGTH,
         "index file of the wrong length",
         _W,
         "recover",

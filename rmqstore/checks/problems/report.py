@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.table import PROBLEMS, Problem, Severity
 from rmqstore.formats.consumequeue import may_be_right
 from rmqstore.formats.properties import SCHEDULE_TOPIC
@@ -66,12 +67,12 @@ def remedy_of(code: str, kind: str) -> str | None:
     return None if kind == "rocksdb" and code.startswith("CQ-") else PROBLEMS[code].remedy
 
 
-_OPTIONS = {"CL-MISSING-FILE": "--accept-fillers", "DL-MISSING-FILE": "--accept-fillers"}
-_PROOFS = {"CL-SYSFLAG": "expected"}
+_OPTIONS = {codes.CL_MISSING_FILE: "--accept-fillers", codes.DL_MISSING_FILE: "--accept-fillers"}
+_PROOFS = {codes.CL_SYSFLAG: "expected"}
 """The fact without which nothing proves what a damaged field was, so that no command cures it."""
 
 
-TAG_CODE = "CQ-WRONG-TAG"
+TAG_CODE = codes.CQ_WRONG_TAG
 
 
 def tags_in_doubt(finding: Finding) -> bool:

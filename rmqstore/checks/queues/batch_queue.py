@@ -8,6 +8,7 @@ import numpy as np
 
 from rmqstore.checks.log.log_pass import BatchRow
 from rmqstore.checks.log.logs import Logs
+from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueState
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats import consumequeue
@@ -33,7 +34,7 @@ def check_batch_queues(store: Store, logs: Logs, findings: Findings) -> dict[str
         if name not in seen:
             label = f"{name[0]}/{name[1]}"
             facts: dict[str, Fact] = {"messages": len(rows), "first_offset": rows[0].offset}
-            findings.add(Finding("BCQ-MISSING-UNIT", label, "", 0, len(rows) * UNIT, facts))
+            findings.add(Finding(codes.BCQ_MISSING_UNIT, label, "", 0, len(rows) * UNIT, facts))
             states[label] = QueueState(0, 0, max(r.base + r.count for r in rows))
     return states
 
@@ -56,10 +57,10 @@ def _queue(files: ConsumeQueueFiles, rows: list[BatchRow], logs: Logs, findings:
         if not consumequeue.is_batch_unit(offset, size, base, count):
             ended = True
             if any(unit.tobytes()):
-                add("BCQ-DANGLING-UNIT", at, facts | {"reason": "no valid unit"})
+                add(codes.BCQ_DANGLING_UNIT, at, facts | {"reason": "no valid unit"})
             continue
         if ended:
-            add("BCQ-GHOST-UNITS", at, facts)
+            add(codes.BCQ_GHOST_UNITS, at, facts)
             continue
         if offset < logs.min_offset:
             high = max(high, base + count)
@@ -69,7 +70,7 @@ def _queue(files: ConsumeQueueFiles, rows: list[BatchRow], logs: Logs, findings:
             if logs.damaged(offset) or (logs.hidden(offset, size) and base not in bases):
                 logs.lose(offset, files.topic)
             else:
-                add("BCQ-DANGLING-UNIT", at, facts | {"reason": "no batch of this queue starts there"})
+                add(codes.BCQ_DANGLING_UNIT, at, facts | {"reason": "no batch of this queue starts there"})
             continue
         matched.add(offset)
         found = (size, int(unit["tags_code"]), int(unit["store_timestamp"]), base, count)
@@ -77,18 +78,18 @@ def _queue(files: ConsumeQueueFiles, rows: list[BatchRow], logs: Logs, findings:
         if found != wanted:
             names = ("size", "tags_code", "store_timestamp", "base_offset", "count")
             wrong = [n for n, x, y in zip(names, found, wanted, strict=True) if x != y]
-            add("BCQ-WRONG-UNIT", at, facts | {"wrong": " ".join(wrong)})
+            add(codes.BCQ_WRONG_UNIT, at, facts | {"wrong": " ".join(wrong)})
         elif row.queue_offset not in (-1, base):
             _header(files, row, logs, findings)
         elif base < before:
-            add("BCQ-ORDER", at, facts | {"before": before})
+            add(codes.BCQ_ORDER, at, facts | {"before": before})
         before = base + count
         low = base if low < 0 else min(low, base)
         high = max(high, base + count)
     missing = [r for r in rows if r.offset not in matched]
     if missing and not logs.lag_is_normal:
         facts = {"messages": len(missing), "first_offset": missing[0].offset, "base_offset": missing[0].base}
-        findings.add(Finding("BCQ-MISSING-UNIT", label, "", 0, len(missing) * UNIT, facts))
+        findings.add(Finding(codes.BCQ_MISSING_UNIT, label, "", 0, len(missing) * UNIT, facts))
     expected = max((r.base + r.count for r in rows), default=high)
     return QueueState(max(low, 0), high, expected)
 
@@ -99,7 +100,7 @@ def _header(files: ConsumeQueueFiles, row: BatchRow, logs: Logs, findings: Findi
     name, at = ("dledger", row.offset - log.lead) if log.lead else ("commitlog", row.offset)
     facts: dict[str, Fact] = {"topic": files.topic, "queue_id": files.queue_id}
     facts |= {"expected": row.base, "got": row.queue_offset}
-    findings.add(Finding("CL-QUEUE-OFFSET", name, log.file_of(at), at, 0, facts))
+    findings.add(Finding(codes.CL_QUEUE_OFFSET, name, log.file_of(at), at, 0, facts))
 
 
 def _units(files: ConsumeQueueFiles) -> Iterator[tuple[int, np.void]]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from rmqstore.checks.log.logs import Logs, Name
 from rmqstore.checks.log.queue_parts import UNIT, Missing, QueuePart
+from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueState
 from rmqstore.checks.queues.foreign_files import say_loose_units
 from rmqstore.checks.queues.queue_check import QueueCheck
@@ -82,7 +83,7 @@ def _missing(
                 "last_offset": rest[-1].last_at,
             }
             known = logs.topics is None or topic in logs.topics or not _deletable(topic)
-            code = "CQ-MISSING-QUEUE" if known else "CQ-DELETED-TOPIC"
+            code = codes.CQ_MISSING_QUEUE if known else codes.CQ_DELETED_TOPIC
             findings.add(Finding(code, label, "", rest[0].start * UNIT, messages * UNIT, facts))
             continue
         for m in rest:
@@ -91,11 +92,13 @@ def _missing(
             places = {"first_offset": m.first_at, "last_offset": m.last_at}
             facts |= {name: at for name, at in places.items() if at >= 0}
             length = (m.stop - m.start) * UNIT
-            findings.add(Finding("CQ-MISSING-UNIT", label, file.name if file else "", m.start * UNIT, length, facts))
+            findings.add(
+                Finding(codes.CQ_MISSING_UNIT, label, file.name if file else "", m.start * UNIT, length, facts)
+            )
     if behind:
         findings.add(
             Finding(
-                "CQ-BEHIND", "consumequeue", "", max(0, first_behind), 0, {"messages": behind, "from": first_behind}
+                codes.CQ_BEHIND, "consumequeue", "", max(0, first_behind), 0, {"messages": behind, "from": first_behind}
             )
         )
 

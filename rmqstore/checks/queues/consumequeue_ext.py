@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
@@ -65,7 +66,7 @@ def ext_units(files: ConsumeQueueFiles, broken: Broken) -> Iterator[tuple[int, i
 
 
 def _say(files: ConsumeQueueFiles, file: MappedFile, at: int, facts: dict[str, Fact], findings: Findings) -> None:
-    findings.add(Finding("CQ-EXT", files.label, file.name, file.start + at, consumequeue.EXT_UNIT.size, facts))
+    findings.add(Finding(codes.CQ_EXT, files.label, file.name, file.start + at, consumequeue.EXT_UNIT.size, facts))
 
 
 def _addresses(store: Store, files: ConsumeQueueFiles, starts: I64, findings: Findings) -> None:
@@ -86,4 +87,4 @@ def _addresses(store: Store, files: ConsumeQueueFiles, starts: I64, findings: Fi
                 "address": int(tags[i]),
                 "reason": "no unit there",
             }
-            findings.add(Finding("CQ-EXT", files.label, chunk.file.name, at, consumequeue.UNIT.size, facts))
+            findings.add(Finding(codes.CQ_EXT, files.label, chunk.file.name, at, consumequeue.UNIT.size, facts))

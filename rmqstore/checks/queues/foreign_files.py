@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from rmqstore.checks.log.log_pass import is_sound_topic
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.log.queue_parts import UNIT
+from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
@@ -31,7 +32,7 @@ def say_loose_units(store: Store, logs: Logs, findings: Findings) -> None:
     if pointing.foreign and not logs.grows:
         facts: dict[str, Fact] = {"units": pointing.loose, "units_that_fit": pointing.fit}
         facts["queues"] = len({held.finding.queue for held in pointing.held})
-        findings.add(Finding("CQ-FOREIGN", "consumequeue", facts=facts))
+        findings.add(Finding(codes.CQ_FOREIGN, "consumequeue", facts=facts))
         pointing.held.clear()
         return
     if not logs.grows and not store.rocksdb_consume_queue:
@@ -59,7 +60,7 @@ def _foreign_files(store: Store, logs: Logs) -> Iterator[Finding]:
             if others and host not in others:
                 facts["store_host_of_other_files"] = sorted(others)[0]
             name = "dledger" if result.lead else "commitlog"
-            yield Finding("CL-FOREIGN-FILE", name, file.name, file.start, file.length, facts)
+            yield Finding(codes.CL_FOREIGN_FILE, name, file.name, file.start, file.length, facts)
 
 
 def _asked(store: Store, file: MappedFile, lead: int, most: int = _ASKED) -> tuple[int, int, str]:

@@ -22,6 +22,7 @@ from rmqstore.checks.log.unowned_units import (
     row_facts,
     rows,
 )
+from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueState
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import ConsumeQueueFiles, Store
@@ -103,21 +104,21 @@ class QueueCheck:
             falls = real[np.flatnonzero(np.diff(np.concatenate(([before], offset[real]))) <= 0)] if len(real) else real
             for i in falls[:KEPT].tolist():
                 facts: dict[str, Fact] = {"queue_offset": int(index[i]), "commitlog_offset": int(offset[i])}
-                self._add("CQ-OUT-OF-ORDER", int(index[i]), 1, facts)
+                self._add(codes.CQ_OUT_OF_ORDER, int(index[i]), 1, facts)
             before = int(offset[real[-1]]) if len(real) else before
             ghosts = (index >= self.end) & ((offset != 0) | (size != 0))
             for a, b in _stretches(index[ghosts]):
-                self._add("CQ-GHOST-UNITS", a, b - a, {"queue_offset": a, "units": b - a, "end": self.end})
+                self._add(codes.CQ_GHOST_UNITS, a, b - a, {"queue_offset": a, "units": b - a, "end": self.end})
         self._blanks()
 
     def _files(self) -> None:
         for low, high in self.queue.holes():
             facts: dict[str, Fact] = {"queue_offset": low // UNIT, "units": (high - low) // UNIT}
-            self.findings.add(Finding("CQ-MISSING-FILE", self.label, "", low, high - low, facts))
+            self.findings.add(Finding(codes.CQ_MISSING_FILE, self.label, "", low, high - low, facts))
         if self.queue.files:
             last = self.queue.files[-1]
             if self.end * UNIT <= last.start and last_nonzero_in(last, UNIT) is None:
-                self.findings.add(Finding("CQ-ZERO-LAST-FILE", self.label, last.name, last.start, last.length))
+                self.findings.add(Finding(codes.CQ_ZERO_LAST_FILE, self.label, last.name, last.start, last.length))
 
     def _judge(self, start: int, units: np.ndarray[tuple[int], np.dtype[np.void]]) -> None:
         offset: I64 = units["commitlog_offset"].astype(np.int64)
@@ -175,11 +176,11 @@ class QueueCheck:
                         "commitlog_offset": int(offset[first]),
                         "wrote": wrote,
                     }
-                    self._add("CQ-BEYOND-LOG", x, y - x, facts)
+                    self._add(codes.CQ_BEYOND_LOG, x, y - x, facts)
                 self.end = max(self.end, a + n)
                 a += n
             if a < b:
-                self._add("CQ-GHOST-UNITS", a, b - a, {"queue_offset": a, "units": b - a, "end": end})
+                self._add(codes.CQ_GHOST_UNITS, a, b - a, {"queue_offset": a, "units": b - a, "end": end})
 
     def _add(self, code: str, index: int, units: int, facts: Mapping[str, Fact]) -> None:
         self.findings.add(self._finding(code, index, units, facts))
@@ -192,7 +193,7 @@ class QueueCheck:
         """One unit that no message of this queue accounts for."""
         facts: dict[str, Fact] = {"queue_offset": index, "commitlog_offset": offset, "size": size, "tags_code": tags}
         if not valid:
-            self._add("CQ-DANGLING-UNIT", index, 1, facts | {"reason": "no valid unit"})
+            self._add(codes.CQ_DANGLING_UNIT, index, 1, facts | {"reason": "no valid unit"})
             return
         known: Gap | None = self.outlier_units.get(index)
         if known is not None and known.at == offset:
@@ -214,7 +215,7 @@ class QueueCheck:
         topic, queue_id = message.topic_text, message.queue_id
         if (topic, queue_id) == (self.files.topic, self.files.queue_id):
             facts |= {"topic": topic, "queue_id": queue_id, "message_queue_offset": message.queue_offset}
-            code = "CQ-SHIFTED" if message.transaction_type in (0, TRANSACTION_COMMIT) else "CQ-DANGLING-UNIT"
+            code = codes.CQ_SHIFTED if message.transaction_type in (0, TRANSACTION_COMMIT) else codes.CQ_DANGLING_UNIT
             self._add(code, index, 1, facts)
             return
         owned = self._owned(topic, queue_id, message.queue_offset, offset)
@@ -240,15 +241,15 @@ class QueueCheck:
             known = topics is None or self.files.topic in topics or one.topic not in topics
             if one.reason:
                 pointing.nowhere[one.file] += count
-                self._hold("CQ-DANGLING-UNIT", row, {"reason": one.reason})
+                self._hold(codes.CQ_DANGLING_UNIT, row, {"reason": one.reason})
             elif are_of_another_queue(row, fit, known):
                 about: dict[str, Fact] = {"right_queue": f"{one.topic}/{one.queue_id}", "has_its_own": one.owned}
-                self._hold("CQ-OTHER-QUEUE", row, about)
+                self._hold(codes.CQ_OTHER_QUEUE, row, about)
             else:
                 for unit in row:
                     if unit.owned or not most_fit:
                         about = {"topic": unit.topic, "queue_id": unit.queue_id}
-                        self._hold("CQ-WRONG-QUEUE", [unit], about | {"message_queue_offset": unit.queue_offset})
+                        self._hold(codes.CQ_WRONG_QUEUE, [unit], about | {"message_queue_offset": unit.queue_offset})
                     else:
                         self._misfiled(unit)
         self.loose = []
@@ -278,7 +279,7 @@ class QueueCheck:
             if file is not None:
                 name = "dledger" if result.lead else "commitlog"
                 start, length = unit.offset - result.lead, unit.length + result.lead
-                self.findings.add(Finding("CL-HEADER", name, file.name, start, length, facts))
+                self.findings.add(Finding(codes.CL_HEADER, name, file.name, start, length, facts))
                 return
 
     def _owned(self, topic: str, queue_id: int, queue_offset: int, offset: int) -> bool:
@@ -304,11 +305,11 @@ class QueueCheck:
                 low, high = min(low, stretches[j].start), max(high, stretches[j].stop)
                 j += 1
             if j > i + 1:
-                self._add("CQ-OUT-OF-ORDER", low, high - low, {"queue_offset": low, "units": high - low})
+                self._add(codes.CQ_OUT_OF_ORDER, low, high - low, {"queue_offset": low, "units": high - low})
             else:
                 s = stretches[i]
                 facts: dict[str, Fact] = {"queue_offset": s.start - s.by, "stands_at": s.start, "units": high - low}
-                self._add("CQ-SHIFTED", s.start, s.stop - s.start, facts)
+                self._add(codes.CQ_SHIFTED, s.start, s.stop - s.start, facts)
             i = j
 
     def _blanks(self) -> None:
@@ -318,15 +319,15 @@ class QueueCheck:
         first = self.first
         if first < 0 and self.expired_to == 0:
             a, b = self.pre_blanks[0][0], self.pre_blanks[-1][1]
-            self._add("CQ-PRE-BLANK-ONLY", a, b - a, {"units": b - a})
+            self._add(codes.CQ_PRE_BLANK_ONLY, a, b - a, {"units": b - a})
             return
         for a, b in self.pre_blanks:
             if first >= 0 and a > first:
-                self._add("CQ-BAD-PRE-BLANK", a, b - a, {"queue_offset": a, "units": b - a})
+                self._add(codes.CQ_BAD_PRE_BLANK, a, b - a, {"queue_offset": a, "units": b - a})
                 continue
             owed = sum(min(b, m.stop) - max(a, m.start) for m in self.part.missing if m.start < b and a < m.stop)
             if owed > 0:
-                self._add("CQ-PARTLY-REBUILT", a, b - a, {"pre_blanks": b - a, "messages": owed, "first_unit": b})
+                self._add(codes.CQ_PARTLY_REBUILT, a, b - a, {"pre_blanks": b - a, "messages": owed, "first_unit": b})
 
     def still_missing(self) -> Iterator[Missing]:
         """Missing messages that nothing said above explains; a place in the log is -1 where a stretch was divided."""

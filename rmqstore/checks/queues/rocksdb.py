@@ -16,6 +16,7 @@ import numpy as np
 
 from rmqstore.checks.log.logs import Logs, Name
 from rmqstore.checks.log.queue_parts import KEPT, Missing, QueuePart
+from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Findings, QueueState
 from rmqstore.checks.problems.table import PROBLEMS, Severity
 from rmqstore.checks.queues.consumequeue import check_consume_queues
@@ -192,7 +193,7 @@ class _RowsCheck(QueueCheck):
         """Judge every row that no message accounts for, and what is said of the queue's ends."""
         for number in islice(self.rows.strange_offsets(), KEPT):
             about: dict[str, Fact] = {"queue_offset": number, "reason": "no valid queue offset"}
-            self._add("CQ-DANGLING-UNIT", 0, 1, about)
+            self._add(codes.CQ_DANGLING_UNIT, 0, 1, about)
         super().units()
         if self.ends is not None and not self.logs.grows:
             self._ends(self.ends)
@@ -229,7 +230,7 @@ class _RowsCheck(QueueCheck):
                 "commitlog_offset": high.commitlog_offset,
                 "wrote": self.logs.wrote,
             }
-            self._add("CQ-BEYOND-LOG", stop, told - stop, about)
+            self._add(codes.CQ_BEYOND_LOG, stop, told - stop, about)
         if low is not None and low.queue_offset > first >= 0:
             self._unseen(first, min(low.queue_offset, stop), "the queue begins behind it")
 
@@ -241,7 +242,7 @@ class _RowsCheck(QueueCheck):
             "last_offset": self._points_to(stop - 1),
             "reason": reason,
         }
-        self._add("CQ-MISSING-UNIT", start, stop - start, about)
+        self._add(codes.CQ_MISSING_UNIT, start, stop - start, about)
 
     def _points_to(self, index: int) -> int:
         for _, units, _ in self.rows.runs(index, index + 1):

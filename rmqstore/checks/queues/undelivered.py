@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from rmqstore.brokers.rules.forecast import StartForecast
 from rmqstore.checks.log.owed_units import owed_units
 from rmqstore.checks.log.queue_parts import QueuePart
+from rmqstore.checks.problems import codes as problem_codes
 from rmqstore.checks.problems.report import QueueState
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.formats.javatext import java_text
@@ -40,7 +41,7 @@ def nothing_owed(parts: Mapping[Name, QueuePart], states: Mapping[str, QueueStat
 
     `states` are the queues that were compared, `codes` all that was found.
     """
-    wrong = ("CQ-", "BCQ-", "DIR-", "CL-TOPIC", "DL-BODY")
+    wrong = ("CQ-", "BCQ-", "DIR-", problem_codes.CL_TOPIC, problem_codes.DL_BODY)
     if not states or any(code.startswith(wrong) for code in codes):
         return False
     return not any(part.missing or part.shifted or part.restarts or part.outliers for part in parts.values())

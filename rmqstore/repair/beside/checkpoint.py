@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
 from rmqstore.files.disk.reading import read_at
 from rmqstore.formats.checkpoint import FILE_SIZE, STORE_CHECKPOINT, StoreCheckpoint, parse_checkpoint
@@ -11,7 +12,7 @@ from rmqstore.repair.plan.content import Literal
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
 
-_CODES = ("CK-LENGTH", "CK-AHEAD", "CK-GARBAGE")
+_CODES = (codes.CK_LENGTH, codes.CK_AHEAD, codes.CK_GARBAGE)
 _TIMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
 _LAST_TIME = 253_370_764_800_000  # ms, the year 9999
 

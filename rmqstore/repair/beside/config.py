@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
 from rmqstore.formats.configjson import ConfigJsonError, JsonValue, build_config_json, integer_keys, parse_config_object
 from rmqstore.formats.properties import SCHEDULE_TOPIC
@@ -13,7 +14,7 @@ from rmqstore.repair.plan.content import Literal
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
 
-_OFFSETS, _DELAY = "CFG-OFFSET-BEYOND", "CFG-DELAY-BEYOND"
+_OFFSETS, _DELAY = codes.CFG_OFFSET_BEYOND, codes.CFG_DELAY_BEYOND
 _ONE_LINE = re.compile(rb"\{\d+:\d+[,}]")
 Ends = Callable[[str, int], int | None]
 
@@ -21,11 +22,11 @@ Ends = Callable[[str, int], int | None]
 def plan_configs(draft: PlanBuilder, verified: Verified, options: RecoverOptions) -> None:
     """Steps for CFG-BROKEN and CFG-BROKEN-BAK."""
     for finding in verified.report.findings.listed:
-        if finding.code not in ("CFG-BROKEN", "CFG-BROKEN-BAK") or not options.wants(finding.code):
+        if finding.code not in (codes.CFG_BROKEN, codes.CFG_BROKEN_BAK) or not options.wants(finding.code):
             continue
         folder = draft.store.root / finding.queue if finding.queue != "store" else draft.store.root
         path = folder / finding.file
-        bak = finding.code == "CFG-BROKEN-BAK"
+        bak = finding.code == codes.CFG_BROKEN_BAK
         source = folder / finding.file.removesuffix(".bak") if bak else folder / f"{finding.file}.bak"
         try:
             content = source.read_bytes()

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from rmqstore.checks.beside.directory import in_place_of_trees
+from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import NotReadable
 from rmqstore.files.disk.reading import open_regular
@@ -17,25 +18,25 @@ from rmqstore.repair.plan.recover_options import MOST_KEPT, RecoverOptions
 from rmqstore.repair.plan.steps import Span
 
 _CODE = {
-    OddKind.DIRECTORY: ("DIR-SUB-DIRECTORY", "a directory inside of a queue's files"),
-    OddKind.NOT_AN_OFFSET: ("DIR-STRAY-FILE", "no file of the broker's"),
-    OddKind.MISALIGNED: ("DIR-STRAY-FILE", "its name fits no file of this size"),
-    OddKind.SPECIAL: ("DIR-STRAY-FILE", "no plain file"),
-    OddKind.EMPTY: ("DIR-EMPTY-FILE", "0 bytes"),
-    OddKind.WRONG_LENGTH: ("DIR-WRONG-LENGTH", "wrong length"),
+    OddKind.DIRECTORY: (codes.DIR_SUB_DIRECTORY, "a directory inside of a queue's files"),
+    OddKind.NOT_AN_OFFSET: (codes.DIR_STRAY_FILE, "no file of the broker's"),
+    OddKind.MISALIGNED: (codes.DIR_STRAY_FILE, "its name fits no file of this size"),
+    OddKind.SPECIAL: (codes.DIR_STRAY_FILE, "no plain file"),
+    OddKind.EMPTY: (codes.DIR_EMPTY_FILE, "0 bytes"),
+    OddKind.WRONG_LENGTH: (codes.DIR_WRONG_LENGTH, "wrong length"),
 }
 
 
 def plan_directories(draft: PlanBuilder, verified: Verified, options: RecoverOptions) -> None:
     """Steps for all odd entries of the store's directories."""
     store = draft.store
-    if "DIR-QUEUE-KIND" in options.only:
+    if codes.DIR_QUEUE_KIND in options.only:
         _queue_kinds(draft, verified)
     if store.commitlog is not None:
         _queue(draft, options, store.commitlog, log=True)
     if store.dledger is not None:
-        _queue(draft, options, store.dledger.data, log=True, code="DL-STRAY-FILE")
-        _queue(draft, options, store.dledger.index, code="DL-STRAY-FILE")
+        _queue(draft, options, store.dledger.data, log=True, code=codes.DL_STRAY_FILE)
+        _queue(draft, options, store.dledger.index, code=codes.DL_STRAY_FILE)
     if store.timer_log is not None:
         _queue(draft, options, store.timer_log, log=True)
     kinds = [QueueKind.BATCH, QueueKind.EXT]
@@ -44,18 +45,18 @@ def plan_directories(draft: PlanBuilder, verified: Verified, options: RecoverOpt
     for files in store.consume_queues(*kinds):
         # the bit maps of an extension come from nowhere else
         _queue(draft, options, files.queue, log=files.kind is QueueKind.EXT)
-    if options.wants("DIR-STRAY-FILE"):
+    if options.wants(codes.DIR_STRAY_FILE):
         for path, entry in in_place_of_trees(store):
             if entry.special or path.is_symlink():
                 draft.notes.append(f"{draft.path(path)} is no directory and no file: move it away by hand")
             else:
                 draft.discard(path, "a directory belongs there")
-                draft.cures.add("DIR-STRAY-FILE")
+                draft.cures.add(codes.DIR_STRAY_FILE)
         for entry in store.index_entries:
             name = entry.path.name
             if name.isascii() and name.isdigit() and (entry.directory or entry.special or len(name) < 17):
                 draft.discard(entry.path, "cannot be opened as an index file")
-                draft.cures.add("DIR-STRAY-FILE")
+                draft.cures.add(codes.DIR_STRAY_FILE)
 
 
 def gone_with_files(draft: PlanBuilder, verified: Verified) -> set[str]:
@@ -72,11 +73,11 @@ def gone_with_files(draft: PlanBuilder, verified: Verified) -> set[str]:
 def _queue_kinds(draft: PlanBuilder, verified: Verified) -> None:
     """Topics whose queues stand in the tree of the other kind: what is right for them is made from the log."""
     for finding in verified.report.findings.listed:
-        if finding.code == "DIR-QUEUE-KIND":
+        if finding.code == codes.DIR_QUEUE_KIND:
             folder = draft.store.root / str(finding.facts["directory"]) / str(finding.facts["topic"])
             if folder.is_dir():
                 draft.discard(folder, "queues of the wrong kind")
-                draft.cures.add("DIR-QUEUE-KIND")
+                draft.cures.add(codes.DIR_QUEUE_KIND)
 
 
 def _queue(

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.mapped_file_queue import MappedFile, offset_to_file_name
@@ -45,19 +46,19 @@ def plan_dledger(
         return
     counts = verified.report.findings.counts
     stray = any(path.startswith(draft.path(files.directory / "index")) for path in draft.gone)
-    wanted = [code for code in ("DL-DATA-INDEX", "DL-INDEX-GHOST") if code in counts and options.wants(code)]
+    wanted = [code for code in (codes.DL_DATA_INDEX, codes.DL_INDEX_GHOST) if code in counts and options.wants(code)]
     if wanted or changed or stray or force:
         last = IndexPlan(draft, files, view).run()
         draft.cures.update(wanted)
     else:
         entries = view.result.entries
         last = (entries.last_index, entries.last_term) if entries.entries else None
-    if changed or ("DL-COMMITTED" in counts and options.wants("DL-COMMITTED")):
+    if changed or (codes.DL_COMMITTED in counts and options.wants(codes.DL_COMMITTED)):
         end = last[0] if last is not None else -1
         _checkpoint(draft, files, end, single=last is not None and draft.store.config.role in ("single", "unknown"))
     if last is None:
         return
-    if "DL-TERM" in counts and options.wants("DL-TERM"):
+    if codes.DL_TERM in counts and options.wants(codes.DL_TERM):
         _currterm(draft, files, last[1])
 
 
@@ -177,7 +178,7 @@ def _checkpoint(draft: PlanBuilder, files: DLedgerFiles, last: int, *, single: b
     value = min(committed, last) if committed is not None else last if single else None
     content = dledger.DLedgerCheckpoint(value, last).build()
     _replace(draft, path, content, "committedIndex within the log")
-    draft.cures.add("DL-COMMITTED")
+    draft.cures.add(codes.DL_COMMITTED)
 
 
 def _currterm(draft: PlanBuilder, files: DLedgerFiles, last_term: int) -> None:
@@ -194,7 +195,7 @@ def _currterm(draft: PlanBuilder, files: DLedgerFiles, last_term: int) -> None:
     best = next((one for one in found if one.term >= last_term), None)
     value = best or dledger.CurrTerm(max([last_term, *(one.term for one in found)]), files.self_id)
     _replace(draft, path, value.build(), "the newest term that is known")
-    draft.cures.add("DL-TERM")
+    draft.cures.add(codes.DL_TERM)
 
 
 def _spares(path: Path) -> Iterator[bytes]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from rmqstore.checks.beside.timer_wheel import Judged, good_units, judge, precision, read_wheel
+from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.mapped_file_queue import DirEntry, MappedFileQueue
@@ -49,24 +50,24 @@ def plan_timer(
 
     shortened = cut is not None
     end = _end(queue) if queue is not None else 0
-    if queue is not None and (wanted("TM-LOG") or wanted("TM-DANGLING") or cut is not None):
+    if queue is not None and (wanted(codes.TM_LOG) or wanted(codes.TM_DANGLING) or cut is not None):
         wrote = cut if cut is not None else max((r.wrote for r in verified.logs.results), default=0)
-        keep = _first_beyond(queue, end, wrote) if wanted("TM-DANGLING") or cut is not None else end
+        keep = _first_beyond(queue, end, wrote) if wanted(codes.TM_DANGLING) or cut is not None else end
         if _cut(draft, queue, keep):
             shortened = True
             _wheel_cut(draft, queue, keep)
-            draft.cures.update(c for c in ("TM-LOG", "TM-DANGLING") if c in counts)
+            draft.cures.update(c for c in (codes.TM_LOG, codes.TM_DANGLING) if c in counts)
         end = keep
-    if "TM-WHEEL-LENGTH" in counts and options.wants("TM-WHEEL-LENGTH"):  # brokers do not start with it
+    if codes.TM_WHEEL_LENGTH in counts and options.wants(codes.TM_WHEEL_LENGTH):  # brokers do not start with it
         _wheel(draft, queue, end)
-        draft.cures.add("TM-WHEEL-LENGTH")
-    if queue is not None and not shortened and (wanted("TM-WHEEL-SLOT") or wanted("TM-CHAIN")):
+        draft.cures.add(codes.TM_WHEEL_LENGTH)
+    if queue is not None and not shortened and (wanted(codes.TM_WHEEL_SLOT) or wanted(codes.TM_CHAIN)):
         judged = judge(store, queue)
-        if judged is not None and wanted("TM-WHEEL-SLOT"):
+        if judged is not None and wanted(codes.TM_WHEEL_SLOT):
             _relink(draft, judged)
-        if judged is not None and wanted("TM-CHAIN"):
+        if judged is not None and wanted(codes.TM_CHAIN):
             _chain(draft, queue, judged)
-    if wanted("TM-CHECK") or shortened:
+    if wanted(codes.TM_CHECK) or shortened:
         _timercheck(draft, verified, end, last_time)
 
 
@@ -176,7 +177,7 @@ def _write_slots(draft: PlanBuilder, path: Path, slots: Any, numbers: I64) -> No
 def _relink(draft: PlanBuilder, judged: Judged) -> None:
     """Slots that are still to be read as the timer log's units have them; one without a unit becomes empty."""
     path, wrong = judged.wheel.path, judged.slots
-    draft.cures.add("TM-WHEEL-SLOT")
+    draft.cures.add(codes.TM_WHEEL_SLOT)
     if not path.exists() or not path.stat().st_size:
         content = ScratchContent(0, Scratch())
         for number in wrong.tolist():
@@ -197,7 +198,7 @@ def _chain(draft: PlanBuilder, queue: MappedFileQueue, judged: Judged) -> None:
         if file is not None:
             place = at - file.start + _UNIT.at("prev_pos")
             draft.overwrite(file.path, place, prev.to_bytes(8, "big", signed=True), "the unit before it in its slot")
-    draft.cures.add("TM-CHAIN")
+    draft.cures.add(codes.TM_CHAIN)
 
 
 def _timercheck(draft: PlanBuilder, verified: Verified, end: int, last_time: int) -> None:
@@ -222,4 +223,4 @@ def _timercheck(draft: PlanBuilder, verified: Verified, end: int, last_time: int
     if path.exists():
         draft.discard(path, "positions behind the end")
     draft.create(path, len(content), Literal(content), "positions within the timer log and its queue")
-    draft.cures.add("TM-CHECK")
+    draft.cures.add(codes.TM_CHECK)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rmqstore.brokers.dledger.library import written_by_newer
 from rmqstore.checks.log.commitlog import LogResult
+from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.table import PROBLEMS, Severity
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import NotAStore
@@ -27,7 +28,7 @@ from rmqstore.repair.plan.content import Json
 
 SCHEMA = "rmqstore.migrate-to-commitlog/1"
 # made anew from the log, or never looked at; other CQ-* may say that the log itself lacks something
-_REBUILT = ("IX-", "CK-", "CQ-BEHIND", "CQ-MISSING-QUEUE", "CQ-MISSING-UNIT", "CL-BLANK-SIZE")
+_REBUILT = ("IX-", "CK-", codes.CQ_BEHIND, codes.CQ_MISSING_QUEUE, codes.CQ_MISSING_UNIT, codes.CL_BLANK_SIZE)
 COPIED_TREES = ("config", "compaction", "kvStore")
 COPIED_FILES = ("timerwheel",)
 _LEFT_BEHIND = frozenset(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from rmqstore.brokers.rules.versions import RUN_VERSIONS, rules_for
 from rmqstore.brokers.simulate import simulate_start
+from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import store_words
 from rmqstore.checks.problems.table import PROBLEMS, Severity
 from rmqstore.checks.verify import Verified
@@ -23,10 +24,16 @@ DEFAULT_PORT = 40911
 DEFAULT_GROUP = "RaftNode00"
 _NODE = re.compile(r"[A-Za-z]\d{1,9}")
 _PEER = re.compile(r"([A-Za-z]\d{1,9})-(.+):(\d{1,5})")
-HARMLESS = "CL-BLANK-SIZE"  # no broker looks at the size that a BLANK says
-_REBUILT = {"CQ-MISSING-QUEUE", "CQ-MISSING-UNIT", "CQ-PARTLY-REBUILT", "CQ-LEFT-BEHIND", "BCQ-MISSING-UNIT"}
+HARMLESS = codes.CL_BLANK_SIZE  # no broker looks at the size that a BLANK says
+_REBUILT = {
+    codes.CQ_MISSING_QUEUE,
+    codes.CQ_MISSING_UNIT,
+    codes.CQ_PARTLY_REBUILT,
+    codes.CQ_LEFT_BEHIND,
+    codes.BCQ_MISSING_UNIT,
+}
 """Units that are not there: `rebuild cq` makes them, and in DLedger mode brokers from 5.0.0 on never do."""
-_GONE_WITH_THE_LOG = ("CQ-", "BCQ-", "IX-", "CK-", "CFG-", "CL-NO-MESSAGES")
+_GONE_WITH_THE_LOG = ("CQ-", "BCQ-", "IX-", "CK-", "CFG-", codes.CL_NO_MESSAGES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from functools import cached_property
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.log.queue_parts import QueuePart
+from rmqstore.checks.problems import codes as problem_codes
 from rmqstore.checks.verify import Verified
 from rmqstore.files.broker_config import COMMITLOG_FILE_SIZE
 from rmqstore.files.mapped_file_queue import MappedFileQueue
@@ -36,13 +37,18 @@ def wanted_queues(store: Store, verified: Verified, also: Iterable[Name] = ()) -
     """Queues with a finding about their units; None for all, when not every finding is at hand."""
     findings = verified.report.findings
     codes = ("CQ-", "BCQ-")
-    notes = ("CQ-DELETED-TOPIC", "CQ-BEHIND")
+    notes = (problem_codes.CQ_DELETED_TOPIC, problem_codes.CQ_BEHIND)
     listed = [f for f in findings.listed if f.code.startswith(codes) and f.code not in notes]
     counted = sum(n for code, n in findings.counts.items() if code.startswith(codes) and code not in notes)
-    if counted > len(listed) or "CQ-FOREIGN" in findings.counts:
+    if counted > len(listed) or problem_codes.CQ_FOREIGN in findings.counts:
         return None
     names = {name for f in listed if (name := parse_label(f.queue)) is not None}
-    directories = ("DIR-EMPTY-FILE", "DIR-WRONG-LENGTH", "DIR-STRAY-FILE", "DIR-SUB-DIRECTORY")
+    directories = (
+        problem_codes.DIR_EMPTY_FILE,
+        problem_codes.DIR_WRONG_LENGTH,
+        problem_codes.DIR_STRAY_FILE,
+        problem_codes.DIR_SUB_DIRECTORY,
+    )
     for finding in findings.listed:
         name = parse_label(finding.queue)
         if finding.code in directories and name is not None:
@@ -202,9 +208,9 @@ class QueueRebuild:
 
     def _unnamed(self, topic: str) -> bool:
         """Whether a new batch queue would keep brokers from starting: there is no topics.json that names its topic."""
-        if "CFG-NO-TOPICS" not in self.verified.report.findings.counts:
+        if problem_codes.CFG_NO_TOPICS not in self.verified.report.findings.counts:
             return False
-        self.left.add("BCQ-MISSING-UNIT")
+        self.left.add(problem_codes.BCQ_MISSING_UNIT)
         words = f"{topic} gets no batch queue: no broker starts with it before config/topics.json is back"
         if words not in self.draft.notes:
             self.draft.notes.append(words)

@@ -18,6 +18,7 @@ from rmqstore.checks.beside.index import check_index
 from rmqstore.checks.index.files import IndexFile
 from rmqstore.checks.index.keys import KeyReader
 from rmqstore.checks.index.tally import Contradicted
+from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Findings
 from rmqstore.checks.verify import Verified
 from rmqstore.files.disk.reading import read_at
@@ -93,7 +94,7 @@ class IndexRebuild:
         spans += [
             (int(f.facts["first_offset"] or 0), int(f.facts["last_offset"] or 0) + 1)
             for f in listed
-            if f.code == "IX-NOT-INDEXED"
+            if f.code == codes.IX_NOT_INDEXED
         ]
         files = self.catalog.files
         for i, file in enumerate(files):

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rmqstore.checks.log.commitlog import LogResult
+from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats import consumequeue, dledger, properties
@@ -28,7 +29,7 @@ from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import unit_chunks
 
-_UNITS_GONE = ("CQ-MISSING-UNIT", "CQ-MISSING-QUEUE", "CQ-MISSING-FILE", "CQ-PARTLY-REBUILT")
+_UNITS_GONE = (codes.CQ_MISSING_UNIT, codes.CQ_MISSING_QUEUE, codes.CQ_MISSING_FILE, codes.CQ_PARTLY_REBUILT)
 _CHUNK = 1 << 16  # bytes of units
 _MAX_RECORD = 64 << 20
 _FAR = 1 << 40  # bytes; what is farther behind the end was never a place of this log
@@ -151,7 +152,7 @@ def _bound(out: Behind, verified: Verified, floor: int, bare: int, *, gone: bool
 
 def _told_by_checkpoint(verified: Verified) -> bool:
     """Whether the checkpoint knows of messages behind the log's end: no broker wrote a time that is yet to come."""
-    ahead = [f for f in verified.report.findings.listed if f.code == "CK-AHEAD"]
+    ahead = [f for f in verified.report.findings.listed if f.code == codes.CK_AHEAD]
     return any(not f.facts.get("in_future") for f in ahead)
 
 

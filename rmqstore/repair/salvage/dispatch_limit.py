@@ -7,6 +7,7 @@ shift those of the entries that come in their place.
 from __future__ import annotations
 
 from rmqstore.checks.log.queue_parts import UNIT
+from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
 from rmqstore.files.records import message_at
 from rmqstore.files.store import Store
@@ -58,7 +59,7 @@ def lag_needs_abort(verified: Verified, rebuilt: frozenset[Name] | None) -> bool
 
     Such a start dispatches from the committed position on. `rebuilt`: queues that the plan completes, None for all.
     """
-    if "CQ-BEHIND" not in verified.report.findings.counts or rebuilt is None:
+    if codes.CQ_BEHIND not in verified.report.findings.counts or rebuilt is None:
         return False
     end = verified.logs.committed or 0
     return any(

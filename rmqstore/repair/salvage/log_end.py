@@ -13,6 +13,7 @@ import numpy as np
 
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.log.record_findings import code_of
+from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
 from rmqstore.files.mapped_file_queue import MappedFile, file_name_to_offset
 from rmqstore.files.records import message_at
@@ -34,12 +35,12 @@ from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import last_nonzero_in
 
 _POINT_BEHIND = (
-    "CQ-BEYOND-LOG",
-    "BCQ-DANGLING-UNIT",
-    "IX-DANGLING-ENTRY",
-    "DL-INDEX-GHOST",
-    "CFG-OFFSET-BEYOND",
-    "CK-AHEAD",
+    codes.CQ_BEYOND_LOG,
+    codes.BCQ_DANGLING_UNIT,
+    codes.IX_DANGLING_ENTRY,
+    codes.DL_INDEX_GHOST,
+    codes.CFG_OFFSET_BEYOND,
+    codes.CK_AHEAD,
 )
 
 
@@ -147,7 +148,7 @@ def drop_behind_hole(draft: PlanBuilder, result: LogResult) -> None:
         before = file
         if hole and draft.path(file.path) not in draft.gone:
             draft.discard(file.path, "behind the end of the log, and behind a missing file")
-            draft.cures.add("DL-MISSING-FILE" if result.lead else "CL-MISSING-FILE")
+            draft.cures.add(codes.DL_MISSING_FILE if result.lead else codes.CL_MISSING_FILE)
 
 
 def _framed_behind(result: LogResult, cut: int) -> dict[int, QueueSlot]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from rmqstore.checks.log.commitlog import LogResult
+from rmqstore.checks.problems import codes as problem_codes
 from rmqstore.checks.verify import Verified
 from rmqstore.files.store import Store
 from rmqstore.repair.log.repaired_log import Patch, RepairedLog
@@ -23,11 +24,16 @@ OFFSETS = "proved_offsets"
 """The same of messages whose QUEUEOFFSET stays damaged."""
 BATCHES = "proved_batches"
 """The same of messages of BatchCQ topics whose unit proves one of their fields."""
-CODES = ("CQ-WRONG-TAG", "CL-CONTRADICTED")
+CODES = (problem_codes.CQ_WRONG_TAG, problem_codes.CL_CONTRADICTED)
 """What stays to be said of such a message: its unit, and the index entry of its TAGS, contradict it."""
 
-_SHIFTED = ("CQ-SHIFTED", "CQ-DANGLING-UNIT", "CL-QUEUE-OFFSET-REPEAT", "CL-QUEUE-OFFSET")
-_BATCHES = ("BCQ-WRONG-UNIT", "BCQ-DANGLING-UNIT", "BCQ-MISSING-UNIT")
+_SHIFTED = (
+    problem_codes.CQ_SHIFTED,
+    problem_codes.CQ_DANGLING_UNIT,
+    problem_codes.CL_QUEUE_OFFSET_REPEAT,
+    problem_codes.CL_QUEUE_OFFSET,
+)
+_BATCHES = (problem_codes.BCQ_WRONG_UNIT, problem_codes.BCQ_DANGLING_UNIT, problem_codes.BCQ_MISSING_UNIT)
 
 _LISTED = 8
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
 from rmqstore.files.store import Store
 from rmqstore.formats import message as records
@@ -260,7 +261,7 @@ class _Salvage(Cover):
             left = finding.facts.get("left")
             log = next((r for r in self.logs.results if not r.lead), None)
             file = log.queue.find(finding.offset) if log is not None else None
-            if finding.code != "CL-BLANK-SIZE" or file is None or not isinstance(left, int):
+            if finding.code != codes.CL_BLANK_SIZE or file is None or not isinstance(left, int):
                 continue
             size = records.build_blank(left)[:4]
             self.draft.overwrite(
@@ -323,18 +324,20 @@ class _Salvage(Cover):
         out: set[str] = set()
         for finding in self.verified.report.findings.listed:
             low, high = finding.offset, finding.offset + max(1, finding.length)
-            if finding.code in ("CQ-WRONG-TAG", *BATCH_CODES):  # the unit is right, its record was mended
+            if finding.code in (codes.CQ_WRONG_TAG, *BATCH_CODES):  # the unit is right, its record was mended
                 low = int(finding.facts.get("commitlog_offset") or 0)
                 high = low + 1
             elif not finding.code.startswith(("CL-", "DL-")) or (finding.offset, finding.code) in self.left:
                 continue
             if any(a < high and low < b for a, b in self.covered):
                 out.add(finding.code)
-        if self.renumbered and not out & {"CL-QUEUE-OFFSET-GAP"}:
-            repeats = ("CL-QUEUE-OFFSET-GAP", "CL-QUEUE-OFFSET-REPEAT")
+        if self.renumbered and not out & {codes.CL_QUEUE_OFFSET_GAP}:
+            repeats = (codes.CL_QUEUE_OFFSET_GAP, codes.CL_QUEUE_OFFSET_REPEAT)
             out.update(code for code in repeats if self.verified.report.findings.counts.get(code))
             queues = {f"{topic}/{queue_id}" for topic, queue_id in self.rebuild}
-            units = [f for f in self.verified.report.findings.listed if f.code in ("CQ-DANGLING-UNIT", "CQ-SHIFTED")]
+            units = [
+                f for f in self.verified.report.findings.listed if f.code in (codes.CQ_DANGLING_UNIT, codes.CQ_SHIFTED)
+            ]
             out.update(f.code for f in units if f.queue in queues)  # right as they are, now that their messages are
         return tuple(sorted(out))
 

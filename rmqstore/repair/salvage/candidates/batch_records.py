@@ -17,6 +17,7 @@ import numpy as np
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.log.owed_units import batch_extent
+from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
 from rmqstore.files.records import message_at
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
@@ -30,7 +31,7 @@ from rmqstore.repair.salvage.evidence.filler_records import QueueSlot
 from rmqstore.repair.salvage.evidence.spans import carries_crc
 from rmqstore.scan.units import unit_chunks
 
-CODES = ("BCQ-WRONG-UNIT", "BCQ-DANGLING-UNIT")
+CODES = (codes.BCQ_WRONG_UNIT, codes.BCQ_DANGLING_UNIT)
 _UNIT = consumequeue.BATCH_UNIT
 _INNER_HEAD = 20  # bytes: total size, magic, body CRC, flag, body length
 _MOST = 1000

@@ -13,6 +13,7 @@ from functools import partial
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.log.log_pass import is_sound_topic
 from rmqstore.checks.log.queue_parts import UNIT
+from rmqstore.checks.problems import codes as problem_codes
 from rmqstore.checks.problems.report import Fact, Finding
 from rmqstore.checks.verify import Verified
 from rmqstore.files.records import message_at
@@ -39,12 +40,12 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
     properties.HALF_TOPIC: (properties.REAL_TOPIC, properties.REAL_QUEUE_ID),
     properties.OP_HALF_TOPIC: (properties.TAGS,),
 }
-_TEXT = {"CL-PROPERTIES", "CL-TOPIC", "CL-HEADER", "CL-QUEUE-OFFSET"}
-_GAP = "CL-QUEUE-OFFSET-GAP"
-_OFFSET = "CL-QUEUE-OFFSET"
-_FLAG = "CL-SYSFLAG"
-_HOST = "CL-HOST"
-_PLACE = {"CL-HEADER", "CL-QUEUE-OFFSET", "CL-TOPIC"}
+_TEXT = {problem_codes.CL_PROPERTIES, problem_codes.CL_TOPIC, problem_codes.CL_HEADER, problem_codes.CL_QUEUE_OFFSET}
+_GAP = problem_codes.CL_QUEUE_OFFSET_GAP
+_OFFSET = problem_codes.CL_QUEUE_OFFSET
+_FLAG = problem_codes.CL_SYSFLAG
+_HOST = problem_codes.CL_HOST
+_PLACE = {problem_codes.CL_HEADER, problem_codes.CL_QUEUE_OFFSET, problem_codes.CL_TOPIC}
 _MENDED = "mended in place: "
 _MOST_OF_A_GAP = 10_000
 _LISTED = 8
@@ -150,7 +151,9 @@ class HeaderFixes:
         out: dict[int, _Record] = {}
         by_name = {("dledger" if log.lead else "commitlog"): log for log in self.logs.results}
         for finding in listed:
-            body = finding.code == "DL-BODY" and "fault" not in finding.facts and "cause" not in finding.facts
+            body = (
+                finding.code == problem_codes.DL_BODY and "fault" not in finding.facts and "cause" not in finding.facts
+            )
             log = by_name.get(finding.queue)
             if log is None or not (finding.code in _TEXT or finding.code in (_GAP, _FLAG, _HOST) or body):
                 continue
@@ -327,8 +330,8 @@ class HeaderFixes:
         misfiled = self._misfiled.get(record.start)
         if misfiled is not None:
             return misfiled
-        if "CL-QUEUE-OFFSET" in record.codes:
-            expected = record.fact("CL-QUEUE-OFFSET", "expected")
+        if problem_codes.CL_QUEUE_OFFSET in record.codes:
+            expected = record.fact(problem_codes.CL_QUEUE_OFFSET, "expected")
             if isinstance(expected, int) and expected >= 0:
                 unit = self._unit(message.topic_text, message.queue_id, expected)
                 if unit is None or unit[0] == record.start:

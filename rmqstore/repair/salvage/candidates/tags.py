@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from rmqstore.checks.log.commitlog import LogResult
+from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
 from rmqstore.files.records import message_at
 from rmqstore.formats import consumequeue, properties
@@ -16,7 +17,7 @@ from rmqstore.repair.salvage.evidence.spans import carries_crc
 
 _SEARCHED = 1024  # bytes of a property text that are searched for one flipped bit
 _INT = 1 << 31
-_TAG = "CQ-WRONG-TAG"
+_TAG = codes.CQ_WRONG_TAG
 _MOST = 1000  # more of them are no single bits: queues that somebody made, or made from other messages
 
 
