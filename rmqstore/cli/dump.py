@@ -308,7 +308,7 @@ def _broker_stop(out: Output, store: Store, broker: str | None) -> dict[str, Any
 
     forecast = simulate_start(store, version=broker, thorough=False).to_json()
     if not forecast["starts"]:
-        out.note(f"note: {forecast['program']} {forecast['version']} would not start: {forecast['reason']}")
+        out.note(f"note: RocketMQ {forecast['version']} would not start: {forecast['reason']}")
     return {"broker": forecast["version"], "broker_stop": forecast["commitlog_stop"]}
 
 

@@ -204,6 +204,7 @@ _WORDS = {
     "no-directory": "a file in the place of a directory",
     "hole": "the file is missing",
     "zero": "zeros",
+    "blank": "a BLANK that hides messages",
     "short": "too few bytes for a record",
     "magic": "no record starts there",
     "size": "impossible record size",

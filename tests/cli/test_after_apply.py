@@ -60,7 +60,7 @@ def test_report_that_cannot_be_written_after_an_apply_is_exit_4_and_names_the_jo
     (name,) = journals(store)
     journal = store / ".rmqstore" / name
     first, last = done.stderr.splitlines()
-    assert first == f"Applied. To undo it: rmqstore undo {journal}"
+    assert first == f"Applied. To undo: rmqstore undo {journal}"
     assert last.startswith("error: the plan was applied, but what follows it failed: ")
     assert last.endswith(f"or `rmqstore undo {journal}`")
     assert run("undo", str(journal)).exit_code == 0
@@ -85,7 +85,7 @@ def test_error_in_the_second_verification_says_that_the_plan_was_applied(
     monkeypatch.setattr("rmqstore.cli.apply_command._verify_again", fail)
     done = run("recover", str(store), "--apply", *(["--json"] if as_json else []))
     (name,) = journals(store)
-    said = f"Applied. To undo it: rmqstore undo {store / '.rmqstore' / name}"
+    said = f"Applied. To undo: rmqstore undo {store / '.rmqstore' / name}"
     assert done.exit_code == 4
     assert said in (done.stderr if as_json else done.stdout).splitlines()
     assert "the plan was applied, but what follows it failed" in done.stderr
@@ -108,7 +108,7 @@ def test_output_file_of_an_apply_holds_the_plan_and_the_result(store: Path, tmp_
     done = run("recover", str(store), "--apply", "-o", str(tmp_path / "out.txt"))
     assert done.exit_code == 0
     text = (tmp_path / "out.txt").read_text()
-    assert "1 step in" in text and "Applied. To undo it: rmqstore undo" in text and "Verified again" in text
+    assert "1 step in" in text and "Applied. To undo: rmqstore undo" in text and "Verified again" in text
 
 
 def test_closed_descriptors_are_not_given_to_files_of_the_store(store: Path) -> None:

@@ -252,7 +252,7 @@ def test_process_of_another_user_that_cannot_be_seen_is_named_and_refused_withou
             path.chmod(path.stat().st_mode | 0o055)
     used = store / "commitlog/00000000000000008192"
     text = (
-        "import os, sys; from pathlib import Path; from rmqstore.repair import liveness\n"
+        "import os, sys; from pathlib import Path; from rmqstore.repair.journal import liveness\n"
         "from rmqstore.files.in_use.users import find_users, snapshot\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534); store = Path(sys.argv[1])\n"
         "try: liveness.refuse_in_use(store, [store], stopped=len(sys.argv) > 2)\n"
