@@ -56,6 +56,8 @@ def contradicted(
             found[i] = found.get(i, 0) + 1
     out = {}
     for i, count in found.items():
+        if properties.FILLER_KEY in _properties(columns, i):
+            continue  # a repair put it where the entry's message was lost
         own = np.flatnonzero(offset == columns.offset[i])
         own = own[np.lexsort((unit[own], number[own]))]
         one = _of_record(columns, i, tuple(key_hash[own].tolist()), count)
@@ -87,9 +89,13 @@ def _int(file: IndexFile, at: int) -> int:
     return int.from_bytes(raw, "big", signed=True) if len(raw) == 4 else 0
 
 
-def _of_record(columns: Columns, i: int, hashes: tuple[int, ...], entries: int) -> Contradicted:
+def _properties(columns: Columns, i: int) -> dict[str, str]:
     at = int(columns.properties_at[i])
-    found = properties.parse_properties(bytes(columns.buf[at : at + int(columns.properties_length[i])]))
+    return properties.parse_properties(bytes(columns.buf[at : at + int(columns.properties_length[i])]))
+
+
+def _of_record(columns: Columns, i: int, hashes: tuple[int, ...], entries: int) -> Contradicted:
+    found = _properties(columns, i)
     return Contradicted(
         int(columns.offset[i]),
         int(columns.size[i]),
