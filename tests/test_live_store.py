@@ -19,6 +19,9 @@ from tests.live_writer import live_store
 Copy = Callable[[str], Path]
 
 
+pytestmark = pytest.mark.other_processes
+
+
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with live_store(tmp_path_factory.mktemp("live") / "store") as store:
@@ -38,7 +41,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         ("expire STORE", (0, 1)),  # 1: there are files to expire
         ("du STORE", (0,)),
         ("dump STORE --format ndjson -o OUT", (0,)),
-        ("export STORE -o OUT", (0,)),
+        ("export STORE -o OUT --format ndjson --overwrite", (0,)),
         ("compare STORE STORE", (0, 1)),  # 1: one look saw more of the log than the other
     ],
 )
