@@ -149,9 +149,11 @@ def masters_stay_as_they_are() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def interrupts_reach_child_processes() -> None:
-    """A background job of a shell ignores Ctrl-C, and so would every process that a test starts and interrupts."""
+    """A background job ignores Ctrl-C, or under nohup a hang-up, and so would every process that a test starts."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")
