@@ -153,7 +153,9 @@ def test_sentences_say_what_happens(tmp_path: Path) -> None:
     for damage in (body(4), abort, no_checkpoint_times):
         damage(path)
     lost = simulate_start(open_store(path, config))
-    assert lost.sentence() == ("RocketMQ 5.4.0 would start and lose 225 messages of 9 topics (commitlog cut at 274274)")
+    assert lost.sentence() == (
+        "RocketMQ 5.4.0 would start and lose 225 messages of 9 topics (commitlog cut at 274,274)"
+    )
     assert lost.files_deleted == ("00000000000000327680", "00000000000000393216", "00000000000000458752")
     assert (lost.start_file, lost.clean_exit, lost.stop_reason) == ("00000000000000000000", False, "CRC check failed")
     assert 0 < lost.stale_tail < lost.messages_lost

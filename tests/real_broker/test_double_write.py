@@ -89,7 +89,7 @@ def test_the_files_are_the_queues_and_the_rocksdb_is_named(settings: Mapping[str
     report = look(store, settings)
     assert opened(store, settings).kind is StoreKind.PLAIN
     assert (report.exit_code, dict(report.findings.counts), report.unchecked) == (0, {}, [])
-    assert any("a RocksDB of the same queues stands beside the files" in note for note in report.notes)
+    assert any("a RocksDB of the same queues exists beside the files" in note for note in report.notes)
     count, ends = rows(store)
     assert (count, ends) == (MESSAGES, {name: q.max for name, q in report.queues.items()})
 

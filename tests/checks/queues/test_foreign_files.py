@@ -93,7 +93,7 @@ def test_a_file_of_another_log_stops_every_repair(tmp_path: Path) -> None:
     verified, _ = planned(store)
     (gone,) = [f for f in verified.report.findings.listed if f.code == "CL-MISSING-FILE"]
     assert gone.facts["messages"] == 71
-    assert verified.report.verdict.endswith(", but 71 messages are gone with a missing file of the log")
+    assert verified.report.verdict.endswith(", but 71 messages are gone with a missing log file")
 
 
 @pytest.mark.parametrize("queues", [True, False])

@@ -125,7 +125,7 @@ def test_missing_files_are_refused(which: str, tmp_path: Path) -> None:
 def test_several_dledger_directories_need_a_word(tmp_path: Path) -> None:
     source = copy_store("4.9.7-dledger", tmp_path)
     shutil.copytree(source / "dledger-n0", source / "dledger-n1")
-    assert "say which with --self-id" in refused(source, tmp_path / "plain")
+    assert "choose one with --self-id" in refused(source, tmp_path / "plain")
     assert migrate(source, tmp_path / "plain", "--self-id", "n0")["entries"] == 571
 
 
