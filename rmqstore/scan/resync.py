@@ -1,6 +1,6 @@
 """The next plausible record after damage, or from any split point.
 
-A record is accepted where its magic is found, its PHYSICALOFFSET is its own position and its parts add up; a BLANK where
+A record is accepted where its magic is, its PHYSICALOFFSET is its own position and its parts add up; a BLANK where
 its size is exactly what is left of the file. Nothing inside a BLANK's tail is ever looked at: the caller ends a file
 there.
 """

@@ -200,7 +200,7 @@ def _records_of(result: LogResult, start: int, stop: int) -> Iterator[tuple[int,
 
 
 def first_damage(result: LogResult, listed: list[int], *, last: bool = True) -> int | None:
-    """Where a replica must cut: the first byte that is not in a good record (`listed`: where findings are). Global offset.
+    """Where a replica must cut: the first byte outside good records (`listed`: where findings are). Global offset.
 
     `last`: the log's end is the store's end; behind a legacy commitlog DLedger goes on, so damage at its end counts.
     """

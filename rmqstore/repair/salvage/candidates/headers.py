@@ -296,7 +296,7 @@ class HeaderFixes:
             )
 
     def _renumber(self, log: LogResult, seat: QueueSlot, offset: int) -> bool:
-        """Give a record the queue offset that its unit has; a dispatched record is neither a prepared nor a rollback record."""
+        """Give a record the queue offset that its unit has; a dispatched one is neither prepared nor rollback."""
         if self.logs.damaged(offset):
             return True  # the damage there is covered by a filler
         now = self._now(log, offset)
