@@ -90,7 +90,7 @@ def test_link_that_leads_to_itself_is_no_bug(name: str, words: str, store_copy: 
     elif (name, command) == ("commitlog", "info"):
         assert done.exit_code == 0
     else:
-        assert done.exit_code == 3 and f"{path} is a symbolic link: it leads to itself" in done.stderr
+        assert done.exit_code == 3 and f"{path} is a symbolic link: it points to itself" in done.stderr
 
 
 @pytest.mark.parametrize("what", ["-c", "--plan", "--against"])

@@ -184,7 +184,7 @@ def test_in_controller_mode_a_slave_dispatches_behind_the_confirm_offset_when_it
     given = {"enableControllerMode": "true"}
     slave = simulate_start(open_store(path, config), version=version, settings={**given, "brokerRole": "SLAVE"})
     assert slave.redispatched == {"Order_11": 168}
-    assert any(f"from {confirmed} on" in note for note in slave.notes)
+    assert any(f"from {confirmed:,} on" in note for note in slave.notes)
     other = simulate_start(open_store(path, config), version=version, settings=given)
     assert sum(other.redispatched.values()) < 20
 
