@@ -105,7 +105,7 @@ def test_a_message_is_the_same_after_its_row_was_written_as_json(
         ({"queue_id": 1 << 31}, "queue_id 2147483648 does not fit into 32 bits"),
         ({"store_timestamp": 1 << 63}, "does not fit into 64 bits"),
         ({"store_host": "nowhere"}, "store_host 'nowhere' is not an address"),
-        ({"store_host": "1.2.3.4:99999999999"}, "is no address"),
+        ({"store_host": "1.2.3.4:99999999999"}, "is not an address"),
         ({"born_host": 7}, "born_host must be a text"),
         ({"body_base64": "a"}, "body_base64 is not base64"),
         ({"body_base64": 5}, "body_base64 must be base64 text"),

@@ -337,7 +337,7 @@ def test_steps_of_renamed_files_come_back_from_json(store: Path) -> None:
     assert again == plan and again.digest == plan.digest
     text = "\n".join(describe(plan))
     assert f"set {name(0)} aside" in text
-    assert f"rename {name(0)}, which is aside, to {offset_to_file_name(SIZE)}" in text
+    assert f"rename {name(0)}, already set aside, to {offset_to_file_name(SIZE)}" in text
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_dry_run_writes_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("name", "reason"), [("5.4.0-clean", "plain store already"), ("5.4.0-rocksdb", "RocksDB")])
+@pytest.mark.parametrize(("name", "reason"), [("5.4.0-clean", "already a plain store"), ("5.4.0-rocksdb", "RocksDB")])
 def test_store_without_dledger_is_refused(name: str, reason: str, tmp_path: Path) -> None:
     assert reason in refused(unpack(name), tmp_path / "plain")
 
