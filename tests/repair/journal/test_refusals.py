@@ -55,7 +55,7 @@ def stale(store: Path) -> dict[str, Step]:
         "tail": Truncate(QUEUE, 600, 0, "blake2b:" + "0" * 64),
         "size": Extend(QUEUE, 599, 700),
         "new file is there": Create(QUEUE, 1, Zeros(1)),
-        "not a directory": Create("consumequeue/None/0/0", 1, Zeros(1)),
+        "no directory": Create("consumequeue/None/0/0", 1, Zeros(1)),
         "neighbour is gone": Create("consumequeue/x", 1, Zeros(1), "consumequeue/y"),
         "directory is there": MakeDirectory("consumequeue/TopicA"),
         "discarded content": Discard("checkpoint", discard(store, "abort").expect),
@@ -67,7 +67,7 @@ def stale(store: Path) -> dict[str, Step]:
 
 STALE = (
     *("overwritten bytes", "range behind the end", "file that is gone", "directory for a file", "tail", "size"),
-    *("new file is there", "not a directory", "neighbour is gone", "directory is there", "discarded content"),
+    *("new file is there", "no directory", "neighbour is gone", "directory is there", "discarded content"),
     *("discarded is gone", "not empty", "not a directory"),
 )
 
