@@ -13,7 +13,7 @@ The front door for Python. Names are loaded when they are used, so that importin
     applied = rmqstore.apply(plan)
     rmqstore.undo(applied.journal)
 
-A Store reads its directories once: after a change open it anew.
+A Store reads its directories once: open it again after a change.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Every error that a user can cause or meet, each with its exit code and one line of advice.
+"""All errors that a user can cause or see, each with its exit code and one line of advice.
 
-Bad bytes are never an exception (they are findings); these classes are for bad situations: a wrong path, a live
+Damaged bytes are never an exception (they are findings); these classes are for bad situations: a wrong path, a live
 broker, a stale plan, no space. `cli` prints `message` and `advice` as one line and exits with `exit_code`.
 """
 
@@ -25,7 +25,7 @@ class RmqStoreError(Exception):
 
 
 class UsageError(RmqStoreError):
-    """The command was called with options that do not make sense together."""
+    """The command was called with invalid or contradictory options."""
 
     code = "usage"
     exit_code = 2
@@ -33,7 +33,7 @@ class UsageError(RmqStoreError):
 
 
 class NotAStore(RmqStoreError):
-    """The path is no RocketMQ store, nor a part of one, or there is nothing in it."""
+    """The path is neither a RocketMQ store nor a part of one, or it is empty."""
 
     code = "not-a-store"
     exit_code = 3
@@ -52,7 +52,7 @@ class NotReadable(RmqStoreError):
 
 
 class BadBrokerConfig(RmqStoreError):
-    """A broker.conf that cannot be read, or has a value that makes no sense."""
+    """A broker.conf that cannot be read, or has an invalid value."""
 
     code = "broker-conf"
     exit_code = 2
@@ -95,7 +95,7 @@ class BrokenPlan(RmqStoreError):
 
 
 class OutputExists(RmqStoreError):
-    """The output of a command that makes something new is there already."""
+    """The output of a command already exists."""
 
     code = "output-exists"
     exit_code = 5
@@ -123,7 +123,7 @@ class ChangedSince(RmqStoreError):
 
     code = "changed-since"
     exit_code = 5
-    advice = "somebody (a broker?) wrote to the store after the repair; undoing now would destroy that"
+    advice = "something (a broker?) wrote to the store after the repair; undoing now would destroy that"
 
 
 class HalfApplied(RmqStoreError):
@@ -143,7 +143,7 @@ class AppliedUnchecked(RmqStoreError):
 
 
 class MessageRefused(RmqStoreError):
-    """A message that no broker would store: too large, no topic, properties that their length field cannot carry."""
+    """A message that no broker would store: too large, without a topic, or with too long properties."""
 
     code = "message-refused"
     exit_code = 2
@@ -151,8 +151,8 @@ class MessageRefused(RmqStoreError):
 
 
 class BadRow(RmqStoreError):
-    """A row of an export that is no message; the message names its file and line."""
+    """A row of an export that is not a message; the error text names its file and line."""
 
     code = "bad-row"
     exit_code = 3
-    advice = "correct the line, or take it out; nothing of the new store is visible yet"
+    advice = "correct or remove the line; no part of the new store is visible yet"

@@ -17,7 +17,7 @@ EXIT_CODES = (
     (2, "Wrong usage."),
     (3, "Not a store, not readable, or nothing there."),
     (4, "Not everything could be checked; never to be taken for clean."),
-    (5, "Refused: the store is live, the plan is stale, the output exists, or there is no space."),
+    (5, "Refused: the store is live, the plan is stale, the output exists, or space is short."),
     (6, "An apply stopped half-way; the journal is intact, and the message names the undo and the resume command."),
     (70, "A bug in rmqstore, with its traceback."),
     (130, "Interrupted."),
@@ -117,7 +117,7 @@ def _main_page(cli: click.Group, ctx: click.Context) -> str:
         _escape("No colours, when it is set to anything."),
         ".TP",
         ".B CLICOLOR_FORCE",
-        _escape("Colours also where stdout is no terminal, when it is set and not 0."),
+        _escape("Colours even if stdout is not a terminal, when set and not 0."),
         ".SH SEE ALSO",
         ".BR rmqstore\\-formats (5),",
         ".BR rmqstore\\-problems (7)",
@@ -199,7 +199,7 @@ def _problems_page() -> str:
 
 
 def write(directory: Path) -> list[Path]:
-    """Writes all pages and takes away those that are none any more; gives the paths written."""
+    """Write all pages and remove obsolete ones; return the paths written."""
     directory.mkdir(parents=True, exist_ok=True)
     made = pages()
     for old in directory.glob("rmqstore*.[0-9]"):

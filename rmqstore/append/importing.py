@@ -1,6 +1,6 @@
 """A new store from exported messages: built beside its place, restartable, visible all at once.
 
-While it is being built the store stands in `.NAME.importing` beside its place. Started again with the same files and
+While it is being built, the store is in `.NAME.importing` beside its final place. Started again with the same files and
 settings, an import goes on behind the last message that got there; every row of an export is exactly one record.
 """
 
@@ -66,7 +66,7 @@ def rows_of(path: Path) -> Iterator[tuple[str, Row]]:
     kind = path.suffix.lower()
     reader = {".ndjson": _ndjson, ".jsonl": _ndjson, ".csv": _csv, ".parquet": _parquet}.get(kind)
     if reader is None:
-        raise UsageError(f"{path}: what is it? Give a .ndjson, .csv or .parquet of `rmqstore export`, or a store")
+        raise UsageError(f"{path}: unknown type; give a .ndjson, .csv or .parquet of `rmqstore export`, or a store")
     try:
         yield from reader(path)
     except OSError as error:
@@ -105,13 +105,13 @@ def _csv(path: Path) -> Iterator[tuple[str, Row]]:
             for row in reader:
                 where = f"{path}:{reader.line_num}"
                 if None in row or None in row.values():
-                    raise BadRow(f"{where}: not as many fields as the heading has")
+                    raise BadRow(f"{where}: not the number of fields that the heading has")
                 out: Row = {name: value for name, value in row.items() if value != "" or name == "body_base64"}
                 if out.get("properties"):
                     try:
                         out["properties"] = orjson.loads(out["properties"])
                     except orjson.JSONDecodeError as error:
-                        raise BadRow(f"{where}: properties are no JSON: {error}") from error
+                        raise BadRow(f"{where}: properties are not JSON: {error}") from error
                 if "last_separator" in out:
                     out["last_separator"] = out["last_separator"].lower() != "false"
                 yield where, out
@@ -223,7 +223,7 @@ def _stop(store: MessageStore) -> None:
 
 
 def _refuse_other(building: Path, state: Path, mark: str) -> None:
-    """Errors: Refused when what stands there is not the unfinished work of this import."""
+    """Errors: Refused when the directory there is not the unfinished work of this import."""
     try:
         found = json.loads(state.read_bytes())
     except (OSError, ValueError):

@@ -28,11 +28,11 @@ class Why(StrEnum):
     EXPIRED = "older than the reserved time"
     DISK_FULL = "the disk is so full that age does not count"
     YOUNG = "younger than the reserved time"
-    BEHIND_YOUNG = "stands behind a younger file"
-    LAST = "the last file always stays"
+    BEHIND_YOUNG = "behind a younger file"
+    LAST = "the last file is always kept"
     NOT_THE_HOUR = "waits for deleteWhen"
-    NO_HOURS = "deleteWhen is no list of hours, so every clean-up fails"
-    BESIDE_LEGACY = "stays while legacy files are there"
+    NO_HOURS = "deleteWhen is not a list of hours, so every clean-up fails"
+    BESIDE_LEGACY = "kept while legacy files exist"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class RetentionRules:
     before_5: bool = False
 
     def time_up(self, hour: int) -> bool | None:
-        """Whether deleteWhen names this hour; None where the broker stumbles over a part that is no number.
+        """Whether deleteWhen names this hour; None where the broker fails on a part that is not a number.
 
         Parts behind the hour are not looked at. Source: UtilAll#isItTimeToDo
         """
@@ -163,7 +163,7 @@ def decide_commitlog(
 ) -> Decision:
     """What CleanCommitLogService deletes from now on while the hour and the rest of the disk stay as they are.
 
-    `queue_disk` is that of the consume queues, when it is another one. `legacy`: the files stand beside a DLedger log.
+    `queue_disk` is that of the consume queues, if different. `legacy`: the files are the legacy part of a mixed store.
     Units: ms; `hour` of the day in the broker's zone.
     """
     rules = rules.bounded()

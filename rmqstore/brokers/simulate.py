@@ -40,7 +40,9 @@ def simulate_start(
     """
     rules = rules_for(version)
     if store.part is not None:
-        raise UsageError(f"{store.path} is a part of a store: a broker starts on the whole", "give the store's root")
+        raise UsageError(
+            f"{store.path} is only a part of a store: a broker starts on a whole one", "give the store's root"
+        )
     config = BrokerConfig({**store.config.given, **(settings or {})}, store.config.source)
     if in_dledger_mode(store, config):
         if rules.dledger is None:

@@ -187,9 +187,7 @@ class Examination:
         if store.part is None:
             check_batch_topics(store, self.verified.config, self.verified.batch_topics, self.findings)
         elif not self.log_alone:
-            report.unchecked.append(
-                f"the log is not part of this: {store.path.absolute().name} was checked by itself, not against messages"
-            )
+            report.unchecked.append(f"no log: {store.path.absolute().name} was checked by itself, not against messages")
         self.partial = self.narrow.left_out(report.resume_at)
         if self.partial is not None:
             report.unchecked.append(self.partial)
@@ -207,9 +205,7 @@ class Examination:
             last_part = not followed and self.partial is None
             check_log(result, self.findings, last_part=last_part, followed=followed)
             if result.unreadable:
-                report.unchecked.append(
-                    f"{result.queue.name}: the disk gave an error; what lies behind it was not read"
-                )
+                report.unchecked.append(f"{result.queue.name}: the disk gave an error; the data behind it was not read")
         self._index_against(results, committed)
         types = verified.config.queue_types
         topics = frozenset(types) if types is not None else None
@@ -238,7 +234,7 @@ class Examination:
             catalog.report(tally, self.findings, committed)
 
     def queues(self) -> None:
-        """Consume queues against the logs, or by themselves where there is no log; queue offsets of the logs."""
+        """Consume queues against the logs, or by themselves without a log; queue offsets of the logs."""
         report, store, findings, results = self.report, self.store, self.findings, self.results
         alone: dict[str, QueueState] = {}
         if self.crosscheck and results:

@@ -1,7 +1,7 @@
-"""Fillers of earlier repairs: how many records stand where messages were lost, and which repair put them there.
+"""Fillers of earlier repairs: how many records replace lost messages, and which repair wrote them.
 
 Most fillers carry a mark, which the pass over the log finds. Those without room for one are known from the plan that
-their repair's journal keeps. A journal is believed in nothing else: what it names must be in the log.
+their repair's journal keeps. Nothing else in a journal is trusted: what it names must be in the log.
 """
 
 from __future__ import annotations

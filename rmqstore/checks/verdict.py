@@ -24,7 +24,7 @@ THOROUGH_BELOW = 256 << 20  # bytes of log up to which the forecast parses every
 
 
 def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> None:
-    """Complete the report of a whole store with the forecast; `store` has its files as they stand on the disk now."""
+    """Complete the report of a whole store with the forecast; `store` has its files as they are on the disk now."""
     report, misplaced = verified.report, verified.misplaced
     result = verified.dledger or verified.legacy
     tiling = result.tiling if result is not None else None
@@ -79,14 +79,14 @@ def _without_messages(report: Report, forecast: StartForecast) -> str:
         return ""
     who = f"RocketMQ {forecast.version}"
     gone = "the message that a consume queue names is" if units == 1 else f"the {units:,} that consume queues name are"
-    return f"{who} would start without any message: {gone} not here"
+    return f"{who} would start without any message: {gone} not in the log"
 
 
 def _not_here(report: Report) -> str:
     """What a start neither loses nor brings back: goes behind the sentence of the forecast."""
     listed = report.findings.listed
     foreign = report.findings.counts[problem_codes.CL_FOREIGN_FILE]
-    words = f", but {foreign:,} file{' is' if foreign == 1 else 's are'} of another log" if foreign else ""
+    words = f", but {foreign:,} file{' belongs' if foreign == 1 else 's belong'} to another log" if foreign else ""
     for codes, fact, what, where in _ELSEWHERE:
         found = [f for f in listed if f.code in codes]
         count = sum(int(f.facts.get(fact) or (fact == "units")) for f in found)
@@ -100,7 +100,7 @@ _MESSAGES = ("message is", "messages are")
 _UNITS = ("consume queue unit leads", "consume queue units lead")
 _ELSEWHERE = (
     ((problem_codes.CL_FALSE_BLANK, problem_codes.DL_FALSE_BLANK), "messages", _MESSAGES, "gone where a BLANK is now"),
-    ((problem_codes.CL_MISSING_FILE,), "messages", _MESSAGES, "gone with a missing file of the log"),
+    ((problem_codes.CL_MISSING_FILE,), "messages", _MESSAGES, "gone with a missing log file"),
     ((problem_codes.CQ_BEYOND_LOG,), "units", _UNITS, "behind the end of the log"),
     ((problem_codes.CQ_DANGLING_UNIT, problem_codes.BCQ_DANGLING_UNIT), "units", _UNITS, "to no message"),
 )

@@ -27,7 +27,7 @@ class VerifyOptions:
     `topics`, `queues` keep findings about these; `since`, `until` (ms of store time) read only the files that can hold
     such messages; `max_duration` (s) ends the reading early, `start_at` (log name -> offset, as `Report.resume_at`
     says) goes on from there. `units` gets the units that the messages should have. `keep` findings are listed, all are
-    counted; `split_size` bytes of the log are one process's share; `settings` stand above broker.conf's in the
+    counted; `split_size` bytes of the log are one process's share; `settings` override broker.conf's in the
     forecast.
     Whatever is left out is never taken for clean.
     """
@@ -55,7 +55,7 @@ class VerifyOptions:
 class Verified:
     """A report and what repairs and the forecast need beside it.
 
-    Where files of the log stand under wrong names and can go back, all of it is said of `misplaced.store`.
+    Where log files have wrong names and can go back, all of it is said of `misplaced.store`.
     """
 
     report: Report

@@ -28,9 +28,9 @@ class VerifyRange(NamedTuple):
         """Words for what of the log is not read; None when all of it is. `resume_at`: where the time was up."""
         if resume_at is not None:
             name, at = next(iter(resume_at.items()))
-            return f"{name} from offset {at} on: the time was up; --resume goes on there"
+            return f"{name} from offset {at} on: time limit reached; --resume continues there"
         if self.start_at:
-            return "what an earlier run read before: this one went on from there"
+            return "the part that an earlier run read: this run continued from there"
         if not self.is_whole:
             return "messages outside of the time range asked for"
         return None

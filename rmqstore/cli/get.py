@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rmqstore.views.lookup import Found
 
 _FAULTS = {
-    "body_crc": "the body does not fit its CRC",
-    "physical_offset": "it says another log offset",
+    "body_crc": "the body does not match its CRC",
+    "physical_offset": "its own offset field says another log offset",
     "topic": "no topic",
 }
 _STYLES = ("auto", "text", "json", "hex", "base64", "none")
@@ -86,7 +86,7 @@ def _find(out: Output, store: Store, where: str) -> Found | None:
 
 
 def _scan(out: Output, store: Store, text: str) -> Found | None:
-    """The log, read from its end: for ids that neither contain their offset nor stand in an index file."""
+    """The log, read from its end: for ids that neither contain their offset nor are in an index file."""
     from rmqstore.views import lookup
     from rmqstore.views.dump.messages import dump_messages
     from rmqstore.views.dump.selection import Selection
@@ -130,7 +130,7 @@ def _text(found: Found, row: Mapping[str, Any]) -> Iterator[str]:
     place = "not in a log" if found.offset is None else f"log offset {found.offset:,}"
     stored = time_text(message.store_timestamp)
     yield f"{message.topic_text}/{message.queue_id} offset {message.queue_offset:,}   {place}   stored {stored}"
-    sound = "sound (body CRC fits)" if found.sound else f"damaged: {_FAULTS.get(row['fault'], row['fault'])}"
+    sound = "sound (body CRC matches)" if found.sound else f"damaged: {_FAULTS.get(row['fault'], row['fault'])}"
     rows = {
         "record": sound,
         "file": f"{found.file} at {found.at:,}, {message.size:,} bytes",

@@ -247,7 +247,7 @@ _BATCH_SIZE_AT = consumequeue.BATCH_UNIT.at("batch_size")
 
 @dataclass(frozen=True, slots=True)
 class QueueBounds:
-    """A consume queue as its readers see it: logical offsets [min, max), and where the last message stands (-1: none).
+    """A consume queue as its readers see it: logical offsets [min, max), and where the last message is (-1: none).
 
     `units` counts the units in [min, max).
     """

@@ -63,7 +63,7 @@ class MappedFile:
 
 
 class OddKind(StrEnum):
-    """Why an entry of a queue's directory is none of its sound files."""
+    """Why an entry of a queue's directory is not one of its sound files."""
 
     DIRECTORY = "directory"
     NOT_AN_OFFSET = "not-an-offset"
@@ -263,7 +263,7 @@ class MappedFileQueue:
         unit: int = 1,
         place: Place | None = None,
     ) -> MappedFileQueue:
-        """A queue of one single file; its start is in its name, or 0 when the name is no offset.
+        """A queue of one file; its start is in its name, or 0 when the name is not an offset.
 
         The size comes from the config, from the neighbours in its directory when the file is one of several, else
         it is what the file has.
@@ -293,12 +293,12 @@ class MappedFileQueue:
 
     @property
     def start(self) -> int:
-        """Global offset of the first file, 0 when there is none."""
+        """Global offset of the first file, 0 without files."""
         return self.files[0].start if self.files else 0
 
     @property
     def stop(self) -> int:
-        """Global offset behind the last file, 0 when there is none."""
+        """Global offset behind the last file, 0 without files."""
         return self.files[-1].stop if self.files else 0
 
     def __len__(self) -> int:

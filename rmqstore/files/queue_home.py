@@ -29,7 +29,7 @@ class QueueHome(StrEnum):
 
 
 def has_database(directory: Path) -> bool:
-    """Whether a RocksDB stands in a directory, also one that lost a file."""
+    """Whether a directory contains a RocksDB, even one that lost a file."""
     return all((directory / n).is_file() for n in ("CURRENT", "IDENTITY")) or any(directory.glob("MANIFEST-*"))
 
 

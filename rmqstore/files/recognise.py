@@ -30,7 +30,7 @@ def is_root(path: Path, config: BrokerConfig) -> bool:
 
 
 def store_below(path: Path, config: BrokerConfig) -> Path | None:
-    """A store that a directory which is none holds: one of its first folders, or `store/` in one of them."""
+    """A store inside a directory that is not one itself: one of its first folders, or `store/` in one of them."""
     try:
         folders = [e.path for e in list_directory(path) if e.directory][:_LOOKED_INTO]
         below = [e.path for folder in folders for e in list_directory(folder) if e.directory and e.path.name == "store"]
@@ -56,7 +56,7 @@ def _is_dledger_group(names: dict[str, DirEntry]) -> bool:
 
 
 def kind_of_directory(path: Path) -> str:
-    """The part that a directory is, by its name and by the bytes of its files; empty when it is none."""
+    """The part that a directory is, by its name and by the bytes of its files; empty for anything else."""
     names = {e.path.name: e for e in list_directory(path)}
     if path.name.startswith("dledger-") or _is_dledger_group(names):
         return "dledger-group"
@@ -97,7 +97,7 @@ def _has_queues(topic: Path) -> bool:
 
 
 def kind_of_file(path: Path) -> str:
-    """The kind of a single file by its name, its length and its first bytes; empty when it is none."""
+    """The kind of a single file by its name, its length and its first bytes; empty for anything else."""
     name = path.name
     if name == "checkpoint":
         return "dledger-checkpoint" if read_at(path, 10, 0)[:1].isalpha() else "checkpoint"

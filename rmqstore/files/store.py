@@ -128,7 +128,7 @@ class Store(StoreQueues):
 
     @cached_property
     def commitlog(self) -> MappedFileQueue | None:
-        """The plain commitlog (in a mixed store: its legacy part); None when there is no directory for it."""
+        """The plain commitlog (in a mixed store: its legacy part); None without a directory for it."""
         if self.part == "commitlog":
             return self._part_queue(
                 "commitlog", COMMITLOG_FILE_SIZE, key="mappedFileSizeCommitLog", place=place_of_log_file
@@ -276,7 +276,7 @@ class Store(StoreQueues):
 
     @property
     def abort(self) -> bool:
-        """Whether the last exit was not clean; `abort.bak` is no sign of it."""
+        """Whether the last exit was not clean; `abort.bak` is not a sign of it."""
         return "abort" in self.top
 
     @property

@@ -1,4 +1,4 @@
-"""The queues of a store: where consume queues of each kind stand, how big their files are, and what does not belong.
+"""The queues of a store: where consume queues of each kind are, how big their files are, and what does not belong.
 
 Names and places only; no file is opened. Sources: StorePathConfigHelper, DefaultMessageStore#load (RocketMQ 5.4.0).
 """
@@ -101,7 +101,7 @@ class StoreQueues:
     def queue_home(self) -> QueueHome:
         """Where the consume queues are that a broker reads; UNKNOWN where files and a RocksDB say so both.
 
-        A RocksDB that is gone is made anew by the next start, with no row in it: files do not take its place.
+        A missing RocksDB is created by the next start, without rows: files do not take its place.
         """
         if self.part is not None:
             return QueueHome.FILES
@@ -120,11 +120,11 @@ class StoreQueues:
 
     @cached_property
     def rocksdb_beside(self) -> bool:
-        """Whether a RocksDB of the same queues stands beside queues in files, which a broker reads."""
+        """Whether a RocksDB of the same queues exists beside queues in files, which a broker reads."""
         return self.part is None and not self.rocksdb_consume_queue and has_database(self.root / "consumequeue")
 
     def queue_directories(self, kind: QueueKind) -> Iterator[tuple[str, int, Path]]:
-        """(topic, queue id, directory) of every queue directory of a kind, sorted; a name that is no id is left out."""
+        """(topic, queue id, directory) of every queue directory of a kind, sorted; other names are left out."""
         if self.part is not None:
             yield from self._part_queue_directories(kind)
             return

@@ -166,8 +166,8 @@ def compression_words(sys_flag: int) -> str:
 def proved_sys_flag(sys_flag: int, body: bytes) -> int | None:
     """The SYSFLAG that is one bit of its compression away and true of the body; None where nothing proves one.
 
-    A body that unpacks to its end proves its type. The COMPRESSED bit alone, without a type, is no longer believed
-    where the body is no zlib stream at all. Of the two numbers of zlib the one that clients write is taken.
+    A body that unpacks to its end proves its type. The COMPRESSED bit alone, without a type, no longer counts
+    where the body is not a zlib stream at all. Of the two numbers of zlib the one that clients write is taken.
     """
     found = []
     for bit in (COMPRESSED, *(1 << TYPE_SHIFT + i for i in range(3))):

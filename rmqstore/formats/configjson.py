@@ -43,7 +43,7 @@ class Condition(StrEnum):
 
 
 class ConfigJsonError(ValueError):
-    """A text that is no configuration; `position` in bytes from its start."""
+    """A text that is not a configuration; `position` in bytes from its start."""
 
     def __init__(self, condition: Condition, message: str, position: int) -> None:
         super().__init__(f"{message} (byte {position})")
@@ -67,7 +67,7 @@ _KEY, _COLON, _VALUE, _AFTER, _DONE = range(5)
 
 
 def _string_end(data: bytes, start: int) -> int:
-    # position of the closing quote, -1 if there is none
+    # position of the closing quote, -1 without one
     quote = data[start]
     end = data.find(quote, start + 1)
     if end < 0 or data.find(b"\\", start + 1, end) < 0:
@@ -113,7 +113,7 @@ def _strict_string(data: bytes, start: int, end: int) -> bytes | None:
 
 
 def _comment_end(data: bytes, at: int) -> int:
-    # position behind a comment; at itself if there is none
+    # position behind a comment; at itself without one
     if data.startswith(b"//", at):
         end = data.find(b"\n", at)
         return len(data) if end < 0 else end
@@ -302,7 +302,7 @@ def classify(data: bytes) -> Condition:
 
 
 def integer_keys(table: Mapping[str, JsonValue]) -> dict[int, JsonValue] | dict[str, JsonValue]:
-    """The table with int keys, as the broker writes maps of queue ids and delay levels; as it is if a key is none."""
+    """The table with int keys, as the broker writes maps of queue ids and delay levels; else unchanged."""
     if table and all(re.fullmatch(r"-?[0-9]{1,10}", key) for key in table):
         return {int(key): value for key, value in table.items()}
     return dict(table)
@@ -313,7 +313,7 @@ def build_config_json(value: JsonWritable, style: Literal["fastjson1", "fastjson
 
     fastjson1 (up to 5.3) keeps maps with int keys and lists of scalars on one line, fastjson2 (5.4.0) puts entries
     and texts on lines of their own.
-    Errors: ValueError for values nested deeper than `MAX_DEPTH`; TypeError for values that are no JSON.
+    Errors: ValueError for values nested deeper than `MAX_DEPTH`; TypeError for values that are not JSON.
     """
     out: list[str] = []
     _write(out, value, 0, style == "fastjson2")

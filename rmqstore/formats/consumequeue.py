@@ -113,11 +113,11 @@ def is_ext_address(tags_code: int) -> bool:
 def ext_offset(address: int) -> int:
     """Position in the extension (bytes) of an address.
 
-    Errors: ValueError for a number that is no address.
+    Errors: ValueError for a number that is not an address.
     Source: ConsumeQueueExt#unDecorate
     """
     if not is_ext_address(address):
-        raise ValueError(f"{address} is no extension address")
+        raise ValueError(f"{address} is not an extension address")
     return address - _LONG_MIN
 
 

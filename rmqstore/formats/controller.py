@@ -54,14 +54,14 @@ def parse_epoch_file(data: bytes) -> EpochFile:
     count = parse_int(lines[0])
     stored = parse_int(lines[1]) if len(lines) > 1 else None
     if count is None:
-        faults.append("line 1 is no entry count")
+        faults.append("line 1 is not an entry count")
     if stored is None:
-        faults.append("line 2 is no CRC")
+        faults.append("line 2 is not a CRC")
     entries: list[EpochEntry] = []
     for number, line in enumerate(lines[2:], 3):
         parts = java_split(line, "-")
         if len(parts) != 2:  # the broker skips such a line
-            faults.append(f"line {number} is no epoch-offset pair")
+            faults.append(f"line {number} is not an epoch-offset pair")
             continue
         epoch, start = parse_int(parts[0]), parse_long(parts[1])
         if epoch is None or start is None:  # the broker gives up here
@@ -115,7 +115,7 @@ def parse_broker_identity(data: bytes) -> BrokerIdentity:
     faults: list[str] = []
     broker_id = parse_long(parts[2].rstrip("\r\n"))
     if broker_id is None:
-        faults.append("broker id is no number")
+        faults.append("broker id is not a number")
     if not parts[0] or not parts[1]:
         faults.append("cluster or broker name is empty")
     return BrokerIdentity(

@@ -119,7 +119,7 @@ def file_name(time: int, zone: tzinfo | None = None) -> str:
 
 
 def file_time(name: str, zone: tzinfo | None = None) -> int | None:
-    """When an index file was made, in ms, by its name; None for a name that is no time."""
+    """When an index file was made, in ms, by its name; None for a name that is not a time."""
     if len(name) != 17 or not (name.isascii() and name.isdigit()):
         return None
     try:

@@ -184,7 +184,7 @@ class Message:
 
     @property
     def topic_text(self) -> str:
-        """The topic; bytes that are no UTF-8 show as escapes."""
+        """The topic; bytes that are not UTF-8 show as escapes."""
         return self.topic.decode("utf-8", "backslashreplace")
 
     def offset_message_id(self) -> str:

@@ -129,7 +129,7 @@ def decode_uniq_key(text: str) -> UniqKey | None:
 def build_uniq_key(ip: str, pid: int, class_loader: int, span: int, counter: int) -> str:
     """The inverse of `decode_uniq_key`.
 
-    Errors: ValueError for a text that is no address.
+    Errors: ValueError for a text that is not an address.
     """
     address = ipaddress.ip_address(ip).packed
 

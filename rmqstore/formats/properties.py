@@ -320,7 +320,7 @@ def parse_delay_levels(text: str) -> DelayLevels:
     for part in java_split(text, " "):
         number = parse_long(part[:-1])
         if not part or part[-1] not in _DELAY_UNITS or number is None:
-            raise ValueError(f"messageDelayLevel: {part!r} is no delay")
+            raise ValueError(f"messageDelayLevel: {part!r} is not a delay")
         delays.append(number * _DELAY_UNITS[part[-1]])
     return DelayLevels(tuple(delays))
 
@@ -333,7 +333,7 @@ def dispatch_tags_code(
 ) -> int | None:
     """The third field of the message's consume queue unit: tags code, or due time (ms) in the schedule topic.
 
-    None: DELAY is no number, the broker takes the whole record for damaged.
+    None: DELAY is not a number, the broker takes the whole record for damaged.
     Source: CommitLog#checkMessageAndReturnSize
     """
     delay = properties.get(DELAY)

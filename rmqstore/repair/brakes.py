@@ -20,26 +20,26 @@ def sizes_brakes(store: Store, findings: Iterable[Finding]) -> Iterator[str]:
     """Why nothing may be repaired before somebody has looked: paths and sizes that are not what they should be."""
     for finding in findings:
         if finding.code == codes.DIR_MISSING_PATH:
-            yield f"{finding.facts.get('path')} is configured and not there: is a disk not mounted?"
+            yield f"{finding.facts.get('path')} is configured but missing: is a disk not mounted?"
         elif finding.code == codes.DIR_FILE_SIZE:
             key, actual = finding.facts.get("key"), finding.facts.get("actual")
-            yield f"{finding.queue}: the files are of another size than broker.conf says: set {key}={actual}"
+            yield f"{finding.queue}: the file size differs from broker.conf: set {key}={actual}"
         elif finding.code == codes.DIR_DUPLICATE_FILE:
-            yield f"{finding.file} stands in two commitlog paths: keep one of them"
+            yield f"{finding.file} exists in two commitlog paths: keep one of them"
         elif finding.code == codes.CL_FOREIGN_FILE:
-            yield f"{finding.queue}/{finding.file} is of another log: put the right file there, or move this one away"
+            yield f"{finding.queue}/{finding.file} belongs to another log: put the right file there, or move it away"
         elif finding.code == codes.DIR_OPEN_JOURNAL:
             yield f"the repair {finding.facts.get('journal')} was not finished: undo or resume it first"
     if store.commitlog is not None and store.commitlog.files and store.commitlog.size_from == "default":
-        yield f"the size of the commitlog's files could not be told from them, {store.commitlog.file_size} is assumed"
+        yield f"the commitlog file size cannot be inferred from the files; {store.commitlog.file_size} is assumed"
 
 
 def damage_brakes(results: Iterable[LogResult], counts: Mapping[str, int], options: RecoverOptions) -> Iterator[str]:
     """Logs that are damaged beyond what a repair usually meets: is this the right store, disk, format?"""
     if counts.get(codes.CL_UNKNOWN_MAGIC):
-        yield "the log has records of an unknown magic: a newer or encrypted format?"
+        yield "the log has records with an unknown magic: a newer or encrypted format?"
     if counts.get(codes.CQ_FOREIGN):
-        yield "hardly a unit of the consume queues leads to a message: is this log the right one for them?"
+        yield "hardly any consume queue unit leads to a message: does this log belong to these queues?"
     # a missing file was decided on with --accept-fillers
     kinds = (Kind.DIRTY, Kind.ZERO) if options.accept_fillers else (Kind.DIRTY, Kind.ZERO, Kind.HOLE)
     for result in results:
@@ -48,11 +48,11 @@ def damage_brakes(results: Iterable[LogResult], counts: Mapping[str, int], optio
         if bad * 100 > whole * _MOST_DAMAGE:
             yield f"{bad * 100 // whole} % of {result.queue.name} is damaged ({bad:,} of {whole:,} bytes)"
         if not result.messages and any(r.kind is Kind.DIRTY for r in result.tiling):
-            yield f"there is no good record in {result.queue.name}"
+            yield f"{result.queue.name} has no good record"
 
 
 def offset_brakes(results: Iterable[LogResult]) -> Iterator[str]:
-    """Logs that do not say where their messages stand in their queues.
+    """Logs that do not give the queue offsets of their messages.
 
     Source: CommitLog#asyncPutMessage assigns no queue offset with duplicationEnable, 5.1.4
     """
@@ -63,7 +63,7 @@ def offset_brakes(results: Iterable[LogResult]) -> Iterator[str]:
             messages = sum(part.messages for part in alike)
             queues = "1 queue" if len(alike) == 1 else f"{len(alike):,} queues"
             yield (
-                f"the {messages:,} messages of {queues} say queue offset 0 again and again, as a broker with "
-                "duplicationEnable=true writes them: consumers get one message of such a queue, also after this; "
-                "`rmqstore export` gives all of them"
+                f"the {messages:,} messages of {queues} all have queue offset 0, as written with "
+                "duplicationEnable=true: consumers get one message of such a queue, even after this repair; "
+                "`rmqstore export` returns all of them"
             )

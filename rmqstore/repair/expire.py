@@ -104,17 +104,17 @@ def plan_expire(store: Store, options: ExpireOptions | None = None) -> Expiry:
     """What the clean-up of a broker started now would delete.
 
     Errors: UsageError for a part of a store; BadBrokerConfig; Refused for a store of DLedger 0.4, whose clean-up is
-    another, and where files of the log stand under wrong names.
+    another, and where log files have wrong names.
     """
     if store.kind is StoreKind.PART:
         raise UsageError(f"{store.path} is a part of a store", "name the broker's storePathRootDir")
     if store.dledger is not None and store.dledger.newer:
         raise Refused(
-            f"DLedger 0.4 wrote {store.path}: it makes room by snapshots, not by age", "no RocketMQ release has it"
+            f"DLedger 0.4 wrote {store.path}: it frees space with snapshots, not by age", "no RocketMQ release has it"
         )
     if find_misplaced(store).store.moved:
         raise Refused(
-            "files of the log stand under wrong names: a clean-up takes the oldest by their names",
+            "log files have wrong names: a clean-up deletes the oldest by name",
             "run `rmqstore recover` first",
         )
     options = options or ExpireOptions()
@@ -231,7 +231,7 @@ def _say(
     """Why what goes goes, and why the rest does not."""
     note = draft.notes.append
     note(
-        f"files older than {rules.reserved} h go at hour {rules.delete_when} (now it is {hour:02d}), or when the disk "
+        f"files older than {rules.reserved} h are deleted at hour {rules.delete_when} (now {hour:02d}), or if the disk "
         f"is more than {rules.bounded().max_used:.0%} full (now {disk.ratio:.0%})"
     )
     for name, decision in (("commitlog", plain), ("dledger", data)):
@@ -240,7 +240,7 @@ def _say(
         if decision.write_forbidden:
             note(f"{name}: the disk counts as full, a broker refuses messages")
         if decision.forced:
-            note(f"{name}: the disk is so full that files go whatever their age, until there is room")
+            note(f"{name}: the disk is so full that files are deleted whatever their age, until there is room")
         reasons = Counter(why for _, why in decision.keep)
         for why in Why:
             if reasons[why]:
@@ -249,7 +249,7 @@ def _say(
             batch, apart = (rules.batch, "10 s") if name == "commitlog" else (BATCH, "0.1 s")
             note(f"{name}: a broker takes {decision.rounds} rounds of {batch} files, {apart} apart")
     if draft.steps:
-        note("the files go into quarantine on the same disk: the space is won when the journal is removed")
+        note("the files are moved to quarantine on the same disk: removing the journal frees the space")
 
 
 def _facts(plain: Decision | None, data: Decision | None, minimum: int, disk: Disk) -> dict[str, Json]:

@@ -11,7 +11,7 @@ _HEADS = (codes.CL_SYSFLAG, codes.CL_HOST)
 _KEYS = codes.CL_CONTRADICTED
 _OFFSETS = (codes.CL_QUEUE_OFFSET, codes.CL_QUEUE_OFFSET_GAP, codes.CL_QUEUE_OFFSET_REPEAT)
 """The record is whole, and only its queue offset is odd: no broker stops there, and cutting there would cost a replica
-all that stands behind. Its master may have the same record; where it has another one, units say what was."""
+everything behind it. Its master may have the same record; where it has another one, units say what was."""
 MENDABLE = (codes.CL_BLANK_SIZE, *_HEADS, *_OFFSETS, codes.CL_QUEUE_RESTARTED, codes.CQ_WRONG_TAG, *BATCH_CODES)
 _NO_DAMAGE = frozenset(
     (

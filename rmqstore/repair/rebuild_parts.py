@@ -30,16 +30,16 @@ def plan_rebuild(
     queue_ids: frozenset[int] = frozenset(),
     queues: frozenset[Name] = frozenset(),
 ) -> Plan:
-    """The plan that makes a part anew; for `cq` narrowed to topics, queue ids, or (topic, id) pairs.
+    """The plan that rebuilds a part; for `cq` narrowed to topics, queue ids, or (topic, id) pairs.
 
-    Errors: UsageError; Refused where there is no log to build from, or queues are in RocksDB.
+    Errors: UsageError; Refused without a log to build from, or with queues in RocksDB.
     """
     if part not in (CQ, INDEX, CHECKPOINT, DLEDGER_INDEX):
-        raise UsageError(f"there is no part {part!r}", f"it is one of {CQ}, {INDEX}, {CHECKPOINT}, {DLEDGER_INDEX}")
+        raise UsageError(f"unknown part {part!r}", f"it is one of {CQ}, {INDEX}, {CHECKPOINT}, {DLEDGER_INDEX}")
     refuse_whole(store, verified)
     results = [r for r in (verified.legacy, verified.dledger) if r is not None]
     if not any(r.messages for r in results):
-        raise Refused("there is no good message in the log to build from", "run `rmqstore verify` on it")
+        raise Refused("the log has no good message to build from", "run `rmqstore verify` on it")
     if part != CQ and (topics or queue_ids or queues):
         raise UsageError("--topic and --queue are for consume queues", "leave them out")
     draft = PlanBuilder(store)
@@ -69,9 +69,7 @@ def plan_rebuild(
         refuse_or_tell(draft, touches_log=False)
     draft.facts["part"] = part
     if verified.misplaced is not None and verified.misplaced.store.moved:
-        draft.notes.append(
-            "files of the log stand under wrong names: this fits the log that `rmqstore recover` makes of it"
-        )
+        draft.notes.append("log files have wrong names: this fits the log as `rmqstore recover` repairs it")
     for result in results:
         if result.tiling.first_bad() is not None:
             draft.notes.append(f"{result.queue.name} is damaged: `rmqstore recover` repairs it first")
@@ -99,7 +97,7 @@ def _chosen(
         if name in pairs or ((topics or ids) and (not topics or name[0] in topics) and (not ids or name[1] in ids))
     )
     if not wanted:
-        raise UsageError("no queue is called so", "see `rmqstore info` for the queues")
+        raise UsageError("no such queue", "`rmqstore info` lists the queues")
     return wanted
 
 

@@ -186,7 +186,7 @@ class Recovery:
         assert cut is not None
         self.cut = cut
         if result is not self.results[-1]:
-            self.draft.brakes.append("the damage lies in the legacy commitlog: all DLedger entries would go")
+            self.draft.brakes.append("the damage is in the legacy commitlog: all DLedger entries would be dropped")
         counting = Counting()
         for later in self.results[self.results.index(result) :]:
             start = max(cut, later.queue.start)
@@ -199,11 +199,11 @@ class Recovery:
             if more:
                 self.draft.more["at_least"] = True
                 self.draft.notes.append(
-                    "the loss is a lower bound: consume queues that would tell of more are gone too"
+                    "the loss is a lower bound: consume queues that would show more are missing too"
                 )
         self.draft.lose(counting.counts, counting.bytes)
         self.draft.cures.update(cut_with(self.verified.report.findings, cut))
-        self.draft.notes.append(f"the log ends at {cut:,} then, as a broker would cut it")
+        self.draft.notes.append(f"the log ends at {cut:,} then, where a broker would cut it")
 
     # --- what follows from the log --------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from rmqstore.scan.window import Window
 
 
 def is_contradicted(window: Window, at: int, claimed: int, lead: int, before: int | None) -> bool:
-    """Whether the bytes behind the BLANK at `at`, or the start of the next file, prove that it is none.
+    """Whether the bytes behind the BLANK at `at`, or the start of the next file, prove that it is not one.
 
     With a wrong size, any byte behind it does. With the right size, a good record behind it counts only when it is not
     the rest of a log that a broker truncated: it is no older than the record at `before`, the last good one in front

@@ -20,7 +20,7 @@ _SIZE = dledger.ENTRY.size
 def entry_at(
     source: Bytes, at: int, base: int, end: int, index: int | None = None, term: int = -1
 ) -> dict[str, Any] | None:
-    """The header of the entry without a message at `at`; None where there is none.
+    """The header of the entry without a message at `at`; None without one.
 
     `index` is the one that it must have (None: any), `term` the least. Units: positions in the file.
     """
@@ -35,7 +35,7 @@ def entry_at(
 
 
 def head_of_log(source: Bytes, at: int, size: int, base: int, end: int) -> bool:
-    """Whether the BLANK at `at` is one before entries: it starts its file, and an entry stands where it ends."""
+    """Whether the BLANK at `at` is one before entries: it starts its file, and an entry follows it."""
     return at == 0 and dledger.BLANK.size <= size < end and _header(source, size, base, end) is not None
 
 

@@ -101,7 +101,7 @@ _KEPT = 32 << 20
 def keep_freed_memory() -> None:
     """Have the C library keep what arrays of a chunk's size leave behind, once per process.
 
-    By default it gives such pieces back to the system and asks for them again, and every page of them is zeroed anew: a
+    By default it gives such pieces back to the system and asks for them again, with every page zeroed again: a
     tenth of a scan's time. Systems without mallopt go on as they are.
     """
     if not sys.platform.startswith("linux"):

@@ -63,7 +63,7 @@ class Framed(NamedTuple):
 
 
 class Native:
-    """The loops of a loaded library. `crc32` is the address of a C function, None where there is none."""
+    """The loops of a loaded library. `crc32` is the address of a C function, None without one."""
 
     def __init__(self, library: ctypes.CDLL, crc32: int | None) -> None:
         self._crc32 = crc32

@@ -116,7 +116,7 @@ def scan_file(
 
     Records that start before `stop` are given whole. `lead` is 0 for a commitlog, 48 for DLedger data. When `start`
     is neither 0 nor said to be `exact` the first run begins at the first record found from there (see `resync`);
-    nothing is given when there is none. A hole behind the bytes of a short file is the last run.
+    without runs, nothing is given. A hole behind the bytes of a short file is the last run.
     Units: `start` and `stop` in the file; runs are global offsets.
     Errors: OSError only when the file cannot be opened; a failing read ends the file early (`MappedFileQueue` says
             how long it should be, so that the missing part is a HOLE).
@@ -162,7 +162,7 @@ class _Scan:
     def _prime(self, start: int) -> int:
         """Walk the entries in front of a split, so that its first one is judged as it would be without the split.
 
-        Returns the position of the first entry from `start` on, the file's end when there is none.
+        Returns the position of the first entry from `start` on, the file's end without one.
         """
         window = self.window
         at = max(0, start - _LOOK_BACK)
@@ -190,7 +190,7 @@ class _Scan:
             yield Run(Kind.HOLE, self.base + at, self.base + window.file.file_size, cause=cause)
 
     def _is_cut_off(self, at: int) -> bool:
-        """Whether what stands at `at` goes on behind the buffer, by its own words: there its rest is not read yet."""
+        """Whether the record at `at` says that it continues behind the buffer: its rest is not read yet."""
         window = self.window
         left = window.base + window.have - at
         if window.base + window.have >= window.end:
@@ -198,7 +198,7 @@ class _Scan:
         return left < self.least or int.from_bytes(window.pread(4, at + self.size_at), "big") > left
 
     def _good(self, at: int, stop: int) -> list[Run]:
-        """The framed records that the buffer holds from `at` on, as runs; none when `at` is no framed record."""
+        """The framed records that the buffer holds from `at` on, as runs; empty when `at` is not a framed record."""
         window = self.window
         lo = at - window.base
         if not 0 <= lo < window.have:
@@ -295,7 +295,7 @@ class _Scan:
         return wrong
 
     def _odd(self, at: int) -> list[Run]:
-        """What stands at `at` when it is no framed record; empty after the buffer has been grown for a long one."""
+        """What is at `at` when it is not a framed record; empty after the buffer has been grown for a long one."""
         window, base, end = self.window, self.base, self.window.end
         head = window.pread(8, at)
         first, second = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:8], "big")

@@ -1,6 +1,6 @@
 """The next plausible record after damage, or from any split point.
 
-A record is accepted where its magic stands, its PHYSICALOFFSET is its own position and its parts add up; a BLANK where
+A record is accepted where its magic is, its PHYSICALOFFSET is its own position and its parts add up; a BLANK where
 its size is exactly what is left of the file. Nothing inside a BLANK's tail is ever looked at: the caller ends a file
 there.
 """
@@ -43,7 +43,7 @@ class Bytes(Protocol):
 
 
 def frame_size(source: Bytes, at: int, base: int, end: int, *, check_offset: bool = True) -> int | None:
-    """Size of the message at `at` when it is framed and stands where it says, else None.
+    """Size of the message at `at` when it is framed and is where it says, else None.
 
     Reads three small pieces, however long the record claims to be. `base` is the file's global offset, `end` the
     position in the file that no record may cross.

@@ -39,7 +39,7 @@ class KnownUnits(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class UnitChunk:
-    """Units that stand one behind the other; `start` is the global offset of the first.
+    """Consecutive units; `start` is the global offset of the first.
 
     Units: `start` in bytes. Shape: units (n,), a structured array with the layout's fields.
     """
@@ -117,7 +117,7 @@ def _pread(fd: int, size: int, at: int) -> bytes:
 
 
 def last_nonzero(queue: MappedFileQueue, size: int) -> int | None:
-    """Global offset (bytes) of the last unit of `size` bytes that is not all zero; None when there is none."""
+    """Global offset (bytes) of the last unit of `size` bytes that is not all zero; None without one."""
     for file in reversed(queue.files):
         at = last_nonzero_in(file, size)
         if at is not None:

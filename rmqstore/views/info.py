@@ -322,7 +322,7 @@ def _unchecked(store: Store) -> list[str]:
         return []
     from rmqstore.checks.beside.directory import paths_that_miss
 
-    return [f"configured path {p} is not there" for p, _ in paths_that_miss(store)]
+    return [f"configured path {p} does not exist" for p, _ in paths_that_miss(store)]
 
 
 def _notes(store: Store) -> list[str]:
@@ -330,7 +330,7 @@ def _notes(store: Store) -> list[str]:
     if store.rocksdb_beside:
         from rmqstore.checks.queues.double_write import NAMED
 
-        out.append(f"{NAMED}; consumers get what the files say, and so does this page")
+        out.append(f"{NAMED}; consumers are served from the files, and this page shows them")
     out += [
         f"{store.relative(entry.path)} is a symbolic link and was followed"
         for entry in store.top.values()
@@ -338,5 +338,5 @@ def _notes(store: Store) -> list[str]:
     ]
     if "timerwheel" in store.top and store.top["timerwheel"].length not in (0, timer.wheel_size()):
         out.append(f"timerwheel has {store.top['timerwheel'].length} bytes, {timer.wheel_size()} are usual")
-    out += [f"{store.relative(s.path)} is nothing that a broker puts there" for s in store.strays]
+    out += [f"{store.relative(s.path)} is not a broker file" for s in store.strays]
     return out

@@ -101,9 +101,9 @@ def test_a_follower_refuses_what_does_not_fit(
 
 def test_roles_and_a_full_disk_are_respected(tmp_path: Path) -> None:
     leader, follower = member(tmp_path / "a"), member(tmp_path / "b", role=Role.FOLLOWER)
-    with pytest.raises(Refused, match="is no leader"):
+    with pytest.raises(Refused, match="is not the leader"):
         follower.append_as_leader(body(0))
-    with pytest.raises(Refused, match="is no follower"):
+    with pytest.raises(Refused, match="is not a follower"):
         leader.append_as_follower(DLedgerEntry(0, 3, 0, body(0)), 3, "n0")
     leader.disk_full = True
     with pytest.raises(Refused, match="counts as full"):

@@ -180,7 +180,7 @@ def test_topics_are_renamed_and_queues_numbered_anew(tmp_path: Path) -> None:
         ("ndjson", lambda line: line[: len(line) // 2], "bad.ndjson:200: no JSON"),
         ("ndjson", lambda line: "[1, 2]", "bad.ndjson:200: no JSON object"),
         ("ndjson", lambda line: line.replace('"queue_id":', '"queue":'), "bad.ndjson:200: queue_id is missing"),
-        ("csv", lambda line: line[: len(line) // 3], "bad.csv:200: not as many fields"),
+        ("csv", lambda line: line[: len(line) // 3], "bad.csv:200: not the number of fields"),
         ("csv", lambda line: line.replace(",", ",x", 1), "bad.csv:200: queue_id must be an integer"),
     ],
 )

@@ -166,7 +166,7 @@ def test_batch_topics_are_those_with_batch_files(tmp_path: Path) -> None:
         assert store.put(message(topic="BatchT")).queue_offset == 1
     assert not (root / "consumequeue" / "BatchT").exists()
     wrong = DispatchOptions(batch_topics=frozenset({"Simple"}))
-    refused(root, "units of 20 bytes; Simple is no BatchCQ topic", StoreOptions(dispatch=wrong))
+    refused(root, "units of 20 bytes; Simple is not a BatchCQ topic", StoreOptions(dispatch=wrong))
 
 
 def test_what_is_no_store_is_not_made_one(tmp_path: Path) -> None:

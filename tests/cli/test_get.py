@@ -94,7 +94,7 @@ def test_a_damaged_body_is_shown_and_named(tmp_path: Path) -> None:
     path.write_bytes(raw)
     result = run("get", str(store), str(row["offset"]))
     assert result.exit_code == 1
-    assert "damaged: the body does not fit its CRC" in result.stdout
+    assert "damaged: the body does not match its CRC" in result.stdout
 
 
 def test_body_styles_and_saved_body(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_version_may_be_shortened(asked: str, version: str) -> None:
 def test_unknown_version_names_the_known_ones(asked: str) -> None:
     with pytest.raises(UsageError) as refused:
         rules_for(asked)
-    assert refused.value.advice == "versions from 4.3.0 to 5.4.0 are known"
+    assert refused.value.advice == "versions from 4.3.0 to 5.4.0 are supported"
     assert ("nearest: 5.3." in refused.value.message) == (asked == "5.3.9")
 
 

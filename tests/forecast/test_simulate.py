@@ -153,7 +153,9 @@ def test_sentences_say_what_happens(tmp_path: Path) -> None:
     for damage in (body(4), abort, no_checkpoint_times):
         damage(path)
     lost = simulate_start(open_store(path, config))
-    assert lost.sentence() == ("RocketMQ 5.4.0 would start and lose 225 messages of 9 topics (commitlog cut at 274274)")
+    assert lost.sentence() == (
+        "RocketMQ 5.4.0 would start and lose 225 messages of 9 topics (commitlog cut at 274,274)"
+    )
     assert lost.files_deleted == ("00000000000000327680", "00000000000000393216", "00000000000000458752")
     assert (lost.start_file, lost.clean_exit, lost.stop_reason) == ("00000000000000000000", False, "CRC check failed")
     assert 0 < lost.stale_tail < lost.messages_lost
@@ -182,7 +184,7 @@ def test_in_controller_mode_a_slave_dispatches_behind_the_confirm_offset_when_it
     given = {"enableControllerMode": "true"}
     slave = simulate_start(open_store(path, config), version=version, settings={**given, "brokerRole": "SLAVE"})
     assert slave.redispatched == {"Order_11": 168}
-    assert any(f"from {confirmed} on" in note for note in slave.notes)
+    assert any(f"from {confirmed:,} on" in note for note in slave.notes)
     other = simulate_start(open_store(path, config), version=version, settings=given)
     assert sum(other.redispatched.values()) < 20
 

@@ -34,14 +34,14 @@ def test_empty_epoch_file_cannot_be_built() -> None:
         (b"1\n0\n1-0", 1, ()),
         (b"2\n0\n1-0\n", 1, ("1 entries instead of 2",)),
         (b"1\n5\n1-0\n", 1, ("CRC is 1725254278 instead of 5",)),
-        (b"1\n0\n1-0\nx\n", 1, ("line 4 is no epoch-offset pair",)),
+        (b"1\n0\n1-0\nx\n", 1, ("line 4 is not an epoch-offset pair",)),
         (b"1\n0\nx-0\n1-0\n", 0, ("line 3 has no numbers", "0 entries instead of 1")),
         (b"2\n0\n3-7\n2-9\n", 2, ("line 4 is not in order",)),
         (b"2\n0\n3-7\n3-9\n", 2, ("line 4 is not in order",)),
         (b"2\n0\n1-7\n2-6\n", 2, ("line 4 is not in order",)),
-        (b"1 \n0\n1-0\n", 1, ("line 1 is no entry count",)),
+        (b"1 \n0\n1-0\n", 1, ("line 1 is not an entry count",)),
         (b"", 0, ("empty",)),
-        (b"1", 0, ("line 2 is no CRC", "0 entries instead of 1")),
+        (b"1", 0, ("line 2 is not a CRC", "0 entries instead of 1")),
     ],
 )
 def test_faults_of_an_epoch_file(data: bytes, entries: int, faults: tuple[str, ...]) -> None:
@@ -107,7 +107,7 @@ def test_identity_both_ways(data: bytes, identity: BrokerIdentity) -> None:
 
 @pytest.mark.parametrize(
     ("data", "fault"),
-    [(b"", "empty"), (b"c#b", "2 parts instead of 3"), (b"c#b#x", "broker id is no number")],
+    [(b"", "empty"), (b"c#b", "2 parts instead of 3"), (b"c#b#x", "broker id is not a number")],
 )
 def test_faults_of_an_identity(data: bytes, fault: str) -> None:
     got = parse_broker_identity(data)

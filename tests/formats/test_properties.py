@@ -144,7 +144,7 @@ def test_delay_table_of_the_default_setting() -> None:
 
 @pytest.mark.parametrize("text", ["", "1s  2s", "1", "s", "1x", "1.5s", "1s\t2s"])
 def test_bad_delay_setting_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no delay"):
+    with pytest.raises(ValueError, match="is not a delay"):
         p.parse_delay_levels(text)
 
 

@@ -89,7 +89,7 @@ def test_the_files_are_the_queues_and_the_rocksdb_is_named(settings: Mapping[str
     report = look(store, settings)
     assert opened(store, settings).kind is StoreKind.PLAIN
     assert (report.exit_code, dict(report.findings.counts), report.unchecked) == (0, {}, [])
-    assert any("a RocksDB of the same queues stands beside the files" in note for note in report.notes)
+    assert any("a RocksDB of the same queues exists beside the files" in note for note in report.notes)
     count, ends = rows(store)
     assert (count, ends) == (MESSAGES, {name: q.max for name, q in report.queues.items()})
 
@@ -100,7 +100,7 @@ def test_a_damaged_queue_file_is_found_and_built_again(store: Path, tmp_path: Pa
     answer = oracle("5.4.0").load(shutil.copytree(store, tmp_path / "as it is"), SETTINGS, start=True)
     assert answer.readable < MESSAGES  # the RocksDB has these units, and the broker does not take them from there
     plan = plan_of(store)
-    assert any("RocksDB beside the queue files is left as it is" in note for note in plan.notes)
+    assert any("RocksDB beside the queue files is left unchanged" in note for note in plan.notes)
     apply(plan)
     assert look(store).exit_code == 0
     assert oracle("5.4.0").load(store, SETTINGS, start=True).readable == MESSAGES
@@ -181,7 +181,7 @@ def test_a_store_that_does_not_say_which_queues_are_read_is_left_alone(store: Pa
     (store / "config" / "topics" / "CURRENT").touch()  # a broker with storeType=defaultRocksDB was here as well
     report = look(store, None)
     assert report.exit_code == 4
-    assert any("nothing here says which of them the broker reads" in words for words in report.unchecked)
+    assert any("nothing says which of them the broker reads" in words for words in report.unchecked)
     assert plan_of(store, None).empty
     assert not plan_of(store).empty  # broker.conf says it
 

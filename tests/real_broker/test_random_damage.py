@@ -58,7 +58,7 @@ QUICK = {
 """Swapped files (also the last one), flips (one in a host's port), zeroed pages, cut and removed files."""
 
 # What recover leaves to the operator, who has read the plan (DESIGN: more than a tenth of the log, no good record)
-_DECISIONS = re.compile(r"\d+ % of (commitlog|dledger) is damaged .*|there is no good record in .*")
+_DECISIONS = re.compile(r"\d+ % of (commitlog|dledger) is damaged .*|.* has no good record")
 
 
 @dataclass(frozen=True, slots=True)

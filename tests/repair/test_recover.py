@@ -214,7 +214,7 @@ def test_a_missing_data_path_stops_everything(tmp_path: Path) -> None:
     flip_body(store, 225)
     plan = plan_of(store, storePathCommitLog=f"{store}/commitlog,{store}/gone")
     assert plan.steps == ()
-    assert "gone is configured and not there" in plan.brakes[0]
+    assert "gone is configured but missing" in plan.brakes[0]
 
 
 def test_much_damage_needs_a_decision(tmp_path: Path) -> None:

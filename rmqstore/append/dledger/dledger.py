@@ -68,7 +68,7 @@ class DLedgerEntry:
         return BODY_OFFSET + len(self.body)
 
     def build(self) -> bytes:
-        """The entry as it stands in the data file; chain and body CRC are 0, as everywhere."""
+        """The entry as stored in the data file; chain and body CRC are 0, as everywhere."""
         body = self.body
         return _PACK_ENTRY.pack(self.magic, self.size, self.index, self.term, self.pos, 0, 0, 0, len(body)) + body
 
@@ -131,11 +131,11 @@ class DLedgerMmapFileStore:
     def append_as_leader(self, body: bytes, store_timestamp: int = 0) -> DLedgerEntry:
         """The next entry, of this member's term; the hook writes the record's address into its body.
 
-        Errors: Refused when this is no leader or the disk counts as full; MessageRefused, NoSpace.
+        Errors: Refused when this member is not the leader or the disk counts as full; MessageRefused, NoSpace.
         Source: DLedgerMmapFileStore#appendAsLeader
         """
         if self.member.role is not Role.LEADER:
-            raise Refused(f"{self.member.self_id} is no leader", "append as follower, or give it the role")
+            raise Refused(f"{self.member.self_id} is not the leader", "append as follower, or make it the leader")
         self._refuse_full()
         pos = self.reserve(BODY_OFFSET + len(body))
         if self._hook is not None:
@@ -229,7 +229,7 @@ class DLedgerMmapFileStore:
         return entry if entry is not None and (entry.magic, entry.size, entry.index) == (magic, size, index) else None
 
     def entry_at(self, pos: int) -> DLedgerEntry | None:
-        """The entry at a position of the data, None where there is none."""
+        """The entry at a position of the data; None without one."""
         head = self.data.read(pos, ENTRY.size)
         if len(head) < ENTRY.size:
             return None
@@ -242,7 +242,7 @@ class DLedgerMmapFileStore:
     # --- opening -------------------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Open data and index, find the end, write index units anew from where they are wrong; then the committed end.
+        """Open data and index, find the end, rewrite index units from the first wrong one; then the committed end.
 
         Errors: Refused where a member ends its process or its load fails; NotReadable, NoSpace.
         Source: DLedgerMmapFileStore#load, #recover

@@ -38,7 +38,7 @@ class MemberState:
         Errors: Refused.
         """
         if self.role is not Role.FOLLOWER:
-            raise Refused(f"{self.self_id} is no follower", "append as leader, or give it the role")
+            raise Refused(f"{self.self_id} is not a follower", "append as leader, or make it a follower")
         if term != self.term:
             raise Refused(f"the leader's term is {term}, this member's {self.term}", "wait for the election")
         if leader_id != self.leader_id:

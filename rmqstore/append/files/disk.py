@@ -72,7 +72,7 @@ def create_file(path: Path, size: int, content: bytes = b"") -> int:
 
 
 def _open_new(path: Path) -> tuple[int, bool]:
-    """A new file without a name in the directory of `path`; with its name where there is no such thing."""
+    """A new file without a name in the directory of `path`; with its name where unnamed files are not supported."""
     if _ANONYMOUS and Path("/proc/self/fd").is_dir():
         try:
             return os.open(path.parent, os.O_RDWR | _ANONYMOUS | os.O_CLOEXEC, FILE_MODE), False

@@ -247,7 +247,7 @@ class MappedFile(ReferenceResource):
             self.flushed_position = min(self.flushed_position, at)
 
     def blank_out(self, at: int) -> None:
-        """Zero what stands on the disk behind a cut, so that no ghost comes back; holes stay holes.
+        """Zero the disk behind a cut, so that old data does not reappear; holes stay holes.
 
         Written over, not truncated: a file of the wrong length would keep a broker from starting.
         Errors: NoSpace and others of `explain`.

@@ -98,7 +98,7 @@ class MappedFileQueue:
 
     @property
     def next_start(self) -> int | None:
-        """Where the next file will start, None while the last one is not full or there is none (bytes)."""
+        """Where the next file will start, None while the last one is not full or no file exists (bytes)."""
         return self.files[-1].stop if self.files and self.files[-1].full else None
 
     def last_file(self, start_offset: int = 0, content: bytes = b"") -> MappedFile:

@@ -81,7 +81,7 @@ class TopicName:
     def of(cls, text: str, auto_v2: bool = True, version: int | None = None) -> TopicName:
         """The stored form of a topic, in a record of that version or of the one that its length asks for.
 
-        Errors: MessageRefused for an empty topic, one that is no directory name, or one that is too long.
+        Errors: MessageRefused for an empty topic, one that is not a valid directory name, or one that is too long.
         """
         raw = text.encode("utf-8", "surrogateescape")
         if len(raw) > MAX_DIRECTORY_NAME:

@@ -1,7 +1,7 @@
 """A message as a row of an export, and back: nothing is lost on the way.
 
-A row is a flat dict of JSON values. What is text in almost every store is given as text; where bytes are no such text,
-or where the property text could not be built again from its pairs, the bytes stand beside it in base64 and count.
+A row is a flat dict of JSON values. What is text in almost every store is given as text; where bytes are not such text,
+or where the property text cannot be rebuilt from its pairs, they are also given in base64, which takes precedence.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _bytes(row: Mapping[str, Any], name: str, where: str) -> bytes | None:
     try:
         return base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise BadRow(f"{where}: {name} is no base64: {error}") from error
+        raise BadRow(f"{where}: {name} is not base64: {error}") from error
 
 
 def _integer(row: Mapping[str, Any], name: str, where: str, default: int | None) -> int:
@@ -161,7 +161,7 @@ def _host(row: Mapping[str, Any], name: str, where: str) -> bytes:
     try:
         return host_bytes(text)
     except (ValueError, OverflowError) as error:
-        raise BadRow(f"{where}: {name} {text[:60]!r} is no address") from error
+        raise BadRow(f"{where}: {name} {text[:60]!r} is not an address") from error
 
 
 def message_of(row: Mapping[str, Any], where: str) -> NewMessage:

@@ -48,7 +48,7 @@ class ReaddressDispatch:
         self._one_by_one: set[int] = set()  # queues whose units need more than tags: schedule, batches
 
     def dispatch(self, columns: Columns, places: I64) -> None:
-        """The records of a chunk stand at `places` (bytes) now."""
+        """The records of a chunk are now at `places` (bytes)."""
         numbers = self.table.of(columns)
         self._learn()
         properties = PropertyTexts(columns)

@@ -24,7 +24,7 @@ def building(target: Path) -> Iterator[Path]:
     Errors: OutputExists, NoSpace, NotReadable.
     """
     if os.path.lexists(target):
-        raise OutputExists(f"{target} is there already")
+        raise OutputExists(f"{target} already exists")
     place = target.with_name(f".{target.name}.{os.getpid()}.part")
     make_directories(place)
     try:
@@ -119,7 +119,7 @@ class IdMap:
         os.close(self._descriptor)
         self._descriptor = -1
         if os.path.lexists(self.path):
-            raise OutputExists(f"{self.path} is there already")
+            raise OutputExists(f"{self.path} already exists")
         self._part.rename(self.path)
         sync_directory(self.path.parent)
 

@@ -1,4 +1,4 @@
-"""A plain store built from the messages of another one: records re-laid, queues, index and checkpoint made anew.
+"""A plain store built from the messages of another one: records re-laid, queues, index and checkpoint built from them.
 
 Everything is built in a directory beside its place and renamed at the end, so that there is a whole store or none.
 Source: CommitLog.DefaultAppendMessageCallback#doAppend (where a record does not fit), RocketMQ 5.4.0; what a way back
@@ -84,7 +84,7 @@ class Readdressing:
         copy_file(file.path, self.root / "commitlog" / file.name, progress)
 
     def keep(self, columns: Columns) -> None:
-        """Records that stand in a copied file: only their units and index entries are made."""
+        """Records in a copied file: only their units and index entries are made."""
         self._dispatch(columns, columns.offset)
 
     def add(self, columns: Columns) -> None:
@@ -163,7 +163,7 @@ class Readdressing:
             self._new.append(new[i])
 
     def new_address(self, old: int) -> int:
-        """Where a half or timer message stands now; an address that was not re-laid stays (bytes)."""
+        """New offset of a half or timer message; an address that was not re-laid stays (bytes)."""
         found = self.find_address(old)
         if found is None:
             if old >= self.options.start:

@@ -1,7 +1,7 @@
 """Timer log, wheel and timercheck of a store whose messages got new addresses.
 
 A unit of the timer log names its message by address; the wheel and `timercheck` name units by position, and units
-stay where they are. So only addresses are rewritten. Units of messages that did not come along stand at the end: they
+stay where they are. So only addresses are rewritten. Units of messages that were left out are at the end: they
 are zeroed, and `timercheck` is put back to them, so that the broker reads its queue again from there.
 Source: TimerMessageStore#recover, #recoverAndRevise (RocketMQ 5.4.0).
 """

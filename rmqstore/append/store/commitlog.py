@@ -15,7 +15,7 @@ from rmqstore.formats.message import BLANK_SIZE, build_blank
 
 
 class RecordLog(Protocol):
-    """Where records go. `lead` bytes stand before each record (0, or the header of a DLedger entry)."""
+    """Where records go. `lead` bytes precede each record (0, or the header of a DLedger entry)."""
 
     lead: int
     queue: MappedFileQueue
@@ -64,7 +64,7 @@ class CommitLog:
         self._file: MappedFile | None = None
 
     def reserve(self, *sizes: int) -> int:
-        """Where records of these sizes will stand, all in one file; a file without room for them gets its BLANK.
+        """Where records of these sizes will go, all in one file; a file without room for them gets its BLANK.
 
         Units: bytes. Errors: MessageRefused, NoSpace.
         """

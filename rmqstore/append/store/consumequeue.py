@@ -27,7 +27,7 @@ class Put(Enum):
 
 
 def pre_blank_bytes(queue_offset: int, file_size: int) -> bytes:
-    """The units that stand before the first unit of a new queue, in its first file.
+    """The units before the first unit of a new queue, in its first file.
 
     Source: ConsumeQueue#fillPreBlank
     """
@@ -93,7 +93,7 @@ class ConsumeQueue:
         self.min_logic_offset = self._first_unit()
 
     def _first_unit(self) -> int:
-        """Where the first unit of a message stands, behind the pre-blanks of the first file (bytes)."""
+        """Where the first unit of a message is, behind the pre-blanks of the first file (bytes)."""
         if not self.queue.files:
             return 0
         file, at = self.queue.files[0], 0

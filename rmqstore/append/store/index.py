@@ -193,7 +193,7 @@ class IndexService:
     def build(self, offset: int, store_timestamp: int, sys_flag: int, topic: bytes, keys: Sequence[bytes]) -> None:
         """Note a message; `keys` in the order of their entries, without the topic.
 
-        A file is made also for a message without keys, when there is none or the last one is full.
+        A file is also made for a message without keys, when no file exists or the last one is full.
         Units: bytes, ms. Errors: NoSpace. Source: IndexService#buildIndex
         """
         if self._room <= 0:

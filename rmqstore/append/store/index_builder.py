@@ -97,7 +97,7 @@ class IndexFileBuilder:
         self.table = got
 
     def add(self, offsets: I64, timestamps: I64, hashes: I64) -> bytes:
-        """Add rows in order; the bytes of their units, which stand behind those made before.
+        """Add rows in order; the bytes of their units, which follow those made before.
 
         Units: bytes, ms. Shape: all (n,), n ≤ room.
         Source: IndexFile#putKey

@@ -220,7 +220,7 @@ def _batch_topics(store: Store, given: frozenset[str]) -> frozenset[str]:
     there = frozenset(f.topic for f in store.consume_queues(QueueKind.BATCH) if f.queue.files)
     for files in store.consume_queues(QueueKind.SIMPLE):
         if files.topic in given and files.queue.files:
-            raise Refused(f"{files.queue.directories[0]} has units of 20 bytes; {files.topic} is no BatchCQ topic")
+            raise Refused(f"{files.queue.directories[0]} has units of 20 bytes; {files.topic} is not a BatchCQ topic")
     return given | there | batch_topics(store.root)
 
 

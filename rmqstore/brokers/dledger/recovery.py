@@ -226,7 +226,7 @@ class DLedgerRecovery:
             self._append_index(first + n)
 
     def _rebuild_index(self, number: int) -> None:
-        """From this entry on the index is written anew."""
+        """The index is rewritten from this entry on."""
         self.state.index_rebuilt_from = number
         at = number * _UNIT
         self.index.truncate_dirty_files(at)

@@ -125,11 +125,11 @@ class DLedgerStart(PlainStart):
         self.lost = self.entries.losses(stop, self.data.files[-1].start)
         self.entries.files = self.data.files
         if self.state.index_rebuilt_from is not None:
-            self.notes.append(f"the DLedger index is written anew from entry {self.state.index_rebuilt_from} on")
+            self.notes.append(f"the DLedger index is rewritten from entry {self.state.index_rebuilt_from} on")
         if self.state.committed_pos <= 0:
             self.notes.append("no committed index: nothing can be read until a leader commits")
         elif self.state.committed_pos < stop:
-            self.notes.append(f"entries from {self.state.committed_pos} on can be read when a leader commits them")
+            self.notes.append(f"entries from {self.state.committed_pos} on become readable when a leader commits them")
         if self.clean_exit or not self.rules.dledger_abnormal:
             if max_cq >= stop and not self.rocksdb:
                 self.queues.truncate(stop)
@@ -163,8 +163,8 @@ class DLedgerStart(PlainStart):
                 self.units_cut[key] = cut
         if self.units_cut:
             self.notes.append(
-                f"consume queues are cut at {self._early_end} instead of {self.data.max_offset()}:"
-                " 48 bytes for every entry too early"
+                f"consume queues are cut at {self._early_end:,} instead of {self.data.max_offset():,}:"
+                " 48 bytes too early per entry"
             )
 
     def _abnormal_start(self) -> int:

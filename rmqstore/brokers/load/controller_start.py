@@ -16,8 +16,8 @@ from rmqstore.files.store import Store
 from rmqstore.formats.timer import wheel_size
 
 HIDDEN = (
-    "the last words of this broker are a NullPointerException in TimerMessageStore#shutdown: it ends the broker, and "
-    "is not why it does not start"
+    "the broker's log ends with a NullPointerException in TimerMessageStore#shutdown: that follows from the "
+    "failed start and does not cause it"
 )
 _SNAPSHOT = re.compile(r"timerwheel\.([0-9]{1,19})")
 

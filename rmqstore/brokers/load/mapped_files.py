@@ -20,7 +20,7 @@ WRONG_LENGTH_TEXT = "length not matched message store config value, please check
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """What a start fails on: where, why (`{}` stands for the path), and the text to search for in the broker's log.
+    """What a start fails on: where, why (`{}` is replaced by the path), and the text to search for in the broker's log.
 
     The reason is private, since it is a template: `reason_text` fills it in.
     """
@@ -105,7 +105,7 @@ def load_directories(directories: Iterable[Path], file_size: int, rules: BrokerR
         start = java_long(entry.path.name)
         if start is None:
             text = f'java.lang.NumberFormatException: For input string: "{entry.path.name}"'
-            out.obstacle = Obstacle(entry.path, "stray file {} (its name is no offset)", text)
+            out.obstacle = Obstacle(entry.path, "stray file {} (its name is not an offset)", text)
             return out
         if entry.special or entry.unreadable:
             out.obstacle = Obstacle(entry.path, "{} cannot be opened", f"load file {entry.path} error")
@@ -161,7 +161,7 @@ class SimulatedFiles:
         return self.files[-1].start + self.files[-1].wrote if self.files else 0
 
     def min_offset(self) -> int:
-        """Start of the first file, -1 when there is none (CommitLog#getMinOffset)."""
+        """Start of the first file, -1 without one (CommitLog#getMinOffset)."""
         return self.files[0].start if self.files else -1
 
     def truncate_dirty_files(self, offset: int) -> None:
@@ -198,7 +198,7 @@ class SimulatedFiles:
             self.deleted.append(file.path)
 
     def last_for_append(self, start_offset: int) -> SimulatedFile:
-        """MappedFileQueue#getLastMappedFile(startOffset): makes a file when there is none or the last is full."""
+        """MappedFileQueue#getLastMappedFile(startOffset): makes a file when none exists or the last is full."""
         last = self.last()
         if last is not None and last.wrote < self.file_size:
             return last

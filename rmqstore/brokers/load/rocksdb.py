@@ -100,7 +100,7 @@ def _by_names(directory: Path) -> str:
         if (directory / name).is_dir():
             return f"{name} is a directory"
     if not (directory / "CURRENT").exists() and (logs := sorted(p.name for p in directory.glob("*.log"))):
-        return f"CURRENT is missing, but the write-ahead log {logs[0]} is there"
+        return f"CURRENT is missing, but the write-ahead log {logs[0]} exists"
     return ""
 
 

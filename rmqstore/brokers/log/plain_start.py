@@ -126,7 +126,9 @@ class PlainStart:
         if index.obstacle is not None:
             if self.rules.index_failure_is_fatal:
                 return self._refused(index.obstacle.reason_text(self.store.root), index.obstacle.log_line)
-            self.notes.append(f"{index.obstacle.reason_text(self.store.root)}: it and those behind it are ignored")
+            self.notes.append(
+                f"{index.obstacle.reason_text(self.store.root)}: this file and the later ones are ignored"
+            )
         broken = unreadable_metadata(self.store.root, self.rules) or self._unreadable_tables()
         if broken is not None:
             return self._refused(broken.reason_text(self.store.root), broken.log_line)
@@ -277,7 +279,7 @@ class PlainStart:
         keep = self.log.files[self.walk.file].start
         self.lost = self.reader.losses(stop, keep)
         if self.walk.half_accepted:
-            self.notes.append(f"{self.walk.half_accepted} records whose parts do not add up are taken")
+            self.notes.append(f"{self.walk.half_accepted} records with inconsistent lengths are accepted")
         if self.rules.max_cq_after_dispatch:
             max_cq = self.queues.max_address()
         wanted = max_cq >= stop and (not self.clean_exit or self.rules.truncates_cq_after_clean_exit)
@@ -324,7 +326,7 @@ class PlainStart:
         begin = min(max(self.checkpoint.confirm_phy_offset, self.log.min_offset()), end)
         if begin < end:
             self.notes.append(
-                f"from {begin} on messages are dispatched when the controller has given the broker a role"
+                f"messages from {begin:,} on are dispatched once the controller has given the broker a role"
             )
             self.reader.reput(begin, end, self.queues)
 
@@ -355,7 +357,7 @@ class PlainStart:
             self.notes.append("the consume queues are in RocksDB: what a start does to them is not simulated")
         if self.queues.stopped_at is not None:
             place = self.store.relative(self.queues.stopped_at)
-            self.notes.append(f"{place} is no directory: no message gets a unit from there on, and none is taken")
+            self.notes.append(f"{place} is not a directory: no later message gets a unit, and the queue accepts none")
         tables = [((q.topic, q.queue_id), q) for q in self.queues] if starts else []
         return StartForecast(
             version=self.rules.version,

@@ -90,7 +90,7 @@ def _matches(log: LogReader, index: int, rules: BrokerRules, left: Exit, index_s
 
 
 def head_store_time(raw: bytes, rules: BrokerRules) -> int | None:
-    """Store time at a file's start when a magic stands there, without any other check; ms."""
+    """Store time at a file's start when it has a magic there, without any other check; ms."""
     if len(raw) < HEAD.size:
         return None
     magic = int.from_bytes(raw[MAGIC_AT : MAGIC_AT + 4], "big", signed=True)

@@ -161,7 +161,7 @@ class Queues:
 
     @cached_property
     def _foreign(self) -> frozenset[Path]:
-        """What stands in the place of a tree, a topic's directory or a queue's, and is none."""
+        """Entries in the place of a tree, a topic's directory or a queue's directory that are not directories."""
         trees = [self.root / name for name in ("consumequeue", "batchconsumequeue")]
         out = {tree for tree in trees if os.path.lexists(tree) and not tree.is_dir()}
         topics = [entry for tree in trees for entry in list_directory(tree)]
@@ -246,7 +246,7 @@ class Queues:
             self.dispatched[name[0]] += queue.dispatched - before
 
     def _known_stop(self, units: KnownUnits, start: int, stop: int, condition: Condition) -> int:
-        """Where the first message stands that no file can be made for."""
+        """Offset of the first message that no file can be made for."""
         first: list[tuple[int, QueueKey]] = []
         for name, address, size, _ in units.known_units():
             mine = address[(address >= start) & (address + size <= stop) & condition.mask(address, size)]

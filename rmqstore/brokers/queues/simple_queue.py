@@ -71,7 +71,7 @@ class SimpleQueue:
 
     @property
     def shifted(self) -> int:
-        """Units that stand at a place that is not their message's queue offset."""
+        """Units at a place that is not their message's queue offset."""
         end = self.files.max_offset()
         return sum(max(0, min(stop, end) - at) for at, stop in self._shifted) // UNIT
 

@@ -89,7 +89,7 @@ class StartForecast:
         if self.lost_by_topic:
             text += f" of {_count(len(self.lost_by_topic), 'topic')}"
         if self.commitlog_stop is not None:
-            text += f" (commitlog cut at {self.commitlog_stop})"
+            text += f" (commitlog cut at {self.commitlog_stop:,})"
         return text + self.unreadable
 
     def to_json(self) -> dict[str, Json]:

@@ -101,7 +101,7 @@ def check_message_and_return_size(
 
 
 class _JavaError(Exception):
-    """What the method throws and catches: the bytes are no record."""
+    """What the method throws and catches: the bytes are not a record."""
 
 
 class _Buffer:

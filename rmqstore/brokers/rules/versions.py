@@ -141,7 +141,7 @@ def rules_for(version: str | None = None) -> BrokerRules:
             near = difflib.get_close_matches(wanted, VERSIONS, n=3, cutoff=0.7)
             nearest = f"; nearest: {', '.join(near)}" if near else ""
             raise UsageError(
-                f"no rules for RocketMQ {version}{nearest}", f"versions from {VERSIONS[0]} to {NEWEST} are known"
+                f"no rules for RocketMQ {version}{nearest}", f"versions from {VERSIONS[0]} to {NEWEST} are supported"
             )
         wanted = family[-1]
     return _rules(wanted)

@@ -28,7 +28,7 @@ class LogEnd:
 
 
 def read_checkpoint(store: Store) -> bytes | None:
-    """The content of a whole store's checkpoint now; None where there is no file.
+    """The content of a whole store's checkpoint now; None without a file.
 
     A broker writes a message first and its time into the checkpoint later. So a checkpoint that is read before the end
     of the log is looked for is never ahead of it, however long the reading of the log takes.
@@ -42,7 +42,7 @@ def read_checkpoint(store: Store) -> bytes | None:
 def check_checkpoint(
     store: Store, log: LogEnd | None, findings: Findings, *, raw: bytes | None = None
 ) -> StoreCheckpoint | None:
-    """The checkpoint as the broker would read it, or None where there is none to speak of.
+    """The checkpoint as the broker would read it, or None without a usable one.
 
     `raw` is its content as `read_checkpoint` gave it before the end of the log was looked for.
     Zero times are normal: killed soon after a start, slaves, no full index file yet. `log` None: not compared.

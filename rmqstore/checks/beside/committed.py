@@ -1,6 +1,6 @@
 """How far a DLedger log is committed, as its own files say: a lower bound, written every few seconds.
 
-Brokers dispatch committed entries only: what stands behind has no units yet, and a leader may still replace it.
+Brokers dispatch committed entries only: later entries have no units yet, and a leader may still replace it.
 Source: DLedgerMmapFileStore#updateCommittedIndex, DLedgerCommitLog#getMaxOffset (RocketMQ 4.5.1 to 5.4.0).
 """
 

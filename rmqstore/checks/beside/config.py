@@ -199,7 +199,7 @@ def _about(one: _Read) -> dict[str, Fact]:
 
 
 def _bytes(path: Path, facts: ConfigFacts) -> bytes | str:
-    """The file, or why there is none: missing, or not to be read (said in `unchecked`)."""
+    """The file, or why it has no content: missing, or unreadable (reported in `unchecked`)."""
     try:
         fd = open_regular(path)
         try:

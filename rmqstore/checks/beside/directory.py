@@ -1,4 +1,4 @@
-"""DIR-* and DL-STRAY-FILE: what stands in the directories, against what a broker accepts there.
+"""DIR-* and DL-STRAY-FILE: the content of directories, compared with what a broker accepts there.
 
 Only listings are read, and the state files of journals. The fact `reason` is one of the `OddKind` words.
 """
@@ -117,7 +117,7 @@ def _top(store: Store, findings: Findings, facts: DirectoryFacts) -> None:
     facts.abort = store.abort
     facts.abort_bak = "abort.bak" in store.top
     if store.abort:
-        facts.notes.append("abort is there: the last exit was not clean, or the broker runs")
+        facts.notes.append("abort file present: unclean shutdown, or the broker is running")
     if store.path.is_symlink():
         facts.links.append(str(store.path))
     facts.links += [name for name, entry in store.top.items() if entry.path.is_symlink()]
@@ -300,7 +300,7 @@ def _journals(store: Store, findings: Findings, facts: DirectoryFacts) -> None:
 
 
 def journal_state(folder: Path) -> tuple[Path, str]:
-    """Where a journal lies (here, or where the pointer says) and the word in its state file; "" when there is none."""
+    """Where a journal lies (here, or where the pointer says) and the word in its state file; "" without a journal."""
     pointer = read_at(folder / "journal", 4096, 0)
     if pointer:
         folder = Path(os.fsdecode(pointer.strip(b"\n")))
@@ -342,7 +342,7 @@ def _no_index(store: Store, facts: DirectoryFacts) -> None:
     with contextlib.suppress(OSError):  # a log that cannot be listed is told by what looks at logs
         logs = [store.commitlog, store.dledger.data if store.dledger else None]
         if any(log is not None and log.files for log in logs):
-            help_ = "`rmqstore rebuild STORE index` makes it again"
+            help_ = "`rmqstore rebuild STORE index` rebuilds it"
             facts.notes.append(f"index/ has no file: queries by key or id find nothing; {help_}")
 
 

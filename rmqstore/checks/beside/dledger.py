@@ -41,7 +41,7 @@ class DLedgerFacts:
     divided_offset: int | None
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in `verify --json`."""
+        """As in `verify --json`."""
         names = ("group_dir", "first_index", "last_index", "term", "first_pos", "wrote", "committed_index", "entries")
         return {name: getattr(self, name) for name in names}
 

@@ -133,7 +133,7 @@ class _FileCheck:
         )
 
     def _wrong_count(self, head: dict[str, Any], last: int, top: int) -> bool:
-        """Whether the count, and not what stands behind it, is wrong.
+        """Whether the count is wrong, and not the data behind it.
 
         Units behind the count are normal where a put was under way, and where a file was made twice under one name
         (two full files in one millisecond): then the header's end offset is that of the counted last entry.

@@ -104,7 +104,7 @@ class _End:
 
 
 def _file(file: MappedFile, log: LogRange | None, findings: Findings, facts: TimerFacts, live: bool) -> _End:
-    """Walk one file as the timer's recovery does: units of 52 bytes until one is none.
+    """Walk one file as the timer's recovery does: units of 52 bytes up to the first that is invalid.
 
     Source: TimerMessageStore#recoverAndRevise, RocketMQ 5.4.0
     """

@@ -1,4 +1,4 @@
-"""Slots of the timer wheel and chains of the timer log, as they stand after the next start.
+"""Slots of the timer wheel and chains of the timer log, as they will be after the next start.
 
 A broker delivers what it finds from a slot's last position on, unit by unit, backwards. A start links the units of the
 timer log's end anew (one file size before the flushed position on) and nothing else: a slot whose units are all older
@@ -201,7 +201,7 @@ def read_wheel(store: Store) -> Wheel | None:
 
 
 def _used(path: Path) -> Iterator[tuple[int, Any]]:
-    """(number of the first, slots) of the file's parts that are no holes."""
+    """(number of the first, slots) of the file's parts that are not holes."""
     try:
         fd = open_regular(path)
     except OSError:

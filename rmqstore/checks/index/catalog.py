@@ -1,6 +1,6 @@
 """The index files as one table (offset, key hash), asked by the pass over the log: dangling entries, missing ones.
 
-Units stand in log order, so a directory of blocks with their least and greatest offset finds the few that a piece of
+Units are in log order, so a directory of blocks with their least and greatest offset finds the few that a piece of
 the log concerns; damage only makes a block's range wider.
 """
 
@@ -59,7 +59,7 @@ class IndexCatalog:
     def horizon(self) -> int:
         """Messages before this offset have all their entries; behind it a kill, or a live broker, may have cut in.
 
-        Units: bytes. After a clean exit everything is dispatched: there is no end.
+        Units: bytes. After a clean exit everything is dispatched, without an end.
         """
         if self.complete:
             return _NO_END
@@ -166,7 +166,7 @@ class IndexCatalog:
     def report(self, tally: IndexTally, findings: Findings, committed: int | None = None) -> None:
         """Findings of a whole pass over the log: one for each file with dangling entries, one for what is missing.
 
-        `committed`: what stands at or behind it waits for a leader (DLedger), and is not indexed before.
+        `committed`: data at or behind it waits for a leader (DLedger), and is not indexed before.
         """
         for code, table in ((codes.IX_DANGLING_ENTRY, tally.dangling), (codes.IX_BAD_ENTRY, tally.late)):
             for number, (count, unit, offset) in sorted(table.items()):
@@ -186,7 +186,7 @@ class IndexCatalog:
         return max((file.end_phy_offset for file in self.files if file.last), default=-1)
 
     def _file_of(self, offset: int) -> str:
-        """The file that the entries of a message would stand in."""
+        """The file that would hold the entries of a message."""
         name = ""
         for file in self.files:
             if file.last and file.begin_phy_offset <= offset:

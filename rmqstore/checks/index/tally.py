@@ -1,6 +1,6 @@
 """What a pass over the log found of the index: messages that lack entries, entries of no message or with another time.
 
-The catalog with which it is counted stands in `index_catalog.py`; a log without an index needs the tally only.
+The catalog for counting is in `catalog.py`; a log without an index needs the tally only.
 """
 
 from __future__ import annotations

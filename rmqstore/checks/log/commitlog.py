@@ -102,7 +102,7 @@ class LogResult:
 
     @property
     def rolled(self) -> int:
-        """The same, or the end of the BLANK behind it: there stands a broker that has closed a file, and so it says."""
+        """The same, or the end of the BLANK behind it, as a broker reports it after closing a file."""
         run = self.tiling.find(self.reaches) if self.stale_from is None else None
         return run.stop if run is not None and run.kind is Kind.BLANK else self.reaches
 
@@ -128,7 +128,7 @@ class LogResult:
         return max(self.queue.start, self.expired_to)
 
     def file_of(self, offset: int) -> str:
-        """Name of the file that holds a global offset; "" where there is none."""
+        """Name of the file that holds a global offset; "" without one."""
         file = self.queue.find(offset)
         return file.name if file else ""
 
@@ -355,7 +355,7 @@ def _extend(known: QueuePart, new: QueuePart) -> None:
 
 
 def _stale(result: LogResult) -> None:
-    """Old records behind the end: older than what stands before them, and behind a torn record or repeating offsets.
+    """Old records behind the end: older than the records before them, and behind a torn record or repeating offsets.
 
     After a broker truncated its log it writes over the old records; what it has not reached stays. Where the new end
     does not meet an old record's start a torn rest lies between them, else queue offsets repeat. Files behind the one

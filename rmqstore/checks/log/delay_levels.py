@@ -83,8 +83,8 @@ def note(store: Store) -> str:
     if levels.earlier:
         numbers = ", ".join(str(level) for level in sorted({level for level, _, _ in levels.earlier}))
         said.append(
-            f"messageDelayLevel was another one before (level {numbers}): units keep the time that they were given "
-            "then, and a broker delivers by it"
+            f"messageDelayLevel was different before (level {numbers}): units keep their original delivery "
+            "time, and brokers use it"
         )
     return "; ".join(said)
 
@@ -182,7 +182,7 @@ def _between(
 
 
 def _read(queue: MappedFileQueue, logs: list[MappedFileQueue], level: int, number: int) -> tuple[int, int] | None:
-    """Delay of a unit and store time of its message, in ms; None where it is none, or its message cannot be read."""
+    """Delay of a unit and store time of its message, in ms; None for a non-unit or an unreadable message."""
     raw = queue.pread(UNIT, number * UNIT)
     if len(raw) < UNIT:
         return None

@@ -85,7 +85,7 @@ class EntryTally:
 
 
 def add_entries(columns: Columns, index: MappedFileQueue | None, tally: EntryTally) -> None:
-    """Take the entries of a RECORDS run into the tally, compared with their index units (None: there is no index).
+    """Take the entries of a RECORDS run into the tally, compared with their index units (None: no index).
 
     Call it run by run in address order.
     """

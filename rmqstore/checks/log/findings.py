@@ -92,7 +92,7 @@ def check_missing_files(result: LogResult, findings: Findings, pointing: Pointin
 
 
 def _older(result: LogResult, findings: Findings) -> None:
-    """Records that are older than what stands before them: of a truncated log, or of a clock that went back."""
+    """Records that are older than those before them: of a truncated log, or of a clock that went back."""
     name, prefix = ("dledger", "DL") if result.lead else ("commitlog", "CL")
     wrote = result.wrote
     if result.stale_from is not None:

@@ -1,4 +1,4 @@
-"""BORNHOST and STOREHOST: records that no client can read, since a host's port is none.
+"""BORNHOST and STOREHOST: records that no client can read, since a host has an invalid port.
 
 A port has 4 bytes where 2 would do. One flipped bit in the upper two makes `new InetSocketAddress` throw:
 MessageDecoder gives null, and a pull ends there, so that clients lose the good messages behind it too. No checksum
@@ -23,7 +23,7 @@ CODE = codes.CL_HOST
 
 
 def host_findings(columns: Columns, file: str) -> Iterator[Finding]:
-    """Records of a chunk with a port that is none."""
+    """Records of a chunk with an invalid port."""
     if not columns.port_tops.any():
         return
     for i in np.flatnonzero(columns.port_tops).tolist():

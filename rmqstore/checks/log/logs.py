@@ -20,7 +20,7 @@ class Logs:
     """The logs of a store in address order (legacy, then DLedger), and what is known of its topics.
 
     `topics` are the names in topics.json (None: it could not be read); `lag_is_normal`: the broker was killed, or is
-    running, so that the last messages may not have been dispatched yet. `committed`: what stands at or behind it is not
+    running, so that the last messages may not have been dispatched yet. `committed`: data at or behind it is not
     dispatched before a leader has committed it (DLedger). `queues` joins the logs' queues. `foreign_from`: start of the
     first file that is another broker's, from which on queue offsets say nothing.
     """
@@ -50,7 +50,7 @@ class Logs:
         return message if message is not None and message.physical_offset == offset else None
 
     def file_start(self, offset: int) -> int:
-        """Start of the log file that holds a global offset; -1 where there is none."""
+        """Start of the log file that holds a global offset; -1 without one."""
         found = (result.queue.find(offset) for result in self.results)
         return next((file.start for file in found if file is not None), -1)
 
@@ -75,7 +75,7 @@ class Logs:
     def damaged(self, offset: int) -> bool:
         """Whether the byte at an offset lies in damage, zeros or a hole of a log, which has its own finding.
 
-        A BLANK is no damage, nor are the zeros behind the end of the log: nothing else says what a unit there lost.
+        Neither a BLANK nor the zeros behind the end of the log are damage: nothing else says what a unit there lost.
         """
         for i, result in enumerate(self.results):
             run = result.tiling.find(offset)
@@ -87,7 +87,7 @@ class Logs:
         return any(a.tiling.stop <= offset < b.tiling.start for a, b in pairwise(self.results))
 
     def blank_at(self, offset: int) -> Run | None:
-        """The BLANK that holds the byte at an offset; None where there is none."""
+        """The BLANK that holds the byte at an offset; None without one."""
         runs = (result.tiling.find(offset) for result in self.results)
         return next((run for run in runs if run is not None and run.kind is Kind.BLANK), None)
 

@@ -1,8 +1,8 @@
-"""Files of a log that stand under the name of another: swapped, or restored under a wrong name.
+"""Log files that have the name of another: swapped, or restored under a wrong name.
 
 Every record says its own place, so a file whose records all say one other place, a whole number of files away, belongs
 there; no byte of it is damaged. Where such files can go back (a swap, a circle, a name that is free) everything else is
-judged as it will be then: `find_misplaced` gives the store as it should stand. A sound store costs one look at the
+judged as it will be then: `find_misplaced` gives the store as it should be. A sound store costs one look at the
 first record of each file.
 """
 
@@ -38,7 +38,7 @@ _NOWHERE = -1
 
 
 class Claim(NamedTuple):
-    """A file whose `records` say that they stand from `holds` on; `file.start` is -1 where its name is no offset."""
+    """A file whose `records` say that they start at `holds`; `file.start` is -1 where its name is not an offset."""
 
     file: MappedFile
     holds: int
@@ -71,7 +71,7 @@ class MisplacedFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Misplaced:
-    """What was found. `store` is the one that was asked about, or, with `store.moved`, as it should stand."""
+    """What was found. `store` is the one that was asked about, or, with `store.moved`, as it should be."""
 
     store: Store
     files: tuple[MisplacedFile, ...] = ()
@@ -82,9 +82,9 @@ class Misplaced:
         count = len(self.store.moved)
         if not count:
             return ""
-        words = f"{count:,} files of the log stand under wrong names"
+        words = f"{count:,} log files have wrong names"
         if count == 1:
-            words = "1 file of the log stands under a wrong name"
+            words = "1 log file has a wrong name"
         return f", but {words}: consumers get errors or other messages"
 
     def report(self, findings: Findings) -> None:
@@ -148,7 +148,7 @@ class _Log:
                 self.targets[there.path] = self._chain_start(claim)
 
     def _strays(self) -> Iterator[MappedFile]:
-        """Whole files under names that are no offset of this log: a copy that was put there, or a slip of the keys."""
+        """Whole files under names that are not offsets of this log: a copy, or a typing error."""
         for odd in self.queue.odd:
             usual = odd.kind in (OddKind.MISALIGNED, OddKind.NOT_AN_OFFSET) and odd.length == self.queue.file_size
             if usual and len(odd.path.name) <= 100:
@@ -171,23 +171,23 @@ class _Log:
         for claim in going:
             there, size = self._at(claim.holds), self.queue.file_size
             if claim.records < _LEAST and (there is None or there.path not in proven):
-                return claim, "a single record says so"
+                return claim, "only one record proves it"
             if times[claim.holds] > 1:
                 return claim, "another file holds records of the same place"
             if not self.low <= claim.holds <= self.high - size:
                 return claim, "its place is in the other log of this store"
             if there is None and not names & {claim.holds - size, claim.holds + size}:
-                return claim, "no file of the log is beside its place"
+                return claim, "no log file is next to its place"
             if there is None or there.path in leaving:
                 continue
             if there.path in self.stays:
-                return claim, "the file that stands there cannot go away"
+                return claim, "the file there cannot be moved"
             if there.path not in self._good:
                 self._good[there.path] = _count(there, self.lead)[0]
             if self._good[there.path]:
-                return claim, "the file that stands there is in its own place"
+                return claim, "the file there is in its right place"
             if self._chain_start(claim) == _NOWHERE:
-                return claim, "a file without a good record stands there"
+                return claim, "a file without a good record is there"
         return None
 
     def _chain_start(self, claim: Claim) -> int:
@@ -269,7 +269,7 @@ def _first_base(file: MappedFile, lead: int) -> int | None:
 
 
 def _count(file: MappedFile, lead: int, *, crc: bool = False) -> tuple[int, int, int]:
-    """Records that stand right at the file's `start`, those that frame but do not, and stretches of no record.
+    """Records at the right place for the file's `start`, framed ones at a wrong place, and stretches without records.
 
     Bodies are looked at only with `crc`.
     """

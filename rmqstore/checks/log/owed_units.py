@@ -102,6 +102,6 @@ def light_queues(topic: str, queue_id: int, found: Mapping[str, str]) -> Iterato
 
 
 def batch_extent(found: Mapping[str, str], queue_offset: int) -> tuple[int, int]:
-    """(base queue offset, messages) of a unit of a BatchCQ topic; a message that is no inner batch counts one."""
+    """(base queue offset, messages) of a unit of a BatchCQ topic; a message that is not an inner batch counts one."""
     inner = properties.inner_batch(found)
     return inner if inner is not None else (queue_offset, 1)

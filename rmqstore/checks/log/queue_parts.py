@@ -81,7 +81,7 @@ class QueuePart:
     `first`/`next` queue offsets, `first_at`/`last_at` global offsets of its first and last record, `accounted`
     intervals of unit indexes (half-open) whose units belong to a message of this queue (fitting or reported),
     `missing` messages without unit, `repeats` records whose queue offset was met before. `stretches` are records
-    whose queue offsets are not judged yet: a split does not know what stands before it.
+    whose queue offsets are not judged yet: a split does not know what precedes it.
     """
 
     first: int
@@ -120,7 +120,7 @@ class QueuePart:
             one = todo[i]
             following = todo[i + 1].first if i + 1 < len(todo) else None
             single = one.stop - one.first == 1
-            if self.next < 0:  # nothing stands before it
+            if self.next < 0:  # nothing precedes it
                 odd = single and following is not None and following > 0
                 if odd and following is not None and unit_at(following - 1) == one.at[0]:
                     self.first = self.next = following - 1
@@ -246,7 +246,7 @@ class QueueRows:
         """Group the window by queue and compare."""
         if not self._count:
             return
-        # size and tags code are only for units: not moved about where there are none
+        # size and tags code are only for units: not copied where there are no units
         used = 5 if self.read_units is not None or self.keep else 3
         number, *columns = (np.concatenate([row[i] for row in self._rows]) for i in range(used))
         self._rows.clear()
@@ -321,7 +321,7 @@ class QueueRows:
             self.findings.append(Finding(codes.CQ_WRONG_TAG, label, file, at, UNIT, facts))
 
     def _elsewhere(self, name: tuple[str, int], part: QueuePart, index: I64, offset: I64, points: Bool) -> None:
-        """Messages whose unit does not stand at their queue offset: shifted, or not there at all."""
+        """Messages whose unit is not at their queue offset: shifted, or missing."""
         rest = ~points
         accounted = np.unique(index[points])
         if rest.any() and self.read_units is not None:

@@ -88,5 +88,5 @@ def text_finding(columns: Columns, i: int, faults: list[str], file: str) -> Find
 
 
 def topic_finding(columns: Columns, i: int, file: str) -> Finding:
-    """A record whose topic is no text."""
+    """A record whose topic is not text."""
     return record_finding(codes.DL_BODY if columns.lead else codes.CL_TOPIC, columns, i, file, {})

@@ -48,7 +48,7 @@ class UnownedUnits(NamedTuple):
 
 
 class Pointed(NamedTuple):
-    """A finding about units, held until all queues were seen; `file` as in `UnownedUnits`, -1 where it is no matter."""
+    """A finding about units, held until all queues were seen; `file` as in `UnownedUnits`, -1 if irrelevant."""
 
     finding: Finding
     file: int
@@ -60,7 +60,7 @@ class Pointing:
     """Where the units of a store lead: how many fit, how many do not, into which files, and into which damage.
 
     `nowhere`: units that point to no message, by the start of the log file; `lost`: units that point into damage, by
-    the start of the damage and by topic; `held`: findings that one of a whole file or store may stand for.
+    the start of the damage and by topic; `held`: findings that one of a whole file or store may replace.
     """
 
     fit: int = 0

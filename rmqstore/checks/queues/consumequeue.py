@@ -29,7 +29,7 @@ def check_consume_queues(
 ) -> dict[str, QueueState]:
     """All simple consume queues; returns their state for the report.
 
-    `queues` and `judge` stand in for the files of consumequeue/ where units are kept in another way.
+    `queues` and `judge` replace the files of consumequeue/ where units are kept in another way.
     """
     states: dict[str, QueueState] = {}
     seen: set[Name] = set()

@@ -70,7 +70,7 @@ def _say(files: ConsumeQueueFiles, file: MappedFile, at: int, facts: dict[str, F
 
 
 def _addresses(store: Store, files: ConsumeQueueFiles, starts: I64, findings: Findings) -> None:
-    """Addresses of the consume queue that are no unit's."""
+    """Addresses of the consume queue that belong to no unit."""
     queue: MappedFileQueue = store.consume_queue(files.topic, files.queue_id).queue
     low = files.queue.start
     for chunk in unit_chunks(queue, consumequeue.UNIT):

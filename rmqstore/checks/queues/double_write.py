@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from rmqstore.checks.problems.report import QueueState
 from rmqstore.files.store import Store
 
-NAMED = "consumequeue/: a RocksDB of the same queues stands beside the files (rocksdbCQDoubleWriteEnable)"
+NAMED = "consumequeue/: a RocksDB of the same queues exists beside the files (rocksdbCQDoubleWriteEnable)"
 BEFORE_READING = (
     "before a broker reads it (storeType=defaultRocksDB, combineCQPreferCQType=defaultRocksDB), move its files out of "
     "consumequeue/, make an empty file abort in the store, and start once with rocksdbCQDoubleWriteEnable=true, "
@@ -26,7 +26,7 @@ def look_beside(store: Store, states: Mapping[str, QueueState], *, live: bool) -
     from rmqstore.files.rocksdb.queues import RocksDBQueues
 
     if not is_readable():
-        return f"{NAMED}; consumers get what the files say", f"{NAMED}: whether a broker can open it {MISSING_EXTRA}"
+        return f"{NAMED}; consumers are served from the files", f"{NAMED}: whether a broker can open it {MISSING_EXTRA}"
     try:
         bounds = RocksDBQueues(store).bounds()
     except CannotRead as e:
@@ -36,7 +36,7 @@ def look_beside(store: Store, states: Mapping[str, QueueState], *, live: bool) -
         )
     ends = {f"{t}/{q}": b["max"].queue_offset + 1 for (t, q), b in bounds.items() if "max" in b}
     other = [name for name in {*states, *ends} if ends.get(name, 0) != _end(states, name)]
-    words = "; consumers get what the files say, and its rows are not compared with the log"
+    words = "; consumers are served from the files, and its rows are not compared with the log"
     if other and not live and states:
         many = "1 queue ends" if len(other) == 1 else f"{len(other)} queues end"
         words += f". {many} elsewhere in it than in the files: {BEFORE_READING}"

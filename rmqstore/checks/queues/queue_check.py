@@ -291,7 +291,7 @@ class QueueCheck:
         return len(raw) == UNIT and int(consumequeue.UNIT.parse(raw)["commitlog_offset"]) == offset
 
     def shifted(self) -> None:
-        """Units that stand at another index than their messages say; where their order is lost too, that is said."""
+        """Units at another index than their messages say; a lost order is reported too."""
         stretches = [
             s
             for s in self.part.shifted

@@ -31,7 +31,7 @@ from rmqstore.formats.javatext import java_text
 
 DIRECTORY = "consumequeue/"
 WHICH = (
-    "queues in files stand beside a RocksDB of queues, and nothing here says which of them the broker reads: give its "
+    "the store has queues in files and in RocksDB, and nothing says which of them the broker reads: give its "
     "broker.conf with -c (storeType, rocksdbCQDoubleWriteEnable); until then the files are not checked"
 )
 _CONFIG = {  # configuration v1, as the JSON files name what is in them
@@ -108,7 +108,7 @@ def _config(store: Store, name: str, table: str, out: RowsRead) -> None:
         out.unchecked.append(f"config/{name}/: this RocksDB cannot be read: {e}")
         return
     if broken:
-        out.unchecked.append(f"config/{name}/: {broken} of its values are no JSON")
+        out.unchecked.append(f"config/{name}/: {broken} of its values are not JSON")
     out.tables[name] = {table: rows}
 
 
@@ -136,7 +136,7 @@ def check_rocksdb_queues(store: Store, logs: Logs, findings: Findings) -> RocksD
     except CannotRead as e:
         facts.unchecked.append(f"{DIRECTORY}: the ends of queues in the RocksDB cannot be read: {e}")
     if queues.foreign:
-        facts.notes.append(f"{DIRECTORY}: {queues.foreign} keys in the RocksDB are no consume queue unit's")
+        facts.notes.append(f"{DIRECTORY}: {queues.foreign} keys in the RocksDB are not those of consume queue units")
     names.update(bounds or ())
     if not complete:
         names.update(logs.queues)
@@ -158,7 +158,7 @@ def check_rocksdb_queues(store: Store, logs: Logs, findings: Findings) -> RocksD
 
     facts.states = check_consume_queues(store, logs, findings, kept(), judge)
     if any(code.startswith("CQ-") and PROBLEMS[code].severity >= Severity.WARNING for code in findings.counts):
-        facts.notes.append("consume queues in RocksDB are only the broker's to write: no command here repairs them")
+        facts.notes.append("only the broker writes consume queues in RocksDB: rmqstore does not repair them")
     facts.unchecked.extend(unread[:_SAID])
     if len(unread) > _SAID:
         facts.unchecked.append(f"{DIRECTORY}: units of {len(unread) - _SAID} more queues cannot be read")
@@ -208,7 +208,7 @@ class _RowsCheck(QueueCheck):
             yield number, units
 
     def _files(self) -> None:
-        """There are no files to miss."""
+        """Without files, none can be missing."""
 
     def _queue_of(self, topic: str, queue_id: int) -> MappedFileQueue:
         return self.queues.queue(topic, queue_id)

@@ -22,7 +22,7 @@ def explain(error: OSError, path: Path) -> RmqStoreError:
     if is_full(error):
         return NoSpace(what, "free space (or raise the quota or the limit of file sizes), then run it again")
     if isinstance(error, FileExistsError):
-        return OutputExists(f"{path} is there already")
+        return OutputExists(f"{path} already exists")
     if isinstance(error, PermissionError | FileNotFoundError | NotADirectoryError):
         return NotReadable(what)
     return CouldNotCheck(what, "the disk or the system gave an error; see dmesg")

@@ -1,4 +1,4 @@
-"""Paths that anybody may have made: links that lead to themselves, and files that are no files."""
+"""Paths that anybody may have made: links that lead to themselves, and entries that are not regular files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def real_path(path: Path) -> Path:
 def read_small(path: Path, limit: int) -> bytes:
     """All of a regular file of at most `limit` bytes: a device or a pipe would never end, or never begin.
 
-    Errors: OSError, with EFBIG for a longer file and EINVAL for what is no regular file.
+    Errors: OSError, with EFBIG for a longer file and EINVAL for anything but a regular file.
     """
     descriptor = open_regular(path)
     try:

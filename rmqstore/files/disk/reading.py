@@ -11,7 +11,7 @@ from pathlib import Path
 def open_regular(path: Path) -> int:
     """A read-only descriptor of a regular file; a FIFO or a device in its place cannot make the caller wait.
 
-    Errors: OSError as open's, for anything that is no regular file, and for a name that this system cannot say (a
+    Errors: OSError as open's, for anything but a regular file, and for a name that this system cannot say (a
     damaged topic's with NUL in it, or with letters that the locale lacks).
     """
     try:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 
 def next_data(fd: int, at: int, stop: int) -> tuple[int, int]:
-    """The first stretch of [at, stop) that is no hole; (stop, stop) when nothing but a hole is left.
+    """The first stretch of data in [at, stop); (stop, stop) when only a hole is left.
 
     Where the file system cannot tell, all of it counts as data.
     Units: bytes, positions in the file, half-open. Errors: none.
@@ -25,7 +25,7 @@ def next_data(fd: int, at: int, stop: int) -> tuple[int, int]:
 
 
 def data_extents(fd: int, start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """All stretches of [start, stop) that are no holes, as `next_data` finds them."""
+    """All stretches of data in [start, stop), as `next_data` finds them."""
     low, high = next_data(fd, start, stop)
     while low < stop:
         yield low, high
@@ -33,5 +33,5 @@ def data_extents(fd: int, start: int, stop: int) -> Iterator[tuple[int, int]]:
 
 
 def data_end(fd: int, stop: int) -> int:
-    """Where the last stretch of data below `stop` ends; 0 when there is none. Units: bytes, position in the file."""
+    """Where the last stretch of data below `stop` ends; 0 without data. Units: bytes, position in the file."""
     return max((high for _, high in data_extents(fd, 0, stop)), default=0)

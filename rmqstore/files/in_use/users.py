@@ -1,4 +1,4 @@
-"""Which processes use the files of a store: open for writing, or mapped. A process that only reads is no user.
+"""Which processes use the files of a store: open for writing, or mapped. A process that only reads is not a user.
 
 The broker takes `lock` only after load and recovery, and no lock proves anything on a network file system; a broker has
 its log mapped and its other files open for writing all the time. Files are compared by device and inode, since a

@@ -161,7 +161,7 @@ class Database:
 
 
 class NoDatabase(Database):
-    """What stands for a database that is gone: no row in any of its column families, as the broker makes it anew."""
+    """Represents a missing database: no row in any of its column families, as the broker creates it again."""
 
     def __init__(self, directory: Path, families: tuple[str, ...]) -> None:
         self.directory = directory

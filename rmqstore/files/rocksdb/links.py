@@ -43,7 +43,7 @@ def database_files(directory: Path) -> list[tuple[str, int, int]]:
 def linked(directory: Path) -> Iterator[Path]:
     """Links to the files of a RocksDB in a new directory, which is gone behind the block.
 
-    Errors: OSError where there is no room for temporary files.
+    Errors: OSError without space for temporary files.
     """
     source = real_path(directory)
     with tempfile.TemporaryDirectory(prefix=PREFIX) as made:

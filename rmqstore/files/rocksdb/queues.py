@@ -48,7 +48,7 @@ class Unreadable:
 
 
 class RocksDBQueue(MappedFileQueue):
-    """One queue. A queue offset without a row reads as a zero unit, a row that is no unit as one that is not valid.
+    """One queue. A queue offset without a row reads as a zero unit, a row that is not a unit as an invalid one.
 
     `unreadable` grows while the queue is read.
     """
@@ -109,7 +109,7 @@ class RocksDBQueue(MappedFileQueue):
                 at = resume
 
     def before(self, queue_offset: int) -> int:
-        """The queue offset behind the last row in front of one; 0 when there is none."""
+        """The queue offset behind the last row in front of one; 0 without such a row."""
         try:
             for key in self._database.keys_before(UNITS, self._key(queue_offset)):
                 found = self._number(key)
@@ -162,7 +162,7 @@ class RocksDBQueue(MappedFileQueue):
         return total
 
     def pread(self, size: int, offset: int) -> bytes:
-        """Units as bytes, from a unit's first byte on; zeros where there is no row, short behind the last."""
+        """Units as bytes, from a unit's first byte on; zeros where a row is missing, short behind the last."""
         first = offset // UNIT
         stop = min(first + -(-size // UNIT), self.behind)
         if stop <= first:

@@ -33,12 +33,12 @@ def plan_checkpoint(
     late = not options.only and 0 < last_time < max(getattr(old, name) for name in _TIMES)
     if store.part is not None or not (found or ((force or late) and entry is not None)):
         return
-    why = "times and offsets that the log bears out"
+    why = "times and offsets taken from the log"
     wanted = true_checkpoint(old, last_time, end).build()
     draft.cures.update(found)
     if entry is None or entry.directory or entry.special or entry.length != FILE_SIZE:
         if entry is not None:
-            draft.discard(path, "no file of 4096 bytes")
+            draft.discard(path, "its size is not 4,096 bytes")
         draft.create(path, FILE_SIZE, Literal(wanted), why)
         return
     size = STORE_CHECKPOINT.size

@@ -1,4 +1,4 @@
-"""What stands in the way of a start: stray, empty and foreign entries go into quarantine, lengths are corrected."""
+"""Obstacles to a start: stray, empty and foreign entries are moved to quarantine, lengths are corrected."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from rmqstore.repair.plan.recover_options import MOST_KEPT, RecoverOptions
 from rmqstore.repair.plan.steps import Span
 
 _CODE = {
-    OddKind.DIRECTORY: (codes.DIR_SUB_DIRECTORY, "a directory inside of a queue's files"),
-    OddKind.NOT_AN_OFFSET: (codes.DIR_STRAY_FILE, "no file of the broker's"),
-    OddKind.MISALIGNED: (codes.DIR_STRAY_FILE, "its name fits no file of this size"),
-    OddKind.SPECIAL: (codes.DIR_STRAY_FILE, "no plain file"),
+    OddKind.DIRECTORY: (codes.DIR_SUB_DIRECTORY, "a directory among a queue's files"),
+    OddKind.NOT_AN_OFFSET: (codes.DIR_STRAY_FILE, "not a broker file"),
+    OddKind.MISALIGNED: (codes.DIR_STRAY_FILE, "its name does not match a file of this size"),
+    OddKind.SPECIAL: (codes.DIR_STRAY_FILE, "not a regular file"),
     OddKind.EMPTY: (codes.DIR_EMPTY_FILE, "0 bytes"),
     OddKind.WRONG_LENGTH: (codes.DIR_WRONG_LENGTH, "wrong length"),
 }
@@ -48,7 +48,7 @@ def plan_directories(draft: PlanBuilder, verified: Verified, options: RecoverOpt
     if options.wants(codes.DIR_STRAY_FILE):
         for path, entry in in_place_of_trees(store):
             if entry.special or path.is_symlink():
-                draft.notes.append(f"{draft.path(path)} is no directory and no file: move it away by hand")
+                draft.notes.append(f"{draft.path(path)} is neither a directory nor a file: move it away by hand")
             else:
                 draft.discard(path, "a directory belongs there")
                 draft.cures.add(codes.DIR_STRAY_FILE)
@@ -71,12 +71,12 @@ def gone_with_files(draft: PlanBuilder, verified: Verified) -> set[str]:
 
 
 def _queue_kinds(draft: PlanBuilder, verified: Verified) -> None:
-    """Topics whose queues stand in the tree of the other kind: what is right for them is made from the log."""
+    """Topics whose queues are in the tree of the other kind: the right ones are built from the log."""
     for finding in verified.report.findings.listed:
         if finding.code == codes.DIR_QUEUE_KIND:
             folder = draft.store.root / str(finding.facts["directory"]) / str(finding.facts["topic"])
             if folder.is_dir():
-                draft.discard(folder, "queues of the wrong kind")
+                draft.discard(folder, "queues of the wrong type")
                 draft.cures.add(codes.DIR_QUEUE_KIND)
 
 

@@ -88,7 +88,7 @@ class IndexPlan:
             for part in np.split(units, np.flatnonzero(np.diff(index) != 1) + 1):  # where entries are missing, or wrong
                 if int(part["index"][0]) >= 0:
                     self._compare(part)
-        why = "units as the entries have them"
+        why = "units rebuilt from the entries"
         for at, content in self.runs:
             file = self.existing[at // self.queue.file_size * self.queue.file_size]
             self.draft.overwrite(file.path, at - file.start, content, why)
@@ -148,7 +148,7 @@ class IndexPlan:
                 self.runs.append((place, content))
 
     def _behind(self) -> None:
-        """Nothing but zeros stands behind the last entry's unit, and no file begins there."""
+        """Only zeros follow the last entry's unit, and no file begins there."""
         end = dledger.index_at(self.last[0] + 1) if self.last is not None else 0
         why = "units behind the last entry"
         for file in self.existing.values():
@@ -194,7 +194,7 @@ def _currterm(draft: PlanBuilder, files: DLedgerFiles, last_term: int) -> None:
     found += [spare for raw in _spares(path) if not (spare := dledger.parse_currterm(raw)).faults]
     best = next((one for one in found if one.term >= last_term), None)
     value = best or dledger.CurrTerm(max([last_term, *(one.term for one in found)]), files.self_id)
-    _replace(draft, path, value.build(), "the newest term that is known")
+    _replace(draft, path, value.build(), "the newest known term")
     draft.cures.add(codes.DL_TERM)
 
 

@@ -9,12 +9,12 @@ from rmqstore.files.store import StoreKind
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 
 _LEFT = (
-    "the RocksDB beside the queue files is left as it is: a broker that writes both brings its ends to the log's at "
-    f"the next start, and consumers get what the files say; {BEFORE_READING}"
+    "the RocksDB beside the queue files is left unchanged: a broker that writes both aligns its ends with the log at "
+    f"the next start, and consumers are served from the files; {BEFORE_READING}"
 )
 _WHICH = (
-    "a RocksDB stands beside the queue files, and the store alone does not tell whether consumers are served from it "
-    "(combineCQPreferCQType), where it would no longer fit the log: give the broker's broker.conf with -c"
+    "the store has queue files and a RocksDB of queues. If consumers are served from the RocksDB "
+    "(combineCQPreferCQType), it would no longer match the log: give the broker's broker.conf with -c"
 )
 
 
@@ -26,8 +26,8 @@ def refuse_or_tell(draft: PlanBuilder, *, touches_log: bool) -> None:
     if (rows or features) and touches_log:
         raise Refused(
             f"the log needs a repair, and {'consume queues' if rows else ', '.join(features)} in RocksDB would no "
-            "longer fit it",
-            "take the store's replica, or export what is readable",
+            "longer match it",
+            "use a replica of the store, or export the readable messages",
         )
     if store.rocksdb_beside and draft.steps:
         draft.notes.append(_LEFT)

@@ -31,7 +31,7 @@ _UNIT = timer.LOG_UNIT
 _SLOT = timer.WHEEL_SLOT
 _MARGIN = 10_000  # ms: rather deliver twice than not at all
 _NEAR = 128  # slots: one step for wrong ones that stand so near
-_WHEEL_WHY = "slots as the timer log's units have them"
+_WHEEL_WHY = "slots rebuilt from the timer log's units"
 
 
 def plan_timer(
@@ -80,7 +80,7 @@ def _end(queue: MappedFileQueue) -> int:
 
 
 def _first_beyond(queue: MappedFileQueue, end: int, wrote: int) -> int:
-    """The first unit whose message lies behind the log's end; units stand in the order of the log."""
+    """The first unit whose message lies behind the log's end; units are in the order of the log."""
     for at, units in good_units(queue):
         beyond = units["commitlog_offset"] >= wrote
         if beyond.any():
@@ -89,9 +89,9 @@ def _first_beyond(queue: MappedFileQueue, end: int, wrote: int) -> int:
 
 
 def _cut(draft: PlanBuilder, queue: MappedFileQueue, end: int) -> bool:
-    """Zero what stands behind `end`, also a BLANK: nothing follows it any more."""
+    """Zero everything behind `end`, even a BLANK: no data follows it."""
     before = len(draft.steps)
-    why = "no timer unit of the log"
+    why = "not a timer unit of the log"
     for file in queue.files:
         if file.stop <= end or draft.path(file.path) in draft.gone:
             continue
@@ -134,7 +134,7 @@ def _wheels(store: Store) -> Iterator[tuple[str, DirEntry]]:
 
 
 def _wheel(draft: PlanBuilder, queue: MappedFileQueue | None, end: int) -> None:
-    """All wheels of a wrong length anew, from the units of the timer log."""
+    """Rebuild all wheels of a wrong length from the units of the timer log."""
     size = timer.wheel_size()
     slots = _slots(queue, end, precision(draft.store, queue, None))
     raw = slots.tobytes()

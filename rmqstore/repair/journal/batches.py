@@ -78,7 +78,7 @@ class Work:
         return Work(plan, ground, folder, log, batches, made(plan), Moves.of(plan, batches))
 
     def waiting(self, number: int) -> Path:
-        """Where the file of a step that moves it stands when it does not have the step's path."""
+        """Where the file of a step that moves it is when it does not have the step's path."""
         step = self.plan.steps[number]
         if isinstance(step, SetAside | Rename):
             return self.folder.aside(self.ground.locate(step.source if isinstance(step, Rename) else step.path))
@@ -310,7 +310,7 @@ def probe_all(work: Work, *, for_undo: bool) -> int:
         torn = record.state is State.UNDOING or number >= record.batches_done
         batch = log.batches[number]
         if sorted(batch.metas) != sorted(batches[number]):
-            raise CouldNotCheck(f"{log.path} does not fit plan.json beside it", "restore the journal from a copy")
+            raise CouldNotCheck(f"{log.path} does not match plan.json beside it", "restore the journal from a copy")
         for step_number in batches[number]:
             step = work.plan.steps[step_number]
             if isinstance(step, SetAside) and work.moves.by_source[step.path].batch < begun:

@@ -75,7 +75,7 @@ class Scratch:
         self.size = 0
 
     def append(self, data: bytes | memoryview) -> int:
-        """Position at which the data now stands."""
+        """Position of the data now."""
         at = self.size
         view = memoryview(data)
         while view:

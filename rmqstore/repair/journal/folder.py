@@ -1,7 +1,7 @@
 """The folder of one journal: its place and name, its state file, and the folders beside other data paths.
 
 STORE/.rmqstore/TIME/state        how far it is; replaced atomically
-                     plan.json    the plan; contents that are large stand in new/
+                     plan.json    the plan; large contents are in new/
                      undo.log     before-images
                      new/N        what step N creates or writes, complete before the first change
                      quarantine/  what was moved away
@@ -173,7 +173,7 @@ class JournalFolder:
             os.close(descriptor)
 
     def save_plan(self, plan: Plan, staged: Mapping[int, Staged]) -> None:
-        """Write plan.json; contents that were staged are named, small ones stand in it."""
+        """Write plan.json; staged contents are named, small ones are included."""
 
         def content(number: int) -> Json:
             if number in staged:
@@ -234,7 +234,9 @@ class JournalFolder:
         homes = list(dict.fromkeys([*self.homes(), pointer, self.path]))
         for home in homes:
             if (home / QUARANTINE).is_dir() and any((home / QUARANTINE).iterdir()):
-                raise Refused(f"{home / QUARANTINE} is not empty", "look at it, and move what is in it to its place")
+                raise Refused(
+                    f"{home / QUARANTINE} is not empty", "inspect it, and move its files back to their places"
+                )
         for home in homes:  # the journal itself goes last: its state file names the others
             if home.is_dir() and not home.is_symlink():
                 self._remove_tree(home)
@@ -250,7 +252,7 @@ class JournalFolder:
         self.disk.remove_directory(folder)
 
     def drop_staged(self) -> None:
-        """Remove what stands in new/: after an undo nothing needs it."""
+        """Remove the content of new/: after an undo nothing needs it."""
         for home in self.homes():
             if (home / NEW).is_dir():
                 for entry in (home / NEW).iterdir():
@@ -270,7 +272,7 @@ def new_folder(ground: PlanPaths, plan: Plan, journal_dir: Path | None, disk: Di
         if not existing(outside).is_dir():
             raise UsageError(f"--journal {journal_dir}: {existing(outside)} is not a directory", "name a directory")
         if ground.store == outside or ground.store in outside.parents:
-            raise UsageError(f"--journal {journal_dir} lies in the store", "leave --journal out, or choose another")
+            raise UsageError(f"--journal {journal_dir} is inside the store", "leave --journal out, or choose another")
         # other folders there say nothing of the order
         taken += [entry.name for entry in _entries(outside) if _NAME.fullmatch(entry.name)]
     latest = max(taken, default="")
@@ -308,7 +310,7 @@ def new_folder(ground: PlanPaths, plan: Plan, journal_dir: Path | None, disk: Di
 def open_folder(path: Path, disk: Disk) -> JournalFolder:
     """The journal at a path (or the one that the folder in the store points to).
 
-    Errors: NotAStore when there is none; Refused when its store does not know it.
+    Errors: NotAStore without one; Refused when its store does not know it.
     """
     place = real_path(path)
     pointer = _pointer(place)
@@ -323,7 +325,7 @@ def open_folder(path: Path, disk: Disk) -> JournalFolder:
         taken_back = (State.PREPARING, State.UNDONE)
         known = [one.name for one in list_folders(place, disk) if one.record.state not in taken_back]
         advice = f"the last one of this store: {path / JOURNAL_FOLDER / known[-1]}" if known else _BELOW
-        raise NotAStore(f"{path} is no journal of rmqstore", advice)
+        raise NotAStore(f"{path} is not an rmqstore journal", advice)
     if place.parent.name == JOURNAL_FOLDER:
         return JournalFolder(place, place.parent.parent, record, disk)
     store = Path(record.store)

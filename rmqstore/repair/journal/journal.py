@@ -81,7 +81,7 @@ def apply(
         return Applied(None, 0)
     for info in find_unfinished(ground.store):
         raise Refused(
-            f"the journal {info.path} is {info.state.value}: it must be ended first",
+            f"the journal {info.path} is {info.state.value}: finish it first",
             f"run `rmqstore undo {info.path}` or `rmqstore resume {info.path}`",
         )
     liveness.refuse_locked(ground.store)
@@ -129,7 +129,7 @@ def resume(
         return Applied(folder.path, 0)
     if state in (State.UNDOING, State.UNDONE):
         raise Refused(
-            f"{folder.path} was undone, or began to be", f"run `rmqstore undo {folder.path}`, then repair anew"
+            f"{folder.path} was undone, completely or in part", f"run `rmqstore undo {folder.path}`, then repair again"
         )
     if state is State.PREPARING:
         _discard_unbegun(folder)
@@ -278,7 +278,7 @@ def _nothing_written(folder: JournalFolder, error: OSError) -> RmqStoreError:
     if isinstance(error, PermissionError):
         return NotReadable(f"the journal could not be prepared, nothing was changed: {error}")
     return Refused(
-        f"the journal could not be prepared, nothing was changed: {error}", "see the error, then run it again"
+        f"the journal could not be prepared, nothing was changed: {error}", "correct this, then run the command again"
     )
 
 

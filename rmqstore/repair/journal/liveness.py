@@ -68,7 +68,7 @@ def refuse_moving(before: Snapshot, after: Snapshot) -> None:
     """Errors: StoreIsLive when a file appeared, vanished, or changed its size or mtime between two snapshots."""
     if before != after:
         moved = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
-        raise StoreIsLive(f"{moved[0]} changed while it was looked at ({len(moved)} in all)")
+        raise StoreIsLive(f"{moved[0]} changed during the check ({len(moved)} in all)")
 
 
 def refuse_live(store: Path, places: Sequence[Path], files: Snapshot, *, stopped: bool = False) -> None:
@@ -84,7 +84,7 @@ def refuse_live(store: Path, places: Sequence[Path], files: Snapshot, *, stopped
         named = ", ".join(map(str, users.hidden[:_NAMED]))
         more = len(users.hidden) - _NAMED
         raise StoreIsLive(
-            f"{store}: whether these processes of other users write to it cannot be seen: {named}"
+            f"{store}: cannot tell whether these processes of other users write to it: {named}"
             + (f" and {more} more" if more > 0 else ""),
             f"run as root; or make sure that the broker is stopped, and add {OPTION}",
         )

@@ -26,7 +26,7 @@ class PlanPaths:
         """The ground of a plan. `store`: where the store is now, when that is not where the plan says."""
         place = real_path(store or Path(plan.store))
         if not place.is_dir():
-            raise NotAStore(f"{place} is no directory")
+            raise NotAStore(f"{place} is not a directory")
         for root in plan.roots:
             if not Path(root).is_dir():
                 raise Refused(f"the data path {root} is missing", "mount it, or correct broker.conf")

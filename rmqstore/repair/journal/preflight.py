@@ -73,12 +73,12 @@ def check_step_on_disk(
             _check_move_in(step, ground, place, status, leaving, coming)
             return
         if status is None:
-            raise PlanStale(f"{step.path} is not there any more")
+            raise PlanStale(f"{step.path} no longer exists")
         if isinstance(step, MoveOut):
             _check_move_out(step, place, status, leaving)
             return
         if not stat.S_ISREG(status.st_mode):
-            raise PlanStale(f"{step.path} is no file")
+            raise PlanStale(f"{step.path} is not a file")
         if not os.access(place, os.W_OK):
             raise NotReadable(f"{place} may not be written")
         size = status.st_size
@@ -99,7 +99,7 @@ def _check_move_in(
     step: MoveIn, ground: PlanPaths, place: Path, status: os.stat_result | None, leaving: set[str], coming: set[str]
 ) -> None:
     if status is not None and step.path not in leaving:
-        raise PlanStale(f"{step.path} is there already")
+        raise PlanStale(f"{step.path} already exists")
     parent = str(PurePosixPath(step.path).parent)
     if parent not in coming:
         if not place.parent.is_dir():
@@ -108,7 +108,7 @@ def _check_move_in(
             raise NotReadable(f"{place.parent} may not be written")
     like = None if isinstance(step, Rename) else step.like
     if like is not None and status_of(ground.locate(like)) is None:
-        raise PlanStale(f"{like}, the neighbour of {step.path}, is not there any more")
+        raise PlanStale(f"{like}, the neighbour of {step.path}, no longer exists")
 
 
 def _check_move_out(step: MoveOut, place: Path, status: os.stat_result, leaving: set[str]) -> None:
@@ -116,12 +116,12 @@ def _check_move_out(step: MoveOut, place: Path, status: os.stat_result, leaving:
         raise NotReadable(f"{place.parent} may not be written")
     if isinstance(step, RemoveEmptyDirectory):
         if not stat.S_ISDIR(status.st_mode):
-            raise PlanStale(f"{step.path} is no directory")
+            raise PlanStale(f"{step.path} is not a directory")
         left = [entry.name for entry in place.iterdir() if f"{step.path}/{entry.name}" not in leaving]
         if left:
             raise PlanStale(f"{step.path} is not empty: {min(left)}")
     elif isinstance(step, SetAside) and not stat.S_ISREG(status.st_mode):
-        raise PlanStale(f"{step.path} is no file")
+        raise PlanStale(f"{step.path} is not a file")
     elif fingerprint_entry(place, step.expect) != step.expect:
         raise PlanStale(f"{step.path} has changed")
 
@@ -158,7 +158,7 @@ def check_space(plan: Plan, ground: PlanPaths, folder: JournalFolder) -> None:
 
 
 def _data_bytes(path: Path, at: int, length: int) -> int:
-    """Bytes of a range that are no holes."""
+    """Bytes of a range that are not holes."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:  # check_plan says what is wrong
@@ -170,7 +170,7 @@ def _data_bytes(path: Path, at: int, length: int) -> int:
 
 
 def is_staged(step: Step) -> bool:
-    """The content is written to the journal's new/ before the first change; small and zero ones stand in the plan."""
+    """The content is written to the journal's new/ before the first change; small and zero ones are in the plan."""
     if isinstance(step, Create):
         return True
     if not isinstance(step, Overwrite | Extend) or isinstance(step.content, Zeros):

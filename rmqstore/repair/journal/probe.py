@@ -106,7 +106,7 @@ def _is_mixture(touched: Touched, length: int) -> bool:
 
 
 class _Before:
-    """Before-images read in the order of their places; zeros stood where there is none."""
+    """Before-images read in the order of their places; zeros where an image is missing."""
 
     def __init__(self, frames: Iterator[tuple[int, bytes]]) -> None:
         self._frames = frames

@@ -1,7 +1,7 @@
 """Files that a plan gives other names: where each of them is while that goes on, and whether it is still the same.
 
 The names may go round in a circle, so all files are set aside first; each then gets its name. While one is aside its
-directory holds a name that is no offset, and no broker starts.
+directory holds a name that is not an offset, and no broker starts.
 """
 
 from __future__ import annotations

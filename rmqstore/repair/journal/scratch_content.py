@@ -21,7 +21,7 @@ class ScratchContent:
     parts: list[tuple[int, int, int]] = field(default_factory=list)
 
     def add(self, at: int, data: bytes | memoryview) -> None:
-        """Put data at a place; over what stands there already."""
+        """Write data at a place, over what is there."""
         where = self.scratch.append(data)
         length = len(data)
         if self.parts and at < self.parts[-1][0] + self.parts[-1][1]:

@@ -1,6 +1,6 @@
 """`undo.log`: the bytes and metadata that each batch of steps replaces, on disk before the batch begins.
 
-A frame is a header and a payload. A batch is its steps' META and before-image frames, closed by READY; what stands
+A frame is a header and a payload. A batch is its steps' META and before-image frames, closed by READY; what comes
 behind the last READY was torn by a crash and no step of it had begun.
 """
 

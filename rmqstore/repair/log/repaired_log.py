@@ -96,7 +96,7 @@ class RepairedLog:
         return len(self.patches) > len(self.believed)
 
     def chunks(self, files: Sequence[MappedFile] | None = None, start: int = 0) -> Iterator[Columns]:
-        """Records of the view that stand in the files, in address order; `patched` has those that steps write."""
+        """Records of the view that are in the files, in address order; `patched` has those that steps write."""
         for file in self.queue.files if files is None else files:
             if file.start >= self.end or file.stop <= start:
                 continue

@@ -25,8 +25,8 @@ def refuse_whole(store: Store, verified: Verified) -> None:
         raise Refused(f"{store.path} is a part of a store ({store.part})", advice)
     if written_by_newer(store, verified.dledger.tiling if verified.dledger is not None else None):
         raise Refused(
-            f"DLedger 0.4 wrote {store.path}, which no RocketMQ release has: it is read and checked, not repaired",
-            "take a replica; `rmqstore export` gives the messages that can be read",
+            f"DLedger 0.4 wrote {store.path}, which no RocketMQ release uses: it is read and checked, not repaired",
+            "use a replica; `rmqstore export` exports the readable messages",
         )
 
 

@@ -137,7 +137,7 @@ def plan_migration_to_commitlog(store: Store, verified: Verified, choice: Choice
     if on:
         refusals.append(Refusal(f"{on[0]}=true keeps addresses of messages in rocksdbstore/", "this is not supported"))
     if written_by_newer(store, verified.dledger.tiling if verified.dledger is not None else None):
-        refusals.append(Refusal("DLedger 0.4 wrote it, which no RocketMQ release has", "this is not supported"))
+        refusals.append(Refusal("DLedger 0.4 wrote it, which no RocketMQ release uses", "this is not supported"))
     refusals += _unsound(store, verified)
     log, legacy = verified.dledger, verified.legacy
     assert store.dledger is not None
@@ -179,10 +179,8 @@ def _wrong_kind(store: Store) -> Refusal | None:
         return Refusal("the consume queues are in RocksDB", "DLedger mode works with consume queues in files only")
     if store.dledger is None or not store.dledger.data.files:
         if store.commitlog is not None and store.commitlog.files:
-            return Refusal("this is a plain store already", "nothing is to be migrated")
-        return Refusal(
-            "there is no DLedger data in it", "give the storePathRootDir of a DLedger broker and -c broker.conf"
-        )
+            return Refusal("this is already a plain store", "nothing to migrate")
+        return Refusal("it has no DLedger data", "give the storePathRootDir of a DLedger broker and -c broker.conf")
     wanted = store.config.given.get("dLegerSelfId", "").strip()
     if wanted and wanted != store.dledger.self_id and not store.config.paths("storePathDLedgerCommitLog"):
         return Refusal(
@@ -191,7 +189,7 @@ def _wrong_kind(store: Store) -> Refusal | None:
         )
     if store.other_dledger and not wanted:
         names = ", ".join([store.dledger.directory.name, *store.other_dledger])
-        return Refusal(f"several DLedger directories: {names}", "say which with --self-id")
+        return Refusal(f"several DLedger directories: {names}", "choose one with --self-id")
     return None
 
 
@@ -226,7 +224,7 @@ def _choose(committed: int, last: int, choice: Choice, store: str) -> tuple[int,
     if choice.only_committed:
         if committed < 0 <= last:
             advice = f"run `rmqstore recover {store} --apply`, or use --include-uncommitted"
-            return committed, "", Refusal("no committedIndex is on disk: nothing would come along", advice)
+            return committed, "", Refusal("no committedIndex on disk: nothing would be migrated", advice)
         return committed, "--only-committed", None
     if choice.include:
         return last, "--include-uncommitted", None
@@ -262,12 +260,12 @@ def _undecided(committed: int, last: int, choice: Choice) -> Refusal:
     if choice.nodes is None:
         return Refusal(
             f"{reason}, and the size of the group is not known",
-            "give -c broker.conf or --peers (in a group of one all of them count), or say --include-uncommitted or"
+            "give -c broker.conf or --peers (in a group of one all of them count), or use --include-uncommitted or"
             " --only-committed",
         )
     return Refusal(
         f"{reason}; {choice.nodes} nodes decide by majority",
-        "give the other nodes' stores with --replica, or say --include-uncommitted or --only-committed",
+        "give the other nodes' stores with --replica, or use --include-uncommitted or --only-committed",
     )
 
 

@@ -60,7 +60,7 @@ def migrate_to_commitlog(
 ) -> Built:
     """Build the plain store at `output`, which appears when it is whole.
 
-    Errors: OutputExists, NoSpace, NotReadable; PlanStale when the source is no longer what was verified.
+    Errors: OutputExists, NoSpace, NotReadable; PlanStale when the source has changed since it was verified.
     """
     log = verified.dledger
     assert log is not None
@@ -200,7 +200,7 @@ def _copy_rest(store: Store, place: Path, relay: Readdressing, migration: Commit
         if cut is not None:
             end = relay.queues.max_offset(WHEEL_TOPIC.decode(), 0)
             fix_timercheck(place / "config" / "timercheck", cut, end)
-            built.notes.append(f"the timer log was cut at {cut}: messages of the units behind it did not come along")
+            built.notes.append(f"the timer log was cut at {cut}: messages of the units behind it were not migrated")
     return count
 
 

@@ -86,7 +86,7 @@ def plan_migration_to_dledger(
 ) -> DLedgerMigration:
     """The migration of a verified plain store.
 
-    Reads directory entries, and the bytes that the steps replace (their hashes stand in the plan).
+    Reads directory entries, and the bytes that the steps replace (their hashes are in the plan).
     Errors: none for what is on disk: that is a refusal; OSError when a file vanishes meanwhile.
     """
     refusals, notes = preflight(store, verified, target, replicas)
@@ -99,7 +99,7 @@ def plan_migration_to_dledger(
 
 
 def _over_log(store: Store, legacy: LogResult, target: Target, notes: list[str]) -> DLedgerMigration:
-    """Situations with legacy files: pad where there is none, drop the zero files behind, lay out the first file."""
+    """Situations with legacy files: pad where a pad is missing, drop the zero files behind, lay out the first file."""
     places = _Places(store)
     at = legacy.next_append
     file = legacy.queue.find(at)

@@ -73,14 +73,16 @@ class Target:
 
     def __post_init__(self) -> None:
         if not _NODE.fullmatch(self.self_id):
-            raise UsageError(f"--self-id {self.self_id!r}: DLedger wants a letter and a number, such as n0")
+            raise UsageError(f"--self-id {self.self_id!r}: DLedger requires a letter and a number, such as n0")
         if not self.group.strip() or any(c in self.group for c in "\r\n"):
             raise UsageError("--group must not be empty")
         found: list[tuple[str, str]] = []
         for part in filter(None, (p.strip() for p in self.peers.split(";"))):
             match = _PEER.fullmatch(part)
             if match is None or int(match[3]) > 65535:
-                raise UsageError(f"--peers: {part!r} is no peer", "write n0-host0:40911;n1-host1:40911;n2-host2:40911")
+                raise UsageError(
+                    f"--peers: {part!r} is not a peer", "write n0-host0:40911;n1-host1:40911;n2-host2:40911"
+                )
             found.append((match[1], part))
         names = [name for name, _ in found]
         if len(set(names)) != len(names):
@@ -127,7 +129,9 @@ def preflight(
     refusals += _space(store, verified)
     refusals += _replicas(target, replicas)
     if store.abort and not refusals:
-        notes.append("abort is there: the store is sound, but the broker's next start is one after a crash")
+        notes.append(
+            "abort file present: the store is sound, but the broker's next start will recover as after a crash"
+        )
     if verified.legacy is not None:
         notes.append("keep the files of commitlog/ where they are: old messages are read from them")
     return refusals, notes
@@ -147,7 +151,7 @@ def words_for(store: Store) -> str:
 
 
 def _wrong_kind(store: Store, target: Target) -> Refusal | None:
-    """A store that is none, is DLedger already, or was left between the two."""
+    """A store that is not a plain one, is already DLedger, or was left between the two."""
     if store.kind is StoreKind.PART:
         return Refusal("this is a part of a store", "give the broker's storePathRootDir")
     if store.kind is StoreKind.ROCKSDB:
@@ -177,11 +181,11 @@ def _already(store: Store) -> Refusal:
     first = store.dledger.data.start
     legacy = store.commitlog
     if legacy is None or not legacy.files:
-        return Refusal("this is a DLedger store already", "nothing is to be migrated")
+        return Refusal("this is already a DLedger store", "nothing to migrate")
     if legacy.stop == first:
         return Refusal(
-            f"this store was migrated already: DLedger goes on at {first}",
-            f"nothing is to be done; check it with `rmqstore verify {words_for(store)}`",
+            f"this store was already migrated: DLedger goes on at {first}",
+            f"nothing to do; check it with `rmqstore verify {words_for(store)}`",
         )
     where = (
         "files of the legacy commitlog are missing" if legacy.stop < first else "legacy commitlog and DLedger overlap"
@@ -226,7 +230,7 @@ def _settings(store: Store, target: Target) -> list[Refusal]:
 def _versions(store: Store, verified: Verified, target: Target) -> list[Refusal]:
     """A broker that has no DLedger, or cannot read what is in the store."""
     why = _cannot_read(store, verified, target.broker)
-    return [] if why is None else [Refusal(why, "use a newer broker, and say which with --broker")]
+    return [] if why is None else [Refusal(why, "use a newer broker, and choose it with --broker")]
 
 
 def _cannot_read(store: Store, verified: Verified, version: str) -> str | None:
@@ -278,7 +282,7 @@ def _unsound(store: Store, verified: Verified) -> list[Refusal]:
 
 
 def _end_of_log(store: Store, verified: Verified, target: Target) -> list[Refusal]:
-    """The pad stands where every broker would put it, and there is room for it."""
+    """The pad is where every broker would put it, and fits there."""
     legacy = verified.legacy
     if legacy is None:
         return []
@@ -287,8 +291,8 @@ def _end_of_log(store: Store, verified: Verified, target: Target) -> list[Refusa
     if file is None or file.stop - at < BLANK_SIZE:
         return [
             Refusal(
-                f"fewer than {BLANK_SIZE} bytes are left behind the last record at {at}: no broker leaves that, and"
-                " none starts in DLedger mode over it",
+                f"fewer than {BLANK_SIZE} bytes are left after the last record at {at:,}: no broker writes such a log,"
+                " and none starts on it in DLedger mode",
                 _recover(store),
             )
         ]
@@ -304,7 +308,7 @@ def _end_of_log(store: Store, verified: Verified, target: Target) -> list[Refusa
         if forecast.commitlog_stop is not None and forecast.commitlog_stop != at:
             return [
                 Refusal(
-                    f"the log ends at {at}, but RocketMQ {version} would go on at {forecast.commitlog_stop}",
+                    f"the log ends at {at}, but RocketMQ {version} would continue at {forecast.commitlog_stop}",
                     _settings_advice(store, version),
                 )
             ]
@@ -335,8 +339,8 @@ def _replicas(target: Target, replicas: Sequence[ReplicaCheck]) -> list[Refusal]
     """With peers, every one of them must hold the same legacy log: nodes padded at different offsets never agree."""
     out = [
         Refusal(
-            f"{check.name} is not equal to this store: {check.difference}",
-            "let the replicas become equal first (stop producers, wait for the slave), or build the other node from a"
+            f"{check.name} differs from this store: {check.difference}",
+            "make the replicas equal first (stop producers, wait for the slave), or build the other node from a"
             " copy of this store",
         )
         for check in replicas

@@ -290,7 +290,7 @@ def content_from_json(value: object) -> Content:
                 return parts
         elif form in ("zeros", "base64", "hex"):
             return _part_from_json(value)
-    raise UsageError("plan: a content must be one of zeros, base64, hex, parts")
+    raise UsageError("plan: content must be one of zeros, base64, hex, parts")
 
 
 def _part_from_json(value: object) -> Literal | Zeros:
@@ -304,5 +304,5 @@ def _part_from_json(value: object) -> Literal | Zeros:
             if form == "hex" and isinstance(inner, str):
                 return Literal(bytes.fromhex(inner))
         except (binascii.Error, ValueError) as error:
-            raise UsageError(f"plan: a content is no valid {form}: {error}") from error
-    raise UsageError("plan: a content must be one of zeros, base64, hex, parts")
+            raise UsageError(f"plan: content is not valid {form}: {error}") from error
+    raise UsageError("plan: content must be one of zeros, base64, hex, parts")

@@ -100,7 +100,7 @@ class Plan:
         for place in (self.store, *self.roots):
             pure = PurePosixPath(place)
             if not pure.is_absolute() or ".." in pure.parts or "\0" in place or len(pure.parts) < 2:
-                raise BrokenPlan(f"plan: {place!r} is no absolute path of a store")
+                raise BrokenPlan(f"plan: {place!r} is not the absolute path of a store")
         for step in self.steps:
             check_path(step.path, self.store, self.roots)
             check_step(step)
@@ -137,7 +137,7 @@ class Plan:
 
     @property
     def origins(self) -> Mapping[str, str]:
-        """Names that the plan gives to files -> the names under which their bytes stand before the first step."""
+        """Names that the plan gives to files -> the names of their bytes before the first step."""
         return origins(self.steps)
 
     def summaries(self) -> list[dict[str, Json]]:
@@ -148,7 +148,7 @@ class Plan:
         """The whole plan with all contents, in memory; `iter_json` streams the same.
 
         `write_content`: gives the JSON of the content of step N instead (a journal keeps contents in files of its
-        own); there is no digest then.
+        own); the digest is then left out.
         """
         if write_content is None:
             return {**_plan_head(self), "digest": self.digest, "steps": [_step_to_json(s) for s in self.steps]}

@@ -65,7 +65,7 @@ class PlanBuilder:
         return self.name(self.store.moved.get(path, path))
 
     def name(self, path: Path) -> str:
-        """The same of a place, whatever file stands there."""
+        """The same of a place, whatever file is there."""
         absolute = absolute_path(path)
         try:
             return absolute.relative_to(self.root).as_posix()
@@ -81,7 +81,7 @@ class PlanBuilder:
         return bool(self.gone) and any(self.path(p) in self.gone for p in (path, *path.parents))
 
     def add(self, step: Step) -> None:
-        """Take a step of another planner. Errors: Refused where a pipe or a device stands in a new file's place."""
+        """Take a step of another planner. Errors: Refused where a pipe or a device is in a new file's place."""
         if isinstance(step, Create) and step.path not in self.gone:
             _plain(self.locate(step.path), step.path, "a file")
         self.steps.append(step)
@@ -142,9 +142,11 @@ class PlanBuilder:
         self.add(MakeDirectory(name))
 
     def _clear(self, path: Path, name: str) -> None:
-        """Move a file out of the place of a directory. Errors: Refused for what is no plain file."""
+        """Move a file out of the place of a directory. Errors: Refused for anything but a regular file."""
         if path.is_symlink():
-            raise Refused(f"{name} is a link that leads to no directory", "mount its disk, or move the link away")
+            raise Refused(
+                f"{name} is a link that does not lead to a directory", "mount its disk, or move the link away"
+            )
         _plain(path, name, "a directory")
         self.discard(path, "a directory belongs there")
 
@@ -170,7 +172,7 @@ class PlanBuilder:
 
 
 def _plain(path: Path, name: str, wanted: str) -> None:
-    """Nothing stands there that cannot go into quarantine. Errors: Refused."""
+    """Ensure that whatever is there can go into quarantine. Errors: Refused."""
     if path.exists() and not path.is_file() and not path.is_dir():
         raise Refused(f"{name} is a pipe, a socket or a device, {wanted} belongs there", "move it away by hand")
 

@@ -1,4 +1,4 @@
-"""A plan read back from its JSON. The text may come from anywhere, and is believed in nothing."""
+"""Parse a plan from JSON. The input is untrusted; every field is validated."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _KIND_NAMES: dict[type, str] = {str: "a text", int: "an integer", list: "a list"
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def plan_from_json(
@@ -87,7 +87,7 @@ def plan_from_json(
     reader = _Reader(document, "the plan")
     schema = reader.left.pop("schema", None)
     if schema != SCHEMA:
-        raise UsageError(f"plan: {schema!r} is no plan that this rmqstore knows ({SCHEMA})")
+        raise UsageError(f'plan: not a plan file of this rmqstore: its "schema" is {schema!r}, not {SCHEMA!r}')
     digest = reader.optional_text("digest")
     try:
         plan = _plan(reader, read_content)
@@ -100,9 +100,9 @@ def plan_from_json(
         allowed = {real_path(root) for root in roots}
         for root in plan.roots:
             if real_path(Path(root)) not in allowed:
-                raise UsageError(f"plan: {root} is no data path of {store}")
+                raise UsageError(f"plan: {root} is not a data path of {store}")
     if digest is not None and digest != plan.digest:
-        raise UsageError("plan: its digest does not fit its steps", "make a new plan; do not edit plan files")
+        raise UsageError("plan: its digest does not match its steps", "make a new plan; do not edit plan files")
     return plan
 
 

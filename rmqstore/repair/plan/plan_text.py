@@ -62,14 +62,14 @@ def _describe_loss(plan: Plan) -> Iterator[str]:
     yield from (f"Note: {note}" for note in plan.notes)
     yield from (f"Needs a decision: {brake}" for brake in plan.brakes)
     if plan.brakes and not plan.empty:  # else there is nothing to say yes to
-        yield f"  --force {plan.digest} says yes to {'it' if len(plan.brakes) == 1 else 'all of them'}"
+        yield f"  --force {plan.digest} accepts {'it' if len(plan.brakes) == 1 else 'all of them'}"
 
 
 def _describe_damaged(rows: Json) -> Iterator[str]:
     """Messages that stay with damaged properties; facts of a saved plan can be anything."""
     if not isinstance(rows, list) or not rows:
         return
-    yield f"Damaged: {_count(len(rows), 'message')}, whose properties nothing in the store can bring back:"
+    yield f"Damaged: {_count(len(rows), 'message')}, whose properties cannot be recovered from the store:"
     for row in rows[:_LISTED]:
         if isinstance(row, Mapping):
             place = f"{row.get('topic')}/{row.get('queue_id')} {row.get('queue_offset')} at {row.get('offset')}"
@@ -102,7 +102,7 @@ def _describe_fillers(rows: Json) -> Iterator[str]:
             places.setdefault((names, str(row.get("marked") or "bytes only")), []).append(place)
     for (names, marked), found in sorted(places.items(), key=lambda item: not item[0][0])[:_LISTED]:
         more = f" and {len(found) - _PLACES:,} more" if len(found) > _PLACES else ""
-        yield f"  {names or 'no group that is known'}: {', '.join(found[:_PLACES])}{more} (marked by {marked})"
+        yield f"  {names or 'no known group'}: {', '.join(found[:_PLACES])}{more} (marked by {marked})"
     if len(places) > _LISTED:
         yield f"  … and {_count(len(places) - _LISTED, 'more list')} of groups"
 
@@ -161,9 +161,9 @@ def _describe_stays(plan: Plan) -> Iterator[str]:
     if not isinstance(rows, Mapping) or not rows:
         return
     if plan.empty:
-        yield "This stays wrong (`rmqstore verify` names the places):"
+        yield "Not repaired by any step (`rmqstore verify` shows the places):"
     else:
-        yield "No step is meant for this:"
+        yield "This plan does not repair:"
     for code, row in rows.items():
         if isinstance(row, Mapping):
             yield f"  {code} x {row.get('count')}: {row.get('why')}"
@@ -187,7 +187,7 @@ def _describe_step(step: Step) -> str:
     elif isinstance(step, SetAside):
         line = f"set {step.path} aside"
     elif isinstance(step, Rename):
-        line = f"rename {step.source}, which is aside, to {PurePosixPath(step.path).name}"
+        line = f"rename {step.source}, already set aside, to {PurePosixPath(step.path).name}"
     elif isinstance(step, MakeDirectory):
         line = f"make directory {step.path}/"
     else:

@@ -21,7 +21,7 @@ class RecoverOptions:
     """How to recover.
 
     `strategy` and `role`: "" for what broker.conf says. `only` these codes, those that are not safe included.
-    `accept_fillers`, `allow_shift`, `merge_neighbours`: see the salvage planner. `now_ms` stands in where no
+    `accept_fillers`, `allow_shift`, `merge_neighbours`: see the salvage planner. `now_ms` is used where no
     message has a time.
     """
 
@@ -58,9 +58,9 @@ def choose(store: Store, options: RecoverOptions) -> Choice:
     Errors: UsageError for an unknown strategy or role.
     """
     if options.strategy not in ("", SALVAGE, TRUNCATE):
-        raise UsageError(f"there is no strategy {options.strategy!r}", "it is salvage or truncate")
+        raise UsageError(f"unknown strategy {options.strategy!r}", "use salvage or truncate")
     if options.role not in ("", *ROLES):
-        raise UsageError(f"there is no role {options.role!r}", f"it is one of {', '.join(ROLES)}")
+        raise UsageError(f"unknown role {options.role!r}", f"it is one of {', '.join(ROLES)}")
     role = options.role or store.config.role
     notes: list[str] = []
     if role == "unknown":

@@ -1,4 +1,4 @@
-"""The steps that a plan is made of, and which of them may stand together. Pure.
+"""The steps of a plan, and which of them may be combined. Pure.
 
 Paths are POSIX paths relative to the store; files of other data paths are given by their absolute path, which must lie
 below one of the plan's roots.
@@ -125,7 +125,7 @@ class RemoveEmptyDirectory:
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """Give a file a name that is no offset, in its own directory, until a Rename gives it the right one.
+    """Give a file a name that is not an offset, in its own directory, until a Rename gives it the right one.
 
     No broker loads a directory with such a name in it (NumberFormatException, before anything is recovered): one that
     is started while files are on their way stops there, and finds no hole to act upon.
@@ -173,7 +173,7 @@ class Span:
 
 
 def check_path(path: str, store: str, roots: Iterable[str]) -> None:
-    """Refuse a path that does not stay inside of the store (or of a root), or that no step may touch."""
+    """Refuse a path that leaves the store (or of a root), or that no step may touch."""
     pure = PurePosixPath(path)
     inside: tuple[str, ...] | None = None
     if pure.is_absolute():
@@ -185,9 +185,9 @@ def check_path(path: str, store: str, roots: Iterable[str]) -> None:
     else:
         inside = pure.parts
     if not inside or ".." in pure.parts or "\0" in path or str(pure) != path:
-        raise BrokenPlan(f"plan: path {path!r} does not stay inside of the store")
+        raise BrokenPlan(f"plan: path {path!r} leaves the store")
     if any(0xD800 <= ord(char) < 0xDC80 or 0xDCFF < ord(char) < 0xE000 for char in path):
-        raise BrokenPlan(f"plan: path {path!r} is no file name")
+        raise BrokenPlan(f"plan: path {path!r} is not a file name")
     if JOURNAL_FOLDER in inside or inside == ("lock",):
         raise BrokenPlan(f"plan: no step may touch {path!r}")
 
@@ -257,7 +257,7 @@ def check_together(steps: Sequence[Step]) -> None:
                 continue
             remade = isinstance(made.get(parent), MakeDirectory) and isinstance(step, Create | MakeDirectory)
             if not emptied and not remade:
-                raise BrokenPlan(f"plan: {step.path} lies below {parent}, which is taken away")
+                raise BrokenPlan(f"plan: {step.path} lies below {parent}, which is removed")
 
 
 def _check_renames(steps: Sequence[Step]) -> None:
@@ -270,14 +270,14 @@ def _check_renames(steps: Sequence[Step]) -> None:
 
 
 def origins(steps: Iterable[Step]) -> dict[str, str]:
-    """Names that renames give -> where the bytes stand before: what `expect` and spans speak of."""
+    """Names that renames give -> where the bytes are before: what `expect` and spans refer to."""
     return {step.path: step.source for step in steps if isinstance(step, Rename)}
 
 
 def check_span(span: Span) -> None:
-    """Refuse a span whose name is no plain file name, or whose range makes no sense."""
+    """Refuse a span whose name is not a plain file name, or whose range is invalid."""
     if not span.name or span.name.startswith(".") or "/" in span.name or "\0" in span.name or len(span.name) > 200:
-        raise BrokenPlan(f"plan: {span.name!r} is no name for a saved span")
+        raise BrokenPlan(f"plan: {span.name!r} is not a valid name for a saved span")
     if span.at < 0 or not 0 < span.length <= MAX_FILE_SIZE:
         raise BrokenPlan(f"plan: span {span.name} is out of range")
 

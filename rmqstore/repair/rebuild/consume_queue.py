@@ -1,6 +1,6 @@
 """One consume queue as it should be, and the steps that make it so: only what differs is written.
 
-What the log does not know of stays: units of messages that have expired, addresses of the extension. Pre-blanks stand
+What the log does not know of stays: units of messages that have expired, addresses of the extension. Pre-blanks are
 only in front of the first unit. Behind the last unit there is nothing but zeros, and no file without a unit.
 
 A queue offset without a message, in the middle, gets the unit of the message before it: consumers get that one twice.
@@ -36,7 +36,7 @@ CHUNK = 1 << 16  # units
 _FAR = 1 << 16  # units; a wider gap than this, and than ten times what was met, is a damaged header's
 _BEHIND = 1 << 10  # units that are looked at together behind a queue's end
 _SMALL = 1 << 15  # bytes that a step may hold itself
-_NO_MESSAGE = "units of messages that the log does not have"
+_NO_MESSAGE = "units of messages missing from the log"
 _FAKE = consumequeue.UNIT.build(size=1)
 """A unit of a message that expired long ago: what a queue's end is kept with when no unit of it is left."""
 
@@ -113,7 +113,7 @@ class QueueImage:
         return consumequeue.UNIT.array(self.stored(start * UNIT, count * UNIT))
 
     def stored(self, at: int, length: int) -> bytes:
-        """What stands there now, zeros where no file is."""
+        """What is there now, zeros where no file is."""
         i = bisect_right(self._starts, at) - 1
         if i < 0 or at >= self.usable[i].stop:
             return bytes(length)

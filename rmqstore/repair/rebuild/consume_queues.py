@@ -173,7 +173,7 @@ class QueueRebuild:
 
     @cached_property
     def on_disk(self) -> frozenset[Name]:
-        """Queues with a directory, whatever its name: one that is no UTF-8 can be there, though no message makes it."""
+        """Queues with a directory, whatever its name: one that is not UTF-8 can exist, though no message makes it."""
         kinds = (QueueKind.SIMPLE, QueueKind.BATCH)
         return frozenset((t, q) for kind in kinds for t, q, _ in self.store.queue_directories(kind))
 
@@ -207,11 +207,11 @@ class QueueRebuild:
         return changed
 
     def _unnamed(self, topic: str) -> bool:
-        """Whether a new batch queue would keep brokers from starting: there is no topics.json that names its topic."""
+        """Whether a new batch queue would keep brokers from starting: no topics.json names its topic."""
         if problem_codes.CFG_NO_TOPICS not in self.verified.report.findings.counts:
             return False
         self.left.add(problem_codes.BCQ_MISSING_UNIT)
-        words = f"{topic} gets no batch queue: no broker starts with it before config/topics.json is back"
+        words = f"{topic} gets no batch queue: no broker starts with it until config/topics.json is restored"
         if words not in self.draft.notes:
             self.draft.notes.append(words)
         return True
@@ -261,7 +261,7 @@ def _cut_queue(draft: PlanBuilder, files: ConsumeQueueFiles, cut: int) -> None:
     if first is None:
         return
     draft.ends[files.label] = first // layout.size if files.kind is QueueKind.SIMPLE else _batch_end(files, first)
-    why = "units of messages that are cut"
+    why = "units of cut messages"
     if files.kind is QueueKind.SIMPLE and _only_pre_blanks(files, first):
         first = files.queue.start
         draft.ends[files.label] = 0
@@ -277,7 +277,7 @@ def _cut_queue(draft: PlanBuilder, files: ConsumeQueueFiles, cut: int) -> None:
 
 
 def _only_pre_blanks(files: ConsumeQueueFiles, stop: int) -> bool:
-    """Whether nothing but pre-blanks stands before a place: a queue must not be left so."""
+    """Whether only pre-blanks precede a place: a queue must not be left so."""
     return stop > files.queue.start and files.queue.pread(UNIT, stop - UNIT) == consumequeue.PRE_BLANK
 
 

@@ -47,7 +47,7 @@ class Extension:
         return held
 
     def strays(self, queue: ConsumeQueueFiles) -> int:
-        """How many units of the queue have an address where nothing stands."""
+        """How many units of the queue have an address where the extension has no unit."""
         if not self.files.queue.files:
             return 0
         count = 0
@@ -62,7 +62,7 @@ class Extension:
         for file, at in self.breaks:
             last = last_nonzero_in(file, 1)
             if last is not None and last >= at:
-                draft.zero(file.path, at, last + 1 - at, "no unit of the extension")
+                draft.zero(file.path, at, last + 1 - at, "not a unit of the extension")
         strays = self.strays(queue)
         if strays:
             draft.notes.append(
@@ -71,6 +71,6 @@ class Extension:
             )
         elif self.files.queue.files and not queue.queue.files:
             draft.notes.append(
-                f"{queue.label}: its units get plain tags codes: which bit map of the extension belongs to which "
-                "message nothing tells; brokers filter those messages by their properties"
+                f"{queue.label}: its units get plain tags codes, since nothing tells which bitmap belongs "
+                "to which message; brokers filter those messages by their properties"
             )

@@ -278,7 +278,7 @@ class _Writer:
 
 
 def _entries_at(file: IndexFile, offset: int, *, from_end: bool) -> int:
-    """How many entries at an end of a file are of the message at `offset`: its other keys stand in the next file."""
+    """How many entries at an end of a file are of the message at `offset`: its other keys are in the next file."""
     count = min(file.last, _SAMPLE)
     first = file.last - count + 1 if from_end else 1
     raw = read_at(file.path, count * index.UNIT.size, index.unit_at(first, file.slots))

@@ -208,7 +208,7 @@ class UnitBuffer:
             self._segment(*segment)
 
     def take(self, kept: KeptUnits) -> None:
-        """Units that the verification's pass has kept, in place of a pass of our own; they stand in the same spill."""
+        """Units that the verification's pass has kept, in place of a pass of our own; they are in the same spill."""
         for segment in kept.segments():
             if self.wanted is None or segment[0] in self.wanted:
                 self._segment(*segment)
@@ -219,7 +219,7 @@ class UnitBuffer:
             self._queue(name).batches.extend(rows)
 
     def _segment(self, name: Name, first: int, count: int, at: int) -> None:
-        """Units of consecutive queue offsets that stand in the spill."""
+        """Units of consecutive queue offsets in the spill."""
         part = self.parts.get(name)
         if part is None or not (part.restarts or part.outliers):
             if first >= 0:

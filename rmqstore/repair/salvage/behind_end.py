@@ -77,7 +77,7 @@ class _Rows:
 def lost_behind(store: Store, verified: Verified, result: LogResult, framed: dict[int, QueueSlot]) -> Behind:
     """What stood behind the last good record of the store's last log.
 
-    `framed`: global offset → what a damaged record there says of itself; units that name it are believed instead.
+    `framed`: global offset → what a damaged record there says of itself; units that name it take precedence.
     Records of a truncated log behind the end, and their units, are of an earlier life: nothing of them is lost now.
     """
     out = Behind()
@@ -91,7 +91,7 @@ def lost_behind(store: Store, verified: Verified, result: LogResult, framed: dic
     own, doubtful = _one_life(own)
     if doubtful:
         out.notes.append(
-            f"{doubtful:,} units behind the end of the log stand where others do: left of an earlier life, not counted"
+            f"{doubtful:,} units behind the end of the log overlap others: left over from an earlier log, not counted"
         )
     totals = np.zeros(len(own.names), dtype=np.int64)
     np.add.at(totals, own.name, own.count)
@@ -123,7 +123,7 @@ def _units_gone(verified: Verified, floor: int) -> bool:
 
 
 def _indexed(verified: Verified, floor: int) -> set[int]:
-    """Places behind the end where the index says that a message stands, as far as its own headers reach."""
+    """Places behind the end where the index has a message, as far as its own headers reach."""
     files = verified.index.files if verified.index is not None else ()
     stop = max((file.end_phy_offset for file in files), default=0) + 1
     return indexed_in(verified, floor, stop) if stop > floor else set()
@@ -145,8 +145,8 @@ def _bound(out: Behind, verified: Verified, floor: int, bare: int, *, gone: bool
     elif gone and (_told_by_checkpoint(verified) or out.messages):
         out.at_least = True
         out.notes.append(
-            f"the loss is a lower bound: messages stood behind the log's end at {floor:,}, and consume queues that "
-            "would name them are gone too"
+            f"the loss is a lower bound: messages were behind the log's end at {floor:,}, and consume queues that "
+            "would name them are missing too"
         )
 
 

@@ -1,6 +1,6 @@
 """A member of a DLedger group: which of its entries may have units in a queue.
 
-Brokers dispatch committed entries only. A leader may replace what stands behind; units of such entries would stay, and
+Brokers dispatch committed entries only. A leader may replace later ones; units of such entries would stay, and
 shift those of the entries that come in their place.
 """
 

@@ -114,8 +114,7 @@ def _number(
     if behind is not None and not _fit_count(group, behind.index - begin):
         for layout in group:
             plan.refusals[layout.damage.start] = (
-                f"{behind.index - begin} entries are missing at {layout.damage.start:,}, and the span does not hold "
-                "as many"
+                f"{behind.index - begin} entries are missing at {layout.damage.start:,}, more than the span can hold"
             )
         return
     low = _last_term(log, before) if before is not None else 0

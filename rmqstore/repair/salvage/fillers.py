@@ -13,7 +13,7 @@ from rmqstore.repair.plan.steps import Span, Step
 
 @dataclass(frozen=True, slots=True)
 class Filler:
-    """A record that stands where a damaged one stood.
+    """A record that replaces a damaged one.
 
     `offset` global, of the record itself (in DLedger: entry position + 48); `length` in bytes. `kind` is "visible" for
     one that keeps a queue offset, "unseen" for one that no queue gets. `tags_code` is what its unit must say (None:
@@ -46,7 +46,7 @@ class Filler:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A DLedger entry as it stands after the repair: what its index unit must say."""
+    """A DLedger entry as it is after the repair: what its index unit must say."""
 
     index: int
     term: int
@@ -60,7 +60,7 @@ class SalvageResult:
 
     `steps` and `spans` (bytes kept in lost+found) go into the plan as they are. `lost_spans`: (global offset, length)
     of what is covered. `rebuild_queues`: queues whose consume queue must be brought to the repaired log; `entries`
-    those DLedger entries that were made anew. `cures` are problem codes that the steps cure. `brakes` stop an apply
+    those DLedger entries that were rebuilt. `cures` are problem codes that the steps cure. `brakes` stop an apply
     until the operator says so; `refusals` are damages that stay as they are, with the option that would change that.
     `given_up` counts good messages that made room for damage beside them.
     """

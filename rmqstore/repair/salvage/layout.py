@@ -102,7 +102,7 @@ def lay_out(
     *,
     own: Callable[[Message, int], bool] = lambda _message, _at: True,
 ) -> Layout:
-    """What is known to stand in a span. `bounds`: (start, length) of all its entries, where DLedger's index says so.
+    """What is known to be in a span. `bounds`: (start, length) of all its entries, where DLedger's index says so.
 
     `taken`: the good records in it. `own`: whether a record that says another place may be of this one; else it is a
     stale one, and its bounds say nothing.
@@ -240,7 +240,7 @@ def _frames(damage: Damage) -> Iterator[Cell]:
 
 
 def _moved(frames: Sequence[Cell], lead: int) -> frozenset[int]:
-    """By how many bytes several records of a span say that they stand elsewhere: a swapped file, an old one."""
+    """The shift in bytes that several records of a span agree on: a swapped file, an old one."""
     shifts = Counter(f.message.physical_offset - f.start - lead for f in frames if f.message is not None)
     return frozenset(shift for shift, n in shifts.items() if n > 1 and shift)
 
@@ -304,7 +304,7 @@ def _rest(at: int, free: Free, layout: Layout) -> Iterator[Cell]:
 
 
 def _joined(cells: list[Cell], layout: Layout) -> list[Cell]:
-    """Cells too short for a record go to a neighbour that is made anew; a good message is given up only on request."""
+    """Cells too short for a record go to a neighbour that is rebuilt; a good message is given up only on request."""
     out: list[Cell] = []
     for i, cell in enumerate(cells):
         least = BLANK_SIZE if cell.blank else SMALLEST + layout.lead

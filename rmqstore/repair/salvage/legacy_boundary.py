@@ -18,7 +18,7 @@ def entries_begin(store: Store, verified: Verified) -> int | None:
     """The global offset of DLedger's entry 0; None where nothing proves it, and where the log began later.
 
     Proofs: entry 0 itself; files that join; entry 0's unit in DLedger's index; the first message's unit in a consume
-    queue, which stands 48 bytes behind the start of a DLedger file and at the start of a legacy one.
+    queue, which is 48 bytes behind the start of a DLedger file and at the start of a legacy one.
     """
     log, legacy = verified.dledger, verified.legacy
     if log is None or not log.queue.files:

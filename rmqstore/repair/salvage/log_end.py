@@ -1,4 +1,4 @@
-"""Where the log ends: what stands behind is zeroed, so that neither ghosts nor old records come back.
+"""Where the log ends: everything behind is zeroed, so that old records do not reappear.
 
 A zero file of the right length behind the end is normal and stays. Nothing inside of a closing BLANK is touched: those
 bytes are undefined, and nobody reads them.
@@ -45,7 +45,7 @@ _POINT_BEHIND = (
 
 
 def dirty_tail(result: LogResult) -> bool:
-    """Whether anything but zeros and BLANKs stands behind the end of the log."""
+    """Whether anything but zeros and BLANKs is behind the end of the log."""
     if result.stale_from is not None:
         return True
     return any(run.kind is Kind.DIRTY for run in result.tiling.tail())
@@ -75,7 +75,7 @@ def _zero(draft: PlanBuilder, file: MappedFile, start: int, stop: int, why: str)
 
 
 def plan_tail(draft: PlanBuilder, result: LogResult) -> None:
-    """Steps for what stands behind the end of a log that goes on as it is.
+    """Steps for the bytes behind the end of a log that continues as it is.
 
     A record at the very end whose bytes are wrong goes too, as a broker would have it: nothing follows it.
     """
@@ -95,7 +95,7 @@ def plan_tail(draft: PlanBuilder, result: LogResult) -> None:
         cause = code_of(run.cause, result.lead)
         draft.cures.add(cause if run.count else f"{prefix}-DIRTY-TAIL")
         damaged = run.count and run.cause is not Fault.PHYSICAL_OFFSET
-        why = "damaged records at the very end" if damaged else "no record: a write that was cut"
+        why = "damaged records at the very end" if damaged else "not a record: an interrupted write"
         _zero(draft, file, run.start - file.start, run.stop - file.start, why)
 
 
@@ -134,7 +134,7 @@ def _lose_between(draft: PlanBuilder, verified: Verified) -> frozenset[Name]:
     labels = {f"{topic}/{queue_id}": n for (topic, queue_id), n in counts.items()}
     draft.lose(labels, sum(lost.size or 0 for lost in known.by_offset.values()))
     draft.notes.append(
-        f"no file of the log holds {spans[0][0]:,} to {spans[-1][1]:,}: what stood there does not come back"
+        f"no file of the log holds {spans[0][0]:,} to {spans[-1][1]:,}: their content cannot be recovered"
     )
     return frozenset() if entries_begin(draft.store, verified) is not None else frozenset(counts)
 
@@ -200,7 +200,7 @@ def _records_of(result: LogResult, start: int, stop: int) -> Iterator[tuple[int,
 
 
 def first_damage(result: LogResult, listed: list[int], *, last: bool = True) -> int | None:
-    """Where a replica must cut: the first byte that is no good record (`listed`: where findings are). Global offset.
+    """Where a replica must cut: the first byte outside good records (`listed`: where findings are). Global offset.
 
     `last`: the log's end is the store's end; behind a legacy commitlog DLedger goes on, so damage at its end counts.
     """

@@ -161,7 +161,7 @@ def _last_record(log: LogResult, file: MappedFile, start: int, stop: int) -> int
 
 
 def taken_cells(damage: Damage, levels: properties.DelayLevels) -> list[Cell]:
-    """The good records that a span has taken in, as they stand."""
+    """The good records that a span has taken in, unchanged."""
     out: list[Cell] = []
     lead = damage.log.lead
     for start in damage.taken:

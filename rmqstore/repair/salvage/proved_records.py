@@ -88,7 +88,7 @@ def tell(draft: PlanBuilder, views: Sequence[RepairedLog], believed: ProvedRecor
             more = f" and {len(found) - _LISTED:,} more" if len(found) > _LISTED else ""
             draft.notes.append(
                 f"the {what} of the message at {', '.join(f'{at:,}' for at in found[:_LISTED])}{more} are damaged, as "
-                f"the {proof}: the unit stays as it is, and so does the log"
+                f"the {proof}: unit and log are left unchanged"
             )
 
 

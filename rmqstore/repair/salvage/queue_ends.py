@@ -39,10 +39,10 @@ class Untold:
         """For a person."""
         names = ", ".join(f"{topic}/{queue_id}" for topic, queue_id in self.queues[:_LISTED])
         more = f" and {len(self.queues) - _LISTED} more" if len(self.queues) > _LISTED else ""
-        counted = f"; {self.messages:,} were messages, of queues that are not known" if self.messages else ""
+        counted = f"; {self.messages:,} were messages of unknown queues" if self.messages else ""
         return (
             f"the loss is a lower bound: {self.bytes:,} damaged bytes may have held the last messages of queues whose "
-            f"consume queues are gone too ({names}{more}){counted}. New messages of such a queue get queue offsets "
+            f"consume queues are missing too ({names}{more}){counted}. New messages of such a queue get queue offsets "
             "that were in use before"
         )
 
@@ -76,18 +76,18 @@ def take_ends(
         label, count = f"{name[0]}/{name[1]}", reached - part.next
         if count > room(ranges, part.last_at, end):
             known.notes.append(
-                f"{label} ends at {part.next:,} in the log, its consumers stand at {reached:,}: more than the damage "
+                f"{label} ends at {part.next:,} in the log, its consumers are at {reached:,}: more than the damage "
                 "there can have held"
             )
             continue
         words = "1 message" if count == 1 else f"{count:,} messages"
-        known.notes.append(f"{label} lost {words} at its end: its consumers stand at {reached:,}")
+        known.notes.append(f"{label} lost {words} at its end: its consumers are at {reached:,}")
         for number in range(part.next, reached):
             known.floating.append((part.last_at, logs.wrote, QueueSlot(name[0], name[1], number)))
 
 
 def find_untold(verified: Verified, layouts: Sequence[Layout], queues: tuple[Name, ...]) -> Untold:
-    """What is left of the spans when everything that is known stands in its cell. `queues`: those with open ends."""
+    """What is left of the spans when everything known is in its cell. `queues`: those with open ends."""
     if not queues:
         return Untold()
     size = entries = held = floating = 0
@@ -111,7 +111,7 @@ def find_untold(verified: Verified, layouts: Sequence[Layout], queues: tuple[Nam
 
 
 def indexed_in(verified: Verified, start: int, stop: int) -> set[int]:
-    """Places within a span of the log where the index says that a message stands."""
+    """Places within a span of the log where the index has a message."""
     found: set[int] = set()
     for file in verified.index.files if verified.index is not None else ():
         for first in range(1, file.last + 1, _CHUNK):

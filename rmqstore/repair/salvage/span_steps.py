@@ -124,7 +124,7 @@ class Cover:
         self.draft.overwrite(damage.file.path, at, content, why)
 
     def filler(self, cell: Cell, lead: int, around: Around) -> bytes:
-        """The bytes of the record that stands in a cell from now on."""
+        """The bytes of the record that a cell gets."""
         at, length = cell.start + lead, cell.length - lead
         lost, old = cell.lost, cell.message
         if lost is not None:
@@ -143,7 +143,7 @@ class Cover:
         """Say which good message made room for damage beside it."""
         self.given_up += 1
         seat = cell.lost.seat if cell.lost is not None else None
-        what = f"{seat.topic}/{seat.queue_id} {seat.queue_offset}" if seat is not None else "a record that no queue has"
+        what = f"{seat.topic}/{seat.queue_id} {seat.queue_offset}" if seat is not None else "a record of no queue"
         if self.given_up <= _LISTED:
             self.draft.notes.append(
                 f"a good message is given up ({what}): the damage beside it is too short for a record; its bytes are "

@@ -103,7 +103,7 @@ static int64_t write_object(const uint8_t *text, int64_t length, const struct st
 }
 
 /* Property texts [start, stop) as objects behind each other from out[at] on, where each is (`first`, `last`: row 0, and
- * rows 1 and on for the values of `names`, untouched where there is none), and which were not so simple (1) or not
+ * rows 1 and on for the values of `names`, untouched without one), and which were not so simple (1) or not
  * ASCII (2). Empty ones are left as they are. Returns where the last ends. */
 int64_t rmqstore_objects(const uint8_t *buf, int64_t have, int64_t n, const int64_t *start, const int64_t *stop,
                          const struct style *style, int64_t names_count, const uint64_t *names_word,
@@ -156,7 +156,7 @@ static inline int64_t part_of(const struct part *part, int64_t i, const uint8_t 
     return to - from;
 }
 
-/* Where each of n lines of these parts ends, when they stand behind each other. */
+/* Where each of n lines of these parts ends, when concatenated. */
 void rmqstore_line_ends(int64_t n, int64_t count, const struct part *parts, int64_t *ends) {
     const uint8_t *bytes;
     int64_t same = 0, end = 0;

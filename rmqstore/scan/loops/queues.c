@@ -57,7 +57,7 @@ static void put32(uint8_t *at, int64_t value) {
 
 /* Bring rows of one queue together, each queue's in the order they had: queue q's are [starts[q], starts[q + 1]). With
  * `units`, unless it is null, as consume queues should have them: 20 bytes each (consumequeue.UNIT). `next` has room for a
- * number of every queue. Returns 0 where a number is none of the queues'. */
+ * number of every queue. Returns 0 where a number belongs to no queue. */
 int64_t rmqstore_lay_out(int64_t n, const int64_t *number, const int64_t *index, const int64_t *offset,
                          const int64_t *size, const int64_t *tags, int64_t queues, int64_t *next, int64_t *starts,
                          int64_t *out_index, int64_t *out_offset, uint8_t *units) {

@@ -29,7 +29,7 @@ enum {
     TEXT_LENGTH
 };
 
-/* What stands at [at, stop), as columns at `row`, `room` numbers apart; 0 where it is no V1 or V2 record with parts that
+/* What is at [at, stop), as columns at `row`, `room` numbers apart; 0 where it is no V1 or V2 record with parts that
  * add up to its size. */
 static int read_record(const uint8_t *buf, int64_t at, int64_t stop, uint64_t offset, const struct layout *of,
                        crc32_function crc32, int64_t *size, int64_t *queue_offset, int64_t *row, int64_t room,

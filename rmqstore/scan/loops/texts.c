@@ -1,4 +1,4 @@
-/* Property texts: their grammar, where values stand, and hashes of those. */
+/* Property texts: their grammar, the places of values, and hashes of those. */
 #include "bytes.h"
 
 /* Java's String.hashCode of every span, unsigned; plain[i] is 0 where it is not ASCII and the hash means nothing. */

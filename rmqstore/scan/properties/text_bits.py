@@ -2,7 +2,7 @@
 
 A comparison of all bytes with one value, packed into bits, costs a tenth of looking for the places where it holds. The
 grammar (0x01 and 0x02 take turns, beginning with 0x01) is then the parity of the separators before each of them, and a
-name is found by one of its letters that stands at its place in front of a 0x01.
+name is found by one of its letters at its place in front of a 0x01.
 """
 
 from __future__ import annotations
@@ -102,9 +102,9 @@ class TextBits:
         return _any(self.where(low & (self._bytes > 2) & ~np.isin(self._bytes, _LINES)))
 
     def ends_of(self, name: bytes, letter: int) -> Iterator[tuple[I64, I64, I64]]:
-        """(texts, where the name's 0x01 stands, where the value ends) of names that end like `name`.
+        """(texts, where the name's 0x01 is, where the value ends) of names that end like `name`.
 
-        The last four bytes of `name` count, and `letter`, the index in it of a byte that rarely stands there in other
+        The last four bytes of `name` count, and `letter`, the index in it of a byte that is rare there in other
         names. Each round gives a further place of a text, from its first to its last. Only for texts of sound grammar.
         """
         letters = self.where(self._bytes == name[letter])
@@ -130,7 +130,7 @@ class TextBits:
             texts, found = texts[more], found[:, more]
 
     def _next_two(self, texts: I64 | None, word: I64, bit: U64) -> I64:
-        """Where the first 0x02 stands behind a bit of each of the texts (None: of all); a text's end without one."""
+        """Where the first 0x02 is behind a bit of each of the texts (None: of all); a text's end without one."""
         two, length = (self.two, self.length) if texts is None else (self.two[:, texts], self.length[texts])
         above = ~(bit | (bit - _ONE))
         behind = np.array(
@@ -161,7 +161,7 @@ def _any(bits: U64) -> Bool:
 
 
 def _lowest(bits: U64) -> tuple[I64, I64, U64]:
-    """Position of the lowest bit of every text, the word that it stands in, and the bit in that word."""
+    """Position of the lowest bit of every text, the word that holds it, and the bit in that word."""
     value, word = bits[0], np.zeros(bits.shape[1], dtype=np.int64)
     for k in range(1, len(bits)):
         none = value == 0

@@ -205,7 +205,7 @@ def _special(text: bytes, i: int, out: Texts) -> None:
 
 
 def not_utf8(texts: list[bytes]) -> list[bool]:
-    """Which of some texts are no UTF-8; asked together first, since nearly all are."""
+    """Which of some texts are not UTF-8; asked together first, since nearly all are."""
     if is_utf8(b"\0".join(texts)):
         return [False] * len(texts)
     return [not is_utf8(text) for text in texts]

@@ -91,7 +91,7 @@ def export(
     folder = Folder(spark, str(output))
     names = folder.names()
     if names and STATE not in names:
-        raise OutputExists(f"{output} is there already, and holds no export", "choose another output")
+        raise OutputExists(f"{output} already exists and is not an export", "choose another output")
     options = {
         "body": body or "false",
         "properties": str(properties).lower(),

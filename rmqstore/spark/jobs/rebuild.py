@@ -132,7 +132,7 @@ def _own(output: Path, refs: list[StoreRef]) -> None:
         return
     mark = entries.get(MARK)
     if mark is None or b"unfinished" not in mark.path.read_bytes():
-        raise OutputExists(f"{output} is there already")
+        raise OutputExists(f"{output} already exists")
 
 
 def _facts(spark: Any, ref: StoreRef, output: Path, progress: Progress | None, split_size: int | None) -> LogFacts:

@@ -36,7 +36,7 @@ _STATES: dict[Kind, State] = {
 def compare(store: Store, other: Store, *, jobs: int | None = None, max_rate: int = 0) -> Comparison:
     """Compare the logs of two stores, from the first offset that both have files for.
 
-    Errors: NotAStore when there is no log.
+    Errors: NotAStore without a log.
     """
     table = QueueTable()
     left = LogRows(store, table, jobs=jobs, max_rate=max_rate)

@@ -108,7 +108,7 @@ class Comparison:
     `common_stop` (bytes), come before the first difference. `changed`: same offset, queue and queue offset, other
     content. `damaged_in_*`: good on the other side only, because the bytes at their offset are damaged on this one.
     `only_*`: neither of these, and on one side only. `moved`: on both sides, at different offsets.
-    `equal_index`: the last DLedger index before the first difference, -1 when there is none.
+    `equal_index`: the last DLedger index before the first difference, -1 without one.
     """
 
     store: Side

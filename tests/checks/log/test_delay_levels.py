@@ -93,7 +93,7 @@ def test_units_of_a_setting_that_was_changed_are_right_as_they_are(store_copy: C
     assert [levels.deliver_time(1, levels.stored_at(1, d)) for d in due] == due
     report = verify(opened, VerifyOptions(jobs=1))
     assert dict(report.findings.counts) == {}
-    assert [note for note in report.notes if "was another one before (level 1)" in note]
+    assert [note for note in report.notes if "was different before (level 1)" in note]
 
 
 @pytest.mark.parametrize("units", [slice(3, 4), slice(0, 2), slice(-1, None)])

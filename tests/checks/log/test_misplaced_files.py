@@ -154,8 +154,8 @@ def test_what_was_copied_over_another_file_stays(store_copy: Copy) -> None:
     log = store / "commitlog"
     shutil.copy(log / name(3), log / name(9))
     found = look(store)
-    assert goes(found) == {} and stays(found) == {name(9): "the file that stands there is in its own place"}
-    why = "the file that stands there is in its own place"
+    assert goes(found) == {} and stays(found) == {name(9): "the file there is in its right place"}
+    why = "the file there is in its right place"
     note = f"{name(9)} holds the records of {name(3)} and cannot go there: {why}"
     assert any(said.startswith(note) for said in plan(store).notes)
 
@@ -171,7 +171,7 @@ def test_two_files_of_one_place_stay(store_copy: Copy) -> None:
     swap(log, 5, 12)  # what waits for a place that does not become free waits as well
     found = look(store)
     assert goes(found) == {}
-    assert stays(found)[name(12)] == "the file that stands there cannot go away"
+    assert stays(found)[name(12)] == "the file there cannot be moved"
 
 
 def test_backup_of_a_file_that_has_expired_does_not_come_back(store_copy: Copy) -> None:
@@ -180,7 +180,7 @@ def test_backup_of_a_file_that_has_expired_does_not_come_back(store_copy: Copy) 
     shutil.copy(log / name(0), log / name(9))
     for number in range(3):
         (log / name(number)).unlink()
-    assert stays(look(store)) == {name(9): "no file of the log is beside its place"}
+    assert stays(look(store)) == {name(9): "no log file is next to its place"}
 
 
 def test_file_of_entries_is_none_of_the_commitlog(store_copy: Copy) -> None:

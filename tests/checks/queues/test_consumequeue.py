@@ -22,7 +22,7 @@ def store(tmp_path: Path) -> Path:
     return copy_store(STORE, tmp_path)
 
 
-WHICH_LOG = "hardly a unit of the consume queues leads to a message: is this log the right one for them?"
+WHICH_LOG = "hardly any consume queue unit leads to a message: does this log belong to these queues?"
 
 
 def queue_of(store: Path) -> Units:

@@ -86,14 +86,14 @@ def test_a_file_of_another_log_stops_every_repair(tmp_path: Path) -> None:
     (found,) = [f for f in verified.report.findings.listed if f.code == "CL-FOREIGN-FILE"]
     assert (found.file, found.facts["messages_with_units"]) == (name, 0)
     assert found.facts["store_host"] != found.facts["store_host_of_other_files"]
-    assert verified.report.verdict.endswith(", but 1 file is of another log")
+    assert verified.report.verdict.endswith(", but 1 file belongs to another log")
     assert plan.steps == ()
     assert len(plan.brakes) == 1
     (store / "commitlog" / name).unlink()  # the other way out: a file that is missing
     verified, _ = planned(store)
     (gone,) = [f for f in verified.report.findings.listed if f.code == "CL-MISSING-FILE"]
     assert gone.facts["messages"] == 71
-    assert verified.report.verdict.endswith(", but 71 messages are gone with a missing file of the log")
+    assert verified.report.verdict.endswith(", but 71 messages are gone with a missing log file")
 
 
 @pytest.mark.parametrize("queues", [True, False])

@@ -235,7 +235,7 @@ def test_keys_that_are_none_are_noted(tmp_path: Path) -> None:
     report = changed(tmp_path, change)
     assert (report.exit_code, report.notes) == (
         0,
-        ["consumequeue/: 3 keys in the RocksDB are no consume queue unit's"],
+        ["consumequeue/: 3 keys in the RocksDB are not those of consume queue units"],
     )
 
 
@@ -253,7 +253,7 @@ def test_configuration_that_is_no_json_is_not_taken_for_clean(tmp_path: Path) ->
     with opened_rows(store / "config" / "topics") as database:
         database.get_column_family("default")[b"Order_11"] = b'{"perm":'
     report = look(store)
-    assert (report.exit_code, report.unchecked) == (4, ["config/topics/: 1 of its values are no JSON"])
+    assert (report.exit_code, report.unchecked) == (4, ["config/topics/: 1 of its values are not JSON"])
 
 
 def test_without_the_extra_everything_in_rocksdb_is_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,7 +327,7 @@ def test_no_command_is_named_that_could_not_cure_it(tmp_path: Path) -> None:
     report = changed(tmp_path, lambda rows: rows.drop(TOPIC, QUEUE, 5))
     finding = report.to_json()["findings"][0]
     assert (finding["code"], finding["remedy"], finding["next"]) == ("CQ-MISSING-UNIT", None, None)
-    assert "consume queues in RocksDB are only the broker's to write: no command here repairs them" in report.notes
+    assert "only the broker writes consume queues in RocksDB: rmqstore does not repair them" in report.notes
 
 
 def test_a_database_without_its_store_is_not_taken_for_clean() -> None:

@@ -120,7 +120,7 @@ def test_link_inside_of_the_store_is_not_followed(store: Path, tmp_path: Path) -
 def test_link_in_the_last_place_is_not_written_through(store: Path, tmp_path: Path) -> None:
     shutil.move(store / LOG2, tmp_path / "target")
     (store / LOG2).symlink_to(tmp_path / "target")
-    with pytest.raises(PlanStale, match="is no file"):
+    with pytest.raises(PlanStale, match="is not a file"):
         journal.apply(plan_of(store, Overwrite(LOG2, 0, Zeros(1), "sha256:" + "0" * 64)))
 
 

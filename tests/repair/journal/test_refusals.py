@@ -205,7 +205,7 @@ def test_a_store_in_a_journal_s_place_names_its_last_one(store: Path) -> None:
 
 
 def test_journal_inside_of_the_store_cannot_be_asked_for(store: Path) -> None:
-    with pytest.raises(UsageError, match="lies in the store"):
+    with pytest.raises(UsageError, match="is inside the store"):
         journal.apply(full_plan(store), journal_dir=store / "commitlog")
 
 

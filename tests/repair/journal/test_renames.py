@@ -322,7 +322,7 @@ def test_name_that_something_else_took_while_files_were_aside_is_never_overwritt
 def test_plan_is_stale_when_a_file_or_its_new_name_has_changed(store: Path) -> None:
     plan = full_plan(store)
     taken = Plan(str(store), tuple(s for s in plan.steps if s.do != "discard"))
-    with pytest.raises(PlanStale, match="is there already"):
+    with pytest.raises(PlanStale, match="already exists"):
         journal.apply(taken, disk=CountingDisk())
     with (store / name(0)).open("r+b") as out:
         out.write(b"x")
@@ -337,7 +337,7 @@ def test_steps_of_renamed_files_come_back_from_json(store: Path) -> None:
     assert again == plan and again.digest == plan.digest
     text = "\n".join(describe(plan))
     assert f"set {name(0)} aside" in text
-    assert f"rename {name(0)}, which is aside, to {offset_to_file_name(SIZE)}" in text
+    assert f"rename {name(0)}, already set aside, to {offset_to_file_name(SIZE)}" in text
 
 
 @pytest.mark.parametrize(

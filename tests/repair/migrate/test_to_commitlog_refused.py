@@ -90,7 +90,7 @@ def test_dry_run_writes_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("name", "reason"), [("5.4.0-clean", "plain store already"), ("5.4.0-rocksdb", "RocksDB")])
+@pytest.mark.parametrize(("name", "reason"), [("5.4.0-clean", "already a plain store"), ("5.4.0-rocksdb", "RocksDB")])
 def test_store_without_dledger_is_refused(name: str, reason: str, tmp_path: Path) -> None:
     assert reason in refused(unpack(name), tmp_path / "plain")
 
@@ -125,7 +125,7 @@ def test_missing_files_are_refused(which: str, tmp_path: Path) -> None:
 def test_several_dledger_directories_need_a_word(tmp_path: Path) -> None:
     source = copy_store("4.9.7-dledger", tmp_path)
     shutil.copytree(source / "dledger-n0", source / "dledger-n1")
-    assert "say which with --self-id" in refused(source, tmp_path / "plain")
+    assert "choose one with --self-id" in refused(source, tmp_path / "plain")
     assert migrate(source, tmp_path / "plain", "--self-id", "n0")["entries"] == 571
 
 

@@ -245,7 +245,7 @@ def test_plan_with_a_root_that_is_not_the_stores_is_refused(tmp_path: Path) -> N
     root = tmp_path / "disk2"
     text = json.dumps(Plan(str(tmp_path / "s"), (Create(f"{root}/0", 1, Zeros(1)),), roots=(str(root),)).to_json())
     assert plan_from_json(text, store=tmp_path / "s", roots=[root]).roots == (str(root),)
-    with pytest.raises(UsageError, match="is no data path"):
+    with pytest.raises(UsageError, match="is not a data path"):
         plan_from_json(text, store=tmp_path / "s", roots=[tmp_path / "disk3"])
 
 

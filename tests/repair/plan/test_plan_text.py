@@ -18,7 +18,7 @@ def test_description_says_the_loss_first() -> None:
     assert lines[4:] == [
         "Note: a note",
         "Needs a decision: too much",
-        f"  --force {full().digest} says yes to it",
+        f"  --force {full().digest} accepts it",
         "Cures: CL-BODY-CRC",
         "9 steps in /store:",
         "  move commitlog/stray into quarantine (in the way)",

@@ -199,7 +199,7 @@ def test_a_log_without_queue_offsets_needs_a_decision(tmp_path: Path) -> None:
     shutil.rmtree(store / "consumequeue")
     opened = open_store(store)
     for plan in (plan_of(store, "cq"), plan_recovery(opened, examine(opened, VerifyOptions(jobs=1)))):
-        text = f"the {len(log)} messages of 1 queue say queue offset 0 again and again"
+        text = f"the {len(log)} messages of 1 queue all have queue offset 0"
         assert [brake for brake in plan.brakes if brake.startswith(text)]
 
 

@@ -144,7 +144,7 @@ def test_units_of_two_lives_are_not_both_counted(tmp_path: Path) -> None:
     assert isinstance(loss, dict)
     assert isinstance(notes, list)
     assert loss["queues"] == per_queue(hit)
-    assert any("left of an earlier life" in str(note) for note in notes)
+    assert any("left over from an earlier log" in str(note) for note in notes)
 
 
 def test_a_loss_is_told_once(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_cut_in_the_legacy_log_leaves_no_commit_of_entries_that_are_gone(tmp_pat
     row = next(r for r in rows(store) if not r.lead and r.offset > 70_000)
     damage.garble(row.path, row.at, row.size)
     plan = run_json("recover", str(store), "--strategy", "truncate", exit_code=1)
-    assert "all DLedger entries would go" in texts(plan["brakes"])
+    assert "all DLedger entries would be dropped" in texts(plan["brakes"])
     words = ("--strategy", "truncate", "--apply", "--force", str(plan["digest"]))
     done = run_json("recover", str(store), *words, exit_code=0)
     assert done["remaining"] == {"counts": {}}

@@ -76,7 +76,7 @@ def test_without_any_word_of_it_the_loss_is_a_lower_bound_and_the_index_counts(t
     assert (result.loss.messages, result.loss.queues, dict(result.loss.more)) == (1, {}, {"at_least": True})
     note = next(note for note in result.notes if "the loss is a lower bound" in note)
     assert f"{row.size:,} damaged bytes" in note
-    assert "1 were messages, of queues that are not known" in note
+    assert "1 were messages of unknown queues" in note
     assert f"{row.seat[0]}/{row.seat[1]}" in note
     assert "Lost: at least 1 message" in run("recover", str(store)).output
     answer = run_json("recover", str(store), exit_code=1)

@@ -51,7 +51,7 @@ class ProvedBatch:
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """A unit, and those beside it in its queue (None: there is none)."""
+    """A unit, and its neighbours in its queue (None: missing)."""
 
     offset: int
     size: int
@@ -179,7 +179,7 @@ def _has_unit(store: Store, name: Name, offset: int) -> bool:
 
 
 def _with_number(raw: bytes, message: Message, name: str, old: int, new: int) -> bytes | None:
-    """A record with another number in a property that stands once; None where its length would change."""
+    """A record with another number in a property that occurs once; None where its length would change."""
     text = message.properties
     was, now = (f"{name}\x01{number}".encode() for number in (old, new))
     parts = text.split(b"\x02")
@@ -189,7 +189,7 @@ def _with_number(raw: bytes, message: Message, name: str, old: int, new: int) ->
 
 
 def _messages_in(message: Message) -> int | None:
-    """How many messages the body of an inner batch holds (MessageDecoder#encodeMessage); None where it is none."""
+    """How many messages the body of an inner batch holds (MessageDecoder#encodeMessage); None for any other body."""
     try:
         body = decompress(message.sys_flag, message.body)
     except BodyError:

@@ -74,7 +74,7 @@ def _begins_another_one(raw: bytes, at: int, seat: QueueSlot) -> bool:
 
 
 def put(record: bytearray, name: str, value: int) -> None:
-    """Set an integer field of the fixed part that stands before the hosts."""
+    """Set an integer field of the fixed part before the hosts."""
     size = next(f.size for f in HEAD if f.name == name)
     at = HEAD.at(name)
     record[at : at + size] = value.to_bytes(size, "big", signed=True)
@@ -145,7 +145,7 @@ def mend(raw: bytes, at: int, lost: Lost | None, around: Around) -> Mended | Non
 def mend_record_crc(raw: bytes, at: int, lost: Lost | None) -> Mended | None:
     """A framed record whose body is right and whose record CRC is not: one flipped bit is found by the CRC itself.
 
-    Where that fails and the unit proves queue, place and tags, the record is sealed anew: what else is damaged in it
+    Where that fails and the unit proves queue, place and tags, the record gets a new CRC: what else is damaged in it
     (a key, a flag, a host, the CRC itself) cannot be told.
     """
     message, _ = parse_message(raw)
@@ -158,7 +158,7 @@ def mend_record_crc(raw: bytes, at: int, lost: Lost | None) -> Mended | None:
         return Mended(found[0], _changed(raw, found[0]))
     if lost is None or not _plausible(message, at, lost) or properties.property_faults(message.properties):
         return None
-    return Mended(set_record_crc(sound), (), "what is damaged beside its CRC cannot be told")
+    return Mended(set_record_crc(sound), (), "the damage besides its CRC cannot be identified")
 
 
 def mend_properties(raw: bytes, tags_code: int | None) -> Mended | None:
@@ -182,7 +182,7 @@ def mend_properties(raw: bytes, tags_code: int | None) -> Mended | None:
     record = raw[:start] + new + tail
     if tail:
         record = set_record_crc(record)
-    return Mended(record, ("properties",), "" if proved is not None else "the damaged property cannot be told")
+    return Mended(record, ("properties",), "" if proved is not None else "the damaged property cannot be identified")
 
 
 # --- candidates -------------------------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ def _candidates(raw: bytes, at: int, lost: Lost | None) -> Iterator[bytes]:
 
 
 def _by_topic(base: bytearray, topic: bytes, magic: int, hosts: int) -> Iterator[bytes]:
-    """Candidates with the known topic where the body length says, or where its text stands."""
+    """Candidates with the known topic where the body length says, or where its text is found."""
     head = HEADS_BY_FLAG[hosts].size
     wide = 2 if magic == MAGIC_V2 else 1
     if wide == 1 and len(topic) > MAX_TOPIC_V1:
@@ -232,7 +232,7 @@ def _by_topic(base: bytearray, topic: bytes, magic: int, hosts: int) -> Iterator
 
 
 def _plausible(message: Message, at: int, lost: Lost | None) -> bool:
-    """Whether a record stands where it says and agrees with its unit."""
+    """Whether a record is where it says and agrees with its unit."""
     if message.physical_offset != at or not message.topic:
         return False
     if lost is None:
@@ -252,7 +252,7 @@ def _plausible_text(record: bytes) -> bool:
 
 
 def _times(out: bytearray, message: Message, around: Around) -> None:
-    """A store time far from the next record's is damage too; so is a born time that is no time."""
+    """A store time far from the next record's is damage too; so is an invalid born time."""
     store = message.store_timestamp
     if not 0 < store <= around.store_timestamp + _DAY or around.store_timestamp - store > 366 * _DAY:
         store = around.store_timestamp
@@ -341,7 +341,7 @@ def _suspects(text: bytes) -> Iterator[int]:
 
 
 def _sanitized(text: bytes) -> bytes | None:
-    """A sound text of the same length: what is no text becomes `?`, parts without a separator get one."""
+    """A valid text of the same length: invalid bytes become `?`, parts without a separator get one."""
     out = bytearray(text)
     for at in properties.wrong_controls(text):
         out[at] = 0x3F

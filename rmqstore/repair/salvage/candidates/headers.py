@@ -118,7 +118,9 @@ class HeaderFixes:
         found, codes = verified.report.findings, _TEXT | {_FLAG, _HOST}
         unlisted = sum(found.counts.get(c, 0) for c in codes) - sum(f.code in codes for f in found.listed)
         if unlisted > 0:
-            self.refusals.append(f"{unlisted:,} more records with a damaged header or text: recover again behind this")
+            self.refusals.append(
+                f"{unlisted:,} more records with a damaged header or text: run recover again after this"
+            )
 
     @property
     def fixes(self) -> list[HeaderFix]:
@@ -126,7 +128,7 @@ class HeaderFixes:
         return list(self._fixes.values())
 
     def _now(self, log: LogResult, start: int) -> tuple[bytes, Message] | None:
-        """A record as it is with what was mended before; None where it becomes a filler, or is none."""
+        """A record with all earlier repairs; None where it becomes a filler, or is not a record."""
         fix = self._fixes.get(start)
         if fix is not None:
             message = parse_message(fix.new)[0] if fix.new is not None else None
@@ -205,7 +207,7 @@ class HeaderFixes:
             mended = mended_text(new, code)
             place = seat or QueueSlot(after.topic_text, after.queue_id, after.queue_offset, code)
             if mended is None or not self._usable(after, mended.record):
-                why_not = "properties that nothing can be made of"
+                why_not = "unrecoverable properties"
                 self._add(HeaderFix(record.log, record.start, raw, None, place, why_not))
                 return
             new, unproved = mended.record, mended.unproved
@@ -254,7 +256,7 @@ class HeaderFixes:
             self._add(HeaderFix(record.log, record.start, raw, new, None, why))
 
     def _fix_host(self, record: _Record) -> None:
-        """Ports that are none: what is 0 in every port is cleared."""
+        """Invalid ports: bits that are 0 in every valid port are cleared."""
         now = self._now(record.log, record.start)
         if now is not None:
             raw, message = now
@@ -290,11 +292,11 @@ class HeaderFixes:
         if left:
             self.gaps.append(
                 f"{topic}/{queue_id} has no message at queue offset {', '.join(map(str, left[:_LISTED]))}, and no "
-                "damage holds it: rebuilt from the log alone, the queue would be shifted"
+                "damaged span can hold it: rebuilt from the log alone, the queue would be shifted"
             )
 
     def _renumber(self, log: LogResult, seat: QueueSlot, offset: int) -> bool:
-        """Give a record the queue offset that its unit has; what was dispatched is no prepared or rollback record."""
+        """Give a record the queue offset that its unit has; a dispatched one is neither prepared nor rollback."""
         if self.logs.damaged(offset):
             return True  # the damage there is covered by a filler
         now = self._now(log, offset)
@@ -386,7 +388,7 @@ class HeaderFixes:
         self.left.update((record.start - record.log.lead, code) for code in record.codes - {_FLAG, _HOST})
         self.refusals.append(
             f"{what} at {record.start:,}: nothing proves which queue and offset the message has "
-            f"({message.topic_text!r}/{message.queue_id} {message.queue_offset}); it stays as it is"
+            f"({message.topic_text!r}/{message.queue_id} {message.queue_offset}); it is left unchanged"
         )
 
 

@@ -1,4 +1,4 @@
-"""SYSFLAG of a damaged record: the bits that its body, its properties and its consume queue unit bear out.
+"""SYSFLAG of a damaged record: the bits that its body, its properties and its consume queue unit prove.
 
 Source: MessageSysFlag, SendMessageProcessor#sendBatchMessage, ConsumeQueue dispatch (RocketMQ 5.4.0)
 """
@@ -19,7 +19,7 @@ from rmqstore.formats.message import (
 
 _WRITTEN = 0x7FF  # all that any version writes: three bits of compression type on top of the lowest byte
 _HOSTS = 0x30
-UNPROVED = "what else its SYSFLAG said cannot be told"
+UNPROVED = "its other SYSFLAG bits are unknown"
 
 
 def is_garbage(sys_flag: int) -> bool:

@@ -66,7 +66,7 @@ def proved_tags(raw: bytes, message: Message, code: int) -> bytes | None:
     """The record with the one bit of its property text flipped back that makes its TAGS those of a unit's tags code.
 
     A code is 32 bits and some thousand bits are tried: that a wrong unit meets one of them is out of the question. None
-    without exactly one answer, where a record CRC covers the text, and for codes that are no hash of a text.
+    without exactly one answer, where a record CRC covers the text, and for codes that are not the hash of a text.
     """
     text = message.properties
     if not -_INT <= code < _INT or code == 0 or carries_crc(message) or len(text) > _SEARCHED:
@@ -104,7 +104,7 @@ def mended_text(record: bytes, code: int | None) -> Mended | None:
 
 
 def _places(text: bytes) -> Iterable[int]:
-    """Where the flipped bit can be: in the TAGS with their separators; anywhere where there are none."""
+    """Where the flipped bit can be: in the TAGS with their separators; anywhere in a text without TAGS."""
     at = 0
     for part in text.split(b"\x02"):
         if part.startswith(properties.TAGS.encode() + b"\x01"):

@@ -1,4 +1,4 @@
-"""Fillers: valid records of exactly a wanted length that stand where damaged ones stood, harmless to every reader.
+"""Fillers: valid records of exactly a wanted length that replace damaged ones, harmless to every reader.
 
 A *visible* filler keeps a queue offset: same topic, queue and queue offset as the lost message. An *unseen* one is a
 rollback record, which no broker dispatches. What a filler must say in the broker's own topics:
@@ -45,7 +45,7 @@ LARGEST_UNSEEN = 1 << 20
 """Longer spans get several unseen fillers: below maxMessageSize, and below the 4 MiB of a DLedger entry."""
 
 _COMPRESSION = 0x701  # the compressed bit and the compression type
-_BATCH_BITS = 0xC0  # need-unwrap and inner-batch: the body of a filler is no batch
+_BATCH_BITS = 0xC0  # need-unwrap and inner-batch: the body of a filler is not a batch
 _BODIES = (
     b'{"rmqstore": "filler", "why": "the message that stood here was damaged; its bytes are kept in lost+found"}',
     b'{"rmqstore": "filler"}',
@@ -139,7 +139,7 @@ def build_unseen(at: int, length: int, around: Around) -> bytes:
 
 
 def tag_with_code(code: int, prefix: str = FILLER_TAG + "-") -> str | None:
-    """A tag that begins like a filler's and has a certain tags code; None for codes that are no hash.
+    """A tag that begins like a filler's and has a certain tags code; None for codes that are not a hash.
 
     Brokers that filter by code still find the unit right, and clients, which compare the text, drop the filler.
     """

@@ -41,7 +41,7 @@ class Lost:
 class Known:
     """Lost messages by the offset of their record, those without a place, and offsets that cannot be placed.
 
-    `by_offset`: what units say stands at a global offset. `floating`: (before, at, seat): somewhere between the good
+    `by_offset`: what units say is at a global offset. `floating`: (before, at, seat): somewhere between the good
     records at two global offsets.
     """
 
@@ -98,7 +98,7 @@ def find_known(store: Store, verified: Verified, spans: Sequence[tuple[int, int]
 def _units_into(files: ConsumeQueueFiles, logs: Logs, ranges: Ranges) -> Iterator[tuple[int, int, int, int]]:
     """(queue offset, offset, size, tags code) of the units that no good message owns and that point into the ranges.
 
-    They count where they stand in order between units that their messages own.
+    They count where they are in order between units that their messages own.
     """
     part = logs.queues.get((files.topic, files.queue_id))
     accounted = part.accounted if part is not None else []
@@ -117,7 +117,7 @@ def _units_into(files: ConsumeQueueFiles, logs: Logs, ranges: Ranges) -> Iterato
 
 
 def _unit_offset(files: ConsumeQueueFiles, index: int) -> int | None:
-    """Where a unit points to; None where there is none."""
+    """Where a unit points to; None without a unit."""
     raw = files.queue.pread(UNIT, index * UNIT) if index >= 0 else b""
     if len(raw) < UNIT:
         return None
@@ -152,7 +152,7 @@ def _batches_into(files: ConsumeQueueFiles, ranges: Ranges, units: dict[int, lis
 
 
 def _one_offset(known: Known, offset: int, found: list[tuple[QueueSlot, int, int]]) -> None:
-    """What stands at one offset: one message of a topic, perhaps fanned out to light message queues."""
+    """What is at one offset: one message of a topic, perhaps fanned out to light message queues."""
     light = [(seat, size) for seat, size, _ in found if properties.is_lmq(seat.topic)]
     own = [row for row in found if not properties.is_lmq(row[0].topic)]
     if not own:
@@ -162,7 +162,7 @@ def _one_offset(known: Known, offset: int, found: list[tuple[QueueSlot, int, int
         return
     if len(own) > 1:
         names = ", ".join(f"{seat.topic}/{seat.queue_id}" for seat, _, _ in own)
-        known.notes.append(f"several queues point to {offset:,} ({names}); the first one is believed")
+        known.notes.append(f"several queues point to {offset:,} ({names}); the first one is used")
     seat, size, time = own[0]
     if light:
         pairs = tuple((s.topic, s.queue_offset) for s, _ in light)
@@ -173,7 +173,7 @@ def _one_offset(known: Known, offset: int, found: list[tuple[QueueSlot, int, int
 def _seat_light(known: Known, ranges: Ranges, store: Store, logs: Logs) -> None:
     """Messages that only light message queues point to belong to a queue that misses messages there.
 
-    They get its last missing queue offsets, and the others stand before them, where there is room for those. Where
+    They get its last missing queue offsets, and the others come before them, if they fit. Where
     several queues do, every choice is as good for readers: all that these queues miss becomes fillers in the same
     damage. The queue of a topic that the light queue's other messages have is taken, then the one whose gap ends first.
     """
@@ -243,7 +243,7 @@ def _free(known: Known, ranges: Ranges, before: int, at: int) -> int:
 
 
 def _gaps(known: Known, logs: Logs, ranges: Ranges) -> None:
-    """Queue offsets that neither a record nor a unit has, in queues with damage where they should stand."""
+    """Queue offsets that neither a record nor a unit has, in queues with damage where they should be."""
     placed: dict[Name, set[int]] = {}
     for lost in known.by_offset.values():
         for name, index in (

@@ -1,4 +1,4 @@
-"""Where the damage is: spans within one file each, and what stands right behind them."""
+"""Where the damage is: spans within one file each, and what follows them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rmqstore.scan.tiling import Kind, Run
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes [start, stop) of one file that are no good records; global offsets.
+    """Bytes [start, stop) of one file that are not good records; global offsets.
 
     `runs` are what the scan saw there. `at_end`: it reaches to the end of its file, so that the BLANK is gone too.
     `file` None: the file is missing; `short`: bytes that the file lacks at its end (they are in [start, stop)).
@@ -90,7 +90,7 @@ def find_damage(log: LogResult, *, end: int, front: tuple[int, int] | None = Non
 
 
 def _of_another_file(log: LogResult, run: Run) -> bool:
-    """Whether sound records of another place stand there: the BLANK behind them is that of another file, too."""
+    """Whether sound records of another place are there: the BLANK behind them is that of another file, too."""
     if run.kind is not Kind.DIRTY or run.count < 2:
         return False
     message = message_at(log.queue, run.start + log.lead)
@@ -131,7 +131,7 @@ class Neighbours:
         self._stops = {start: log.tiling.find(start) for start, log in self._runs}
 
     def behind(self, offset: int) -> Message | None:
-        """The first good record at or behind a global offset that is no record's middle."""
+        """The first good record at or behind a global offset that is not inside a record."""
         i = bisect_right(self._starts, offset) - 1
         if i >= 0:
             run = self._stops[self._starts[i]]
