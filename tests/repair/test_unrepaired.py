@@ -86,7 +86,7 @@ def test_rebuilding_a_part_does_not_call_a_damaged_log_a_store_without_loss(tmp_
     result = run("rebuild", str(store), "checkpoint")
     assert result.exit_code == 1
     assert "Nothing is lost." not in result.stdout
-    assert "-> rmqstore recover plans for all of it" in result.stdout
+    assert "-> run `rmqstore recover`, which plans for the whole store" in result.stdout
 
 
 def test_a_clean_store_has_nothing_to_do(tmp_path: Path) -> None:
