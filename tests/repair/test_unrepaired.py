@@ -70,7 +70,8 @@ def test_what_no_step_is_meant_for_is_said_beside_steps(tmp_path: Path) -> None:
     lines = result.stdout.splitlines()
     assert "Nothing is lost by this." in lines
     row = (
-        "  CFG-DELAY-BEYOND x 1: delay offsets are only cut on request: they may be right, and the queue too short"
+        "  CFG-DELAY-BEYOND x 1: the delay offsets may be right and the queue too short: `recover` lowers them only on "
+        "request"
     )
     assert lines[lines.index("No step is meant for this:") + 1] == row
     assert lines[lines.index("Verified again. Problems that remain:") :] == [

@@ -1,4 +1,4 @@
-"""Rows of the table of problems: what is made from the log, consume queues (CQ, BCQ the batch ones) and index (IX)."""
+"""Rows of the table of problems: consume queues (CQ), batch consume queues (BCQ) and index (IX)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ _N, _W, _E = Severity.NOTE, Severity.WARNING, Severity.ERROR
 CONSUME_QUEUE: Rows = (
     Problem(
         code=codes.CQ_MISSING_UNIT,
-        title="message without its consume queue unit",
+        title="message without a consume queue unit",
         severity=_E,
         remedy="recover",
         safe=True,
         lacks_units=True,
         migration_repairs=True,
         about=(
-            "A message of the log has no unit at its queue offset: consumers never get it. Not every start rebuilds it."
+            "A message of the log has no unit at its queue offset: consumers never get it. Not every start rebuilds "
+            "the unit."
         ),
     ),
     Problem(
@@ -29,8 +30,8 @@ CONSUME_QUEUE: Rows = (
         lacks_units=True,
         migration_repairs=True,
         about=(
-            "Messages of this queue are in the log, its consume queue is not. 5.x does not rebuild it after a clean "
-            "exit."
+            "Messages of this queue are in the log, but its consume queue does not exist. 5.x does not rebuild it "
+            "after a clean exit."
         ),
     ),
     Problem(
@@ -42,7 +43,7 @@ CONSUME_QUEUE: Rows = (
         about=(
             "The last messages of the log have no units in any queue yet: the broker was killed (or is running) before "
             "it dispatched them, or they are DLedger entries that no leader has committed. The next start, or the "
-            "running broker, does that; where it would not do so, CQ-LEFT-BEHIND says it."
+            "running broker, dispatches them. If it would not, there is also a finding CQ-LEFT-BEHIND."
         ),
     ),
     Problem(
@@ -53,31 +54,31 @@ CONSUME_QUEUE: Rows = (
         safe=True,
         lacks_units=True,
         about=(
-            "Consume queues are behind the log, and the next start dispatches from a later file on only: consumers "
-            "never get these messages. So it is when consume queues were removed by hand after a crash, or when a kill "
-            "took rows of a RocksDB that were in memory only: then one start with commitLogRecoverMaxNum as large as "
-            "the number of log files dispatches them all."
+            "Consume queues are behind the log, and the next start dispatches only from a later file on: consumers "
+            "never get these messages. This happens if consume queues were removed by hand after a crash, or if a kill "
+            "lost rows of a RocksDB that were only in memory. In the latter case, one start with "
+            "commitLogRecoverMaxNum set to the number of log files dispatches them all."
         ),
     ),
     Problem(
         code=codes.CQ_DELETED_TOPIC,
-        title="messages of a topic that was deleted",
+        title="messages of a deleted topic",
         severity=_N,
         safe=True,
         about=(
-            "Messages of this topic are in the log, but topics.json does not know it and it has no consume queue: the "
-            "topic was deleted. `rmqstore export` still gets them out."
+            "Messages of this topic are in the log, but the topic is not in topics.json and has no consume queue: it "
+            "was deleted. `rmqstore export` still exports them."
         ),
     ),
     Problem(
         code=codes.CQ_DANGLING_UNIT,
-        title="unit that points to no record",
+        title="unit does not point to a record",
         severity=_E,
         remedy="recover",
         safe=True,
         about=(
-            "No good record starts at the unit's commitlog offset, or at those of several units in a row. Consumers "
-            "get errors there, or skip them."
+            "No good record starts at the commitlog offset of this unit, or of several units in a row. Consumers get "
+            "errors there, or skip them."
         ),
     ),
     Problem(
@@ -86,7 +87,7 @@ CONSUME_QUEUE: Rows = (
         severity=_E,
         remedy="recover",
         safe=True,
-        about="The unit's size is not the record's TOTALSIZE: consumers cannot decode what they get.",
+        about="The size in the unit is not TOTALSIZE of the record: consumers cannot decode what they get.",
     ),
     Problem(
         code=codes.CQ_WRONG_TAG,
@@ -96,11 +97,11 @@ CONSUME_QUEUE: Rows = (
         safe=True,
         mendable=True,
         about=(
-            "The unit's tags code is not that of the message: consumers that filter by tag miss it. In "
-            "SCHEDULE_TOPIC_XXXX it is the deliver time. Where one flipped bit of the message explains the code, the "
-            "message's TAGS are what is wrong, and are put right. A code that is the hash of other tags is left alone, "
-            "as it may be the only trace of damaged TAGS: only when asked for by name the unit is written as the "
-            "message is."
+            "The tags code of the unit is not that of the message: consumers that filter by tag miss the message. In "
+            "SCHEDULE_TOPIC_XXXX the tags code is the delivery time. If one flipped bit in the message explains the "
+            "code, the TAGS of the message are wrong, and are corrected. A code that is the hash of other tags is left "
+            "alone, because it may be the only trace of damaged TAGS: only with --only CQ-WRONG-TAG is the unit "
+            "rewritten to match the message."
         ),
     ),
     Problem(
@@ -109,7 +110,7 @@ CONSUME_QUEUE: Rows = (
         severity=_E,
         remedy="recover",
         safe=True,
-        about="The record at the unit's offset belongs to another topic or queue.",
+        about="The record at the commitlog offset of the unit belongs to another topic or queue.",
     ),
     Problem(
         code=codes.CQ_OTHER_QUEUE,
@@ -118,43 +119,46 @@ CONSUME_QUEUE: Rows = (
         remedy="recover",
         safe=True,
         about=(
-            "Units in a row lead to messages of one other queue (`right_queue`): a directory of consumequeue/ was "
-            "renamed or copied, or files were put back into the wrong one. The messages are right, and are not "
-            "changed: `recover` writes the units of both queues from the log. Where the directory was only renamed, "
-            "naming it back is enough."
+            "Several units in a row point to messages of one other queue (`right_queue`): a directory of consumequeue/ "
+            "was renamed or copied, or files were restored to the wrong directory. The messages are right and do not "
+            "change: `recover` writes the units of both queues from the log. If the directory was only renamed, it is "
+            "enough to rename it back."
         ),
     ),
     Problem(
         code=codes.CQ_FOREIGN,
-        title="consume queues and log are not of one store",
+        title="consume queues and log belong to different stores",
         severity=_E,
         remedy="recover",
         safe=True,
         explains=5,
         about=(
-            "Hardly any unit of any queue leads to where a message starts: consumequeue/, or commitlog/, is another "
-            "broker's, or was restored from another store. Where the log is the right one, `recover --force` writes "
-            "all units from it; consumers' offsets in config/ count units of the queues that were there."
+            "Hardly any unit of any queue points to the start of a message: consumequeue/ or commitlog/ belongs to "
+            "another broker, or was restored from another store. If the log is the right one, `recover --force` writes "
+            "all units from it. The consumer offsets in config/ still refer to the units of the old queues."
         ),
     ),
     Problem(
         code=codes.CQ_SHIFTED,
-        title="units stand at the wrong queue offset",
+        title="units at the wrong queue offset",
         severity=_E,
         remedy="recover",
         safe=True,
         about=(
-            "From here on units stand at another index than their messages' QUEUEOFFSET: `[BUG]logic queue order maybe "
-            "wrong`. Consumers' offsets mean other messages."
+            "From here on, the index of each unit differs from QUEUEOFFSET of its message: `[BUG]logic queue order "
+            "maybe wrong`. Consumer offsets refer to other messages."
         ),
     ),
     Problem(
         code=codes.CQ_OUT_OF_ORDER,
-        title="commitlog offsets of units do not rise",
+        title="commitlog offsets of units do not increase",
         severity=_E,
         remedy="recover",
         safe=True,
-        about="Units of a queue are not sorted by commitlog offset; the binary search for its minimum goes wrong.",
+        about=(
+            "The units of a queue are not sorted by commitlog offset; the broker's binary search for the minimum "
+            "offset goes wrong."
+        ),
     ),
     Problem(
         code=codes.CQ_BEYOND_LOG,
@@ -175,19 +179,19 @@ CONSUME_QUEUE: Rows = (
         remedy="recover",
         safe=True,
         about=(
-            "Behind the queue's end stand old units that were never erased. When the gap closes they become valid, and "
-            "point to other messages."
+            "Old units behind the end of the queue were never erased. When the queue grows up to them, they become "
+            "valid and point to other messages."
         ),
     ),
     Problem(
         code=codes.CQ_PRE_BLANK_ONLY,
-        title="queue of pre-blank units only",
+        title="queue contains only pre-blank units",
         severity=_E,
         remedy="recover",
         safe=True,
         about=(
-            "A queue that holds nothing but pre-blanks reports a maximum of 2147483647: 4.9 then dispatches nothing "
-            "for any queue until the log passes 2 GiB, 5.x not for this one."
+            "A queue that contains only pre-blank units reports a maximum offset of 2147483647: 4.9 then dispatches "
+            "nothing to any queue until the log passes 2 GiB; 5.x dispatches nothing to this queue."
         ),
     ),
     Problem(
@@ -196,15 +200,18 @@ CONSUME_QUEUE: Rows = (
         severity=_E,
         remedy="recover",
         safe=True,
-        about="A new file without a unit behind a full one. 5.x may fail to load, 4.9 counts a unit too many.",
+        about=(
+            "The queue has a new file without any unit behind a full one. 5.x may fail to load, 4.9 counts one unit "
+            "too many."
+        ),
     ),
     Problem(
         code=codes.CQ_MISSING_FILE,
-        title="a file is missing in the middle of a queue",
+        title="file missing in the middle of a queue",
         severity=_E,
         remedy="recover",
         safe=True,
-        about="Offsets of that file return nothing; no start rebuilds it.",
+        about="Reads at the offsets of that file return nothing. No start rebuilds it.",
     ),
     Problem(
         code=codes.CQ_BAD_PRE_BLANK,
@@ -212,17 +219,18 @@ CONSUME_QUEUE: Rows = (
         severity=_E,
         remedy="recover",
         safe=True,
-        about="Pre-blanks belong only in front of a queue's first unit.",
+        about="Pre-blank units belong only before the first unit of a queue.",
     ),
     Problem(
         code=codes.CQ_PARTLY_REBUILT,
-        title="pre-blank units in front though the log has the messages",
+        title="pre-blank units at the front, but the log has the messages",
         severity=_E,
         remedy="recover",
         safe=True,
         lacks_units=True,
         about=(
-            "A start rebuilt this queue only from the files that it scanned: older messages of the log are not in it."
+            "A start rebuilt this queue only from the log files that it scanned: units of older messages in the log "
+            "are missing."
         ),
     ),
     Problem(
@@ -232,9 +240,9 @@ CONSUME_QUEUE: Rows = (
         remedy="recover",
         safe=True,
         about=(
-            "A unit refers to an extension address that is not there, or an extension unit has a wrong size. Brokers "
-            "say `[BUG] can't find consume queue extend file content`, and consumers filter those messages themselves. "
-            "The unit gets its tags code again; what bit map it had, nothing can tell."
+            "A unit refers to an extension address that does not exist, or an extension unit has a wrong size. Brokers "
+            "log `[BUG] can't find consume queue extend file content`, and consumers filter those messages themselves. "
+            "`recover` writes the tags code into the unit; the original bit map cannot be restored."
         ),
     ),
 )
@@ -242,7 +250,7 @@ CONSUME_QUEUE: Rows = (
 BATCH_CONSUME_QUEUE: Rows = (
     Problem(
         code=codes.BCQ_MISSING_UNIT,
-        title="batch without its unit",
+        title="batch without a unit",
         severity=_E,
         remedy="recover",
         safe=True,
@@ -251,22 +259,22 @@ BATCH_CONSUME_QUEUE: Rows = (
     ),
     Problem(
         code=codes.BCQ_DANGLING_UNIT,
-        title="batch unit that points to no record",
+        title="batch unit does not point to a record",
         severity=_E,
         remedy="recover",
         safe=True,
         mendable=True,
         points_behind_log=True,
-        about="No good record starts at the unit's commitlog offset.",
+        about="No good record starts at the commitlog offset of the unit.",
     ),
     Problem(
         code=codes.BCQ_WRONG_UNIT,
-        title="batch unit that differs from its record",
+        title="batch unit differs from its record",
         severity=_E,
         remedy="recover",
         safe=True,
         mendable=True,
-        about="Size, tags code, store time, base offset or count of the unit is not the record's.",
+        about="Size, tags code, store time, base offset or count in the unit differs from the record.",
     ),
     Problem(
         code=codes.BCQ_ORDER,
@@ -278,22 +286,22 @@ BATCH_CONSUME_QUEUE: Rows = (
     ),
     Problem(
         code=codes.BCQ_GHOST_UNITS,
-        title="batch units behind the end",
+        title="batch units behind the end of the queue",
         severity=_E,
         remedy="recover",
         safe=True,
-        about="Old units behind the end of the queue.",
+        about="Old units follow the end of the queue.",
     ),
 )
 
 INDEX: Rows = (
     Problem(
         code=codes.IX_HEADER,
-        title="index header does not fit its content",
+        title="index header does not match the entries",
         severity=_W,
         remedy="recover",
         safe=True,
-        about="Count, times or offsets in the header are not those of the entries.",
+        about="Count, times or offsets in the header do not match the entries.",
     ),
     Problem(
         code=codes.IX_CHAIN_LOOP,
@@ -302,7 +310,7 @@ INDEX: Rows = (
         remedy="recover",
         safe=True,
         about=(
-            "An entry's predecessor leads back to it: a query for such a key never ends in the broker "
+            "The chain of an entry leads back to the entry itself: a query for such a key never ends in the broker "
             "(IndexFile#selectPhyOffset)."
         ),
     ),
@@ -313,18 +321,21 @@ INDEX: Rows = (
         remedy="recover",
         safe=True,
         about=(
-            "A slot or predecessor is not the newest entry of its slot before it: chains are cut or mixed, queries "
-            "miss messages. Or an entry's time is not its message's, and queries by time miss it."
+            "A slot, or the predecessor of an entry, does not lead to the newest earlier entry of the slot: chains are "
+            "cut or mixed, and queries miss messages. Or the time of an entry differs from that of its message, and "
+            "queries by time miss it."
         ),
     ),
     Problem(
         code=codes.IX_DANGLING_ENTRY,
-        title="index entries that point to no record",
+        title="index entries do not point to a record",
         severity=_W,
         remedy="recover",
         safe=True,
         points_behind_log=True,
-        about="Entries point behind the log's end or where no record starts. Brokers never remove them.",
+        about=(
+            "Entries point behind the end of the log, or to a place where no record starts. Brokers never remove them."
+        ),
     ),
     Problem(
         code=codes.IX_NOT_INDEXED,
@@ -333,16 +344,16 @@ INDEX: Rows = (
         remedy="recover",
         safe=True,
         about=(
-            "Messages with keys, younger than the oldest index file, are in no index file: queries by key or id find "
-            "nothing."
+            "Messages with keys that are younger than the oldest index file are not in any index file: queries by key "
+            "or ID do not find them."
         ),
     ),
     Problem(
         code=codes.IX_FILE_LENGTH,
-        title="index file of the wrong length",
+        title="index file has the wrong length",
         severity=_W,
         remedy="recover",
         safe=True,
-        about="A short file is silently extended with zeros by the broker; an empty one starts anew.",
+        about="The broker silently extends a short file with zeros, and writes an empty file from the beginning.",
     ),
 )

@@ -50,7 +50,7 @@ class Finding:
         return self.queue in _LOGS and self.problem.damages_log
 
     def to_json(self, store: str = "STORE", kind: str = "", config: str = "") -> dict[str, Any]:
-        """The finding as it stands in `findings`; `kind` is the store's, `config` the broker.conf that was given."""
+        """The row in `findings`; `kind` is the store's, `config` the broker.conf that was given."""
         p = self.problem
         return {
             "code": self.code,
