@@ -100,3 +100,12 @@ def test_a_clean_store_has_nothing_to_do(tmp_path: Path) -> None:
 def test_facts_of_a_saved_plan_can_be_anything(facts: object) -> None:
     plan = Plan("/store", (), facts={"stays": facts})  # type: ignore[dict-item]
     assert describe(plan)[0] == "Nothing is planned: no file would be changed."
+
+
+def test_a_replica_is_not_cut_at_control_characters_that_are_allowed(tmp_path: Path) -> None:
+    case = read_case("CL-CONTROL-CHARACTERS")
+    store = make(case, tmp_path)
+    plan = json.loads(run("recover", str(store), "--role", "slave", "--json").stdout)
+    assert plan["facts"]["strategy"] == "truncate"
+    assert plan["steps"] == []
+    assert plan["loss"]["messages"] == 0

@@ -159,7 +159,6 @@ COMMITLOG: Rows = (
         code=codes.CL_CONTROL_CHARACTERS,
         title="control characters in property values",
         severity=_N,
-        damages_log=True,
         about=(
             "Values that producers choose contain control characters other than line breaks and tabs. That is allowed, "
             "and nothing else contradicts these values. But bytes that a failing disk or a program wrote over a value "
