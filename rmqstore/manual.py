@@ -184,8 +184,8 @@ def _problems_page() -> str:
     lines += [".SH DESCRIPTION"]
     lines += _paragraphs(
         "Every finding of rmqstore verify has one of these codes. ERROR: data or a start is at stake. WARNING: it may "
-        "bite later. NOTE: worth knowing, the store is sound. A cure that is safe is applied by rmqstore recover "
-        "--apply as it is; the others have to be asked for with --only CODE."
+        "cause trouble later. NOTE: worth knowing, but the store is sound. rmqstore recover --apply makes safe repairs "
+        "without being asked; others need --only CODE, or the option shown."
     )
     for problem in PROBLEMS.values():
         cure = f"Cure: rmqstore {problem.remedy}" if problem.remedy else "No cure."

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmqstore.checks.problems import codes
+from rmqstore.checks.problems.problem import Area
 from rmqstore.checks.problems.table import PROBLEMS
 
 HOUSE = Path(__file__).parent.parent / "rmqstore"
@@ -444,3 +445,15 @@ def test_only_the_table_of_problems_spells_a_code() -> None:
     ]
     assert spelled == []
     assert {value for name, value in vars(codes).items() if name.isupper()} == PROBLEMS.keys()
+
+
+def test_nobody_tests_the_prefix_of_a_code() -> None:
+    """`PROBLEMS[code].area` says which part of the store a code belongs to."""
+    prefixes = {f"{area.value}-" for area in Area}
+    spelled = [
+        f"{where(path)}:{node.lineno} {node.value}"
+        for path in SOURCES
+        for node in ast.walk(parse(path))
+        if isinstance(node, ast.Constant) and node.value in prefixes
+    ]
+    assert spelled == []

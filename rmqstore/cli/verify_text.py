@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import textwrap
 from collections.abc import Iterator
@@ -15,15 +16,6 @@ from rmqstore.checks.problems.table import PROBLEMS, Problem, Severity
 from rmqstore.cli.quantities import bytes_text, in_words, many, time_text
 
 EXAMPLES = 3
-_EXPLAINS = (
-    problem_codes.DIR_MISSING_PATH,
-    problem_codes.DIR_FILE_SIZE,
-    problem_codes.CL_FOREIGN_FILE,
-    problem_codes.CL_NO_MESSAGES,
-    problem_codes.CQ_FOREIGN,
-    problem_codes.CL_MISSING_FILE,
-)
-"""Codes that explain others: they are listed before them, in this order."""
 _STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "cyan"}
 _KINDS = {
     "plain": "plain store",
@@ -165,10 +157,14 @@ def _groups(report: Report) -> list[tuple[str, list[Finding]]]:
     groups: dict[str, list[Finding]] = {code: [] for code in report.findings.counts}
     for finding in report.ordered():
         groups.setdefault(finding.code, []).append(finding)
-    order = sorted(
-        groups, key=lambda c: (-PROBLEMS[c].severity, *(c != one for one in _EXPLAINS), -report.findings.counts[c], c)
-    )
-    return [(code, groups[code]) for code in order]
+
+    def rank(problem: Problem) -> tuple[int, float, int, str]:
+        """Worst first; of these, problems that explain others, then the most frequent."""
+        count = report.findings.counts[problem.code]
+        return -problem.severity, problem.explains or math.inf, -count, problem.code
+
+    order = sorted((PROBLEMS[code] for code in groups), key=rank)
+    return [(problem.code, groups[problem.code]) for problem in order]
 
 
 def _group(report: Report, problem: Problem, findings: list[Finding], verbose: int, width: int) -> Iterator[Text]:

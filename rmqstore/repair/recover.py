@@ -14,7 +14,9 @@ from functools import cached_property
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems import codes
+from rmqstore.checks.problems.problem import Area
 from rmqstore.checks.problems.report import TAG_CODE
+from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified, problem_counts
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.repair.beside.checkpoint import plan_checkpoint
@@ -29,7 +31,6 @@ from rmqstore.repair.log.misplaced_files import but_names, plan_misplaced, store
 from rmqstore.repair.log.redispatch import Dispatcher, Name
 from rmqstore.repair.log.repaired_log import RepairedLog
 from rmqstore.repair.log.store_guard import data_roots, refuse_whole, wrote_positions
-from rmqstore.repair.log_damage import MENDABLE, cut_with, is_log_damage
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import TRUNCATE, Choice, RecoverOptions, choose
@@ -50,8 +51,7 @@ from rmqstore.repair.salvage.proved_records import ProvedRecords, cured, tell
 from rmqstore.repair.salvage.salvage import SalvageResult, plan_salvage
 from rmqstore.repair.unrepaired import what_stays
 
-_LOG = ("CL-", "DL-")
-_QUEUES = ("CQ-", "BCQ-")
+_LOGS = (Area.LOG, Area.DLEDGER)
 _MOST_NOTES = 20
 _VERSIONS = ("4.9.7", "5.1.4", "5.4.0")
 
@@ -102,9 +102,9 @@ class Recovery:
             draft.brakes.extend(offset_brakes(self.results))
             plan_misplaced(draft, self.verified)
             plan_directories(draft, self.verified, options)
-            if options.wants_prefix(*_LOG):
+            if options.wants_area(*_LOGS):
                 self._log()
-            if self.results and self.cut is None and options.wants_prefix(*_LOG, codes.CQ_BEYOND_LOG):
+            if self.results and self.cut is None and (options.wants_area(*_LOGS) or options.wants(codes.CQ_BEYOND_LOG)):
                 self.shortened = lose_tail(draft, self.verified, self.results[-1])
             self._dledger()
             self._queues()
@@ -129,7 +129,7 @@ class Recovery:
     # --- the log --------------------------------------------------------------------------------------------------
 
     def _log(self) -> None:
-        listed = [f.offset for f in self.verified.report.findings.listed if is_log_damage(f)]
+        listed = [f.offset for f in self.verified.report.findings.listed if f.damages_log]
         last = self.results[-1] if self.results else None
         damaged = [r for r in self.results if first_damage(r, listed, last=r is last) is not None]
         if self.choice.strategy != TRUNCATE:
@@ -139,7 +139,7 @@ class Recovery:
         if damaged and self.choice.strategy == TRUNCATE:
             self._truncate(damaged[0], listed)
             return
-        if damaged or (self.choice.strategy != TRUNCATE and any(code in self.counts for code in MENDABLE)):
+        if damaged or (self.choice.strategy != TRUNCATE and any(PROBLEMS[code].mendable for code in self.counts)):
             self._salvage()
         for result in self.results:
             if result is self.results[-1]:
@@ -202,7 +202,7 @@ class Recovery:
                     "the loss is a lower bound: consume queues that would show more are missing too"
                 )
         self.draft.lose(counting.counts, counting.bytes)
-        self.draft.cures.update(cut_with(self.verified.report.findings, cut))
+        self.draft.cures.update(self.verified.report.findings.cut_with(cut))
         self.draft.notes.append(f"the log ends at {cut:,} then, where a broker would cut it")
 
     # --- what follows from the log --------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ class Recovery:
 
     def _index(self) -> None:
         as_they_are = CODE in self.options.only
-        found = [c for c in self.counts if c.startswith("IX-") and self.options.wants(c)]
+        found = [c for c in self.counts if PROBLEMS[c].area is Area.INDEX and self.options.wants(c)]
         found += [CODE] if as_they_are and CODE in self.counts else []
         if self.store.part is not None or not self.results or not self.store.index_files:
             return
@@ -260,7 +260,7 @@ class Recovery:
             )
             work.read()
             if work.plan():
-                found = cured(self.draft, (c for c in self.counts if c.startswith(_QUEUES)))
+                found = cured(self.draft, (c for c in self.counts if PROBLEMS[c].of_queues))
                 found -= {TAG_CODE} if work.kept_codes else set()
                 self.draft.cures |= found - {codes.CQ_DELETED_TOPIC} - work.left
         if self.cut is not None:
@@ -269,7 +269,7 @@ class Recovery:
     def _wanted(self) -> frozenset[Name] | None:
         """Queues with findings; and where anything is repaired, all that lack a unit."""
         wanted = wanted_queues(self.store, self.verified, self.salvaged.rebuild_queues | self.shortened)
-        if not self.options.wants_prefix(*_QUEUES, "DIR-"):
+        if not self.options.wants_area(Area.QUEUE, Area.BATCH_QUEUE, Area.DIRECTORY):
             return self.salvaged.rebuild_queues | self.shortened
         if wanted is None:
             return None

@@ -1,122 +1,78 @@
-"""What stays wrong behind a plan, why nothing is planned for it, and what the operator can do. Pure."""
+"""Problems that a plan leaves as they are: why, and what the operator can do. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from rmqstore.checks.problems import codes
+from rmqstore.checks.problems.problem import Area, Problem, Severity
 from rmqstore.checks.problems.report import TAG_CODE, Report
-from rmqstore.checks.problems.table import PROBLEMS, Severity
+from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.repair.log.contradicted import FACT
-from rmqstore.repair.log.misplaced_files import MISPLACED
 from rmqstore.repair.plan.content import Json
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import TRUNCATE, Choice, RecoverOptions
 from rmqstore.repair.salvage.proved_records import open_codes
 
-Reason = tuple[str, str]  # why nothing is planned, what to do
 
-_PROVED = "the units and entries are right, their message is damaged (see the note)"
-_REPLICA = "make the replica again from its master; or --strategy salvage, if no other replica has it sound"
+@dataclass(frozen=True, slots=True)
+class Unrepaired:
+    """A problem that a plan leaves as it is: why, and what the operator can do."""
+
+    code: str
+    why: str
+    do: str
+
+    def to_json(self, count: int) -> Json:
+        """The row in `facts.stays` of a plan; `count` is how many findings the code has."""
+        return {"count": count, "why": self.why, "do": self.do}
+
+
+_PROVED = "the units and entries are right, but their message is damaged (see the note)"
+_REPLICA = "copy the replica again from its master; or use --strategy salvage if no other replica has a good copy"
 _RAW = "take the file from a replica or a backup"
-_DECIDE: Mapping[str, Reason] = {
-    codes.DIR_FILE_SIZE: ("the configuration differs from the files", "set the key that is named above"),
-    codes.DIR_DUPLICATE_FILE: ("which of the two files is the right one, nothing tells", "move one of them away"),
-    codes.DIR_MISSING_PATH: ("a part of the store may be elsewhere", "mount the disk, or correct broker.conf"),
-    codes.CL_FOREIGN_FILE: (
-        "whose messages are the right ones here, nothing in the store tells",
-        "put the right file there, from a replica or a backup; or move this one away, and run this again",
-    ),
-    codes.DIR_OPEN_JOURNAL: (
-        "a repair was not finished",
-        "rmqstore undo, or rmqstore resume, with the journal named above",
-    ),
-}
-"""Before these are decided, nothing at all is planned."""
-_BY_HAND: Mapping[str, Reason] = {
-    codes.DIR_UNREADABLE: (
-        "the operating system refuses to read it",
-        "give yourself the right to read it, then run this again",
-    ),
-    codes.DIR_OWNER: ("owners and modes are for you to set", "run the command that `rmqstore verify` gives"),
-    codes.DIR_STRAY_FILE: ("it is no plain file, or stands where only a person may move it", "move it away by hand"),
-    codes.DIR_LINK: ("links are not changed", "look where it leads"),
-    codes.CL_NO_MESSAGES: (
-        "its messages are not in this store: there is nothing to recover them from",
-        "if storePathCommitLog is set, give broker.conf with -c; else take the commitlog's files from a replica or a "
-        "backup",
-    ),
-    codes.CL_UNKNOWN_MAGIC: ("a newer or encrypted format is not touched", "use the version that wrote it"),
-    codes.CL_CONTRADICTED: (
-        "what its properties were is not in the store, and its index entries are the only trace of the damage",
-        "take the file from a replica or a backup; or add --only CL-CONTRADICTED, which indexes the message under the "
-        "keys that it has now, so that the trace is gone",
-    ),
-    codes.CL_QUEUE_OFFSET_REPEAT: (
-        "which of the records has the right QUEUEOFFSET, nothing proves",
-        "their consumers get one of them; `rmqstore dump` shows both",
-    ),
-    codes.CFG_NO_TOPICS: (
-        "which other settings the topics had, nothing in the store tells",
-        "take config/topics.json from a replica or a backup; or write one that gives each of these topics the "
-        'attribute "queue.type": "BatchCQ"',
-    ),
-    codes.CFG_UNREADABLE: ("neither the file nor its .bak can be parsed", f"write it anew, or {_RAW}"),
-    codes.TM_COMPACTION: (
-        "compacted messages are nowhere else in the store",
-        "move the queue's directories out of compaction/ (it is compacted anew from what the log has), or " + _RAW,
-    ),
-}
-_ASKED: Mapping[str, str] = {
-    codes.CFG_OFFSET_BEYOND: "consumer offsets are only cut on request: they may be right, and the queue too short",
-    codes.CFG_DELAY_BEYOND: "delay offsets are only cut on request: they may be right, and the queue too short",
-    codes.DIR_QUEUE_KIND: "it moves a topic's queues away, which only makes sense if topics.json is right",
-    codes.TM_LOG: "timer units that are cut are timed messages that are not delivered",
-    codes.TM_DANGLING: "timer units that are cut are timed messages that are not delivered",
-    codes.TM_WHEEL_SLOT: "with slots as the timer log has them, timed messages are delivered that now would not be",
-    codes.TM_CHAIN: "with its units linked again, timed messages are delivered that now would not be",
-}
-
-
-_DOUBT: Reason = (
-    "the unit or the TAGS of its message are damaged, and nothing tells which: the unit may be the only trace",
-    f"compare the message with a replica or a backup; or add --only {TAG_CODE}, which makes the unit fit the message",
+_DOUBT = Unrepaired(
+    TAG_CODE,
+    "the unit or the TAGS of its message are damaged, and nothing proves which: the unit may be the only trace",
+    f"compare the message with a replica or a backup; or add --only {TAG_CODE}, which makes the unit match the message",
 )
-_PARTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "cq": ("consume queues are", ("CQ-", "BCQ-")),
-    "index": ("index is", ("IX-",)),
-    "checkpoint": ("checkpoint is", ("CK-",)),
-    "dledger-index": ("DLedger index is", (codes.DL_DATA_INDEX, codes.DL_INDEX_GHOST)),
+_PARTS: Mapping[str, str] = {
+    "cq": "the consume queues",
+    "index": "the index",
+    "checkpoint": "the checkpoint",
+    "dledger-index": "the DLedger index",
 }
 
 
 def what_stays(report: Report, draft: PlanBuilder, options: RecoverOptions, choice: Choice) -> dict[str, Json]:
-    """`{code: {"count", "why", "do"}}` for problems above a note that the draft does not cure.
+    """`{code: {"count", "why", "do"}}` for problems above a note that the plan does not repair.
 
-    Beside steps only those with a reason of their own: others may go with what the steps cure.
+    If the plan has steps, only problems with a reason of their own: the steps may repair the others as well.
     """
-    stopped = [code for code in _DECIDE if code in report.findings.counts]
+    stopping = [code for code, row in PROBLEMS.items() if _stops_all(row) and code in report.findings.counts]
     out: dict[str, Json] = {}
     for code, count in _open(report, draft):
-        reason = _reason(code, draft, options, choice, stopped)
+        reason = _reason(PROBLEMS[code], draft, options, choice, stopping)
         if reason is not None:
-            out[code] = {"count": count, "why": reason[0], "do": reason[1]}
+            out[code] = reason.to_json(count)
     return out
 
 
 def outside_of(part: str, report: Report, draft: PlanBuilder) -> dict[str, Json]:
-    """The same where only one part was made anew."""
-    why = f"only the {_PARTS[part][0]} made again by this"
+    """The same for a plan that rebuilds only one part of the store."""
     out: dict[str, Json] = {}
     for code, count in _open(report, draft):
-        proved, doubt = code in open_codes(draft), code == TAG_CODE and FACT in draft.facts
-        if proved or not (draft.steps and code.startswith(_PARTS[part][1])):
-            out[code] = {
-                "count": count,
-                "why": _PROVED if proved else _DOUBT[0] if doubt else why,
-                "do": "rmqstore recover plans for all of it",
-            }
+        if code in open_codes(draft):
+            why = _PROVED
+        elif draft.steps and PROBLEMS[code].part == part:
+            continue
+        elif code == TAG_CODE and FACT in draft.facts:
+            why = _DOUBT.why
+        else:
+            why = f"this command rebuilds only {_PARTS[part]}"
+        out[code] = Unrepaired(code, why, "run `rmqstore recover`, which plans for the whole store").to_json(count)
     return out
 
 
@@ -126,77 +82,92 @@ def _open(report: Report, draft: PlanBuilder) -> Iterator[tuple[str, int]]:
             yield code, count
 
 
+def _stops_all(row: Problem) -> bool:
+    return row.needs_operator is not None and row.needs_operator.stops_all
+
+
 def _reason(
-    code: str, draft: PlanBuilder, options: RecoverOptions, choice: Choice, stopped: list[str]
-) -> Reason | None:
-    if code in _DECIDE:
-        return _DECIDE[code]
-    if stopped:
-        return f"nothing is planned while there is {', '.join(stopped)}", "cure that first, then run this again"
+    row: Problem, draft: PlanBuilder, options: RecoverOptions, choice: Choice, stopping: list[str]
+) -> Unrepaired | None:
+    """Why the plan does not repair a problem; None if its steps may do so."""
+    code, task = row.code, row.needs_operator
+    if task is not None and task.stops_all:
+        return Unrepaired(code, task.why, task.do)
+    if stopping:
+        why = f"nothing is planned before {', '.join(stopping)} is settled"
+        return Unrepaired(code, why, "settle that first, then run this command again")
     if code in open_codes(draft):
-        if choice.strategy == TRUNCATE:
-            return _PROVED, _REPLICA
-        return _PROVED, "run this without --only: it mends the message"
+        mend = "run this command without --only: it repairs the message"
+        return Unrepaired(code, _PROVED, _REPLICA if choice.strategy == TRUNCATE else mend)
     if options.only and code not in options.only:
-        return "--only asks for other problems", f"run this without --only, or with --only {code}"
-    if code in _BY_HAND:
-        return _BY_HAND[code]
-    if code == TAG_CODE and FACT in draft.facts and TAG_CODE not in options.only:
+        do = f"run this command without --only, or with --only {code}"
+        return Unrepaired(code, "--only selects other problems", do)
+    if task is not None:
+        return Unrepaired(code, task.why, task.do)
+    if code == TAG_CODE and FACT in draft.facts and code not in options.only:
         return _DOUBT
-    if code in (codes.CL_MISSING_FILE, codes.DL_MISSING_FILE):
-        return _missing_file(options)
-    row = PROBLEMS[code]
-    if row.remedy == "recover" and not row.safe and code not in options.only:
-        return _ASKED.get(code, "it is only changed when asked for"), f"add --only {code}"
-    if choice.strategy == TRUNCATE and code not in MISPLACED and code.startswith(("CL-", "DL-", codes.CQ_WRONG_TAG)):
-        return (
-            "a replica must equal its master, so truncate changes nothing but the log's end",
-            _REPLICA,
-        )
-    if code == codes.CQ_LEFT_BEHIND and draft.store.kind is StoreKind.ROCKSDB:
+    return _not_asked(row, options) or _unproved(row, draft, choice)
+
+
+def _not_asked(row: Problem, options: RecoverOptions) -> Unrepaired | None:
+    """What `recover` repairs only on request."""
+    if row.code in (codes.CL_MISSING_FILE, codes.DL_MISSING_FILE):
+        return _missing_file(row.code, options)
+    if row.remedy == "recover" and not row.safe and row.code not in options.only:
+        return Unrepaired(row.code, row.asked, f"add --only {row.code}")
+    return None
+
+
+def _unproved(row: Problem, draft: PlanBuilder, choice: Choice) -> Unrepaired | None:
+    """What cannot be repaired in this store, or with this strategy."""
+    code, rocksdb = row.code, draft.store.kind is StoreKind.ROCKSDB
+    if choice.strategy == TRUNCATE and (code == TAG_CODE or (row.of_log and not row.renames_only)):
+        why = "a replica must equal its master, so truncate changes only the end of the log"
+        return Unrepaired(code, why, _REPLICA)
+    if code == codes.CQ_LEFT_BEHIND and rocksdb:
         return _left_in_rocksdb(draft.store)
-    if code.startswith("CQ-") and draft.store.kind is StoreKind.ROCKSDB:
-        return _wrong_in_rocksdb(draft.store)
+    if row.area is Area.QUEUE and rocksdb:
+        return _wrong_in_rocksdb(code, draft.store)
     if draft.steps:
         return None
     if draft.brakes:
-        return "see what needs a decision", _RAW
-    return (
-        "nothing in the store proves what was there",
-        _RAW,
+        return Unrepaired(code, 'a decision is needed first (see "Needs a decision")', _RAW)
+    return Unrepaired(code, "nothing in the store proves the original bytes", _RAW)
+
+
+def _left_in_rocksdb(store: Store) -> Unrepaired:
+    """Only the broker writes rows, and it does if its start begins early enough, as after a crash."""
+    return Unrepaired(
+        codes.CQ_LEFT_BEHIND,
+        "only the broker can write the missing rows",
+        f"{_whole_log(store)}, then start the broker once: "
+        "that start dispatches all messages of the log (a start without this setting writes rows for the last files "
+        "only, and no later start goes back)",
     )
 
 
-def _left_in_rocksdb(store: Store) -> Reason:
-    """Only the broker writes rows, and it does when its start begins early enough, as after a crash."""
-    return (
-        "the rows that are missing are only the broker's to write",
-        f"{_whole_log(store)}, start the broker once: "
-        "that start dispatches all messages of the log (a start without it gives only the last files their rows, and "
-        "then no later start goes back)",
-    )
-
-
-def _wrong_in_rocksdb(store: Store) -> Reason:
-    """No start looks at what lies before the last row; without any rows it begins with the log's first file."""
-    return (
-        "rows are only the broker's to write, and no start goes back to those before the last",
+def _wrong_in_rocksdb(code: str, store: Store) -> Unrepaired:
+    """No start checks what lies before the last row; without any rows it begins with the first file of the log."""
+    return Unrepaired(
+        code,
+        "only the broker can write rows, and no start goes back to rows before the last",
         f"with the broker stopped, move all files (not the directories) of consumequeue/ out of the store, "
-        f"{_whole_log(store)}, start the broker once: that start writes the rows of all messages of the log",
+        f"{_whole_log(store)}, then start the broker once: that start writes the rows of all messages of the log",
     )
 
 
 def _whole_log(store: Store) -> str:
     files = len(store.commitlog) if store.commitlog is not None else 0
-    abort = "" if store.abort else ", make an empty file abort in the store"
+    abort = "" if store.abort else ", create an empty file named abort in the store"
     return f"set commitLogRecoverMaxNum={files} in broker.conf (the log has {files} files){abort}"
 
 
-def _missing_file(options: RecoverOptions) -> Reason:
+def _missing_file(code: str, options: RecoverOptions) -> Unrepaired:
     if options.accept_fillers:
-        return "nothing in the store tells what the missing file held", "take the file from a replica or a backup"
-    return (
+        return Unrepaired(code, "nothing in the store shows what the missing file held", _RAW)
+    return Unrepaired(
+        code,
         "the messages of the missing file are not in this store",
-        "give the file back from a replica or a backup; or --accept-fillers, which puts fillers in its place and "
+        "restore the file from a replica or a backup; or add --accept-fillers, which puts fillers in its place and "
         "shows the loss",
     )

@@ -338,8 +338,8 @@ def test_a_plan_without_steps_says_what_it_does_not_cure(tmp_path: Path) -> None
         "Nothing is planned: no file would be changed.\n"
         "Not repaired by any step (`rmqstore verify` shows the places):\n"
         "  CFG-UNREADABLE x 1: neither the file nor its .bak can be parsed\n"
-        "    -> write it anew, or take the file from a replica or a backup\n"
-        "  DIR-STRAY-FILE x 1: it is no plain file, or stands where only a person may move it\n"
+        "    -> write a new file, or take the file from a replica or a backup\n"
+        "  DIR-STRAY-FILE x 1: it is not a regular file, or only a person may move it from where it is\n"
         "    -> move it away by hand\n"
     ), result.stdout
 

@@ -68,7 +68,7 @@ def test_rows_that_are_missing_in_the_middle_come_back_as_advised(
     assert f"move all files (not the directories) of consumequeue/ out of the store, set {CAP}={files} in" in str(
         advice["do"]
     )
-    assert "make an empty file abort" in str(advice["do"])
+    assert "create an empty file named abort" in str(advice["do"])
     for path in (store / "consumequeue").iterdir():
         if path.is_file():
             path.unlink()

@@ -65,7 +65,7 @@ def test_unit_whose_code_may_be_right_is_kept_unless_asked(tmp_path: Path) -> No
     facts = _dict(plan["facts"])
     assert (plan["steps"], plan["cures"]) == ([], [])
     assert [row["offset"] for row in facts["damaged"]] == [177_145]
-    assert "nothing tells which" in facts["stays"]["CQ-WRONG-TAG"]["why"]
+    assert "nothing proves which" in facts["stays"]["CQ-WRONG-TAG"]["why"]
     assert run_json("rebuild", str(store), "cq", exit_code=1)["steps"] == []
     assert run_json("verify", str(store), exit_code=1)["counts"] == {"CQ-WRONG-TAG": 1}
     asked = run_json("recover", str(store), "--only", "CQ-WRONG-TAG", "--apply", exit_code=0)

@@ -69,7 +69,10 @@ def test_what_no_step_is_meant_for_is_said_beside_steps(tmp_path: Path) -> None:
     assert result.exit_code == 1
     lines = result.stdout.splitlines()
     assert "Nothing is lost by this." in lines
-    row = "  CFG-DELAY-BEYOND x 1: delay offsets are only cut on request: they may be right, and the queue too short"
+    row = (
+        "  CFG-DELAY-BEYOND x 1: the delay offsets may be right and the queue too short: `recover` lowers them only on "
+        "request"
+    )
     assert lines[lines.index("This plan does not repair:") + 1] == row
     assert lines[lines.index("Verified again. Problems that remain:") :] == [
         "Verified again. Problems that remain:",
@@ -84,7 +87,7 @@ def test_rebuilding_a_part_does_not_call_a_damaged_log_a_store_without_loss(tmp_
     result = run("rebuild", str(store), "checkpoint")
     assert result.exit_code == 1
     assert "Nothing is lost." not in result.stdout
-    assert "-> rmqstore recover plans for all of it" in result.stdout
+    assert "-> run `rmqstore recover`, which plans for the whole store" in result.stdout
 
 
 def test_a_clean_store_has_nothing_to_do(tmp_path: Path) -> None:
@@ -97,3 +100,12 @@ def test_a_clean_store_has_nothing_to_do(tmp_path: Path) -> None:
 def test_facts_of_a_saved_plan_can_be_anything(facts: object) -> None:
     plan = Plan("/store", (), facts={"stays": facts})  # type: ignore[dict-item]
     assert describe(plan)[0] == "Nothing is planned: no file would be changed."
+
+
+def test_a_replica_is_not_cut_at_control_characters_that_are_allowed(tmp_path: Path) -> None:
+    case = read_case("CL-CONTROL-CHARACTERS")
+    store = make(case, tmp_path)
+    plan = json.loads(run("recover", str(store), "--role", "slave", "--json").stdout)
+    assert plan["facts"]["strategy"] == "truncate"
+    assert plan["steps"] == []
+    assert plan["loss"]["messages"] == 0

@@ -1,289 +1,370 @@
-"""Rows of the table of problems: what stands beside logs and queues, directories (DIR), checkpoint (CK), configuration
-(CFG), timer (TM).
-"""
+"""Rows of the table of problems: directories (DIR), checkpoint (CK), configuration (CFG) and timer (TM)."""
 
 from __future__ import annotations
 
 from rmqstore.checks.problems import codes
-from rmqstore.checks.problems.problem import Problem, Rows, Severity
+from rmqstore.checks.problems.problem import OperatorTask, Problem, Rows, Severity
 
 _N, _W, _E = Severity.NOTE, Severity.WARNING, Severity.ERROR
 
 DIRECTORY: Rows = (
     Problem(
-        codes.DIR_STRAY_FILE,
-        "foreign entry where a broker lists",
-        _E,
-        "recover",
-        True,
-        "A file whose name is no offset, or whose length does not fit, or (before 5.1.0) a directory, stands in "
-        "commitlog/, timerlog/ or a queue directory. The broker stops at it: `length not matched message store "
-        "config value` or NumberFormatException, exit code 253. In the place of consumequeue/ it lets the broker "
-        "start, but no message gets a unit.",
+        code=codes.DIR_STRAY_FILE,
+        title="foreign entry in a directory that brokers list",
+        severity=_E,
+        remedy="recover",
+        safe=True,
+        needs_operator=OperatorTask(
+            why="it is not a regular file, or only a person may move it from where it is",
+            do="move it away by hand",
+        ),
+        about=(
+            "commitlog/, timerlog/ or a queue directory holds a file whose name is not an offset, a file whose length "
+            "does not fit, or (before 5.1.0) a directory. The broker stops at it: `length not matched message store "
+            "config value` or NumberFormatException, exit code 253. If such an entry has the place of consumequeue/, "
+            "the broker starts, but no message gets a unit."
+        ),
     ),
     Problem(
-        codes.DIR_SUB_DIRECTORY,
-        "directory inside a directory of files",
-        _W,
-        "recover",
-        True,
-        "RocketMQ before 5.1.0 does not start with a directory inside commitlog/ or a queue directory; newer ones "
-        "skip it.",
+        code=codes.DIR_SUB_DIRECTORY,
+        title="directory inside a directory of files",
+        severity=_W,
+        remedy="recover",
+        safe=True,
+        about=(
+            "RocketMQ before 5.1.0 does not start if commitlog/ or a queue directory contains a directory; newer "
+            "versions skip it."
+        ),
     ),
     Problem(
-        codes.DIR_EMPTY_FILE,
-        "file of 0 bytes",
-        _E,
-        "recover",
-        True,
-        "A crash between creating a file and setting its length leaves 0 bytes. Brokers before 5.1.3 do not start "
-        "(`length not matched`); newer ones delete it when it is the last name, and lose the queue's end with it.",
+        code=codes.DIR_EMPTY_FILE,
+        title="file of 0 bytes",
+        severity=_E,
+        remedy="recover",
+        safe=True,
+        about=(
+            "A crash between creating a file and setting its length leaves 0 bytes. Brokers before 5.1.3 do not start "
+            "(`length not matched`). Newer ones delete the file if it has the last name, and lose the end of the queue "
+            "with it."
+        ),
     ),
     Problem(
-        codes.DIR_WRONG_LENGTH,
-        "file of the wrong length",
-        _E,
-        "recover",
-        True,
-        "A file is shorter or longer than the queue's files. Most versions do not start (`length not matched message "
-        "store config value`, exit 253), 4.3, 4.4 and 4.9.2 silently ignore it and everything behind it.",
+        code=codes.DIR_WRONG_LENGTH,
+        title="file has the wrong length",
+        severity=_E,
+        remedy="recover",
+        safe=True,
+        about=(
+            "A file is shorter or longer than the other files of its queue. Most versions do not start (`length not "
+            "matched message store config value`, exit 253); 4.3, 4.4 and 4.9.2 silently ignore this file and all "
+            "later ones."
+        ),
     ),
     Problem(
-        codes.DIR_FILE_SIZE,
-        "file size differs from the configuration",
-        _E,
-        None,
-        False,
-        "All files of a queue have another length than broker.conf says. The broker does not start (`length not "
-        "matched`): set the key named in the finding to the size of the files. What else is found may only follow from "
-        "it.",
+        code=codes.DIR_FILE_SIZE,
+        title="file size differs from the configuration",
+        severity=_E,
+        explains=2,
+        needs_operator=OperatorTask(
+            why="the configuration does not match the files",
+            do="set the key that is named above",
+            stops_all=True,
+        ),
+        about=(
+            "All files of a queue have a different length than broker.conf says. The broker does not start (`length "
+            "not matched`). Set the key named in the finding to the size of the files. Other findings may only be "
+            "consequences of this one."
+        ),
     ),
     Problem(
-        codes.DIR_DUPLICATE_FILE,
-        "the same file name in two commitlog paths",
-        _E,
-        None,
-        False,
-        "Two directories of a multi-path commitlog hold a file of the same name; the broker loads both and reads one "
-        "of them (apache/rocketmq issue 8859).",
+        code=codes.DIR_DUPLICATE_FILE,
+        title="same file name in two commitlog paths",
+        severity=_E,
+        needs_operator=OperatorTask(
+            why="nothing shows which of the two files is the right one",
+            do="move one of them away",
+            stops_all=True,
+        ),
+        about=(
+            "Two directories of a multi-path commitlog hold a file with the same name. The broker loads both and reads "
+            "one of them (apache/rocketmq issue 8859)."
+        ),
     ),
     Problem(
-        codes.DIR_MISSING_PATH,
-        "a configured path is not there",
-        _E,
-        None,
-        False,
-        "broker.conf names a commitlog or DLedger path that does not exist: an unmounted disk? Nothing is repaired "
-        "while a part of the store may be elsewhere.",
+        code=codes.DIR_MISSING_PATH,
+        title="configured path does not exist",
+        severity=_E,
+        explains=1,
+        needs_operator=OperatorTask(
+            why="part of the store may be elsewhere",
+            do="mount the disk, or correct broker.conf",
+            stops_all=True,
+        ),
+        about=(
+            "broker.conf names a commitlog or DLedger path that does not exist: perhaps a disk is not mounted. Nothing "
+            "is repaired while part of the store may be elsewhere."
+        ),
     ),
     Problem(
-        codes.DIR_UNREADABLE,
-        "entry that cannot be read",
-        _E,
-        None,
-        False,
-        "The operating system refused to read a file or directory (permission, I/O error).",
+        code=codes.DIR_UNREADABLE,
+        title="entry cannot be read",
+        severity=_E,
+        needs_operator=OperatorTask(
+            why="the operating system refuses to read it",
+            do="give yourself permission to read it, then run this command again",
+        ),
+        about="The operating system refused to read a file or directory (permission, I/O error).",
     ),
     Problem(
-        codes.DIR_OWNER,
-        "files that the broker's user may not write",
-        _W,
-        None,
-        False,
-        "Some files or directories of the store belong to another user than most of what brokers make, and by owner, "
-        "group and mode that user may not read and write them: after a restore, or a start, as another user. The "
-        "broker stops at such a log, queue or checkpoint (`Permission denied`, exit 253), and cannot make new files "
-        "in such a directory. The finding has the command that cures it; if the broker runs as root it does no harm.",
+        code=codes.DIR_OWNER,
+        title="files that the broker's user cannot write",
+        severity=_W,
+        needs_operator=OperatorTask(
+            why="only you can decide on owners and modes",
+            do="run the command that `rmqstore verify` shows",
+        ),
+        about=(
+            "Most files that brokers created in this store belong to one user. Some other files or directories belong "
+            "to someone else, and their owner, group and mode do not let that user read and write them: after a "
+            "restore, or a start, as another user. The broker stops at such a log, queue or checkpoint (`Permission "
+            "denied`, exit 253), and cannot create files in such a directory. The finding contains the command that "
+            "fixes it. If the broker runs as root, this does no harm."
+        ),
     ),
     Problem(
-        codes.DIR_QUEUE_KIND,
-        "queue directory of the wrong kind",
-        _E,
-        "recover",
-        False,
-        "A topic stands in batchconsumequeue/ though topics.json does not say queue.type=BatchCQ (or the other way "
-        "round): loading throws and the broker does not start.",
+        code=codes.DIR_QUEUE_KIND,
+        title="queue directory of the wrong kind",
+        severity=_E,
+        remedy="recover",
+        asked="the repair moves the queues of a topic away, which only makes sense if topics.json is right",
+        about=(
+            "batchconsumequeue/ has a topic that does not have queue.type=BatchCQ in topics.json, or consumequeue/ has "
+            "one that does. Loading throws an exception, and the broker does not start."
+        ),
     ),
     Problem(
-        codes.DIR_FOREIGN_ENTRY,
-        "entry that no broker makes",
-        _N,
-        None,
-        False,
-        "A file or directory beside topic or queue directories, or in index/, that is skipped by the broker.",
+        code=codes.DIR_FOREIGN_ENTRY,
+        title="entry that no broker creates",
+        severity=_N,
+        about="A file or directory in index/, or next to topic or queue directories. Brokers skip it.",
     ),
     Problem(
-        codes.DIR_OPEN_JOURNAL,
-        "a repair of this store was not finished",
-        _W,
-        "undo",
-        False,
-        "A journal of rmqstore stands in the store whose apply stopped half-way. Undo or resume it first.",
+        code=codes.DIR_OPEN_JOURNAL,
+        title="unfinished repair of this store",
+        severity=_W,
+        remedy="undo",
+        needs_operator=OperatorTask(
+            why="a repair is not finished",
+            do="run `rmqstore undo` or `rmqstore resume` with the journal named above",
+            stops_all=True,
+        ),
+        about="The store contains a journal of rmqstore whose apply stopped half-way. Undo or resume it first.",
     ),
     Problem(
-        codes.DIR_LINK,
-        "symbolic link at the top of the store",
-        _N,
-        None,
-        False,
-        "A link at the top of the store was followed. Files that are links are read as a broker reads them, but "
-        "nothing is ever written through one.",
+        code=codes.DIR_LINK,
+        title="symbolic link at the top of the store",
+        severity=_N,
+        needs_operator=OperatorTask(
+            why="links are never changed",
+            do="check where it points",
+        ),
+        about=(
+            "The top directory of the store contains a symbolic link, which was followed. Linked files are read as a "
+            "broker reads them, but nothing is ever written through a link."
+        ),
     ),
 )
 
 CHECKPOINT: Rows = (
     Problem(
-        codes.CK_MISSING,
-        "no checkpoint file, or all zero",
-        _N,
-        None,
-        True,
-        "The broker creates it; after a crash its recovery then begins at the first file (5.4.0: ten files back). "
-        "Brokers that were killed soon after their start leave it zero.",
+        code=codes.CK_MISSING,
+        title="checkpoint file is missing or all zeros",
+        severity=_N,
+        safe=True,
+        about=(
+            "The broker creates the file. Without its times, recovery after a crash begins at the first file (5.4.0: "
+            "ten files back). A broker that was killed soon after its start leaves the file all zeros."
+        ),
     ),
     Problem(
-        codes.CK_LENGTH,
-        "checkpoint is no file of 4096 bytes",
-        _W,
-        "recover",
-        True,
-        "A short file is extended with zeros by the broker, a directory stops the start.",
+        code=codes.CK_LENGTH,
+        title="checkpoint is not a file of 4,096 bytes",
+        severity=_W,
+        remedy="recover",
+        safe=True,
+        about="The broker extends a short file with zeros. A directory in its place stops the start.",
     ),
     Problem(
-        codes.CK_AHEAD,
-        "checkpoint is later than the log",
-        _W,
-        "recover",
-        True,
-        "A time in the checkpoint is later than the last message: garbage, or a log that was cut. After a crash "
-        "recovery begins too late and does not see older damage.",
+        code=codes.CK_AHEAD,
+        title="checkpoint is later than the log",
+        severity=_W,
+        remedy="recover",
+        safe=True,
+        points_behind_log=True,
+        about=(
+            "A time in the checkpoint is later than the last message: the value is garbage, or the log was cut. After "
+            "a crash, recovery begins too late and misses older damage."
+        ),
     ),
     Problem(
-        codes.CK_GARBAGE,
-        "checkpoint holds impossible values",
-        _W,
-        "recover",
-        True,
-        "Negative or absurd times or offsets.",
+        code=codes.CK_GARBAGE,
+        title="checkpoint holds impossible values",
+        severity=_W,
+        remedy="recover",
+        safe=True,
+        about="Negative or absurd times or offsets.",
     ),
 )
 
 CONFIG: Rows = (
     Problem(
-        codes.CFG_UNREADABLE,
-        "config file and its .bak cannot be parsed",
-        _E,
-        None,
-        False,
-        "Neither the file nor its .bak is JSON: the broker does not start (exit 253).",
+        code=codes.CFG_UNREADABLE,
+        title="neither a config file nor its .bak can be parsed",
+        severity=_E,
+        needs_operator=OperatorTask(
+            why="neither the file nor its .bak can be parsed",
+            do="write a new file, or take the file from a replica or a backup",
+        ),
+        about="Neither the file nor its .bak is valid JSON: the broker does not start (exit 253).",
     ),
     Problem(
-        codes.CFG_NO_TOPICS,
-        "topics.json is missing, and topics have batch queues",
-        _E,
-        None,
-        False,
-        "batchconsumequeue/ has queues, and neither topics.json nor its .bak says queue.type=BatchCQ of their topics: "
-        "the broker does not start (exit 253, `The queue type of topic … should be BatchCQ, but is SimpleCQ`). Take "
-        "config/topics.json from a replica or a backup.",
+        code=codes.CFG_NO_TOPICS,
+        title="topics.json is missing, but topics have batch queues",
+        severity=_E,
+        needs_operator=OperatorTask(
+            why="nothing in the store shows the other settings of the topics",
+            do=(
+                "take config/topics.json from a replica or a backup; or write one that gives each of these topics the "
+                'attribute "queue.type": "BatchCQ"'
+            ),
+        ),
+        about=(
+            "batchconsumequeue/ has queues, but neither topics.json nor its .bak says queue.type=BatchCQ for their "
+            "topics: the broker does not start (exit 253, `The queue type of topic … should be BatchCQ, but is "
+            "SimpleCQ`). Take config/topics.json from a replica or a backup."
+        ),
     ),
     Problem(
-        codes.CFG_BROKEN,
-        "config file is broken, its .bak is good",
-        _W,
-        "recover",
-        True,
-        "The file is missing, empty, NUL-filled or cut, as after a power failure. The broker falls back to the .bak; "
-        "5.4.0 deletes the broken file.",
+        code=codes.CFG_BROKEN,
+        title="config file is broken, its .bak is good",
+        severity=_W,
+        remedy="recover",
+        safe=True,
+        about=(
+            "The file is missing, empty, truncated or full of NUL bytes, as after a power failure. The broker falls "
+            "back to the .bak; 5.4.0 deletes the broken file."
+        ),
     ),
     Problem(
-        codes.CFG_BROKEN_BAK,
-        "backup of a config file is broken",
-        _N,
-        "recover",
-        True,
-        "The .bak cannot be parsed; the file itself is good.",
+        code=codes.CFG_BROKEN_BAK,
+        title="backup of a config file is broken",
+        severity=_N,
+        remedy="recover",
+        safe=True,
+        about="The .bak cannot be parsed. The file itself is good.",
     ),
     Problem(
-        codes.CFG_OFFSET_BEYOND,
-        "consumer offset beyond the queue's end",
-        _W,
-        "recover",
-        False,
-        "A group's offset is greater than the queue's maximum: the client is reset to the end (OFFSET_OVERFLOW_BADLY) "
-        "and skips what is written until then.",
+        code=codes.CFG_OFFSET_BEYOND,
+        title="consumer offset beyond the end of the queue",
+        severity=_W,
+        remedy="recover",
+        points_behind_log=True,
+        asked="the consumer offsets may be right and the queue too short: `recover` lowers them only on request",
+        about=(
+            "The offset of a group is greater than the maximum of the queue. The broker resets the client to the end "
+            "(OFFSET_OVERFLOW_BADLY), and the client skips everything that is written until then."
+        ),
     ),
     Problem(
-        codes.CFG_DELAY_BEYOND,
-        "delay offset beyond the queue's end",
-        _W,
-        "recover",
-        False,
-        "delayOffset.json is ahead of a queue of SCHEDULE_TOPIC_XXXX: messages of that level would be skipped.",
+        code=codes.CFG_DELAY_BEYOND,
+        title="delay offset beyond the end of the queue",
+        severity=_W,
+        remedy="recover",
+        asked="the delay offsets may be right and the queue too short: `recover` lowers them only on request",
+        about=(
+            "delayOffset.json is ahead of a queue of SCHEDULE_TOPIC_XXXX: the broker would skip messages of that level."
+        ),
     ),
 )
 
 TIMER: Rows = (
     Problem(
-        codes.TM_LOG,
-        "timer log is damaged",
-        _W,
-        "recover",
-        False,
-        "A unit of the timer log has a wrong size or magic: recovery stops there.",
+        code=codes.TM_LOG,
+        title="timer log is damaged",
+        severity=_W,
+        remedy="recover",
+        asked="the repair cuts timer units, whose timed messages are then not delivered",
+        about="A unit of the timer log has a wrong size or magic. Recovery stops there.",
     ),
     Problem(
-        codes.TM_DANGLING,
-        "timer units point behind the log",
-        _W,
-        "recover",
-        False,
-        "Timer units refer to messages that are no longer in the commitlog; the dequeue service may stall "
-        "(apache/rocketmq issue 10668).",
+        code=codes.TM_DANGLING,
+        title="timer units point beyond the log",
+        severity=_W,
+        remedy="recover",
+        asked="the repair cuts timer units, whose timed messages are then not delivered",
+        about=(
+            "Timer units refer to messages that are no longer in the commitlog. The dequeue service may stall "
+            "(apache/rocketmq issue 10668)."
+        ),
     ),
     Problem(
-        codes.TM_WHEEL_LENGTH,
-        "timerwheel of the wrong length",
-        _E,
-        "recover",
-        True,
-        "The length is not 2 x slots x 32: brokers from 5.0.0 on do not start. It is made anew from the timer log.",
+        code=codes.TM_WHEEL_LENGTH,
+        title="timerwheel has the wrong length",
+        severity=_E,
+        remedy="recover",
+        safe=True,
+        about=(
+            "The length is not 2 x slots x 32: brokers from 5.0.0 on do not start. `recover` rebuilds the file from "
+            "the timer log."
+        ),
     ),
     Problem(
-        codes.TM_WHEEL_SLOT,
-        "slots of the timerwheel do not lead to their units",
-        _E,
-        "recover",
-        False,
-        "A start links only the newest part of the timer log anew. Behind it, slots that are still to be read do not "
-        "lead to the last unit that is due then: those timed messages are never delivered. Or they lead to other "
-        "units: these messages are delivered too early; or behind the timer log's end: what is written there later is.",
+        code=codes.TM_WHEEL_SLOT,
+        title="timerwheel slots do not lead to their units",
+        severity=_E,
+        remedy="recover",
+        asked="with slots that match the timer log, the broker delivers timed messages that it would not deliver now",
+        about=(
+            "A start relinks only the newest part of the timer log. Beyond that part, slots that have yet to be read "
+            "do not lead to the last unit that is due in them: those timed messages are never delivered. Or they lead "
+            "to other units, or behind the end of the timer log, where units will be written later: those messages are "
+            "delivered too early."
+        ),
     ),
     Problem(
-        codes.TM_CHAIN,
-        "timer units do not lead to the one before",
-        _E,
-        "recover",
-        False,
-        "A unit that is still to be delivered has another previous position than that of the unit before it in its "
-        "slot. Those before it are never delivered; where it leads back to itself, the dequeue service reads on until "
-        "the memory is used up, and no timed message is delivered any more.",
+        code=codes.TM_CHAIN,
+        title="timer units do not link to the previous unit",
+        severity=_E,
+        remedy="recover",
+        asked="with its units linked again, the broker delivers timed messages that it would not deliver now",
+        about=(
+            "The previous position in a unit that is still to be delivered is not that of the unit before it in its "
+            "slot. The units before it are never delivered. If it links back to itself, the dequeue service reads on "
+            "until memory is exhausted, and delivers no timed message any more."
+        ),
     ),
     Problem(
-        codes.TM_CHECK,
-        "timercheck does not fit",
-        _W,
-        "recover",
-        False,
-        "timercheck is short, or its positions are behind the timer log or the timer queue.",
+        code=codes.TM_CHECK,
+        title="timercheck does not match the timer log",
+        severity=_W,
+        remedy="recover",
+        asked="`recover` changes timercheck only on request",
+        about="timercheck is too short, or its positions are behind the end of the timer log or of the timer queue.",
     ),
     Problem(
-        codes.TM_COMPACTION,
-        "compaction log and its queue differ",
-        _E,
-        None,
-        False,
-        "compactionLog and compactionCq of a queue must hold the same file names, else the broker does not start; or "
-        "a record or unit in them is damaged.",
+        code=codes.TM_COMPACTION,
+        title="compaction log and its queue differ",
+        severity=_E,
+        needs_operator=OperatorTask(
+            why="compacted messages are nowhere else in the store",
+            do=(
+                "move the directories of the queue out of compaction/ (the broker compacts it again from what the log "
+                "has), or take the file from a replica or a backup"
+            ),
+        ),
+        about=(
+            "compactionLog and compactionCq of a queue must hold the same file names, otherwise the broker does not "
+            "start. Or a record or unit in them is damaged."
+        ),
     ),
 )

@@ -2,55 +2,27 @@
 
 from __future__ import annotations
 
-from rmqstore.checks.problems import codes as problem_codes
+from rmqstore.checks.problems.problem import Extent
 from rmqstore.checks.problems.report import Findings
+from rmqstore.checks.problems.table import PROBLEMS
 
 _LOGS = ("commitlog", "dledger")
-_OF_ONE_RECORD = frozenset(
-    {
-        *(
-            problem_codes.CL_BODY_CRC,
-            problem_codes.CL_RECORD_CRC,
-            problem_codes.CL_PHYSICAL_OFFSET,
-            problem_codes.CL_PROPERTIES,
-            problem_codes.CL_TOPIC,
-            problem_codes.CL_HEADER,
-        ),
-        *(
-            problem_codes.CL_SYSFLAG,
-            problem_codes.CL_HOST,
-            problem_codes.CL_QUEUE_OFFSET,
-            problem_codes.CL_CONTRADICTED,
-            problem_codes.DL_BODY,
-        ),
-    }
-)
-"""A finding with one of these codes is about one record."""
-_OF_RECORDS_OR_BYTES = frozenset(
-    {
-        problem_codes.CL_MAGIC,
-        problem_codes.CL_SIZE,
-        problem_codes.CL_HALF_MESSAGE,
-        problem_codes.CL_ZERO_HOLE,
-        problem_codes.DL_HEADER,
-    }
-)
-"""About one record where the finding names its topic, else about bytes that hold no record any more."""
 
 
 def damage_words(findings: Findings) -> str:
     """What of the logs is damaged: "4 messages and 1 stretch of the log are damaged"; "" for nothing."""
     records, places, listed = set[tuple[str, int]](), 0, 0
-    codes = _OF_ONE_RECORD | _OF_RECORDS_OR_BYTES
     for finding in findings.listed:
-        if finding.queue not in _LOGS or finding.code not in codes:
+        extent = finding.problem.extent
+        if finding.queue not in _LOGS or extent is Extent.NOTHING:
             continue
         listed += 1
-        if finding.code in _OF_ONE_RECORD or "topic" in finding.facts:
+        if extent is Extent.RECORD or "topic" in finding.facts:
             records.add((finding.queue, finding.offset))
         else:
             places += 1
-    unlisted = max(0, sum(findings.counts[code] for code in codes) - listed)
+    counted = sum(n for code, n in findings.counts.items() if PROBLEMS[code].extent is not Extent.NOTHING)
+    unlisted = max(0, counted - listed)
     messages = len(records) + unlisted
     parts = []
     if messages:

@@ -1,28 +1,122 @@
-"""What a row of the table of problems is, and how bad one can be."""
+"""What a row of the table of problems is: severity, remedy, and what the checks and planners need to know of a code."""
 
 from __future__ import annotations
 
-from enum import IntEnum
-from typing import NamedTuple
+from dataclasses import dataclass
+from enum import Enum, IntEnum
 
 
 class Severity(IntEnum):
-    """NOTE: worth knowing, the store is sound. WARNING: may bite later. ERROR: data or a start is at stake."""
+    """NOTE: worth knowing, the store is sound. WARNING: may cause trouble later. ERROR: data or a start is at stake."""
 
     NOTE = 1
     WARNING = 2
     ERROR = 3
 
 
-class Problem(NamedTuple):
-    """One row: `remedy` is the command that cures it (None: nothing to do), `safe` whether it is applied by default."""
+class Area(Enum):
+    """The part of the store that a problem belongs to; the value is the prefix of its code."""
+
+    DIRECTORY = "DIR"
+    LOG = "CL"
+    QUEUE = "CQ"
+    BATCH_QUEUE = "BCQ"
+    INDEX = "IX"
+    CHECKPOINT = "CK"
+    CONFIG = "CFG"
+    DLEDGER = "DL"
+    TIMER = "TM"
+
+
+_PARTS = {Area.QUEUE: "cq", Area.BATCH_QUEUE: "cq", Area.INDEX: "index", Area.CHECKPOINT: "checkpoint"}
+
+
+class Extent(Enum):
+    """How much of a log one finding damages."""
+
+    NOTHING = "no record"
+    RECORD = "one record"
+    RECORD_OR_BYTES = "one record if the finding names its topic, otherwise bytes that no longer hold a record"
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorTask:
+    """Why only the operator can settle a problem, and how. With `stops_all`, nothing is planned before that."""
+
+    why: str
+    do: str
+    stops_all: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One row of the table."""
 
     code: str
     title: str
     severity: Severity
-    remedy: str | None
-    safe: bool
     about: str
+    remedy: str | None = None
+    """The command that repairs it; None if there is none."""
+    safe: bool = False
+    """Whether `recover` repairs it without being asked."""
+    option: str = ""
+    """The option that asks for an unsafe repair; "" for `--only CODE`."""
+    proof: str = ""
+    """The fact that a finding must have: without it nothing proves the original value, and no command repairs it."""
+    asked: str = ""
+    """Why `recover` repairs it only on request."""
+    needs_operator: OperatorTask | None = None
+    damages_log: bool = False
+    """Whether bytes of the log are damaged there, outside of its tail: truncate cuts there, and salvage covers it."""
+    extent: Extent = Extent.NOTHING
+    mendable: bool = False
+    """Whether salvage looks for a repair even if no byte of the log is damaged otherwise."""
+    renames_only: bool = False
+    """Whether the repair only renames files of the log."""
+    points_behind_log: bool = False
+    """Whether something outside the log still points behind the log's end: evidence of lost messages."""
+    lacks_units: bool = False
+    """Whether `rebuild cq` alone repairs it, because units are only missing."""
+    migration_repairs: bool = False
+    """Whether migrate-to-commitlog repairs it, apart from the areas that it always rebuilds."""
+    of_missing_log: bool = False
+    """Whether it only says that the log has no messages."""
+    disturbs_queues: bool = False
+    """Whether messages with this damage may lack a unit without a finding in the queues themselves."""
+    rebuilt_with: str = ""
+    """The part of `rebuild` that repairs it, if its area does not say so."""
+    explains: int = 0
+    """Rank among the problems that explain others, which `verify` lists first: 1 before 2; 0 for all others."""
+
+    @property
+    def area(self) -> Area:
+        return Area(self.code.partition("-")[0])
+
+    @property
+    def of_log(self) -> bool:
+        """Whether it belongs to a log: the plain commitlog or DLedger."""
+        return self.area in (Area.LOG, Area.DLEDGER)
+
+    @property
+    def of_queues(self) -> bool:
+        """Whether it belongs to consume queues, simple or batch."""
+        return self.area in (Area.QUEUE, Area.BATCH_QUEUE)
+
+    @property
+    def part(self) -> str:
+        """The part of `rebuild` that repairs it; "" if none does."""
+        return self.rebuilt_with or _PARTS.get(self.area, "")
+
+    @property
+    def gone_with_log(self) -> bool:
+        """Whether it follows from a log without messages, and does not matter there."""
+        return self.of_missing_log or self.area is Area.CONFIG or self.area in _PARTS
+
+    @property
+    def migration_rebuilds(self) -> bool:
+        """Whether migrate-to-commitlog repairs it, as it writes that part of the store again."""
+        return self.migration_repairs or self.area in (Area.INDEX, Area.CHECKPOINT)
 
 
 Rows = tuple[Problem, ...]

@@ -1,4 +1,4 @@
-"""Rows of the table of problems: what is made from the log, consume queues (CQ, BCQ the batch ones) and index (IX)."""
+"""Rows of the table of problems: consume queues (CQ), batch consume queues (BCQ) and index (IX)."""
 
 from __future__ import annotations
 
@@ -9,288 +9,351 @@ _N, _W, _E = Severity.NOTE, Severity.WARNING, Severity.ERROR
 
 CONSUME_QUEUE: Rows = (
     Problem(
-        codes.CQ_MISSING_UNIT,
-        "message without its consume queue unit",
-        _E,
-        "recover",
-        True,
-        "A message of the log has no unit at its queue offset: consumers never get it. Not every start rebuilds it.",
+        code=codes.CQ_MISSING_UNIT,
+        title="message without a consume queue unit",
+        severity=_E,
+        remedy="recover",
+        safe=True,
+        lacks_units=True,
+        migration_repairs=True,
+        about=(
+            "A message of the log has no unit at its queue offset: consumers never get it. Not every start rebuilds "
+            "the unit."
+        ),
     ),
     Problem(
-        codes.CQ_MISSING_QUEUE,
-        "queue without directory or files",
-        _E,
-        "recover",
-        True,
-        "Messages of this queue are in the log, its consume queue is not. 5.x does not rebuild it after a clean exit.",
+        code=codes.CQ_MISSING_QUEUE,
+        title="queue without directory or files",
+        severity=_E,
+        remedy="recover",
+        safe=True,
+        lacks_units=True,
+        migration_repairs=True,
+        about=(
+            "Messages of this queue are in the log, but its consume queue does not exist. 5.x does not rebuild it "
+            "after a clean exit."
+        ),
     ),
     Problem(
-        codes.CQ_BEHIND,
-        "consume queues are behind the log",
-        _N,
-        None,
-        True,
-        "The last messages of the log have no units in any queue yet: the broker was killed (or is running) before it "
-        "dispatched them, or they are DLedger entries that no leader has committed. The next start, or the running "
-        "broker, does that; where it would not do so, CQ-LEFT-BEHIND says it.",
+        code=codes.CQ_BEHIND,
+        title="consume queues are behind the log",
+        severity=_N,
+        safe=True,
+        migration_repairs=True,
+        about=(
+            "The last messages of the log have no units in any queue yet: the broker was killed (or is running) before "
+            "it dispatched them, or they are DLedger entries that no leader has committed. The next start, or the "
+            "running broker, dispatches them. If it would not, there is also a finding CQ-LEFT-BEHIND."
+        ),
     ),
     Problem(
-        codes.CQ_LEFT_BEHIND,
-        "messages that the next start leaves without units",
-        _E,
-        "recover",
-        True,
-        "Consume queues are behind the log, and the next start dispatches from a later file on only: consumers never "
-        "get these messages. So it is when consume queues were removed by hand after a crash, or when a kill took rows "
-        "of a RocksDB that were in memory only: then one start with commitLogRecoverMaxNum as large as the number of "
-        "log files dispatches them all.",
+        code=codes.CQ_LEFT_BEHIND,
+        title="messages that the next start leaves without units",
+        severity=_E,
+        remedy="recover",
+        safe=True,
+        lacks_units=True,
+        about=(
+            "Consume queues are behind the log, and the next start dispatches only from a later file on: consumers "
+            "never get these messages. This happens if consume queues were removed by hand after a crash, or if a kill "
+            "lost rows of a RocksDB that were only in memory. In the latter case, one start with "
+            "commitLogRecoverMaxNum set to the number of log files dispatches them all."
+        ),
     ),
     Problem(
-        codes.CQ_DELETED_TOPIC,
-        "messages of a topic that was deleted",
-        _N,
-        None,
-        True,
-        "Messages of this topic are in the log, but topics.json does not know it and it has no consume queue: the "
-        "topic was deleted. `rmqstore export` still gets them out.",
+        code=codes.CQ_DELETED_TOPIC,
+        title="messages of a deleted topic",
+        severity=_N,
+        safe=True,
+        about=(
+            "Messages of this topic are in the log, but the topic is not in topics.json and has no consume queue: it "
+            "was deleted. `rmqstore export` still exports them."
+        ),
     ),
     Problem(
-        codes.CQ_DANGLING_UNIT,
-        "unit that points to no record",
-        _E,
-        "recover",
-        True,
-        "No good record starts at the unit's commitlog offset, or at those of several units in a row. Consumers get "
-        "errors there, or skip them.",
+        code=codes.CQ_DANGLING_UNIT,
+        title="unit does not point to a record",
+        severity=_E,
+        remedy="recover",
+        safe=True,
+        about=(
+            "No good record starts at the commitlog offset of this unit, or of several units in a row. Consumers get "
+            "errors there, or skip them."
+        ),
     ),
     Problem(
-        codes.CQ_WRONG_SIZE,
-        "unit with a wrong size",
-        _E,
-        "recover",
-        True,
-        "The unit's size is not the record's TOTALSIZE: consumers cannot decode what they get.",
+        code=codes.CQ_WRONG_SIZE,
+        title="unit with a wrong size",
+        severity=_E,
+        remedy="recover",
+        safe=True,
+        about="The size in the unit is not TOTALSIZE of the record: consumers cannot decode what they get.",
     ),
     Problem(
-        codes.CQ_WRONG_TAG,
-        "unit with a wrong tags code",
-        _E,
-        "recover",
-        True,
-        "The unit's tags code is not that of the message: consumers that filter by tag miss it. In "
-        "SCHEDULE_TOPIC_XXXX it is the deliver time. Where one flipped bit of the message explains the code, the "
-        "message's TAGS are what is wrong, and are put right. A code that is the hash of other tags is left alone, as "
-        "it may be the only trace of damaged TAGS: only when asked for by name the unit is written as the message is.",
+        code=codes.CQ_WRONG_TAG,
+        title="unit with a wrong tags code",
+        severity=_E,
+        remedy="recover",
+        safe=True,
+        mendable=True,
+        about=(
+            "The tags code of the unit is not that of the message: consumers that filter by tag miss the message. In "
+            "SCHEDULE_TOPIC_XXXX the tags code is the delivery time. If one flipped bit in the message explains the "
+            "code, the TAGS of the message are wrong, and are corrected. A code that is the hash of other tags is left "
+            "alone, because it may be the only trace of damaged TAGS: only with --only CQ-WRONG-TAG is the unit "
+            "rewritten to match the message."
+        ),
     ),
     Problem(
-        codes.CQ_WRONG_QUEUE,
-        "unit that points into another queue",
-        _E,
-        "recover",
-        True,
-        "The record at the unit's offset belongs to another topic or queue.",
+        code=codes.CQ_WRONG_QUEUE,
+        title="unit that points into another queue",
+        severity=_E,
+        remedy="recover",
+        safe=True,
+        about="The record at the commitlog offset of the unit belongs to another topic or queue.",
     ),
     Problem(
-        codes.CQ_OTHER_QUEUE,
-        "units of another queue",
-        _E,
-        "recover",
-        True,
-        "Units in a row lead to messages of one other queue (`right_queue`): a directory of consumequeue/ was renamed "
-        "or copied, or files were put back into the wrong one. The messages are right, and are not changed: `recover` "
-        "writes the units of both queues from the log. Where the directory was only renamed, naming it back is enough.",
+        code=codes.CQ_OTHER_QUEUE,
+        title="units of another queue",
+        severity=_E,
+        remedy="recover",
+        safe=True,
+        about=(
+            "Several units in a row point to messages of one other queue (`right_queue`): a directory of consumequeue/ "
+            "was renamed or copied, or files were restored to the wrong directory. The messages are right and do not "
+            "change: `recover` writes the units of both queues from the log. If the directory was only renamed, it is "
+            "enough to rename it back."
+        ),
     ),
     Problem(
-        codes.CQ_FOREIGN,
-        "consume queues and log are not of one store",
-        _E,
-        "recover",
-        True,
-        "Hardly any unit of any queue leads to where a message starts: consumequeue/, or commitlog/, is another "
-        "broker's, or was restored from another store. Where the log is the right one, `recover --force` writes all "
-        "units from it; consumers' offsets in config/ count units of the queues that were there.",
+        code=codes.CQ_FOREIGN,
+        title="consume queues and log belong to different stores",
+        severity=_E,
+        remedy="recover",
+        safe=True,
+        explains=5,
+        about=(
+            "Hardly any unit of any queue points to the start of a message: consumequeue/ or commitlog/ belongs to "
+            "another broker, or was restored from another store. If the log is the right one, `recover --force` writes "
+            "all units from it. The consumer offsets in config/ still refer to the units of the old queues."
+        ),
     ),
     Problem(
-        codes.CQ_SHIFTED,
-        "units stand at the wrong queue offset",
-        _E,
-        "recover",
-        True,
-        "From here on units stand at another index than their messages' QUEUEOFFSET: `[BUG]logic queue order maybe "
-        "wrong`. Consumers' offsets mean other messages.",
+        code=codes.CQ_SHIFTED,
+        title="units at the wrong queue offset",
+        severity=_E,
+        remedy="recover",
+        safe=True,
+        about=(
+            "From here on, the index of each unit differs from QUEUEOFFSET of its message: `[BUG]logic queue order "
+            "maybe wrong`. Consumer offsets refer to other messages."
+        ),
     ),
     Problem(
-        codes.CQ_OUT_OF_ORDER,
-        "commitlog offsets of units do not rise",
-        _E,
-        "recover",
-        True,
-        "Units of a queue are not sorted by commitlog offset; the binary search for its minimum goes wrong.",
+        code=codes.CQ_OUT_OF_ORDER,
+        title="commitlog offsets of units do not increase",
+        severity=_E,
+        remedy="recover",
+        safe=True,
+        about=(
+            "The units of a queue are not sorted by commitlog offset; the broker's binary search for the minimum "
+            "offset goes wrong."
+        ),
     ),
     Problem(
-        codes.CQ_BEYOND_LOG,
-        "units point behind the end of the log",
-        _E,
-        "recover",
-        True,
-        "The queue is ahead of the commitlog. A broker truncates it at the next start (`truncate dirty logic "
-        "files`), but does not erase the units.",
+        code=codes.CQ_BEYOND_LOG,
+        title="units point behind the end of the log",
+        severity=_E,
+        remedy="recover",
+        safe=True,
+        points_behind_log=True,
+        about=(
+            "The queue is ahead of the commitlog. A broker truncates it at the next start (`truncate dirty logic "
+            "files`), but does not erase the units."
+        ),
     ),
     Problem(
-        codes.CQ_GHOST_UNITS,
-        "units behind the end of the queue",
-        _E,
-        "recover",
-        True,
-        "Behind the queue's end stand old units that were never erased. When the gap closes they become valid, and "
-        "point to other messages.",
+        code=codes.CQ_GHOST_UNITS,
+        title="units behind the end of the queue",
+        severity=_E,
+        remedy="recover",
+        safe=True,
+        about=(
+            "Old units behind the end of the queue were never erased. When the queue grows up to them, they become "
+            "valid and point to other messages."
+        ),
     ),
     Problem(
-        codes.CQ_PRE_BLANK_ONLY,
-        "queue of pre-blank units only",
-        _E,
-        "recover",
-        True,
-        "A queue that holds nothing but pre-blanks reports a maximum of 2147483647: 4.9 then dispatches nothing for "
-        "any queue until the log passes 2 GiB, 5.x not for this one.",
+        code=codes.CQ_PRE_BLANK_ONLY,
+        title="queue contains only pre-blank units",
+        severity=_E,
+        remedy="recover",
+        safe=True,
+        about=(
+            "A queue that contains only pre-blank units reports a maximum offset of 2147483647: 4.9 then dispatches "
+            "nothing to any queue until the log passes 2 GiB; 5.x dispatches nothing to this queue."
+        ),
     ),
     Problem(
-        codes.CQ_ZERO_LAST_FILE,
-        "last consume queue file is all zeros",
-        _E,
-        "recover",
-        True,
-        "A new file without a unit behind a full one. 5.x may fail to load, 4.9 counts a unit too many.",
+        code=codes.CQ_ZERO_LAST_FILE,
+        title="last consume queue file is all zeros",
+        severity=_E,
+        remedy="recover",
+        safe=True,
+        about=(
+            "The queue has a new file without any unit behind a full one. 5.x may fail to load, 4.9 counts one unit "
+            "too many."
+        ),
     ),
     Problem(
-        codes.CQ_MISSING_FILE,
-        "a file is missing in the middle of a queue",
-        _E,
-        "recover",
-        True,
-        "Offsets of that file return nothing; no start rebuilds it.",
+        code=codes.CQ_MISSING_FILE,
+        title="file missing in the middle of a queue",
+        severity=_E,
+        remedy="recover",
+        safe=True,
+        about="Reads at the offsets of that file return nothing. No start rebuilds it.",
     ),
     Problem(
-        codes.CQ_BAD_PRE_BLANK,
-        "pre-blank unit behind real units",
-        _E,
-        "recover",
-        True,
-        "Pre-blanks belong only in front of a queue's first unit.",
+        code=codes.CQ_BAD_PRE_BLANK,
+        title="pre-blank unit behind real units",
+        severity=_E,
+        remedy="recover",
+        safe=True,
+        about="Pre-blank units belong only before the first unit of a queue.",
     ),
     Problem(
-        codes.CQ_PARTLY_REBUILT,
-        "pre-blank units in front though the log has the messages",
-        _E,
-        "recover",
-        True,
-        "A start rebuilt this queue only from the files that it scanned: older messages of the log are not in it.",
+        code=codes.CQ_PARTLY_REBUILT,
+        title="pre-blank units at the front, but the log has the messages",
+        severity=_E,
+        remedy="recover",
+        safe=True,
+        lacks_units=True,
+        about=(
+            "A start rebuilt this queue only from the log files that it scanned: units of older messages in the log "
+            "are missing."
+        ),
     ),
     Problem(
-        codes.CQ_EXT,
-        "consume queue extension is damaged",
-        _E,
-        "recover",
-        True,
-        "A unit refers to an extension address that is not there, or an extension unit has a wrong size. Brokers say "
-        "`[BUG] can't find consume queue extend file content`, and consumers filter those messages themselves. The "
-        "unit gets its tags code again; what bit map it had, nothing can tell.",
+        code=codes.CQ_EXT,
+        title="consume queue extension is damaged",
+        severity=_E,
+        remedy="recover",
+        safe=True,
+        about=(
+            "A unit refers to an extension address that does not exist, or an extension unit has a wrong size. Brokers "
+            "log `[BUG] can't find consume queue extend file content`, and consumers filter those messages themselves. "
+            "`recover` writes the tags code into the unit; the original bit map cannot be restored."
+        ),
     ),
 )
 
 BATCH_CONSUME_QUEUE: Rows = (
     Problem(
-        codes.BCQ_MISSING_UNIT,
-        "batch without its unit",
-        _E,
-        "recover",
-        True,
-        "A message or inner batch of a BatchCQ topic has no unit.",
+        code=codes.BCQ_MISSING_UNIT,
+        title="batch without a unit",
+        severity=_E,
+        remedy="recover",
+        safe=True,
+        lacks_units=True,
+        about="A message or inner batch of a BatchCQ topic has no unit.",
     ),
     Problem(
-        codes.BCQ_DANGLING_UNIT,
-        "batch unit that points to no record",
-        _E,
-        "recover",
-        True,
-        "No good record starts at the unit's commitlog offset.",
+        code=codes.BCQ_DANGLING_UNIT,
+        title="batch unit does not point to a record",
+        severity=_E,
+        remedy="recover",
+        safe=True,
+        mendable=True,
+        points_behind_log=True,
+        about="No good record starts at the commitlog offset of the unit.",
     ),
     Problem(
-        codes.BCQ_WRONG_UNIT,
-        "batch unit that differs from its record",
-        _E,
-        "recover",
-        True,
-        "Size, tags code, store time, base offset or count of the unit is not the record's.",
+        code=codes.BCQ_WRONG_UNIT,
+        title="batch unit differs from its record",
+        severity=_E,
+        remedy="recover",
+        safe=True,
+        mendable=True,
+        about="Size, tags code, store time, base offset or count in the unit differs from the record.",
     ),
     Problem(
-        codes.BCQ_ORDER,
-        "batch units out of order",
-        _E,
-        "recover",
-        True,
-        "Base offsets overlap or go back.",
+        code=codes.BCQ_ORDER,
+        title="batch units out of order",
+        severity=_E,
+        remedy="recover",
+        safe=True,
+        about="Base offsets overlap or go back.",
     ),
     Problem(
-        codes.BCQ_GHOST_UNITS,
-        "batch units behind the end",
-        _E,
-        "recover",
-        True,
-        "Old units behind the end of the queue.",
+        code=codes.BCQ_GHOST_UNITS,
+        title="batch units behind the end of the queue",
+        severity=_E,
+        remedy="recover",
+        safe=True,
+        about="Old units follow the end of the queue.",
     ),
 )
 
 INDEX: Rows = (
     Problem(
-        codes.IX_HEADER,
-        "index header does not fit its content",
-        _W,
-        "recover",
-        True,
-        "Count, times or offsets in the header are not those of the entries.",
+        code=codes.IX_HEADER,
+        title="index header does not match the entries",
+        severity=_W,
+        remedy="recover",
+        safe=True,
+        about="Count, times or offsets in the header do not match the entries.",
     ),
     Problem(
-        codes.IX_CHAIN_LOOP,
-        "endless chain in an index file",
-        _E,
-        "recover",
-        True,
-        "An entry's predecessor leads back to it: a query for such a key never ends in the broker "
-        "(IndexFile#selectPhyOffset).",
+        code=codes.IX_CHAIN_LOOP,
+        title="endless chain in an index file",
+        severity=_E,
+        remedy="recover",
+        safe=True,
+        about=(
+            "The chain of an entry leads back to the entry itself: a query for such a key never ends in the broker "
+            "(IndexFile#selectPhyOffset)."
+        ),
     ),
     Problem(
-        codes.IX_BAD_ENTRY,
-        "index slot or entry out of range",
-        _E,
-        "recover",
-        True,
-        "A slot or predecessor is not the newest entry of its slot before it: chains are cut or mixed, queries miss "
-        "messages. Or an entry's time is not its message's, and queries by time miss it.",
+        code=codes.IX_BAD_ENTRY,
+        title="index slot or entry out of range",
+        severity=_E,
+        remedy="recover",
+        safe=True,
+        about=(
+            "A slot, or the predecessor of an entry, does not lead to the newest earlier entry of the slot: chains are "
+            "cut or mixed, and queries miss messages. Or the time of an entry differs from that of its message, and "
+            "queries by time miss it."
+        ),
     ),
     Problem(
-        codes.IX_DANGLING_ENTRY,
-        "index entries that point to no record",
-        _W,
-        "recover",
-        True,
-        "Entries point behind the log's end or where no record starts. Brokers never remove them.",
+        code=codes.IX_DANGLING_ENTRY,
+        title="index entries do not point to a record",
+        severity=_W,
+        remedy="recover",
+        safe=True,
+        points_behind_log=True,
+        about=(
+            "Entries point behind the end of the log, or to a place where no record starts. Brokers never remove them."
+        ),
     ),
     Problem(
-        codes.IX_NOT_INDEXED,
-        "messages missing in the index",
-        _W,
-        "recover",
-        True,
-        "Messages with keys, younger than the oldest index file, are in no index file: queries by key or id find "
-        "nothing.",
+        code=codes.IX_NOT_INDEXED,
+        title="messages missing in the index",
+        severity=_W,
+        remedy="recover",
+        safe=True,
+        about=(
+            "Messages with keys that are younger than the oldest index file are not in any index file: queries by key "
+            "or ID do not find them."
+        ),
     ),
     Problem(
-        codes.IX_FILE_LENGTH,
-        "index file of the wrong length",
-        _W,
-        "recover",
-        True,
-        "A short file is silently extended with zeros by the broker; an empty one starts anew.",
+        code=codes.IX_FILE_LENGTH,
+        title="index file has the wrong length",
+        severity=_W,
+        remedy="recover",
+        safe=True,
+        about="The broker silently extends a short file with zeros, and writes an empty file from the beginning.",
     ),
 )

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rmqstore.checks.problems import codes
-from rmqstore.checks.problems.table import PROBLEMS, Problem, Severity
+from rmqstore.checks.problems.problem import Area, Problem, Severity
+from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.formats.consumequeue import may_be_right
 from rmqstore.formats.properties import SCHEDULE_TOPIC
 
 SCHEMA = "rmqstore.verify/1"
 LISTED = 10_000
+_LOGS = ("commitlog", "dledger")
 
 Fact = int | str | bool | None
 
@@ -42,8 +44,13 @@ class Finding:
     def severity(self) -> Severity:
         return self.problem.severity
 
+    @property
+    def damages_log(self) -> bool:
+        """Whether bytes of a log are damaged there; `offset` is one of the log then."""
+        return self.queue in _LOGS and self.problem.damages_log
+
     def to_json(self, store: str = "STORE", kind: str = "", config: str = "") -> dict[str, Any]:
-        """The finding as it stands in `findings`; `kind` is the store's, `config` the broker.conf that was given."""
+        """The row in `findings`; `kind` is the store's, `config` the broker.conf that was given."""
         p = self.problem
         return {
             "code": self.code,
@@ -64,12 +71,7 @@ class Finding:
 
 def remedy_of(code: str, kind: str) -> str | None:
     """The planner that cures a problem in a store of a kind; units in a RocksDB are only the broker's to write."""
-    return None if kind == "rocksdb" and code.startswith("CQ-") else PROBLEMS[code].remedy
-
-
-_OPTIONS = {codes.CL_MISSING_FILE: "--accept-fillers", codes.DL_MISSING_FILE: "--accept-fillers"}
-_PROOFS = {codes.CL_SYSFLAG: "expected"}
-"""The fact without which nothing proves what a damaged field was, so that no command cures it."""
+    return None if kind == "rocksdb" and PROBLEMS[code].area is Area.QUEUE else PROBLEMS[code].remedy
 
 
 TAG_CODE = codes.CQ_WRONG_TAG
@@ -85,7 +87,7 @@ def tags_in_doubt(finding: Finding) -> bool:
 
 def option_of(problem: Problem) -> str:
     """The option without which `recover` leaves a problem as it is; "" for one that it cures by itself."""
-    return "" if problem.safe else _OPTIONS.get(problem.code, f"--only {problem.code}")
+    return "" if problem.safe else problem.option or f"--only {problem.code}"
 
 
 def store_words(store: str, config: str = "") -> str:
@@ -96,7 +98,7 @@ def store_words(store: str, config: str = "") -> str:
 def next_command(finding: Finding, store: str, kind: str = "", config: str = "") -> str | None:
     """The command that cures a finding, ready to copy; `run` in its facts is one of the system's own."""
     remedy = remedy_of(finding.code, kind)
-    if _PROOFS.get(finding.code, "") not in ("", *finding.facts):
+    if finding.problem.proof not in ("", *finding.facts):
         return None
     if remedy is None:
         return str(finding.facts["run"]) if "run" in finding.facts else None
@@ -147,6 +149,12 @@ class Findings:
                 self.listed.append(finding)
             if self.sink is not None:
                 self.sink(finding)
+
+    def cut_with(self, cut: int) -> set[str]:
+        """Problems of the logs that go with everything from `cut` (global offset) on."""
+        stays = {f.code for f in self.listed if f.queue not in _LOGS or f.offset < cut}
+        found = (PROBLEMS[code] for code in self.counts if code not in stays)
+        return {p.code for p in found if p.of_log and not p.renames_only}
 
     @property
     def worst(self) -> Severity | None:

@@ -2,8 +2,8 @@
 
 A check may only report codes of this table; every row has a two-pass case in the tests, and the manual page
 rmqstore-problems(7) is made from it. The prefix says where: DIR directory, CL commitlog, CQ consume queue, BCQ batch
-consume queue, IX index, CK store checkpoint, CFG config, DL DLedger, TM timer. The rows stand in `problems_of_logs.py`,
-`problems_of_queues.py` and `problems_beside.py`.
+consume queue, IX index, CK store checkpoint, CFG config, DL DLedger, TM timer. The rows are in `log.py`, `queues.py`
+and `beside.py`. Other code asks a row for its attributes instead of keeping sets of codes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _table(*parts: Rows) -> Mapping[str, Problem]:
     rows = [row for part in parts for row in part]
     table = {row.code: row for row in rows}
     if len(table) != len(rows):
-        raise ValueError("a problem code stands twice in the table")
+        raise ValueError("a problem code is in the table twice")
     return table
 
 

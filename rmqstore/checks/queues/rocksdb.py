@@ -17,8 +17,9 @@ import numpy as np
 from rmqstore.checks.log.logs import Logs, Name
 from rmqstore.checks.log.queue_parts import KEPT, Missing, QueuePart
 from rmqstore.checks.problems import codes
+from rmqstore.checks.problems.problem import Area, Severity
 from rmqstore.checks.problems.report import Fact, Findings, QueueState
-from rmqstore.checks.problems.table import PROBLEMS, Severity
+from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.queues.consumequeue import check_consume_queues
 from rmqstore.checks.queues.queue_check import QueueCheck
 from rmqstore.files.mapped_file_queue import MappedFileQueue
@@ -157,7 +158,7 @@ def check_rocksdb_queues(store: Store, logs: Logs, findings: Findings) -> RocksD
                 facts.unreadable[files.topic, files.queue_id] = count
 
     facts.states = check_consume_queues(store, logs, findings, kept(), judge)
-    if any(code.startswith("CQ-") and PROBLEMS[code].severity >= Severity.WARNING for code in findings.counts):
+    if any(p.area is Area.QUEUE and p.severity >= Severity.WARNING for p in map(PROBLEMS.__getitem__, findings.counts)):
         facts.notes.append("only the broker writes consume queues in RocksDB: rmqstore does not repair them")
     facts.unchecked.extend(unread[:_SAID])
     if len(unread) > _SAID:

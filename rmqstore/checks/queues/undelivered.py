@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from rmqstore.brokers.rules.forecast import StartForecast
 from rmqstore.checks.log.owed_units import owed_units
 from rmqstore.checks.log.queue_parts import QueuePart
-from rmqstore.checks.problems import codes as problem_codes
+from rmqstore.checks.problems.problem import Area
 from rmqstore.checks.problems.report import QueueState
+from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.formats.javatext import java_text
 from rmqstore.scan.kernels import I64
@@ -41,8 +42,8 @@ def nothing_owed(parts: Mapping[Name, QueuePart], states: Mapping[str, QueueStat
 
     `states` are the queues that were compared, `codes` all that was found.
     """
-    wrong = ("CQ-", "BCQ-", "DIR-", problem_codes.CL_TOPIC, problem_codes.DL_BODY)
-    if not states or any(code.startswith(wrong) for code in codes):
+    found = [PROBLEMS[code] for code in codes]
+    if not states or any(p.of_queues or p.area is Area.DIRECTORY or p.disturbs_queues for p in found):
         return False
     return not any(part.missing or part.shifted or part.restarts or part.outliers for part in parts.values())
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rmqstore.checks.beside.directory import in_place_of_trees
 from rmqstore.checks.problems import codes
+from rmqstore.checks.problems.problem import Area
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import NotReadable
 from rmqstore.files.disk.reading import open_regular
@@ -64,7 +65,7 @@ def gone_with_files(draft: PlanBuilder, verified: Verified) -> set[str]:
     tree = draft.store.root / "consumequeue"
     gone: dict[str, bool] = {}
     for finding in verified.report.findings.listed:
-        if finding.code.startswith("CQ-"):
+        if finding.problem.area is Area.QUEUE:
             away = bool(finding.file) and draft.is_gone(tree / finding.queue / finding.file)
             gone[finding.code] = gone.get(finding.code, True) and away
     return {code for code, away in gone.items() if away}

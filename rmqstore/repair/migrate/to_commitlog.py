@@ -13,7 +13,6 @@ from pathlib import Path
 
 from rmqstore.brokers.dledger.library import written_by_newer
 from rmqstore.checks.log.commitlog import LogResult
-from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.table import PROBLEMS, Severity
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import NotAStore
@@ -28,7 +27,6 @@ from rmqstore.repair.plan.content import Json
 
 SCHEMA = "rmqstore.migrate-to-commitlog/1"
 # made anew from the log, or never looked at; other CQ-* may say that the log itself lacks something
-_REBUILT = ("IX-", "CK-", codes.CQ_BEHIND, codes.CQ_MISSING_QUEUE, codes.CQ_MISSING_UNIT, codes.CL_BLANK_SIZE)
 COPIED_TREES = ("config", "compaction", "kvStore")
 COPIED_FILES = ("timerwheel",)
 _LEFT_BEHIND = frozenset(
@@ -196,9 +194,8 @@ def _wrong_kind(store: Store) -> Refusal | None:
 def _unsound(store: Store, verified: Verified) -> list[Refusal]:
     """Damage is cured first: a way back that leaves messages out would look complete."""
     counts = verified.report.findings.counts
-    bad = [
-        code for code in sorted(counts) if PROBLEMS[code].severity >= Severity.WARNING and not code.startswith(_REBUILT)
-    ]
+    found = (PROBLEMS[code] for code in sorted(counts))
+    bad = [p.code for p in found if p.severity >= Severity.WARNING and not p.migration_rebuilds]
     out = []
     if bad:
         total = sum(counts[code] for code in bad)

@@ -25,15 +25,6 @@ DEFAULT_GROUP = "RaftNode00"
 _NODE = re.compile(r"[A-Za-z]\d{1,9}")
 _PEER = re.compile(r"([A-Za-z]\d{1,9})-(.+):(\d{1,5})")
 HARMLESS = codes.CL_BLANK_SIZE  # no broker looks at the size that a BLANK says
-_REBUILT = {
-    codes.CQ_MISSING_QUEUE,
-    codes.CQ_MISSING_UNIT,
-    codes.CQ_PARTLY_REBUILT,
-    codes.CQ_LEFT_BEHIND,
-    codes.BCQ_MISSING_UNIT,
-}
-"""Units that are not there: `rebuild cq` makes them, and in DLedger mode brokers from 5.0.0 on never do."""
-_GONE_WITH_THE_LOG = ("CQ-", "BCQ-", "IX-", "CK-", "CFG-", codes.CL_NO_MESSAGES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +246,7 @@ def _unsound(store: Store, verified: Verified) -> list[Refusal]:
         for code in sorted(counts)
         if PROBLEMS[code].severity >= Severity.WARNING
         and code != HARMLESS
-        and not (no_log and code.startswith(_GONE_WITH_THE_LOG))
+        and not (no_log and PROBLEMS[code].gone_with_log)
     ]
     out = []
     if bad:
@@ -264,7 +255,7 @@ def _unsound(store: Store, verified: Verified) -> list[Refusal]:
         out.append(
             Refusal(
                 f"the store is not sound: {total} problem{'' if total == 1 else 's'} ({listed})",
-                _rebuild(store) if set(bad) <= _REBUILT else _recover(store),
+                _rebuild(store) if all(PROBLEMS[code].lacks_units for code in bad) else _recover(store),
             )
         )
     if verified.report.unchecked:

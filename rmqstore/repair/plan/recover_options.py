@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from rmqstore.checks.problems.problem import Area
+from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.errors import UsageError
 from rmqstore.files.store import Store
 
@@ -38,9 +40,9 @@ class RecoverOptions:
         """Whether one of these problems is to be cured."""
         return not self.only or any(code in self.only for code in codes)
 
-    def wants_prefix(self, *prefixes: str) -> bool:
-        """The same for all problems of a family."""
-        return not self.only or any(code.startswith(prefixes) for code in self.only)
+    def wants_area(self, *areas: Area) -> bool:
+        """Whether any problem of one of these areas is to be cured."""
+        return not self.only or any(PROBLEMS[code].area in areas for code in self.only if code in PROBLEMS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.log.queue_parts import QueuePart
 from rmqstore.checks.problems import codes as problem_codes
+from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified
 from rmqstore.files.broker_config import COMMITLOG_FILE_SIZE
 from rmqstore.files.mapped_file_queue import MappedFileQueue
@@ -36,10 +37,9 @@ WHY = "the log's messages, at their queue offsets"
 def wanted_queues(store: Store, verified: Verified, also: Iterable[Name] = ()) -> frozenset[Name] | None:
     """Queues with a finding about their units; None for all, when not every finding is at hand."""
     findings = verified.report.findings
-    codes = ("CQ-", "BCQ-")
     notes = (problem_codes.CQ_DELETED_TOPIC, problem_codes.CQ_BEHIND)
-    listed = [f for f in findings.listed if f.code.startswith(codes) and f.code not in notes]
-    counted = sum(n for code, n in findings.counts.items() if code.startswith(codes) and code not in notes)
+    listed = [f for f in findings.listed if f.problem.of_queues and f.code not in notes]
+    counted = sum(n for code, n in findings.counts.items() if PROBLEMS[code].of_queues and code not in notes)
     if counted > len(listed) or problem_codes.CQ_FOREIGN in findings.counts:
         return None
     names = {name for f in listed if (name := parse_label(f.queue)) is not None}

@@ -19,7 +19,9 @@ from rmqstore.checks.index.files import IndexFile
 from rmqstore.checks.index.keys import KeyReader
 from rmqstore.checks.index.tally import Contradicted
 from rmqstore.checks.problems import codes
+from rmqstore.checks.problems.problem import Area
 from rmqstore.checks.problems.report import Findings
+from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.index_sizes import index_sizes
@@ -84,8 +86,8 @@ class IndexRebuild:
         """Names of the files that cannot stay."""
         names = {e.path.name for e in self.store.index_files}
         findings = verified.report.findings
-        listed = [f for f in findings.listed if f.code.startswith("IX-")]
-        counted = sum(n for code, n in findings.counts.items() if code.startswith("IX-"))
+        listed = [f for f in findings.listed if f.problem.area is Area.INDEX]
+        counted = sum(n for code, n in findings.counts.items() if PROBLEMS[code].area is Area.INDEX)
         if everything or counted > len(listed):
             return names
         bad = {f.file for f in listed if f.file}

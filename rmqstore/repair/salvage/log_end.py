@@ -14,6 +14,7 @@ import numpy as np
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.log.record_findings import code_of
 from rmqstore.checks.problems import codes
+from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified
 from rmqstore.files.mapped_file_queue import MappedFile, file_name_to_offset
 from rmqstore.files.records import message_at
@@ -33,15 +34,6 @@ from rmqstore.repair.salvage.queue_ends import open_ends, take_ends
 from rmqstore.scan.kernels import I64
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import last_nonzero_in
-
-_POINT_BEHIND = (
-    codes.CQ_BEYOND_LOG,
-    codes.BCQ_DANGLING_UNIT,
-    codes.IX_DANGLING_ENTRY,
-    codes.DL_INDEX_GHOST,
-    codes.CFG_OFFSET_BEYOND,
-    codes.CK_AHEAD,
-)
 
 
 def dirty_tail(result: LogResult) -> bool:
@@ -103,7 +95,7 @@ def lose_tail(draft: PlanBuilder, verified: Verified, result: LogResult) -> froz
     """Count what stood behind the end of the log and is gone; the queues that lose a message by it."""
     counts = verified.report.findings.counts
     between = _lose_between(draft, verified)
-    if not dirty_tail(result) and not any(counts.get(code) for code in _POINT_BEHIND):
+    if not dirty_tail(result) and not any(n and PROBLEMS[code].points_behind_log for code, n in counts.items()):
         return between
     behind = lost_behind(draft.store, verified, result, _framed_behind(result, result.wrote))
     damaged = [run for run in result.tiling.tail() if run.count and run.cause is not Fault.PHYSICAL_OFFSET]

@@ -327,7 +327,7 @@ class _Salvage(Cover):
             if finding.code in (codes.CQ_WRONG_TAG, *BATCH_CODES):  # the unit is right, its record was mended
                 low = int(finding.facts.get("commitlog_offset") or 0)
                 high = low + 1
-            elif not finding.code.startswith(("CL-", "DL-")) or (finding.offset, finding.code) in self.left:
+            elif not finding.problem.of_log or (finding.offset, finding.code) in self.left:
                 continue
             if any(a < high and low < b for a, b in self.covered):
                 out.add(finding.code)

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import VerifyOptions
 from rmqstore.checks.verify import verify as verify_store
 from rmqstore.errors import RmqStoreError
@@ -24,7 +25,6 @@ from rmqstore.spark.stores import StoreRef, logs_of, store_refs, unreadable_file
 
 Paths = Iterable[str | Path]
 WHOLE_BELOW = 256 << 20  # bytes of log up to which a store is one task
-_CROSS = ("CQ-", "BCQ-")
 
 
 @dataclass(slots=True)
@@ -160,8 +160,8 @@ def crosscheck(spark: Any, paths: Paths, **how: Any) -> JobResult:
     for store in result.stores:
         if "error" in store:
             continue
-        counts = {c: n for c, n in store["counts"].items() if c.startswith(_CROSS)}
-        findings = [f for f in store["findings"] if f["code"].startswith(_CROSS)]
+        counts = {c: n for c, n in store["counts"].items() if PROBLEMS[c].of_queues}
+        findings = [f for f in store["findings"] if PROBLEMS[f["code"]].of_queues]
         clean = not any(f["severity"] != "note" for f in findings) and not store["unchecked"]
         keep = {k: store[k] for k in ("store", "messages", "unchecked")}
         store.clear()

@@ -1,0 +1,78 @@
+"""The attributes of the rows of the table of problems agree with each other."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqstore.checks.problems.problem import Area, Extent, Problem, Severity
+from rmqstore.checks.problems.report import Finding, Findings
+from rmqstore.checks.problems.table import PROBLEMS
+
+ROWS = pytest.mark.parametrize("row", PROBLEMS.values(), ids=lambda row: row.code)
+
+
+@ROWS
+def test_an_unsafe_repair_has_one_reason_for_asking(row: Problem) -> None:
+    unsafe = row.remedy == "recover" and not row.safe
+    reasons = [bool(row.asked), row.option != "", row.needs_operator is not None]
+    assert sum(reasons) == 1 if unsafe else not row.asked and not row.option
+
+
+@ROWS
+def test_a_problem_without_a_repair_says_what_the_operator_can_do(row: Problem) -> None:
+    if row.remedy is None and row.severity > Severity.NOTE:
+        assert row.needs_operator is not None
+        assert row.needs_operator.why
+        assert row.needs_operator.do
+
+
+@ROWS
+def test_only_problems_of_a_log_damage_it(row: Problem) -> None:
+    if row.damages_log or row.extent is not Extent.NOTHING or row.renames_only:
+        assert row.of_log
+        assert row.severity is Severity.ERROR
+    assert not (row.damages_log and row.renames_only)
+
+
+def test_ranks_of_problems_that_explain_others() -> None:
+    ranks = {row.explains: row.code for row in PROBLEMS.values() if row.explains}
+    assert list(dict(sorted(ranks.items())).items()) == [
+        (1, "DIR-MISSING-PATH"),
+        (2, "DIR-FILE-SIZE"),
+        (3, "CL-FOREIGN-FILE"),
+        (4, "CL-NO-MESSAGES"),
+        (5, "CQ-FOREIGN"),
+        (6, "CL-MISSING-FILE"),
+    ]
+
+
+def test_nothing_is_planned_before_these_are_settled() -> None:
+    stopping = {code for code, row in PROBLEMS.items() if row.needs_operator and row.needs_operator.stops_all}
+    assert stopping == {
+        "CL-FOREIGN-FILE",
+        "DIR-DUPLICATE-FILE",
+        "DIR-FILE-SIZE",
+        "DIR-MISSING-PATH",
+        "DIR-OPEN-JOURNAL",
+    }
+
+
+def test_every_area_has_problems() -> None:
+    assert {row.area for row in PROBLEMS.values()} == set(Area)
+
+
+def test_a_finding_damages_the_log_only_in_the_log() -> None:
+    assert Finding("CL-BODY-CRC", "commitlog").damages_log
+    assert not Finding("CL-BODY-CRC", "Order_11/0").damages_log
+    assert not Finding("CL-DIRTY-TAIL", "commitlog").damages_log
+    assert not Finding("CL-QUEUE-OFFSET", "commitlog").damages_log
+
+
+def test_a_cut_takes_the_problems_behind_it() -> None:
+    findings = Findings()
+    findings.add(Finding("CL-MAGIC", "commitlog", offset=100))
+    findings.add(Finding("CL-BODY-CRC", "commitlog", offset=300))
+    findings.add(Finding("CL-MISPLACED-FILE", "commitlog", offset=300))
+    findings.add(Finding("CQ-BEYOND-LOG", "Order_11/0", offset=300))
+    assert findings.cut_with(200) == {"CL-BODY-CRC"}
+    assert findings.cut_with(100) == {"CL-BODY-CRC", "CL-MAGIC"}
