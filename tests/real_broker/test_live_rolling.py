@@ -55,7 +55,7 @@ READING: tuple[tuple[tuple[str, ...], tuple[int, ...]], ...] = (
     (("dump", "STORE/consumequeue", "--format", "ndjson", "-o", "OUT/units.ndjson"), (0,)),
     (("dump", "STORE/commitlog", "--format", "ndjson", "-o", "OUT/log.ndjson"), (0,)),
     (("dump", "STORE/index", "--format", "ndjson", "-o", "OUT/index.ndjson"), (0,)),
-    (("export", "STORE", "-o", "OUT/export.ndjson"), (0,)),
+    (("export", "STORE", "-o", "OUT/export.ndjson", "--overwrite"), (0,)),
     (("compare", "STORE", "STORE"), (0, 1)),  # 1: files expired between the two looks
 )
 CHANGING: tuple[tuple[str, ...], ...] = (
