@@ -63,6 +63,8 @@ QUICK = {
 # What recover leaves to the operator, who has read the plan (DESIGN: more than a tenth of the log, no good record)
 _DECISIONS = re.compile(r"\d+ % of (commitlog|dledger) is damaged .*|there is no good record in .*")
 
+_STAYING = (codes.CL_CONTRADICTED, codes.CQ_WRONG_TAG)
+
 
 @dataclass(frozen=True, slots=True)
 class Round:
@@ -222,7 +224,7 @@ def _begin(
     done, decided = _recover(store, *conf, "--role", "single", "--accept-fillers")
     report = run("verify", str(store), *conf, "--json")
     assert report.exit_code in (0, 1), (said, report.output)
-    assert _unexpected(json.loads(report.stdout), hit) == [], (said, report.stdout)
+    assert _unexpected(json.loads(report.stdout), done["facts"], hit) == [], (said, report.stdout)
     assert "CK-AHEAD" not in report.stdout, (said, report.stdout)
     loss = done["loss"]
     assert isinstance(loss, dict)
@@ -233,18 +235,22 @@ def _begin(
     return Round(store, said, hit, other, known, before, decided, journal, loss["messages"], cell, question)
 
 
-def _unexpected(report: Mapping[str, Any], hit: frozenset[int]) -> list[dict[str, Any]]:
-    """Errors after a repair. A message whose properties were hit keeps them, and the index entries that say so."""
-    lead = dledger.ENTRY.size
+def _unexpected(report: Mapping[str, Any], facts: Mapping[str, Any], hit: frozenset[int]) -> list[dict[str, Any]]:
+    """Errors after a repair, but for those of messages that stay damaged, as recover said.
+
+    Nothing tells what their properties were; index entries and tags codes that contradict them stay.
+    """
+    stay = hit & {row["offset"] for row in facts.get("damaged", ())}
     return [
         finding
         for finding in report["findings"]
-        if finding["severity"] == "error"
-        and not (
-            finding["code"] == codes.CL_CONTRADICTED
-            and finding["offset"] + (lead if finding["queue"] == "dledger" else 0) in hit
-        )
+        if finding["severity"] == "error" and not (finding["code"] in _STAYING and _message_of(finding) in stay)
     ]
+
+
+def _message_of(finding: Mapping[str, Any]) -> int:
+    lead = dledger.ENTRY.size if finding["queue"] == "dledger" else 0
+    return int(finding["facts"].get("commitlog_offset", (finding["offset"] or 0) + lead))
 
 
 def _cell(name: str, seed: int) -> Cell:
@@ -252,7 +258,7 @@ def _cell(name: str, seed: int) -> Cell:
     return known[seed % len(known)], bool(seed // len(known) % 2)
 
 
-def _recover(store: Path, *words: str) -> tuple[Mapping[str, object], bool]:
+def _recover(store: Path, *words: str) -> tuple[Mapping[str, Any], bool]:
     """What recover did, and whether it asked for a decision first."""
     done = run("recover", str(store), *words, "--apply", "--json")
     if done.exit_code in (0, 1):
