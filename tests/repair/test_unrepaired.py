@@ -69,7 +69,9 @@ def test_what_no_step_is_meant_for_is_said_beside_steps(tmp_path: Path) -> None:
     assert result.exit_code == 1
     lines = result.stdout.splitlines()
     assert "Nothing is lost by this." in lines
-    row = "  CFG-DELAY-BEYOND x 1: delay offsets are only cut on request: they may be right, and the queue too short"
+    row = (
+        "  CFG-DELAY-BEYOND x 1: delay offsets are only cut on request: they may be right, and the queue too short"
+    )
     assert lines[lines.index("No step is meant for this:") + 1] == row
     assert lines[lines.index("Verified again. Problems that remain:") :] == [
         "Verified again. Problems that remain:",
