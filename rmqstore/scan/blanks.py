@@ -20,7 +20,7 @@ GoodBefore = Callable[[int], int | None]
 
 
 def is_contradicted(window: Window, at: int, claimed: int, lead: int, good_before: GoodBefore) -> bool:
-    """Whether the bytes behind the BLANK at `at`, or the start of the next file, prove that it is none.
+    """Whether the bytes behind the BLANK at `at`, or the start of the next file, prove that it is not one.
 
     With a wrong size, any byte behind it does. With the right size, a good record behind it counts only when it is not
     the rest of a log that a broker truncated: it is no older than the last good record before the BLANK, and the first
