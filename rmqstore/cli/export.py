@@ -161,6 +161,26 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "properties": json_bytes(row["properties"]).decode()}
 
 
+def _csv_row(row: dict[str, Any]) -> dict[str, Any]:
+    """A row without raw control characters; topic and body, which import reads, then have an exact copy in base64."""
+    from base64 import b64encode
+
+    from rmqstore.views.dump.text import escape_controls
+
+    out = _flat(row)
+    for name in ("topic", "tags", "keys", "unique_key", "body"):
+        text = out.get(name)
+        if text is None or (shown := escape_controls(text)) == text:
+            continue
+        if name in ("topic", "body"):
+            out.setdefault(f"{name}_base64", b64encode(text.encode()).decode())
+        if name == "body":
+            del out[name]
+        else:
+            out[name] = shown
+    return out
+
+
 def _write_csv(file: BinaryIO, parts: Iterable[list[dict[str, Any]]], positions: bool) -> int:
     import csv
     import io
@@ -170,7 +190,7 @@ def _write_csv(file: BinaryIO, parts: Iterable[list[dict[str, Any]]], positions:
     writer.writeheader()
     count = 0
     for rows in parts:
-        writer.writerows(map(_flat, rows))
+        writer.writerows(map(_csv_row, rows))
         count += len(rows)
     text.flush()
     text.detach()

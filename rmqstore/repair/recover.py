@@ -26,7 +26,7 @@ from rmqstore.repair.beside.dledger import plan_dledger
 from rmqstore.repair.beside.rocksdb import refuse_or_tell
 from rmqstore.repair.beside.timer import plan_timer
 from rmqstore.repair.brakes import damage_brakes, offset_brakes, sizes_brakes
-from rmqstore.repair.log.contradicted import CODE, tell_contradicted
+from rmqstore.repair.log.contradicted import CODE, doubtful_tags, tell_contradicted
 from rmqstore.repair.log.misplaced_files import but_names, plan_misplaced, store_in_place
 from rmqstore.repair.log.redispatch import Dispatcher, Name
 from rmqstore.repair.log.repaired_log import RepairedLog
@@ -263,6 +263,8 @@ class Recovery:
                 found = cured(self.draft, (c for c in self.counts if PROBLEMS[c].of_queues))
                 found -= {TAG_CODE} if work.kept_codes else set()
                 self.draft.cures |= found - {codes.CQ_DELETED_TOPIC} - work.left
+        if TAG_CODE not in self.options.only and doubtful_tags(self.verified, self._views()):
+            self.draft.cures.discard(TAG_CODE)  # also where salvage mended the message, but not its TAGS
         if self.cut is not None:
             cut_queues(self.draft, self.cut, wanted or frozenset())
 

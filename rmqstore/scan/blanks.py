@@ -7,6 +7,8 @@ next record does not fit in them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.mapped_file_queue import offset_to_file_name
 from rmqstore.formats import dledger
@@ -14,14 +16,16 @@ from rmqstore.formats.message import BLANK, HEAD, HEADS_BY_FLAG, MAGIC_V1_U32, M
 from rmqstore.scan.resync import frame_size, resync
 from rmqstore.scan.window import Window
 
+GoodBefore = Callable[[int], int | None]
 
-def is_contradicted(window: Window, at: int, claimed: int, lead: int, before: int | None) -> bool:
+
+def is_contradicted(window: Window, at: int, claimed: int, lead: int, good_before: GoodBefore) -> bool:
     """Whether the bytes behind the BLANK at `at`, or the start of the next file, prove that it is not one.
 
     With a wrong size, any byte behind it does. With the right size, a good record behind it counts only when it is not
-    the rest of a log that a broker truncated: it is no older than the record at `before`, the last good one in front
-    (None: not known), and the first record of the next file would have fit here.
-    Units: `at` and `before` are positions in the file, `claimed` is the size in bytes that the BLANK states.
+    the rest of a log that a broker truncated: it is no older than the last good record before the BLANK, and the first
+    record of the next file would have fit here. `good_before` gives the position of that record, None if there is none.
+    Units: `at` is a position in the file, `claimed` is the size in bytes that the BLANK states.
     Source: DefaultAppendMessageCallback#doAppend, MmapFileList#preAppend
     """
     base, end = window.file.start, window.end
@@ -33,8 +37,10 @@ def is_contradicted(window: Window, at: int, claimed: int, lead: int, before: in
     found, _ = resync(window, behind, base, end, lead)
     if found is None or frame_size(window, found + lead, base, end) is None:
         return False
-    older = before is not None and _store_time(window, found + lead) < _store_time(window, before + lead)
-    return not older and _next_fits(window, window.file.file_size - at, lead)
+    if not _next_fits(window, window.file.file_size - at, lead):
+        return False
+    before = good_before(at)
+    return before is None or _store_time(window, found + lead) >= _store_time(window, before + lead)
 
 
 def _store_time(window: Window, at: int) -> int:

@@ -176,6 +176,23 @@ class _Scan:
             at = run.stop - self.base
         return at
 
+    def _good_before(self, at: int) -> int | None:
+        """Position of the last good record before `at`. A scan that starts at `at` looks back.
+
+        Without that, a BLANK could get another verdict where a split starts than in a scan of the whole file.
+        """
+        if self.last_good is not None or not at:
+            return self.last_good
+        window = Window(self.window.file, self.options)
+        try:
+            earlier = _Scan(window, self.lead)
+            back = max(0, at - _LOOK_BACK)
+            for _ in earlier.runs(back, at, exact=not back):
+                pass
+            return earlier.last_good
+        finally:
+            window.close()
+
     def _from(self, at: int, stop: int) -> Iterator[Run]:
         """Runs from a known boundary to the first one that starts at or behind `stop`."""
         window = self.window
@@ -303,7 +320,7 @@ class _Scan:
         if len(head) == 8 and magic == (_ENTRY_BLANK_MAGIC if self.lead else BLANK_MAGIC_U32):
             if self.lead and internal.head_of_log(window, at, claimed, base, end):
                 return [Run(Kind.BLANK, base + at, base + at + claimed, claimed=claimed)]
-            if not blanks.is_contradicted(window, at, claimed, self.lead, self.last_good):
+            if not blanks.is_contradicted(window, at, claimed, self.lead, self._good_before):
                 return [Run(Kind.BLANK, base + at, base + end, claimed=claimed)]
             return self._damage(at, at + 1, self._cause(head, at), all_zero_until=at)
         if self.entries is not None and magic in internal.TYPES:

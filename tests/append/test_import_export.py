@@ -117,6 +117,26 @@ def test_records_keep_their_version_whatever_the_length_of_their_topic(kind: str
     assert [m.magic == MAGIC_V2 for m in messages_of(renamed)] == [False, True, False, True, False]
 
 
+@pytest.mark.parametrize("text", [False, True])
+def test_control_characters_come_back_from_a_csv_without_any(text: bool, tmp_path: Path) -> None:
+    source, made = tmp_path / "source", tmp_path / "made"
+    first, second = tmp_path / "first.csv", tmp_path / "second.csv"
+    options = StoreOptions(commitlog_file_size=1 << 16, index_slots=20, index_units=60)
+    with MessageStore.create(source, options) as store:
+        store.put(NewMessage("Red\x1b[31m", b"bell\x07", b"TAGS\x01t\x1b[0m\x02KEYS\x01k\x08\x02"))
+        store.put(NewMessage("Literal\\u001b", b"literal\\u001b\tor\r\n", b"TAGS\x01t\\u001b\x02"))
+    words = ["--text"] if text else []
+    export(source, first, *words)
+    assert not {c for c in first.read_bytes() if c < 0x20} - set(b"\t\r\n")
+    (tmp_path / "sizes.conf").write_text("mappedFileSizeCommitLog=65536\nmaxHashSlotNum=20\nmaxIndexNum=60\n")
+    run("import", str(first), "--output", str(made), "-c", str(tmp_path / "sizes.conf"))
+    was, now = open_store(source).commitlog, open_store(made).commitlog
+    assert was is not None and now is not None
+    assert log_bytes(now) == log_bytes(was)
+    export(made, second, *words)
+    assert second.read_bytes() == first.read_bytes()
+
+
 def test_filters_choose_what_is_exported(tmp_path: Path) -> None:
     source = unpack("5.4.0-clean")
     rows = [

@@ -54,6 +54,13 @@ def test_control_characters_are_escaped_in_json() -> None:
     assert json.loads(json_bytes(value)) == value
 
 
+def test_tags_in_csv_have_no_escape(hostile: Path) -> None:
+    for words in (("dump",), ("dump", "--limit", "5"), ("dump", "--reverse"), ("export",)):
+        done = run(words[0], str(hostile), "--format", "csv", *words[1:])
+        assert done.exit_code == 0 and ESC not in done.stdout
+        assert "red\\u001b[31m" in done.stdout
+
+
 @pytest.mark.parametrize(
     "words", ["dump STORE --format csv", "dump STORE --format ndjson", "export STORE --format csv"]
 )

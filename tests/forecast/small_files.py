@@ -1,6 +1,6 @@
 """Damage to the small files of a store, by which a broker does not start or serves nothing.
 
-The real answers are recorded in `small_files.json` (python -m tests.broker.test_small_files records new ones).
+The real answers are recorded in `small_files.json` (python -m tests.real_broker.test_small_files records new ones).
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ READING: tuple[tuple[tuple[str, ...], tuple[int, ...]], ...] = (
     (("dump", "STORE/consumequeue", "--format", "ndjson", "-o", "OUT/units.ndjson"), (0,)),
     (("dump", "STORE/commitlog", "--format", "ndjson", "-o", "OUT/log.ndjson"), (0,)),
     (("dump", "STORE/index", "--format", "ndjson", "-o", "OUT/index.ndjson"), (0,)),
-    (("export", "STORE", "-o", "OUT/export.ndjson"), (0,)),
+    (("export", "STORE", "-o", "OUT/export.ndjson", "--overwrite"), (0,)),
     (("compare", "STORE", "STORE"), (0, 1)),  # 1: files expired between the two looks
 )
 CHANGING: tuple[tuple[str, ...], ...] = (
@@ -69,6 +69,7 @@ CHANGING: tuple[tuple[str, ...], ...] = (
 
 
 @pytest.mark.slow
+@pytest.mark.other_processes
 @pytest.mark.parametrize("version", ["5.4.0", "4.9.7"])
 def test_commands_beside_a_broker_that_rolls_and_expires(version: str, tmp_path: Path, whole_broker: NewBroker) -> None:
     store, link, out = tmp_path / "store", tmp_path / "link", tmp_path / "out"

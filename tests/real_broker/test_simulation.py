@@ -1,6 +1,6 @@
 """The forecast says exactly what the real classes then do: for a fixed sample every time, for all cases in test-all.
 
-python -m tests.broker.test_simulation [WORDS]   records the answers of all cases (that have WORDS in their name)
+python -m tests.real_broker.test_simulation [WORDS]   records the answers of all cases (that have WORDS in their name)
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Random damage to small files: the forecast against the real classes.
 
-python -m tests.broker.test_small_files COUNT [SEED]   records the answers of new damages
+python -m tests.real_broker.test_small_files COUNT [SEED]   records the answers of new damages
 """
 
 from __future__ import annotations

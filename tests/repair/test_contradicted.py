@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from tests import damage
 from tests.cases.case import make, read_case
 from tests.command import run, run_json
-from tests.stores import STORES, unpack
+from tests.repair.salvaging import pick
+from tests.stores import STORES, copy_store, unpack
 
 PLACE = {"topic": "log-15445", "queue_id": 0, "queue_offset": 12, "offset": 166170}
 
@@ -71,6 +73,23 @@ def test_unit_whose_code_may_be_right_is_kept_unless_asked(tmp_path: Path) -> No
     asked = run_json("recover", str(store), "--only", "CQ-WRONG-TAG", "--apply", exit_code=0)
     assert asked["cures"] == ["CQ-WRONG-TAG"]
     assert run_json("verify", str(store), exit_code=0)["counts"] == {}
+
+
+def test_repair_that_cannot_bring_back_tags_does_not_claim_their_unit(tmp_path: Path) -> None:
+    """Zeros in the properties, TAGS among them: salvage cleans the text, and the unit still contradicts it."""
+    store = copy_store("5.1.4-clean", tmp_path)
+    row = pick(store, lambda row: b"TAGS\1" in row.message.properties and row.message.topic == b"log-15445", 3)
+    raw = row.path.read_bytes()[row.at : row.at + row.message.size]
+    at = row.at + raw.rindex(b"TAGS\1")
+    damage.overwrite(row.path, at, bytes(row.at + len(raw) - at))
+    first = run_json("verify", str(store), exit_code=1)
+    assert first["counts"] == {"CL-PROPERTIES": 1, "CQ-WRONG-TAG": 1}
+    plan = run_json("recover", str(store), "--role", "single", "--apply", exit_code=1)
+    facts = _dict(plan["facts"])
+    assert plan["cures"] == ["CL-PROPERTIES"]
+    assert [row["offset"] for row in facts["damaged"]] == [row.offset]
+    assert facts["stays"]["CQ-WRONG-TAG"]["count"] == 1
+    assert run_json("verify", str(store), exit_code=1)["counts"] == {"CQ-WRONG-TAG": 1}
 
 
 @pytest.mark.parametrize("name", STORES)

@@ -10,7 +10,7 @@ from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.formats import dledger, message
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.resync import ENTRY_SIZE
-from rmqstore.scan.tiling import Tiling
+from rmqstore.scan.tiling import Kind, Tiling
 from tests.damage import overwrite
 from tests.stores import copy_store
 
@@ -88,6 +88,21 @@ def test_a_blank_of_the_right_size_stays_in_front_of_older_records(tmp_path: Pat
     overwrite(path, at[8] + later, (time + 1).to_bytes(8, "big"))
     overwrite(path, at[9], message.build_blank(FILE - at[9]))
     assert runs(folder, 1) == [("RECORDS", 0, 9), ("BLANK", at[9], 0)]
+
+
+def test_a_scan_that_starts_at_a_blank_judges_it_like_a_scan_of_the_file(tmp_path: Path) -> None:
+    folder = copy_store("5.4.0-clean", tmp_path) / "commitlog"
+    path = sorted(folder.iterdir())[1]
+    at = starts(path)
+    later = message.HEAD.at("store_timestamp")
+    time = int.from_bytes(path.read_bytes()[at[-1] + later :][:8], "big")
+    overwrite(path, at[9], message.build_blank(FILE - at[9]))
+    for stamp, kind in ((time - 86_400_000, Kind.DIRTY), (time + 1, Kind.BLANK)):
+        overwrite(path, at[8] + later, stamp.to_bytes(8, "big"))
+        file = MappedFileQueue.open("log", [folder], file_size=FILE, default=FILE).files[1]
+        for start in (at[9], at[8], 0):
+            run = next(run for run in scan_file(file, start=start, exact=True) if run.kind is not Kind.RECORDS)
+            assert (run.kind, run.start - file.start) == (kind, at[9])
 
 
 def test_a_blank_of_the_right_size_stays_where_no_file_follows(tmp_path: Path) -> None:

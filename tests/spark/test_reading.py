@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -63,10 +64,15 @@ def test_damage_over_a_border_is_passed_over_once(name: str, size: int, tmp_path
 
 
 def test_old_records_behind_a_blank_are_not_read(tmp_path: Path) -> None:
+    """Also when the BLANK is the first border of a piece, which then has no newer record to compare them with."""
     store = copy_store("5.4.0-killed", tmp_path)
     log = first_log_file(store)
     rows = [row for row in local_rows(store) if row["file"] == log.name]
-    start = rows[len(rows) // 2]["offset"]
+    last, first_old = next(
+        (a, b) for a, b in pairwise(rows) if a["offset"] // 4096 < b["offset"] // 4096 and b["offset"] > 16_384
+    )
+    start = first_old["offset"]
+    overwrite(log, last["offset"] + HEAD.at("store_timestamp"), (rows[-1]["store_timestamp"] + 1).to_bytes(8, "big"))
     overwrite(log, start, build_blank(log.stat().st_size - start))
     expected = local_rows(store)
     assert [row["offset"] for row in rows_of(store, 4096)] == [row["offset"] for row in expected]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -49,15 +50,20 @@ def rows_of(lines: MessageLines, columns: Columns, file: str = "f", *, ok: bool 
     return [lines.row(columns, i, file, crc_ok=ok) for i in range(len(columns))]
 
 
+def escaped(text: str) -> str:
+    """Control characters other than tab and line ends as escapes of JSON."""
+    return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f]", lambda m: f"\\u{ord(m[0]):04x}", text)
+
+
 def csv_of(rows: list[dict[str, Any]]) -> str:
-    """As the standard library writes it."""
+    """As the standard library writes it, without control characters."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     for row in rows:
         inner = row.pop("message", {})
         cells = [*row.values(), *inner.values()]
         cells = [str(c).lower() if isinstance(c, bool) else dumps(c) if isinstance(c, dict) else c for c in cells]
-        writer.writerow(["" if c is None else c for c in cells])
+        writer.writerow(["" if c is None else escaped(c) if isinstance(c, str) else c for c in cells])
     return out.getvalue()
 
 
@@ -107,7 +113,7 @@ def _columns(texts: list[bytes]) -> Columns:
 _PIECES = st.sampled_from(
     [
         *(b"TAGS", b"KEYS", b"UNIQ_KEY", b"\1", b"\2", b"\1", b"\2", b"a", b'"', b"\\", b"\0", b"\n"),
-        *("用".encode(), b"\xff", b",", b" ", b"}", b"{", b"my UNIQ_KEY", b"x" * 70),
+        *("用".encode(), b"\xff", b",", b" ", b"}", b"{", b"my UNIQ_KEY", b"x" * 70, b"\x1b[31m", b"\t", b"\r"),
     ]
 )
 
@@ -209,6 +215,25 @@ def test_csv_cells_are_what_the_library_writes(value: Any) -> None:
     plain = "" if value is None else "true" if value is True else dumps(value) if isinstance(value, dict) else value
     csv.writer(out, lineterminator="\n").writerow([plain, "x"])
     assert csv_cell(value) + b",x\n" == out.getvalue().encode("utf-8", "backslashreplace")
+
+
+@pytest.mark.parametrize(
+    ("value", "cell"),
+    [("\x1b[31m", b"\\u001b[31m"), ("a\0\1\2b,\x1f", b'"a\\u0000\\u0001\\u0002b,\\u001f"'), ("\t\r\n", b'"\t\r\n"')],
+)
+def test_csv_cells_have_no_control_characters_but_tabs_and_line_ends(value: str, cell: bytes) -> None:
+    assert csv_cell(value) == cell
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_tags_with_an_escape_are_the_same_on_both_ways(fast: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_lines, "FEW", 0 if fast else 100)
+    columns = _columns([b"TAGS\1red\x1b[31m\2KEYS\1k\2"])
+    (row,) = csv.DictReader(
+        io.StringIO(MessageLines(csv=True).header().decode() + text_of(MessageLines(csv=True), columns))
+    )
+    assert (row["tags"], row["keys"]) == ("red\\u001b[31m", "k")
+    assert json.loads(row["properties"]) == {"TAGS": "red\x1b[31m", "KEYS": "k"}
 
 
 def test_dumps_shows_undecodable_names_as_escapes() -> None:

@@ -1,6 +1,6 @@
 """What a put answers, and whether it waits for the disk.
 
-Source: PutMessageResult, PutMessageStatus, MessageExt#isWaitStoreMsgOK (RocketMQ 5.4.0).
+Source: PutMessageResult, PutMessageStatus, Message#isWaitStoreMsgOK (RocketMQ 5.4.0).
 """
 
 from __future__ import annotations
@@ -38,6 +38,6 @@ class PutResult:
 
 
 def waits(message: NewMessage) -> bool:
-    """Whether a synchronous put of the message waits for the disk. Source: MessageExt#isWaitStoreMsgOK"""
+    """Whether a synchronous put of the message waits for the disk. Source: Message#isWaitStoreMsgOK"""
     value = property_value(message.properties, b"WAIT")
     return not value or value.lower() == b"true"

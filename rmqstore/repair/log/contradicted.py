@@ -40,12 +40,13 @@ def contradicted_messages(verified: Verified, views: Sequence[RepairedLog]) -> M
 def doubtful_tags(verified: Verified, views: Sequence[RepairedLog]) -> Mapping[int, Finding]:
     """Messages by offset whose TAGS, or whose unit, are damaged, and nothing tells which; with its finding.
 
-    Those that the plan writes are left out.
+    Those that the plan writes or cuts off are left out.
     """
     out = {}
+    end = max((view.end for view in views), default=0)
     for finding in verified.report.findings.listed:
         at = finding.facts.get("commitlog_offset")
-        if not isinstance(at, int) or not tags_in_doubt(finding):
+        if not isinstance(at, int) or at >= end or not tags_in_doubt(finding):
             continue
         if not any(p.start <= at < p.stop for view in views for p in view.patches):
             out[at] = finding
