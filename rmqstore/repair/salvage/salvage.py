@@ -198,7 +198,7 @@ class _Salvage(Cover):
             return False
         cell.kept, cell.fields = found.record, ("body",)
         seat = (message.topic_text, message.queue_id, message.queue_offset)
-        self.restored.append(Restored(at, *seat, found.at, found.bit, found.odds))
+        cell.restored = Restored(at, *seat, found.at, found.bit, found.odds)
         return True
 
     def _seated(self, message: Message, at: int, lost: Lost | None) -> bool:

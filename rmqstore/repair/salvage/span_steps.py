@@ -62,6 +62,8 @@ class Cover:
                 lossy |= damage.file is not None and self._holds_bytes(cell, damage)
                 continue
             record = cell.kept
+            if cell.restored is not None:
+                self.restored.append(cell.restored)
             if record is None:
                 record = self.filler(cell, lead, around)
                 lossy = True
