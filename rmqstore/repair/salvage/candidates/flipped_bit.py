@@ -88,12 +88,12 @@ def _agrees(record: bytes, damaged: Message, at: int) -> bool:
     stored, computed = record_crc(record, 0, len(record))
     if stored not in (None, computed):
         return False
-    if compression(message.sys_flag) is not None:
-        try:
+    try:
+        if compression(message.sys_flag) is not None:
             decompress(message.sys_flag, message.body)
-        except BodyError:
-            return False
-        return True
+            return True
+    except BodyError:
+        return False
     rest = damaged.body[:at] + damaged.body[at + 1 :]
     return not _is_text(rest) or _is_text(message.body)
 
