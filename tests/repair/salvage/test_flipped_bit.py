@@ -48,7 +48,7 @@ def body_at(row: Row) -> int:
 
 
 def has_body(row: Row) -> bool:
-    return len(row.message.body) > 8
+    return len(row.message.body) > 2
 
 
 def chosen(store: Path, seed: int, count: int) -> list[Row]:
@@ -106,7 +106,7 @@ def test_every_mended_record_has_its_original_bytes_and_undo_takes_it_back(name:
     store = copy_store(name, tmp_path)
     before = files(store)
     noise = random.Random(f"flips in {name}")
-    flips = [flip_one(row, noise) for row in chosen(store, 3, 30)]
+    flips = [flip_one(row, noise) for row in chosen(store, 3, 12)]
     damaged = files(store)
     answer = recover(store)
     assert (answer["loss"]["messages"], answer["loss"]["visible_fillers"]) == (0, 0)
@@ -135,7 +135,7 @@ def test_records_of_every_kind_are_mended(what: str, number: int, tmp_path: Path
     store = copy_store("5.4.0-formats", tmp_path)
     first = rows(store)[0]
     before = files(store)
-    flip = flip_one(pick(store, wanted, 2), random.Random(what))
+    flip = flip_one(pick(store, wanted, 1), random.Random(what))
     answer = recover(store)
     assert answer["facts"]["mended"] == [expected(flip)]
     assert files(store) == before
@@ -145,7 +145,7 @@ def test_records_of_every_kind_are_mended(what: str, number: int, tmp_path: Path
 def test_several_wrong_bytes_get_a_filler(name: str, tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)
     noise = random.Random(f"garbled {name}")
-    hurt = chosen(store, 5, 30)
+    hurt = chosen(store, 5, 20)
     for row in hurt:
         body = len(row.message.body)
         length = noise.randint(2, min(32, body))
@@ -229,7 +229,7 @@ def test_text_that_would_become_no_text_gets_a_filler(bit: int, mended: int, tmp
 
     store = copy_store("5.4.0-clean", tmp_path)
     row = pick(store, text, 12)
-    place = next(i for i, byte in enumerate(row.message.body) if chr(byte).isdigit())
+    place = next(i for i, byte in enumerate(row.message.body) if chr(byte).isalnum())
     claim(row, row.message.body, place, bit)
     answer = recover(store)
     assert answer["loss"]["messages"] == 1 - mended
@@ -242,7 +242,7 @@ def large_store(path: Path, length: int) -> Row:
     body = noise.randbytes(length)
     options = replace(OPTIONS, commitlog_file_size=1 << 16)
     with MessageStore.create(path, options) as store:
-        for number in range(200):
+        for number in range(700):
             text = f"UNIQ_KEY\x01{number:032X}\x02".encode()
             store.put(
                 NewMessage(
