@@ -11,7 +11,6 @@ from tests import damage
 from tests.command import run_json
 from tests.real_broker.oracle import Oracle
 from tests.real_broker.reading import messages, not_the_same
-from tests.real_broker.test_salvaged_logs import read_all
 from tests.repair.salvaging import rows
 from tests.stores import VERSIONS, copy_store, meta
 
@@ -31,7 +30,7 @@ def test_mended_store_is_read_completely(version: str, tmp_path: Path, oracle: C
     assert answer["loss"]["messages"] == 0
     assert [row["offset"] for row in answer["facts"]["mended"]] == [row.offset for row in hurt]
     real, settings = oracle(version), meta(name).broker_conf
-    before, after = read_all(real, sound, settings), read_all(real, store, settings)
+    before, after = (real.load(copy, settings, start=True, shutdown=True, list=True) for copy in (sound, store))
     assert len(messages(before)) > 500
     assert messages(after).keys() == messages(before).keys()
     assert not_the_same(before, after) == {}
