@@ -20,6 +20,7 @@ def test_demo_runs_to_its_end_and_prints_plain_text_and_the_plan_once() -> None:
     assert "\x1b" not in done.stdout
     assert done.stdout.count("lose 252 messages") == 2, "verify says it, and the plan"
     assert done.stdout.count("One damaged bit would cost 252 messages") == 1
-    assert done.stdout.count("Lost: 1 message of 1 topic") == 1, "the plan is printed once"
+    assert done.stdout.count("Mended: 1 message (one flipped bit in its body: ") == 1, "the plan is printed once"
+    assert done.stdout.count("Nothing is lost.") == 1
     assert done.stdout.count("would start and lose nothing") == 2, "before the damage, and after the repair"
     assert "Every byte is as it was before the repair." in done.stdout.splitlines()[-1]

@@ -46,6 +46,11 @@ if TYPE_CHECKING:
 @click.option(
     "--merge-neighbours", is_flag=True, help="Sacrifice a good message next to damage that is too short for a record."
 )
+@click.option(
+    "--accept-odds",
+    is_flag=True,
+    help="Restore a flipped bit even if other damage looks like one more often than 1 time in 10,000.",
+)
 def recover(
     out: Output,
     store: Path,
@@ -57,6 +62,7 @@ def recover(
     accept_fillers: bool,
     accept_shift: bool,
     merge_neighbours: bool,
+    accept_odds: bool,
     jobs: int | None,
     max_rate: int | None,
     broker: str | None,
@@ -88,6 +94,7 @@ def recover(
         accept_fillers=accept_fillers,
         allow_shift=accept_shift,
         merge_neighbours=merge_neighbours,
+        accept_odds=accept_odds,
     )
 
     def plan(look: Store, verified: Verified) -> Plan:

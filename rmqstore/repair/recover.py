@@ -156,6 +156,7 @@ class Recovery:
             accept_fillers=self.options.accept_fillers,
             allow_shift=self.options.allow_shift,
             merge_neighbours=self.options.merge_neighbours,
+            accept_odds=self.options.accept_odds,
             now_ms=now,
         )
         self.salvaged = result
@@ -177,6 +178,8 @@ class Recovery:
         draft.more["visible_fillers"] = result.visible_fillers
         if result.visible_fillers:
             draft.facts["fillers"] = [f.to_json() for f in result.fillers if f.kind == "visible"]
+        if result.restored:
+            draft.facts["mended"] = [r.to_json() for r in result.restored]
         if result.given_up:
             draft.more["good_messages_given_up"] = result.given_up
         draft.more["groups_that_will_see_them"] = dict(result.groups_that_will_see_them)

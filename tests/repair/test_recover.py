@@ -36,9 +36,9 @@ def counts_of(store: Path, **settings: str) -> dict[str, int]:
     return dict(examine(open_store(store, BrokerConfig(settings)), VerifyOptions(jobs=1)).report.findings.counts)
 
 
-def flip_body(store: Path, record: int, folder: str = "commitlog") -> None:
+def garble_body(store: Path, record: int, folder: str = "commitlog") -> None:
     path, at = locate_record(store / folder, f"record {record} body")
-    damage.flip(path, at)
+    damage.garble(path, at, 4)
 
 
 def content(store: Path) -> dict[str, object]:
@@ -56,7 +56,7 @@ def test_a_sound_store_needs_nothing(name: str, tmp_path: Path) -> None:
 
 def test_truncation_cuts_log_queues_offsets_and_checkpoint(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
-    flip_body(store, 225)
+    garble_body(store, 225)
     before = content(store)
     plan = plan_of(store, RecoverOptions(strategy="truncate"))
     assert plan.loss.messages == 553 - 225
@@ -75,7 +75,7 @@ def test_truncation_cuts_log_queues_offsets_and_checkpoint(tmp_path: Path) -> No
 
 def test_what_is_cut_is_zero(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
-    flip_body(store, 225)
+    garble_body(store, 225)
     apply(plan_of(store, RecoverOptions(strategy="truncate")))
     tail = (store / "commitlog" / "00000000000000131072").read_bytes()[166170 - 131072 :]
     assert tail == bytes(len(tail))
@@ -94,13 +94,13 @@ def test_what_is_cut_is_zero(tmp_path: Path) -> None:
 )
 def test_the_role_chooses_the_strategy(settings: dict[str, str], strategy: str, tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
-    flip_body(store, 225)
+    garble_body(store, 225)
     assert plan_of(store, **settings).facts["strategy"] == strategy
 
 
 def test_a_member_of_a_dledger_group_is_truncated(tmp_path: Path) -> None:
     store = copy_store("5.4.0-dledger3-n0", tmp_path)
-    flip_body(store, 60, "dledger-n0/data")
+    garble_body(store, 60, "dledger-n0/data")
     plan = plan_of(store, **meta("5.4.0-dledger3-n0").broker_conf)
     assert (plan.facts["role"], plan.facts["strategy"]) == ("dledger-group", "truncate")
     assert plan.loss.messages > 0
@@ -108,20 +108,20 @@ def test_a_member_of_a_dledger_group_is_truncated(tmp_path: Path) -> None:
 
 def test_salvage_on_a_replica_is_warned_about(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
-    flip_body(store, 225)
+    garble_body(store, 225)
     plan = plan_of(store, RecoverOptions(strategy="salvage", role="slave"))
     assert any("differs from the other replicas" in note for note in plan.notes)
 
 
 def test_an_unknown_role_is_said(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
-    flip_body(store, 225)
+    garble_body(store, 225)
     assert any("role is not known" in note for note in plan_of(store).notes)
 
 
 def test_salvage_keeps_every_other_message(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
-    flip_body(store, 225)
+    garble_body(store, 225)
     plan = plan_of(store, **SINGLE)
     assert plan.loss.queues == {"log-15445/0": 1}
     apply(plan)
@@ -132,7 +132,7 @@ def test_a_rebuild_behind_a_salvage_reads_the_repaired_log(tmp_path: Path) -> No
     store = copy_store("5.4.0-clean", tmp_path)
     queue = store / "consumequeue" / "log-15445" / "0" / "00000000000000000000"
     before = queue.read_bytes()
-    flip_body(store, 225)
+    garble_body(store, 225)
     shutil.rmtree(queue.parent)
     apply(plan_of(store, **SINGLE))
     assert queue.read_bytes()[: 12 * 20] == before[: 12 * 20]
@@ -142,7 +142,7 @@ def test_a_rebuild_behind_a_salvage_reads_the_repaired_log(tmp_path: Path) -> No
 
 def test_a_damaged_last_record_goes_with_its_unit(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
-    flip_body(store, -1)
+    garble_body(store, -1)
     plan = plan_of(store, **SINGLE)
     assert plan.loss.messages == 1
     assert any(isinstance(s, Overwrite) and isinstance(s.content, Zeros) for s in plan.steps)
@@ -152,7 +152,7 @@ def test_a_damaged_last_record_goes_with_its_unit(tmp_path: Path) -> None:
 
 def test_only_limits_what_is_done(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
-    flip_body(store, 225)
+    garble_body(store, 225)
     (store / "commitlog" / "notes.txt").write_text("a note")
     plan = plan_of(store, RecoverOptions(only=("DIR-STRAY-FILE",)))
     assert [(s.do, s.path) for s in plan.steps] == [("discard", "commitlog/notes.txt")]
@@ -211,7 +211,7 @@ def test_the_only_file_of_a_log_gets_its_length(tmp_path: Path) -> None:
 
 def test_a_missing_data_path_stops_everything(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
-    flip_body(store, 225)
+    garble_body(store, 225)
     plan = plan_of(store, storePathCommitLog=f"{store}/commitlog,{store}/gone")
     assert plan.steps == ()
     assert "gone is configured but missing" in plan.brakes[0]
@@ -243,7 +243,7 @@ def test_a_strategy_that_is_none_is_refused(tmp_path: Path) -> None:
 
 def test_queues_in_rocksdb_keep_the_log_as_it_is(tmp_path: Path) -> None:
     store = copy_store("5.4.0-rocksdb", tmp_path)
-    flip_body(store, 100)
+    garble_body(store, 100)
     with pytest.raises(Refused):
         plan_of(store, **SINGLE)
 
@@ -271,7 +271,7 @@ def test_a_stale_plan_is_refused(tmp_path: Path) -> None:
 
 def test_the_text_says_the_loss_first_and_how_to_go_on(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
-    flip_body(store, 225)
+    garble_body(store, 225)
     lines = run("recover", str(store)).stdout.splitlines()
     assert "Lost: 1 message of 1 topic, 292 bytes." in lines
     assert "commitlog ends at 479,958; its files extend to 524,288" in lines
@@ -280,7 +280,7 @@ def test_the_text_says_the_loss_first_and_how_to_go_on(tmp_path: Path) -> None:
 
 def test_resume_of_a_finished_repair_does_nothing(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
-    flip_body(store, 225)
+    garble_body(store, 225)
     done = run_json("recover", str(store), "--apply", exit_code=0)
     answer = run_json("resume", str(done["journal"]), exit_code=0)
     assert answer["steps"] == 0
@@ -300,7 +300,7 @@ def test_a_queue_that_a_truncation_leaves_with_pre_blanks_only_is_emptied(tmp_pa
     queue = store / "consumequeue" / "TRANS_CHECK_MAX_TIME_TOPIC" / "0" / "00000000000000000000"
     used = len(queue.read_bytes().rstrip(b"\0")) // 20
     damage.overwrite(queue, 0, PRE_BLANK * used + queue.read_bytes()[: used * 20])
-    flip_body(store, 100)
+    garble_body(store, 100)
     plan = plan_of(store, RecoverOptions(strategy="truncate"))
     apply(plan)
     assert counts_of(store).keys() <= {"CQ-DELETED-TOPIC"}

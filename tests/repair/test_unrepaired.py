@@ -83,7 +83,7 @@ def test_what_no_step_is_meant_for_is_said_beside_steps(tmp_path: Path) -> None:
 
 def test_rebuilding_a_part_does_not_call_a_damaged_log_a_store_without_loss(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
-    damage.flip(store / "commitlog" / "00000000000000065536", 120)
+    damage.garble(store / "commitlog" / "00000000000000065536", 120, 4)
     result = run("rebuild", str(store), "checkpoint")
     assert result.exit_code == 1
     assert "Nothing is lost." not in result.stdout

@@ -58,6 +58,7 @@ def _describe_loss(plan: Plan) -> Iterator[str]:
     elif not plan.empty:
         yield "Nothing is lost by this." if plan.facts["stays"] else "Nothing is lost."
     yield from _describe_damaged(plan.facts.get("damaged"))
+    yield from _describe_mended(plan.facts.get("mended"))
     yield from _describe_fillers(plan.facts.get("fillers"))
     yield from (f"Note: {note}" for note in plan.notes)
     yield from (f"Needs a decision: {brake}" for brake in plan.brakes)
@@ -85,6 +86,18 @@ def _time(value: Json) -> str:
     if not isinstance(value, int) or not 0 <= value < _YEAR_10000:
         return str(value)
     return datetime.fromtimestamp(value / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _describe_mended(rows: Json) -> Iterator[str]:
+    """Messages with one flipped bit that are whole again, and the odds; facts of a saved plan can be anything."""
+    if not isinstance(rows, list) or not rows:
+        return
+    odds = [row["odds"] for row in rows if isinstance(row, Mapping) and isinstance(row.get("odds"), float)]
+    most = f"; odds of a false match at most 1 in {1 / max(odds):,.0f}" if odds and max(odds) > 0 else ""
+    yield (
+        f"Mended: {_count(len(rows), 'message')} (one flipped bit {'each' if len(rows) > 1 else 'in its body'}: "
+        f"the only bit that makes the CRC fit{most})"
+    )
 
 
 def _describe_fillers(rows: Json) -> Iterator[str]:

@@ -23,8 +23,8 @@ class RecoverOptions:
     """How to recover.
 
     `strategy` and `role`: "" for what broker.conf says. `only` these codes, those that are not safe included.
-    `accept_fillers`, `allow_shift`, `merge_neighbours`: see the salvage planner. `now_ms` is used where no
-    message has a time.
+    `accept_fillers`, `allow_shift`, `merge_neighbours`, `accept_odds`: see the salvage planner. `now_ms`
+    is used where no message has a time.
     """
 
     strategy: str = ""
@@ -33,6 +33,7 @@ class RecoverOptions:
     accept_fillers: bool = False
     allow_shift: bool = False
     merge_neighbours: bool = False
+    accept_odds: bool = False
     now_ms: int = 0
     progress: Callable[[int], None] | None = None
 

@@ -1,5 +1,7 @@
 """Index files again from the log: only those that are wrong, each between its sound neighbours.
 
+What may be wrong is built first and compared with the file: a file that already holds these bytes stays.
+
 Source: IndexService#buildIndex, IndexFile#putKey (RocketMQ 5.4.0).
 """
 
@@ -25,6 +27,7 @@ from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.index_sizes import index_sizes
+from rmqstore.files.mapped_file_queue import DirEntry
 from rmqstore.formats import index, properties
 from rmqstore.formats.javatext import java_text
 from rmqstore.formats.message import TRANSACTION_ROLLBACK, Message
@@ -32,6 +35,7 @@ from rmqstore.repair.journal.disk import Scratch
 from rmqstore.repair.journal.scratch_content import ScratchContent
 from rmqstore.repair.log.contradicted import contradicted_messages
 from rmqstore.repair.log.repaired_log import RepairedLog
+from rmqstore.repair.plan.content import CHUNK, Content, ContentReader
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.queues import QueueTable
@@ -77,13 +81,14 @@ class IndexRebuild:
         found = contradicted_messages(verified, views)
         self.kept = {} if as_they_are else found
         self.forgotten = found if as_they_are else {}
+        self.everything = everything
         self.bad = self._bad(verified, everything)
         if complete and self.store.index_files:  # after a kill the last one may lack entries
             self.bad.add(self.store.index_files[-1].path.name)
         self.scratch = Scratch()
 
     def _bad(self, verified: Verified, everything: bool) -> set[str]:
-        """Names of the files that cannot stay."""
+        """Names of the files that may be wrong: their entries are compared with the log's."""
         names = {e.path.name for e in self.store.index_files}
         findings = verified.report.findings
         listed = [f for f in findings.listed if f.problem.area is Area.INDEX]
@@ -109,15 +114,13 @@ class IndexRebuild:
 
     @property
     def needed(self) -> bool:
-        """Whether any file has to be made again."""
+        """Whether any file may have to be made again."""
         return bool(self.bad)
 
     def plan(self) -> None:
         """Add the steps."""
         tag_keys = self._tag_keys()
         for segment in self._segments():
-            for name in segment.names:
-                self.draft.discard(self.folder / name, WHY)
             self._segment(segment, tag_keys)
 
     def plan_new(self) -> None:
@@ -243,9 +246,11 @@ class _Writer:
             at = stop
 
     def finish(self) -> None:
-        """Make the last file."""
+        """Make the last file, and move what is left of the old ones away."""
         if self.builder.index_count > 1:
             self._close()
+        for name in self.names:
+            self.work.draft.discard(self.work.folder / name, WHY)
 
     def _close(self) -> None:
         builder, work = self.builder, self.work
@@ -255,13 +260,18 @@ class _Writer:
         self.content.parts.insert(0, (0, len(head), where))
         name = self._name(builder.begin_timestamp)
         size = index.file_size(work.slots, work.units)
-        work.draft.create(work.folder / name, size, self.content, WHY, self._like())
+        old = next((e for e in work.store.index_files if e.path.name == name), None)
+        if old is not None and not work.everything and _holds(old, size, self.content):
+            work.bad.discard(name)
+        else:
+            if old is not None:
+                work.draft.discard(old.path, WHY)
+            work.draft.create(work.folder / name, size, self.content, WHY, self._like())
         self.builder = IndexFileBuilder(work.slots, work.units, (builder.end_phy_offset, builder.end_timestamp))
         self.content = ScratchContent(0, work.scratch)
 
     def _like(self) -> Path | None:
-        files = self.work.store.index_files
-        return next((e.path for e in files if self.work.draft.path(e.path) not in self.work.draft.gone), None)
+        return next((e.path for e in self.work.store.index_files if e.path.name not in self.work.bad), None)
 
     def _name(self, begin: int) -> str:
         """The name that a file had, or one between its neighbours: files are read in the order of their names."""
@@ -277,6 +287,18 @@ class _Writer:
             name = f"{int(name) + 1:017d}"
         self.after = name
         return name
+
+
+def _holds(old: DirEntry, size: int, content: Content) -> bool:
+    """Whether a file has this size and this content, with zeros behind it."""
+    if old.length != size:
+        return False
+    reader = ContentReader(content)
+    for at in range(0, size, CHUNK):
+        wanted = min(CHUNK, size - at)
+        if read_at(old.path, wanted, at) != reader.take(wanted).ljust(wanted, b"\0"):
+            return False
+    return True
 
 
 def _entries_at(file: IndexFile, offset: int, *, from_end: bool) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 from rmqstore.repair.plan.content import Json
@@ -45,6 +45,27 @@ class Filler:
 
 
 @dataclass(frozen=True, slots=True)
+class Restored:
+    """A message whose one flipped bit was put right by its CRC.
+
+    `offset`: of the record, global; `at`: byte of the record; `bit`: 0 is the lowest; `odds`: probability that other
+    damage looks like this one flipped bit.
+    """
+
+    offset: int
+    topic: str
+    queue_id: int
+    queue_offset: int
+    at: int
+    bit: int
+    odds: float
+
+    def to_json(self) -> dict[str, Json]:
+        """What a plan lists of it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """A DLedger entry as it is after the repair: what its index unit must say."""
 
@@ -62,13 +83,15 @@ class SalvageResult:
     of what is covered. `rebuild_queues`: queues whose consume queue must be brought to the repaired log; `entries`
     those DLedger entries that were rebuilt. `cures` are problem codes that the steps cure. `brakes` stop an apply
     until the operator says so; `refusals` are damages that stay as they are, with the option that would change that.
-    `given_up` counts good messages that made room for damage beside them.
+    `restored`: messages with one flipped bit that are whole again. `given_up` counts good
+    messages that made room for damage beside them.
     """
 
     steps: tuple[Step, ...] = ()
     spans: tuple[Span, ...] = ()
     lost_spans: tuple[tuple[int, int], ...] = ()
     fillers: tuple[Filler, ...] = ()
+    restored: tuple[Restored, ...] = ()
     entries: tuple[Entry, ...] = ()
     rebuild_queues: frozenset[tuple[str, int]] = frozenset()
     loss: Loss = field(default_factory=Loss)

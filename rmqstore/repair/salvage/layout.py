@@ -13,6 +13,7 @@ from rmqstore.repair.salvage.candidates.fields import is_another_one
 from rmqstore.repair.salvage.evidence.filler_records import LARGEST_UNSEEN, SMALLEST, QueueSlot, smallest_visible
 from rmqstore.repair.salvage.evidence.lost_messages import Lost
 from rmqstore.repair.salvage.evidence.spans import Damage
+from rmqstore.repair.salvage.fillers import Restored
 from rmqstore.scan.tiling import Kind
 
 _ROOMY = 320
@@ -28,8 +29,8 @@ class Cell:
     """One record to be: `length` bytes from `start` (global offset; in DLedger data the entry's).
 
     `lost` says the queue offset that it keeps, None for none. `message` is what frames there, `blank` the end of the
-    file. `kept` bytes stay or were mended; `unproved` says what of them could not be told. `given_up`: a good message
-    stood here, and made room for damage beside it.
+    file. `kept` bytes stay or were mended; `unproved` says what of them could not be told. `restored`: the flipped bit
+    that was put right in them. `given_up`: a good message stood here, and made room for damage beside it.
     """
 
     start: int
@@ -40,6 +41,7 @@ class Cell:
     kept: bytes | None = None
     fields: tuple[str, ...] = ()
     unproved: str = ""
+    restored: Restored | None = None
     given_up: bool = False
 
     @property

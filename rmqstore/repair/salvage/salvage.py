@@ -20,13 +20,14 @@ from rmqstore.repair.plan.plan import Loss
 from rmqstore.repair.plan.steps import Span
 from rmqstore.repair.salvage.candidates.batch_records import CODES as BATCH_CODES
 from rmqstore.repair.salvage.candidates.fields import mend, mend_record_crc
+from rmqstore.repair.salvage.candidates.flipped_bit import unflip_body
 from rmqstore.repair.salvage.candidates.headers import HeaderFixes
 from rmqstore.repair.salvage.contents import differences
 from rmqstore.repair.salvage.dledger_headers import index_bounds, plan_entries
 from rmqstore.repair.salvage.evidence.filler_records import Around
 from rmqstore.repair.salvage.evidence.lost_messages import Known, Lost, Ranges, find_known, fits_queue
 from rmqstore.repair.salvage.evidence.spans import Damage, Neighbours, find_damage
-from rmqstore.repair.salvage.fillers import Entry, Filler, SalvageResult
+from rmqstore.repair.salvage.fillers import Entry, Filler, Restored, SalvageResult
 from rmqstore.repair.salvage.layout import Cell, Layout, lay_out, place
 from rmqstore.repair.salvage.legacy_boundary import entries_begin, missing_front, reach
 from rmqstore.repair.salvage.merge import seat_of, take_in_blanks, take_in_neighbours, taken_cells
@@ -49,17 +50,20 @@ def plan_salvage(
     accept_fillers: bool = False,
     allow_shift: bool = False,
     merge_neighbours: bool = False,
+    accept_odds: bool = False,
     now_ms: int,
 ) -> SalvageResult:
     """The steps that cover every damage which good records follow; what stands behind the last good record is not.
 
     `accept_fillers`: also more than 1,000 visible fillers, and a missing file. `allow_shift`: also where a queue offset
     stays without a record, so that a queue built again by a broker moves up. `merge_neighbours`: also damage too short
-    for a record, together with a good message beside it, which is lost then. `now_ms` is a store time where no
-    neighbour has one.
+    for a record, together with a good message beside it, which is lost then. `accept_odds`: put a flipped bit right
+    even if other damage looks like it more often than `ACCEPTED_ODDS`. `now_ms` is a store time where no neighbour has
+    one.
     """
     work = _Salvage(store, verified, now_ms)
     work.accept_fillers, work.allow_shift, work.merge = accept_fillers, allow_shift, merge_neighbours
+    work.accept_odds = accept_odds
     return work.result()
 
 
@@ -68,7 +72,7 @@ class _Salvage(Cover):
         super().__init__(store, Neighbours(verified.logs.results, now_ms))
         self.verified = verified
         self.logs = verified.logs
-        self.accept_fillers = self.allow_shift = self.merge = False
+        self.accept_fillers = self.allow_shift = self.merge = self.accept_odds = False
         self.refusals: list[str] = []
         self.renumbered = self.missing = False
         self.left: set[tuple[int, str]] = set()
@@ -165,6 +169,8 @@ class _Salvage(Cover):
             return
         dispatched = cell.lost is not None and cell.lost.offset == at  # its unit says so, whatever SYSFLAG says
         if message is not None and message.transaction_type in _NO_UNIT and not dispatched:
+            if cell.lost is None and self._unflip(cell, raw, at):
+                return
             if check_message(replace(message, physical_offset=at), at) is Fault.NONE and cell.lost is None:
                 mended = mend(raw, at, None, around)
                 if mended is not None:
@@ -172,11 +178,28 @@ class _Salvage(Cover):
             return
         if cell.lost is None:
             return
+        if message is not None and self._seated(message, at, cell.lost) and self._unflip(cell, raw, at):
+            return
         mended = mend(raw, at, cell.lost, around)
         if mended is None and message is not None:
             mended = mend_record_crc(raw, at, cell.lost)
         if mended is not None:
             cell.kept, cell.fields, cell.unproved = mended.record, mended.fields, mended.unproved
+
+    def _unflip(self, cell: Cell, raw: bytes, at: int) -> bool:
+        """Put a flipped bit of the body right; everything else in the record must be sound."""
+        message = cell.message
+        if message is None or check_message(message, at) is not Fault.BODY_CRC:
+            return False
+        if properties.property_faults(message.properties):
+            return False
+        found = unflip_body(raw, message, accept_odds=self.accept_odds)
+        if found is None:
+            return False
+        cell.kept, cell.fields = found.record, ("body",)
+        seat = (message.topic_text, message.queue_id, message.queue_offset)
+        cell.restored = Restored(at, *seat, found.at, found.bit, found.odds)
+        return True
 
     def _seated(self, message: Message, at: int, lost: Lost | None) -> bool:
         if message.transaction_type in _NO_UNIT:
@@ -305,6 +328,7 @@ class _Salvage(Cover):
             spans=tuple(self.draft.spans),
             lost_spans=tuple(sorted(self.lost_spans)),
             fillers=tuple(sorted(self.fillers, key=lambda f: f.offset)),
+            restored=tuple(sorted(self.restored, key=lambda r: r.offset)),
             entries=tuple(self.entries),
             rebuild_queues=frozenset(self.rebuild),
             loss=Loss(

@@ -19,7 +19,7 @@ from rmqstore.repair.salvage.evidence.consumer_progress import ConsumerProgress
 from rmqstore.repair.salvage.evidence.filler_records import Around, QueueSlot, build_unseen, build_visible
 from rmqstore.repair.salvage.evidence.lost_messages import Lost
 from rmqstore.repair.salvage.evidence.spans import Damage, Neighbours
-from rmqstore.repair.salvage.fillers import Entry, Filler
+from rmqstore.repair.salvage.fillers import Entry, Filler, Restored
 from rmqstore.repair.salvage.layout import Cell, Layout
 from rmqstore.scan.tiling import Kind
 
@@ -39,6 +39,7 @@ class Cover:
         self.audience = ConsumerProgress(store)
         self.levels = delay_levels(store)
         self.fillers: list[Filler] = []
+        self.restored: list[Restored] = []
         self.entries: list[Entry] = []
         self.lost_spans: list[tuple[int, int]] = []
         self.queues: Counter[str] = Counter()
@@ -61,6 +62,8 @@ class Cover:
                 lossy |= damage.file is not None and self._holds_bytes(cell, damage)
                 continue
             record = cell.kept
+            if cell.restored is not None:
+                self.restored.append(cell.restored)
             if record is None:
                 record = self.filler(cell, lead, around)
                 lossy = True

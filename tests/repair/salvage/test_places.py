@@ -123,7 +123,7 @@ def test_groups_that_have_not_passed_a_filler_are_named(tmp_path: Path) -> None:
     table = parse_config_object(path.read_bytes())["offsetTable"]
     assert isinstance(table, dict)
     assert "Order_11@CG_part_11" in table
-    damage.flip(row.path, row.at + 88, 2)
+    damage.garble(row.path, row.at + 88, 4)
     assert salvage(store).groups_that_will_see_them == {}
     queue_id, offset = row.message.queue_id, row.message.queue_offset
     groups = {"Order_11@slow": {queue_id: offset}, "Order_11@fast": {queue_id: offset + 1}}

@@ -21,11 +21,11 @@ def plain(row: Row) -> bool:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_flipped_body_becomes_one_marked_filler_at_its_queue_offset(version: str, tmp_path: Path) -> None:
+def test_garbled_body_becomes_one_marked_filler_at_its_queue_offset(version: str, tmp_path: Path) -> None:
     store = copy_store(f"{version}-clean", tmp_path)
     before = rows(store)
     row = pick(store, plain, 20)
-    damage.flip(row.path, row.at + HEAD.size)
+    damage.garble(row.path, row.at + HEAD.size, 8)
     undamaged = snapshot(store)
     result = salvage(store)
     (filler,) = result.fillers

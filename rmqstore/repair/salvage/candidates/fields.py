@@ -21,18 +21,18 @@ from rmqstore.formats.message import (
     Message,
     body_crc,
     check_message,
-    crc32,
     parse_message,
     record_crc,
     set_record_crc,
     sound_host,
 )
+from rmqstore.repair.salvage.candidates.flipped_bit import unflip_beside_body
 from rmqstore.repair.salvage.candidates.sysflag import UNPROVED, borne_out, dispatched_flag, is_garbage
 from rmqstore.repair.salvage.evidence.filler_records import Around, QueueSlot
 from rmqstore.repair.salvage.evidence.lost_messages import Lost
 from rmqstore.repair.salvage.evidence.spans import carries_crc
 
-_SEARCHED = 1024  # bytes of header, topic and properties that are searched for one flipped bit
+_SEARCHED = 1024  # bytes of a property text that are searched for one flipped bit
 _DAY = 86_400_000
 _FAR = 1 << 40  # bytes; no record of this log, but a damaged PHYSICALOFFSET
 _NAMES = frozenset(
@@ -153,9 +153,10 @@ def mend_record_crc(raw: bytes, at: int, lost: Lost | None) -> Mended | None:
         return None
     sound = sound_ports(raw)
     stored, computed = record_crc(sound, 0, len(sound))
-    found = [sound] if stored == computed else list(_one_bit(sound, message))
-    if len(found) == 1 and _plausible_text(found[0]):
-        return Mended(found[0], _changed(raw, found[0]))
+    unflipped = unflip_beside_body(sound, message)
+    found = sound if stored == computed else unflipped.record if unflipped else None
+    if found is not None and not _property_faults(found):
+        return Mended(found, _changed(raw, found))
     if lost is None or not _plausible(message, at, lost) or properties.property_faults(message.properties):
         return None
     return Mended(set_record_crc(sound), (), "the damage besides its CRC cannot be identified")
@@ -246,9 +247,9 @@ def _plausible(message: Message, at: int, lost: Lost | None) -> bool:
     return properties.tags_code(properties.parse_properties(message.properties).get(properties.TAGS)) == code
 
 
-def _plausible_text(record: bytes) -> bool:
+def _property_faults(record: bytes) -> list[str]:
     message, _ = parse_message(record)
-    return message is not None and not properties.property_faults(message.properties)
+    return ["no message"] if message is None else properties.property_faults(message.properties)
 
 
 def _times(out: bytearray, message: Message, around: Around) -> None:
@@ -276,27 +277,6 @@ def _changed(old: bytes, new: bytes) -> tuple[str, ...]:
     """Names of the header fields that differ, and "text" for anything behind them."""
     out = [f.name for f in HEAD if old[HEAD.at(f.name) :][: f.size] != new[HEAD.at(f.name) :][: f.size]]
     return tuple(out) if old[HEAD.size :] == new[HEAD.size :] else (*out, "text")
-
-
-def _one_bit(raw: bytes, message: Message) -> Iterator[bytes]:
-    """Records with one bit outside of the body flipped that fit the stored record CRC."""
-    stored, _ = record_crc(raw, 0, len(raw))
-    body_at = HEADS_BY_FLAG[message.sys_flag & 0x30].size
-    text_at = body_at + len(message.body)
-    end = len(raw) - CRC32_RESERVED_LEN
-    places = [*range(body_at), *range(text_at, end)]
-    if len(places) > _SEARCHED:
-        return
-    work = bytearray(raw[:end])
-    for place in places:
-        for bit in range(8):
-            work[place] ^= 1 << bit
-            if int(crc32(work)) & 0x7FFFFFFF == stored:
-                candidate = bytes(work) + raw[end:]
-                found, _ = parse_message(candidate)
-                if found is not None and check_message(found, message.physical_offset) is Fault.NONE:
-                    yield candidate
-            work[place] ^= 1 << bit
 
 
 def _topic_at(message: Message) -> int:

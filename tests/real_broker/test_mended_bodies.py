@@ -1,0 +1,36 @@
+"""Bodies with one flipped bit, mended by their CRCs: the real classes read every message, with its own bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests import damage
+from tests.command import run_json
+from tests.real_broker.oracle import Oracle
+from tests.real_broker.reading import messages, not_the_same
+from tests.repair.salvaging import rows
+from tests.stores import VERSIONS, copy_store, meta
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_mended_store_is_read_completely(version: str, tmp_path: Path, oracle: Callable[[str], Oracle]) -> None:
+    name = f"{version}-clean"
+    sound, store = copy_store(name, tmp_path / "sound"), copy_store(name, tmp_path / "hurt")
+    hurt = [row for row in rows(store)[10:-10:40] if row.message.body]
+    for number, row in enumerate(hurt):
+        damage.flip(row.path, row.at + 88, number % 8)
+    answer = run_json("recover", str(store), "--apply", exit_code=0)
+    assert isinstance(answer["loss"], dict)
+    assert isinstance(answer["facts"], dict)
+    assert answer["loss"]["messages"] == 0
+    assert [row["offset"] for row in answer["facts"]["mended"]] == [row.offset for row in hurt]
+    real, settings = oracle(version), meta(name).broker_conf
+    before, after = (real.load(copy, settings, start=True, shutdown=True, list=True) for copy in (sound, store))
+    assert len(messages(before)) > 500
+    assert messages(after).keys() == messages(before).keys()
+    assert not_the_same(before, after) == {}

@@ -1,0 +1,308 @@
+"""One flipped bit in a body: its CRC tells which, and the original bytes come back. Other damage gets a filler."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from rmqstore.append.messages.encoder import NewMessage
+from rmqstore.append.store.message_store import MessageStore
+from rmqstore.formats.message import HEAD, HEADS_BY_FLAG, body_crc, build_message, parse_message
+from rmqstore.repair.salvage.candidates.flipped_bit import unflip_body
+from rmqstore.repair.salvage.evidence.spans import carries_crc
+from tests import damage
+from tests.append.writing import FIRST_TIME, OPTIONS
+from tests.command import run, run_json
+from tests.repair.salvaging import Row, pick, rows
+from tests.stores import copy_store
+
+JOURNAL = ".rmqstore"
+STORES = (
+    "4.9.7-clean",
+    "5.4.0-clean",
+    "4.9.7-dledger",
+    "5.4.0-dledger",
+    "5.1.4-formats",
+    "5.4.0-formats",
+    "5.4.0-ipv6",
+)
+COMPRESSED, BATCH = 1, 0xC0
+HALVES = (5205, 1), (11450, 0)
+"""Two bits, (bytes behind it, bit), whose flips change the lower 31 bits of a CRC-32 in the same way."""
+
+
+class Flip(NamedTuple):
+    row: Row
+    at: int
+    bit: int
+
+
+def body_at(row: Row) -> int:
+    """Where the body begins in its record."""
+    return HEADS_BY_FLAG[row.message.sys_flag & 0x30].size
+
+
+def has_body(row: Row) -> bool:
+    return len(row.message.body) > 2
+
+
+def chosen(store: Path, seed: int, count: int) -> list[Row]:
+    """Records that are no neighbours, and not the last ones: those are a torn end, which a broker cuts."""
+    found = [row for row in rows(store)[:-5:2] if has_body(row)]
+    return sorted(random.Random(seed).sample(found, count), key=lambda row: row.offset)
+
+
+def flip_one(row: Row, noise: random.Random) -> Flip:
+    at, bit = body_at(row) + noise.randrange(len(row.message.body)), noise.randrange(8)
+    damage.flip(row.path, row.at + at, bit)
+    return Flip(row, at, bit)
+
+
+def expected(flip: Flip) -> dict[str, object]:
+    """What a plan lists of it."""
+    topic, queue_id, queue_offset = flip.row.seat
+    return {
+        "offset": flip.row.offset,
+        "topic": topic,
+        "queue_id": queue_id,
+        "queue_offset": queue_offset,
+        "at": flip.at,
+        "bit": flip.bit,
+        "odds": 8 * len(flip.row.message.body) / 2**31,
+    }
+
+
+def recover(store: Path, *options: str) -> Mapping[str, Any]:
+    return run_json("recover", str(store), "--apply", *options, exit_code=0)
+
+
+def files(store: Path) -> dict[str, bytes]:
+    """Bytes of all files, by name."""
+    found = sorted(path for path in store.rglob("*") if path.is_file())
+    return {str(p.relative_to(store)): p.read_bytes() for p in found if JOURNAL not in p.parts}
+
+
+def stored_crc(row: Row, value: int) -> None:
+    damage.overwrite(row.path, row.at + HEAD.at("body_crc"), value.to_bytes(4, "big"))
+
+
+def claim(row: Row, body: bytes, at: int, bit: int) -> None:
+    """Put a body into a record, with the CRC that it would have were this bit of it another."""
+    other = bytearray(body)
+    other[at] ^= 1 << bit
+    place = row.at + body_at(row)
+    if row.path.read_bytes()[place : place + len(body)] != body:
+        damage.overwrite(row.path, place, body)
+    stored_crc(row, body_crc(bytes(other)))
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_every_mended_record_has_its_original_bytes_and_undo_takes_it_back(name: str, tmp_path: Path) -> None:
+    store = copy_store(name, tmp_path)
+    before = files(store)
+    noise = random.Random(f"flips in {name}")
+    flips = [flip_one(row, noise) for row in chosen(store, 3, 12)]
+    damaged = files(store)
+    answer = recover(store)
+    assert (answer["loss"]["messages"], answer["loss"]["visible_fillers"]) == (0, 0)
+    assert answer["facts"]["mended"] == [expected(flip) for flip in flips]
+    assert files(store) == before
+    assert {step["do"] for step in answer["steps"]} == {"overwrite"}
+    assert len(answer["steps"]) == len(flips)
+    run_json("verify", str(store), exit_code=0)
+    run_json("undo", answer["journal"], exit_code=0)
+    assert files(store) == damaged
+
+
+@pytest.mark.parametrize(
+    ("what", "number"), [("zlib", 3), ("lz4", 1), ("zstd", 2), ("batch", 0), ("record crc", 0), ("v2", 0)]
+)
+def test_records_of_every_kind_are_mended(what: str, number: int, tmp_path: Path) -> None:
+    def wanted(row: Row) -> bool:
+        flag = row.message.sys_flag
+        kinds = {
+            "batch": bool(flag & BATCH),
+            "record crc": carries_crc(row.message),
+            "v2": row.message.magic != first.message.magic,
+        }
+        return has_body(row) and kinds.get(what, bool(flag & COMPRESSED) and flag >> 8 & 7 == number)
+
+    store = copy_store("5.4.0-formats", tmp_path)
+    first = rows(store)[0]
+    before = files(store)
+    flip = flip_one(pick(store, wanted, 1), random.Random(what))
+    answer = recover(store)
+    assert answer["facts"]["mended"] == [expected(flip)]
+    assert files(store) == before
+
+
+@pytest.mark.parametrize("name", ["5.4.0-clean", "5.4.0-dledger", "5.4.0-formats"])
+def test_several_wrong_bytes_get_a_filler(name: str, tmp_path: Path) -> None:
+    store = copy_store(name, tmp_path)
+    noise = random.Random(f"garbled {name}")
+    hurt = chosen(store, 5, 20)
+    for row in hurt:
+        body = len(row.message.body)
+        length = noise.randint(2, min(32, body))
+        damage.garble(row.path, row.at + body_at(row) + noise.randint(0, body - length), length, noise.randrange(99))
+    answer = recover(store)
+    assert answer["loss"]["messages"] == len(hurt)
+    assert "mended" not in answer["facts"]
+
+
+def test_no_false_mend_in_random_damage_and_every_flip_is_found() -> None:
+    noise = random.Random(17)
+    mended = 0
+    for _ in range(3000):
+        body = noise.randbytes(noise.randint(16, 400))
+        raw = build_message(topic="T", body=body)
+        at = HEAD.size + noise.randrange(len(body))
+        flipped = raw[:at] + bytes([raw[at] ^ 1 << noise.randrange(8)]) + raw[at + 1 :]
+        found = unflip_body(flipped, parsed(flipped))
+        mended += found is not None and found.record == raw
+        length = noise.randint(2, 16)
+        at = HEAD.size + noise.randint(0, len(body) - length)
+        noisy = bytes(byte ^ noise.randrange(1, 256) for byte in raw[at : at + length])
+        garbled = raw[:at] + noisy + raw[at + length :]
+        assert unflip_body(garbled, parsed(garbled)) is None
+    assert mended == 3000
+
+
+def parsed(raw: bytes) -> Any:
+    message, _ = parse_message(raw)
+    assert message is not None
+    return message
+
+
+def test_flipped_bit_in_the_stored_crc_is_put_right(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    before = files(store)
+    for bit, row in enumerate(chosen(store, 31, 31)):
+        damage.flip(row.path, row.at + HEAD.at("body_crc") + 3 - bit // 8, bit % 8)
+    answer = recover(store)
+    assert answer["loss"]["messages"] == 0
+    assert files(store) == before
+
+
+def test_two_bits_that_both_explain_the_crc_are_ambiguous() -> None:
+    body = random.Random(1).randbytes(12_000)
+    raw = build_message(topic="T", body=body)
+    for behind, bit in HALVES:
+        at = HEAD.size + len(body) - 1 - behind
+        flipped = raw[:at] + bytes([raw[at] ^ 1 << bit]) + raw[at + 1 :]
+        assert body_crc(parsed(flipped).body) != parsed(flipped).body_crc
+        assert unflip_body(flipped, parsed(flipped)) is None
+        other = raw[:at] + bytes([raw[at] ^ 1 << bit + 2]) + raw[at + 1 :]
+        found = unflip_body(other, parsed(other))
+        assert found is not None
+        assert found.record == raw
+
+
+def test_compressed_body_that_would_not_decompress_gets_a_filler(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    row = pick(store, lambda r: bool(r.message.sys_flag & COMPRESSED) and len(r.message.body) > 200, 4)
+    body = bytearray(row.message.body)
+    for i in range(4):
+        body[i] ^= 0xA5
+    claim(row, bytes(body), 100, 3)
+    answer = recover(store)
+    assert (answer["loss"]["messages"], "mended" in answer["facts"]) == (1, False)
+
+
+def test_unknown_compression_gets_a_filler() -> None:
+    body = b"x" * 50
+    raw = bytearray(build_message(topic="T", body=body, sys_flag=COMPRESSED | 5 << 8))
+    raw[HEAD.size + 10] ^= 4
+    assert unflip_body(bytes(raw), parsed(bytes(raw))) is None
+
+
+@pytest.mark.parametrize(("bit", "mended"), [(7, 0), (0, 1)])
+def test_text_that_would_become_no_text_gets_a_filler(bit: int, mended: int, tmp_path: Path) -> None:
+    def text(row: Row) -> bool:
+        body = row.message.body
+        return not row.message.sys_flag & COMPRESSED and len(body) > 50 and all(32 <= byte < 127 for byte in body)
+
+    store = copy_store("5.4.0-clean", tmp_path)
+    row = pick(store, text, 12)
+    place = next(i for i, byte in enumerate(row.message.body) if chr(byte).isalnum())
+    claim(row, row.message.body, place, bit)
+    answer = recover(store)
+    assert answer["loss"]["messages"] == 1 - mended
+    assert len(answer["facts"].get("mended", [])) == mended
+
+
+def large_store(path: Path, length: int) -> Row:
+    """A store with one large body, of random bytes; gives its record."""
+    noise = random.Random(length)
+    body = noise.randbytes(length)
+    options = replace(OPTIONS, commitlog_file_size=1 << 16)
+    with MessageStore.create(path, options) as store:
+        for number in range(700):
+            text = f"UNIQ_KEY\x01{number:032X}\x02".encode()
+            store.put(
+                NewMessage(
+                    "T", body if number == 4 else noise.randbytes(500), text, 0, store_timestamp=FIRST_TIME + number
+                )
+            )
+    return pick(path, lambda row: len(row.message.body) == length)
+
+
+def test_ambiguous_flip_in_a_store_gets_a_filler(tmp_path: Path) -> None:
+    row = large_store(tmp_path / "store", 12_000)
+    behind, bit = HALVES[0]
+    damage.flip(row.path, row.at + HEAD.size + 11_999 - behind, bit)
+    answer = recover(tmp_path / "store")
+    assert (answer["loss"]["messages"], "mended" in answer["facts"]) == (1, False)
+
+
+@pytest.mark.parametrize("accept", [False, True])
+def test_large_body_is_mended_with_the_option_only(accept: bool, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    row = large_store(store, 30_000)
+    before = files(store)
+    flip = flip_one(row, random.Random(1))
+    answer = recover(store, *["--accept-odds"] * accept)
+    assert answer["loss"]["messages"] == 1 - accept
+    assert answer["facts"].get("mended", []) == [expected(flip)] * accept
+    assert (files(store) == before) is accept
+
+
+@pytest.mark.parametrize(("length", "accepted"), [(26_843, True), (26_844, False)])
+def test_odds_over_1_in_10_000_need_the_option(length: int, accepted: bool) -> None:
+    raw = bytearray(build_message(topic="T", body=random.Random(length).randbytes(length)))
+    raw[HEAD.size + 70] ^= 16
+    damaged = bytes(raw)
+    raw[HEAD.size + 70] ^= 16
+    found = unflip_body(damaged, parsed(damaged))
+    assert (found is not None) is accepted
+    found = unflip_body(damaged, parsed(damaged), accept_odds=True)
+    assert found is not None
+    assert found.record == raw
+
+
+def test_plan_says_how_many_and_the_odds(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    noise = random.Random(9)
+    flips = [flip_one(row, noise) for row in chosen(store, 9, 2)]
+    least = 2**31 / (8 * max(len(flip.row.message.body) for flip in flips))
+    result = run("recover", str(store))
+    assert result.exit_code == 1
+    assert (
+        "Mended: 2 messages (one flipped bit each: the only bit that makes the CRC fit; odds of a false match at most "
+        f"1 in {least:,.0f})" in result.stdout
+    )
+
+
+@pytest.mark.parametrize("name", ["4.9.7-clean", "5.1.4-clean", "5.4.0-clean", "5.4.0-killed"])
+def test_index_and_queues_of_a_mended_body_are_not_written(name: str, tmp_path: Path) -> None:
+    store = copy_store(name, tmp_path)
+    steps = {step["path"] for step in run_json("recover", str(store), "--only", "CL-BODY-CRC", exit_code=0)["steps"]}  # type: ignore[attr-defined]
+    assert steps == set()
+    flip = flip_one(pick(store, has_body, 30), random.Random(4))
+    answer = recover(store, "--only", "CL-BODY-CRC")
+    assert [step["path"] for step in answer["steps"]] == [f"commitlog/{flip.row.path.name}"]
