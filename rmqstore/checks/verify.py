@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -43,16 +44,28 @@ def examine_lasting(
     sink = None
     if options.sink is not None and store.part is None and store.is_live():
         sink, options = options.sink, replace(options, sink=None)
-    verified = examine(store, _with_units(options, keep_units), mapper)
+    verified = _examine(store, _with_units(options, keep_units), mapper)
     if verified.report.live and finds(verified.report):
         time.sleep(1)  # what a broker wrote while we read is there a moment later
         first, store = verified, _again(store)
-        verified = examine(store, _with_units(options, keep_units), mapper)
+        verified = _examine(store, _with_units(options, keep_units), mapper)
         _keep_lasting(verified.report, first.report)
     if sink is not None:
         for finding in verified.report.findings.listed:
             sink(finding)
     return store, verified
+
+
+def _examine(store: Store, options: VerifyOptions, mapper: Mapper | None) -> Verified:
+    """`examine`, unless the broker deleted all that was read meanwhile.
+
+    Errors: FileNotFoundError, as for a single file that has expired.
+    """
+    verified = examine(store, options, mapper)
+    logs = verified.logs
+    if verified.report.live and any(log.queue.files for log in logs.results) and logs.min_offset > logs.wrote:
+        raise FileNotFoundError(errno.ENOENT, "every file that was read has expired", str(store.path))
+    return verified
 
 
 def _with_units(options: VerifyOptions, keep_units: Callable[[], UnitKeeper] | None) -> VerifyOptions:

@@ -61,3 +61,23 @@ def test_log_of_a_live_store_is_listed_after_what_refers_to_it(
     monkeypatch.setattr(Store, "is_live", lambda self: True)
     monkeypatch.setattr("rmqstore.checks.verify.time.sleep", lambda seconds: None)
     assert bad(opened) == {}
+
+
+def test_a_look_whose_files_have_all_expired_is_made_again(store_copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = store_copy("5.4.0-clean")
+    monkeypatch.setattr(Store, "is_live", lambda self: True)
+    monkeypatch.setattr("rmqstore.checks.verify.time.sleep", lambda seconds: None)
+    looks: list[int] = []
+
+    def expire(*arguments: Any, **named: Any) -> Any:
+        result = read_log(*arguments, **named)
+        looks.append(result.reaches)
+        if len(looks) == 1:
+            result.expired_to = result.reaches + 1
+        return result
+
+    monkeypatch.setattr(examination, "read_log", expire)
+    report = verify(open_store(store), VerifyOptions(jobs=1))
+    assert len(looks) == 2
+    assert report.commitlog is not None
+    assert report.commitlog["min_offset"] < report.commitlog["wrote"] == looks[0]
