@@ -38,7 +38,7 @@ def counts_of(store: Path, **settings: str) -> dict[str, int]:
 
 def garble_body(store: Path, record: int, folder: str = "commitlog") -> None:
     path, at = locate_record(store / folder, f"record {record} body")
-    damage.garble(path, at, 4)
+    damage.garble(path, at, 2)
 
 
 def content(store: Path) -> dict[str, object]:
