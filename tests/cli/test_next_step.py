@@ -117,14 +117,14 @@ def test_a_log_that_is_elsewhere_is_not_called_a_start_without_loss(tmp_path: Pa
     shutil.rmtree(store / "commitlog")
     text = run("verify", str(store)).stdout
     assert " ".join(text.split()).startswith(
-        "RocketMQ 5.4.0 would start without any message: the 553 that consume queues name are not here."
+        "RocketMQ 5.4.0 would start without any message: the 553 that consume queues name are not in the log."
     )
     assert "storePathCommitLog" in text
     assert "next start   deletes 21 files" in text
     (following,) = commands(text, "Next: ")
     plan = run(*following[1:])
     assert plan.exit_code == 1
-    assert "give broker.conf with -c" in plan.stdout
+    assert "pass broker.conf with -c" in plan.stdout
 
 
 def test_what_no_plan_cures_still_has_a_next_command(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_what_no_plan_cures_still_has_a_next_command(tmp_path: Path) -> None:
     (following,) = commands(run("verify", str(store)).stdout, "Next: ")
     plan = run(*following[1:])
     assert plan.exit_code == 1
-    assert "-> write it anew" in plan.stdout
+    assert "-> write a new file" in plan.stdout
 
 
 def test_times_of_the_checkpoint_are_readable(tmp_path: Path) -> None:

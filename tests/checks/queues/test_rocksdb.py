@@ -336,6 +336,6 @@ def test_a_database_without_its_store_is_not_taken_for_clean() -> None:
         4,
         [
             "consumequeue/: a RocksDB is checked as a part of its whole store only",
-            "the log is not part of this: consumequeue was checked by itself, not against messages",
+            "no log: consumequeue was checked by itself, not against messages",
         ],
     )
