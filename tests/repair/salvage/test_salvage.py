@@ -116,7 +116,7 @@ def test_property_that_nothing_proves_is_made_readable_and_the_message_stays(tmp
     result = salvage(store)
     apply(store, result)
     assert (result.loss.messages, result.fillers, len(result.spans)) == (0, (), 1)
-    assert "cannot be told" in result.notes[0]
+    assert "cannot be identified" in result.notes[0]
     assert log_faults(store) == {"CL-CONTRADICTED": 1}  # the index still has the key that is lost
     new = next(r.message for r in rows(store) if r.offset == row.offset)
     assert (new.body, new.topic, property_faults(new.properties)) == (row.message.body, row.message.topic, [])
