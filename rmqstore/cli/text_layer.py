@@ -44,7 +44,7 @@ class TextLayer:
         self.encoding = "utf-8"
 
     def write(self, text: str) -> int:
-        # paths may hold bytes that are no UTF-8
+        # paths may hold bytes that are not UTF-8
         clean = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
         return int(self._file.write(clean))
 

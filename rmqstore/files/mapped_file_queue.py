@@ -147,7 +147,7 @@ def infer_file_size(
     if not named:
         return default, "default"
     files = list(named.values())
-    if place is not None and len(files) == 1:  # a log file that is no whole number of pages was cut
+    if place is not None and len(files) == 1:  # a log file whose length is not a whole number of pages was cut
         unit = PAGE
     size = _vote(files, unit)
     if size is None and place is not None:

@@ -174,7 +174,7 @@ class _Strict:
         return ConfigJsonError(Condition.BROKEN, message, self.at)
 
     def _replace(self, end: int, text: bytes = b"") -> None:
-        # `text` stands in `out` for the data from `at` to `end`
+        # `text` replaces the data from `at` to `end` in `out`
         self.out += self.data[self.copied : self.at]
         self.out += text
         self.copied = end

@@ -61,7 +61,7 @@ def test_fillers_of_a_repair_are_named_until_it_is_undone(name: str, count: int,
     report = run_json("verify", str(store), exit_code=0)
     words = f"{count} filler{'s' if count > 1 else ''} of the repair {repair}"
     assert report["fillers"] == [{"repair": repair, "count": count}]
-    assert f"{words} stand{'' if count > 1 else 's'} where messages were lost" in _list(report["notes"])
+    assert f"{words} replace{'' if count > 1 else 's'} lost messages" in _list(report["notes"])
     assert _headline(store) == (
         f"RocketMQ 5.4.0 would start and lose nothing. The log holds {words} in place of lost messages. "
         "Nothing else is wrong with this store."
@@ -78,7 +78,7 @@ def test_fillers_are_known_by_their_mark_where_the_journal_is_gone(tmp_path: Pat
     shutil.rmtree(store / ".rmqstore")
     report = run_json("verify", str(store), exit_code=0)
     assert report["fillers"] == [{"repair": None, "count": 70}]
-    assert "70 fillers of a repair whose journal is not here stand where messages were lost" in _list(report["notes"])
+    assert "70 fillers of a repair whose journal is not here replace lost messages" in _list(report["notes"])
 
 
 def test_sound_store_has_no_fillers() -> None:

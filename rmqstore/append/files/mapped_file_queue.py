@@ -223,7 +223,7 @@ class MappedFileQueue:
             if file.stop <= offset:
                 continue
             if file.start <= offset:
-                file.commit(0)  # what stands before the cut must not get lost with the buffer
+                file.commit(0)  # bytes before the cut must not get lost with the buffer
                 file.set_positions(offset - file.start)
                 if blank:
                     file.blank_out(offset - file.start)

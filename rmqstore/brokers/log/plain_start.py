@@ -274,7 +274,7 @@ class PlainStart:
             return
         if self.rocksdb and max_cq < stop:
             behind = max_cq + 1 if self.clean_exit and self.rules.dispatches_after_clean_exit else 0
-            begin = max(self.log.files[index].start, behind)  # after a clean exit only what stands behind max_cq
+            begin = max(self.log.files[index].start, behind)  # after a clean exit only messages behind max_cq
             self.not_dispatched = (max_cq, begin) if max_cq < begin else None
         keep = self.log.files[self.walk.file].start
         self.lost = self.reader.losses(stop, keep)

@@ -366,7 +366,7 @@ def _stale(result: LogResult) -> None:
     file = result.queue.find(start) if start is not None else None
     if start is None or file is None or result.tiling.wrote() > file.stop:
         return
-    if start == file.start:  # a file behind the end is deleted: what stands in front of this one is not of this log
+    if start == file.start:  # a file behind the end is deleted: the bytes before this one are not of this log
         return
     torn = result.tiling.find(start - 1) if start > result.tiling.start else None
     behind = [at for part in result.queues.values() for at, _ in part.repeats if at >= start]

@@ -30,7 +30,7 @@ CODES = {0: codes.CL_MISPLACED_FILE, ENTRY_SIZE: codes.DL_MISPLACED_FILE}
 
 _PREFIX = MAGIC_V1_U32.to_bytes(4, "big")[:3]
 _MAGICS = (MAGIC_V1_U32, MAGIC_V2_U32)
-_SEARCH = 8 << 20  # bytes of a file in which its first whole record must stand; the longest has 4 MiB by default
+_SEARCH = 8 << 20  # bytes of a file that must contain its first whole record; the longest has 4 MiB by default
 _BLOCK = 1 << 20
 _LEAST = 2  # records: what a single one says counts only where it fits what other files prove
 _MOST_OTHERS = 10  # of a hundred records may say something else

@@ -293,7 +293,7 @@ class QueueRows:
             size, code, tags = found["size"], found["tags_code"].astype(np.int64), units["tags_code"].astype(np.int64)
             points = inside & (found["commitlog_offset"] == offset)
             points &= (size > 0) & (size != consumequeue.PRE_BLANK_SIZE)  # zero and pre-blank point nowhere
-            # an extension address stands in for the tags code; the extension's own check compares that
+            # an extension address replaces the tags code; the extension's own check compares that
             same_tag = (code == tags) | ((code < 0) & (code <= consumequeue.EXT_MAX_ADDRESS))
             if name[0] == SCHEDULE_TOPIC:
                 # a broker delivers by the time in the unit: one of another messageDelayLevel is right as it is

@@ -227,7 +227,7 @@ class Report:
     @property
     def filler_notes(self) -> list[str]:
         """One note for each repair that left fillers."""
-        return [f"{row.text()} stand{'s' if row.count == 1 else ''} where messages were lost" for row in self.fillers]
+        return [f"{row.text()} replace{'s' if row.count == 1 else ''} lost messages" for row in self.fillers]
 
     def ordered(self) -> list[Finding]:
         """Listed findings, worst first, then by place."""

@@ -338,7 +338,7 @@ class QueueCheck:
                 continue
             for a, b in complement(folded, m.start, m.stop):
                 if a < self.end and not self._zero_at(a):
-                    continue  # another unit stands in its place: said about that unit
+                    continue  # another unit is in its place, and has its own finding
                 yield Missing(a, b, m.first_at if a == m.start else -1, m.last_at if b == m.stop else -1)
 
     def _zero_at(self, index: int) -> bool:

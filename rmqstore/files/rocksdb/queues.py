@@ -198,7 +198,7 @@ class RocksDBQueues:
         for family in (UNITS, OFFSETS):
             if family not in self.database.families:
                 raise CannotRead(f"it has no column family {family}")
-        self.foreign = 0  # keys that are no unit's, met by `names`
+        self.foreign = 0  # keys that belong to no unit, counted by `names`
 
     def queue(self, topic: str, queue_id: int) -> RocksDBQueue:
         """One queue, there or not."""

@@ -30,7 +30,7 @@ from rmqstore.scan.units import last_nonzero_in
 _UNIT = timer.LOG_UNIT
 _SLOT = timer.WHEEL_SLOT
 _MARGIN = 10_000  # ms: rather deliver twice than not at all
-_NEAR = 128  # slots: one step for wrong ones that stand so near
+_NEAR = 128  # slots: wrong ones this close together share one step
 _WHEEL_WHY = "slots rebuilt from the timer log's units"
 
 

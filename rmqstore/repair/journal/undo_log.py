@@ -20,7 +20,7 @@ from rmqstore.repair.plan.content import CHUNK
 
 _MAGIC = b"RMQU"
 _HEADER = struct.Struct("<4sBIQI")  # magic, kind, step, at, length
-_CRC = struct.Struct("<I")  # over header and payload; stands between them
+_CRC = struct.Struct("<I")  # over header and payload; written between them
 _OVERHEAD = _HEADER.size + _CRC.size
 
 

@@ -26,7 +26,7 @@ from rmqstore.repair.migrate.to_dledger_preflight import Refusal, in_use, words_
 from rmqstore.repair.plan.content import Json
 
 SCHEMA = "rmqstore.migrate-to-commitlog/1"
-# made anew from the log, or never looked at; other CQ-* may say that the log itself lacks something
+# rebuilt from the log, or never read; other CQ-* may mean that the log itself lacks something
 COPIED_TREES = ("config", "compaction", "kvStore")
 COPIED_FILES = ("timerwheel",)
 _LEFT_BEHIND = frozenset(

@@ -106,7 +106,7 @@ class IndexRebuild:
         files = self.catalog.files
         for i, file in enumerate(files):
             stop = files[i + 1].begin_phy_offset if i + 1 < len(files) else _FAR
-            stop = max(stop, file.end_phy_offset + 1)  # a message's keys may stand on both sides of a border
+            stop = max(stop, file.end_phy_offset + 1)  # the keys of a message may be in two files
             touched = any(a < stop and b > file.begin_phy_offset for a, b in spans)
             if file.last and (touched or file.end_phy_offset >= self.end):
                 bad.add(file.name)

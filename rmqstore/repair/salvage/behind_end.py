@@ -198,7 +198,7 @@ def _attached(
         units = chunk.units
         at += len(units) * unit
         offset, size = units["commitlog_offset"].astype(np.int64), units["size"].astype(np.int64)
-        if not begun:  # pre-blanks, and units of files that have expired, stand in front
+        if not begun:  # pre-blanks, and units of expired files, come first
             real = (size != consumequeue.PRE_BLANK_SIZE) & ~((size > 0) & (offset < verified.logs.min_offset))
             if not real.any():
                 continue

@@ -53,7 +53,7 @@ def plan_salvage(
     accept_odds: bool = False,
     now_ms: int,
 ) -> SalvageResult:
-    """The steps that cover every damage which good records follow; what stands behind the last good record is not.
+    """The steps that cover all damage that good records follow. Bytes behind the last good record are not covered.
 
     `accept_fillers`: also more than 1,000 visible fillers, and a missing file. `allow_shift`: also where a queue offset
     stays without a record, so that a queue built again by a broker moves up. `merge_neighbours`: also damage too short
@@ -237,7 +237,7 @@ class _Salvage(Cover):
         floating = [
             row for row in known.floating if (row[2].topic, row[2].queue_id, row[2].queue_offset) not in claimed
         ]
-        for layout in layouts:  # units that point into the middle of a record which stands there
+        for layout in layouts:  # units that point into the middle of a record
             start, stop = layout.damage.start, layout.damage.stop
             for offset, lost in known.by_offset.items():
                 seat = lost.seat
@@ -279,7 +279,7 @@ class _Salvage(Cover):
         self.renumbered = any(fix.queues for fix in headers.fixes) and not headers.gaps
 
     def _blanks(self) -> None:
-        """BLANKs that stand right and say another size than what is left of their file."""
+        """BLANKs in the right place with a size that differs from what is left of their file."""
         for finding in self.verified.report.findings.listed:
             left = finding.facts.get("left")
             log = next((r for r in self.logs.results if not r.lead), None)
