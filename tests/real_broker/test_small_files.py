@@ -24,6 +24,7 @@ from tests.forecast.small_files import (
 )
 from tests.real_broker.oracle import Oracle
 from tests.rocksdb_rows import need_rocksdict
+from tests.seeds import seeds
 from tests.stores import copy_store, meta
 
 MESSAGES = 292
@@ -38,7 +39,7 @@ def ask(oracle: Oracle, damage: SmallDamage, store: Path) -> SmallAnswer:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [random.randrange(1 << 32) for _ in range(6)])
+@pytest.mark.parametrize("seed", seeds(6))
 def test_forecast_of_random_damage_is_what_the_broker_does(
     seed: int, tmp_path: Path, oracle: Callable[[str], Oracle]
 ) -> None:
