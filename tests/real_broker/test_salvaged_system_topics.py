@@ -146,7 +146,7 @@ def hurt(found: list[Row]) -> list[Row]:
             damage.garble(some[number].path, some[number].at, some[number].size)
             hit.append(some[number])
         row = some[body]
-        damage.flip(row.path, row.at + 88 + len(row.message.body) // 2, 1)
+        damage.garble(row.path, row.at + 88 + len(row.message.body) // 4, max(1, len(row.message.body) // 2))
         hit.append(row)
     order = of_topic(found, "Order_11")[30]
     damage.garble(order.path, order.at, order.size)
@@ -197,8 +197,8 @@ def test_timers_and_pop_go_past_every_filler(
     hit = [timers[3], timers[50], timers[-1], revive[5], revive[60]]
     for row in hit[:-1]:
         damage.garble(row.path, row.at, row.size)
-    damage.flip(hit[-1].path, hit[-1].at + 90, 1)
-    damage.flip(timers[20].path, timers[20].at + 88, 1)
+    damage.garble(hit[-1].path, hit[-1].at + 90, 2)
+    damage.garble(timers[20].path, timers[20].at + 88, 2)
     hit.append(timers[20])
     rest = {parse_properties(row.message.properties)[UNIQ_KEY] for row in timers if row not in hit}
     answer = run_json("recover", str(store), "--apply", exit_code=0)
