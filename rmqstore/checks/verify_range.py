@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
+from rmqstore.files.records import MAX_RECORD
 from rmqstore.formats.message import HEADS_BY_FLAG, parse_message
 
 _HEAD = HEADS_BY_FLAG[0x30].size
@@ -59,7 +60,7 @@ def first_store_time(file: MappedFile, lead: int) -> int | None:
     """Store time (ms) of the first record of a file; None when no record starts there."""
     head = read_at(file.path, 4, lead)
     size = int.from_bytes(head, "big", signed=True) if len(head) == 4 else 0
-    if not 0 < size <= 64 << 20:
+    if not 0 < size <= MAX_RECORD:
         return None
     message, _ = parse_message(read_at(file.path, size, lead))
     return message.store_timestamp if message is not None else None

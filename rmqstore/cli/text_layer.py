@@ -55,12 +55,8 @@ class TextLayer:
         return False
 
 
-class Harmless:
+class Harmless(Unclosed):
     """A terminal to which data is written: control characters in it, but for tabs and ends of lines, become dots."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self.closed = False
 
     def write(self, data: bytes) -> int:
         self._file.write(_CONTROL.sub(_DOT, bytes(data)))
@@ -69,15 +65,3 @@ class Harmless:
     def writelines(self, lines: Iterable[bytes]) -> None:
         for line in lines:
             self.write(line)
-
-    def flush(self) -> None:
-        self._file.flush()
-
-    def readable(self) -> bool:
-        return False
-
-    def writable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return False

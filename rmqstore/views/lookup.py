@@ -183,5 +183,5 @@ def _indexed(path: Path, hashes: set[int], slots: int, units: int) -> Iterator[i
 
 
 def _has_key(message: Message, key: str) -> bool:
-    found = properties.parse_properties(message.properties)
-    return key == found.get(properties.UNIQ_KEY) or key in found.get(properties.KEYS, "").split()
+    topic = message.topic_text
+    return index.key_text(topic, key) in properties.index_keys(topic, properties.parse_properties(message.properties))

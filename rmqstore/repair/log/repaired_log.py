@@ -13,6 +13,7 @@ import numpy as np
 
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, file_name_to_offset
+from rmqstore.files.records import MAX_RECORD
 from rmqstore.formats.message import MIN_SIZE, Message, parse_message
 from rmqstore.repair.plan.content import Content, ContentReader, Zeros
 from rmqstore.repair.plan.plan_builder import PlanBuilder
@@ -22,8 +23,6 @@ from rmqstore.scan.kernels import Bool
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
-
-_MAX_RECORD = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +160,7 @@ class RepairedLog:
         while at + self.lead + MIN_SIZE <= patch.stop:
             head = reader.take(self.lead + 4)
             size = int.from_bytes(head[self.lead :], "big", signed=True)
-            if len(head) < self.lead + 4 or not MIN_SIZE <= size <= _MAX_RECORD:
+            if len(head) < self.lead + 4 or not MIN_SIZE <= size <= MAX_RECORD:
                 return
             message, _ = parse_message(head[self.lead :] + reader.take(size - 4))
             if message is None:

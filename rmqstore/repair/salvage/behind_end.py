@@ -17,6 +17,7 @@ import numpy as np
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
+from rmqstore.files.records import MAX_RECORD
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats import consumequeue, dledger, properties
 from rmqstore.formats.message import BLANK_SIZE, MIN_SIZE
@@ -31,7 +32,6 @@ from rmqstore.scan.units import unit_chunks
 
 _UNITS_GONE = (codes.CQ_MISSING_UNIT, codes.CQ_MISSING_QUEUE, codes.CQ_MISSING_FILE, codes.CQ_PARTLY_REBUILT)
 _CHUNK = 1 << 16  # bytes of units
-_MAX_RECORD = 64 << 20
 _FAR = 1 << 40  # bytes; what is farther behind the end was never a place of this log
 _FILES = 2  # as far behind the end as consumers are believed, in files
 
@@ -205,7 +205,7 @@ def _attached(
             first = int(np.argmax(real))
             units, offset, size, begun = units[first:], offset[first:], size[first:], True
         left = result.queue.file_size - offset % result.queue.file_size
-        good = (size >= MIN_SIZE) & (size <= _MAX_RECORD) & (size + BLANK_SIZE <= left)
+        good = (size >= MIN_SIZE) & (size <= MAX_RECORD) & (size + BLANK_SIZE <= left)
         good &= (offset >= np.concatenate(([before], (offset + size)[:-1]))) & (offset < result.wrote + _FAR)
         n = len(good) if good.all() else int(np.argmin(good))
         if n:
