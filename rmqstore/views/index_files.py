@@ -1,0 +1,110 @@
+"""The index files of a store as a look-up: which log offsets they give for a key, and which part of the log they cover.
+
+Direct: it reads a slot and its chain per topic, key and file, whatever the size of the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from rmqstore.files.disk.reading import read_at
+from rmqstore.files.index_sizes import index_sizes
+from rmqstore.files.log_ends import OpenFile
+from rmqstore.files.mapped_file_queue import DirEntry
+from rmqstore.files.store import Store
+from rmqstore.formats import index
+
+_LONGEST_CHAIN = 1 << 20  # units of one index slot; a longer chain is a loop
+
+
+class IndexHit(NamedTuple):
+    """An index entry whose hash is that of a topic and a key: `offset` is where the message should be in the log."""
+
+    offset: int
+    topic: str
+    key: str
+
+
+class Covered(NamedTuple):
+    """The messages whose entries a file holds: from the first to the last indexed message, global offsets."""
+
+    first: int
+    last: int
+
+
+class IndexFiles:
+    """All index files of a store. `broken` names the files whose chains or header contradict themselves."""
+
+    def __init__(self, store: Store) -> None:
+        self.sizes = index_sizes(store)
+        self.broken: set[str] = set()
+        self._heads: list[tuple[DirEntry, dict[str, int]]] = []
+        for entry in store.index_files if self.sizes is not None else ():
+            raw = read_at(entry.path, index.HEADER.size, 0)
+            if len(raw) == index.HEADER.size:
+                self._heads.append((entry, index.HEADER.parse(raw)))
+            if len(raw) < index.HEADER.size or not self._is_plausible(self._heads[-1][1]):
+                self.broken.add(entry.path.name)
+
+    def _is_plausible(self, head: dict[str, int]) -> bool:
+        assert self.sizes is not None
+        return 0 <= head["index_count"] <= self.sizes[1] and 0 <= head["begin_phy_offset"] <= head["end_phy_offset"]
+
+    def __bool__(self) -> bool:
+        """Whether there is a file with entries."""
+        return any(index.entries(head["index_count"]) for _, head in self._heads)
+
+    def covered(self) -> list[Covered]:
+        """What each file covers, in the order of the files; files without entries are left out."""
+        return [
+            Covered(head["begin_phy_offset"], head["end_phy_offset"])
+            for _, head in self._heads
+            if index.entries(head["index_count"])
+        ]
+
+    def hits(self, topics: Iterable[str], keys: Iterable[str]) -> Iterator[IndexHit]:
+        """Entries for any of the keys in any of the topics, newest file first; an entry of both files comes twice.
+
+        A hash may be that of another key: the message itself decides.
+        Source: IndexService#queryOffset
+        """
+        wanted: dict[int, list[tuple[str, str]]] = {}
+        for key in keys:
+            for topic in topics:
+                wanted.setdefault(index.key_hash(index.key_text(topic, key)), []).append((topic, key))
+        for entry, head in reversed(self._heads):
+            with OpenFile(entry.path) as file:
+                for key_hash, names in wanted.items():
+                    for offset in self._chain(file, entry.path.name, head, key_hash):
+                        yield from (IndexHit(offset, topic, key) for topic, key in names)
+
+    def holds(self, topic: str, key: str, offset: int) -> bool:
+        """Whether a message at this offset is indexed under a key."""
+        return any(hit.offset == offset for hit in self.hits((topic,), (key,)))
+
+    def _chain(self, file: OpenFile, name: str, head: dict[str, int], wanted: int) -> Iterator[int]:
+        """Log offsets of the units of one slot with this hash, newest first.
+
+        Source: IndexFile#selectPhyOffset
+        """
+        assert self.sizes is not None
+        slots, units = self.sizes
+        slot = file.pread(index.SLOT.size, index.slot_at(index.slot_of(wanted, slots)))
+        number = int.from_bytes(slot, "big", signed=True)
+        if number > max(head["index_count"], 0):
+            self.broken.add(name)  # a broker takes the slot for empty
+        for _ in range(_LONGEST_CHAIN):
+            if not 0 < number < units:
+                break
+            raw = file.pread(index.UNIT.size, index.unit_at(number, slots))
+            if len(raw) < index.UNIT.size or not raw.strip(b"\0"):
+                self.broken.add(name)
+                break
+            row = index.UNIT.parse(raw)
+            if row["key_hash"] == wanted:
+                yield int(row["phy_offset"])
+            if row["prev_index"] >= number:
+                self.broken.add(name)
+                break
+            number = int(row["prev_index"])
