@@ -32,6 +32,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "verify": ("verify", READING, "Find all problems, and forecast the next broker start."),
     "dump": ("dump", READING, "Print records as a table, NDJSON, CSV or hex."),
     "get": ("get", READING, "Show one message: by offset, queue offset, id or key."),
+    "find": ("find", READING, "Find messages by key or id; say whether consumers get them."),
     "du": ("du", READING, "Count messages and bytes per topic, queue, tag or day."),
     "export": ("export", READING, "Write messages to NDJSON, CSV or Parquet."),
     "compare": ("compare", READING, "Find where two replicas differ."),
@@ -47,7 +48,9 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 }
 
 MEANT = {
-    "find": ("dump", "--key, --msg-id and --topic select messages"),
+    "search": ("find", ""),
+    "grep": ("find", "--grep REGEX searches bodies and properties"),
+    "trace": ("find", ""),
     "show": ("dump", ""),
     "list": ("dump", ""),
     "cat": ("dump", ""),

@@ -11,14 +11,12 @@ import orjson
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.rocksdb.database import CannotRead, config_rows
 from rmqstore.files.store import Store
-from rmqstore.formats import properties
 from rmqstore.formats.configjson import ConfigJsonError, JsonValue, parse_config_object
 from rmqstore.formats.javatext import java_text
 
 _LARGEST = 256 << 20
 _OFFSETS = (("consumerOffset.json", "offsetTable"), ("lmqConsumerOffset.json", "lmqOffsetTable"))
 _ROCKSDB = "consumerOffsets"
-_TIMER_GROUP = "(delay level)"
 
 
 def config_table(store: Store, name: str, key: str) -> Mapping[str, JsonValue]:
@@ -69,10 +67,6 @@ class ConsumerOffsets:
                 out._take(config_table(store, name, section))
         if _ROCKSDB in store.rocksdb_config:
             out._take_rocksdb(store)
-        delayed = config_table(store, "delayOffset.json", "offsetTable")
-        for level, at in delayed.items():
-            if level.isdigit() and isinstance(at, int):
-                out._add(properties.SCHEDULE_TOPIC, int(level) - 1, Progress(_TIMER_GROUP, at))
         return out
 
     def of(self, topic: str, queue_id: int) -> list[Progress]:
@@ -81,8 +75,7 @@ class ConsumerOffsets:
         known = {p.group: p for p in queues.get(queue_id, ())}
         for other in queues.values():
             for progress in other:
-                if progress.group != _TIMER_GROUP:
-                    known.setdefault(progress.group, Progress(progress.group, 0))
+                known.setdefault(progress.group, Progress(progress.group, 0))
         return [known[group] for group in sorted(known)]
 
     def _take(self, table: Mapping[str, JsonValue]) -> None:
@@ -98,7 +91,7 @@ class ConsumerOffsets:
             for keys, values in config_rows(store.root / "config" / _ROCKSDB):
                 for key, value in zip(keys, values, strict=True):
                     found = orjson.loads(value)
-                    table = found.get("offsets") if isinstance(found, dict) else None
+                    table = found.get("offsetTable") if isinstance(found, dict) else None
                     if isinstance(table, dict):
                         self._take({java_text(key): table})
         except (CannotRead, orjson.JSONDecodeError, OSError) as error:

@@ -7,7 +7,7 @@ the caller read the log.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,13 +70,14 @@ def by_message_id(store: Store, text: str) -> Found | None:
     return found if found is not None and found.message.offset_message_id() == text.upper() else None
 
 
-def by_key(store: Store, key: str) -> Iterator[Found]:
+def by_key(store: Store, key: str, files: IndexFiles | None = None, names: Iterable[str] = ()) -> Iterator[Found]:
     """Messages whose unique id or one of whose keys is this text, by the index files, newest file first.
 
+    `files` and `names` (of topics): for callers that ask more than once.
     Source: IndexService#queryOffset; a hash may lead to other messages, which are left out
     """
     seen: set[int] = set()
-    for hit in IndexFiles(store).hits(topics(store), (key,)):
+    for hit in (files or IndexFiles(store)).hits(names or topics(store), (key,)):
         if hit.offset in seen:
             continue
         seen.add(hit.offset)

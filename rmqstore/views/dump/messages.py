@@ -7,7 +7,7 @@ runs that are not records; `Damage` reads off them what was skipped.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 
@@ -234,10 +234,12 @@ def read_text(
             return
 
 
-def read_messages(store: Store, what: str, job: Job, damage: Damage, *, jobs: int = 1) -> Iterator[list[Row]]:
-    """As `read_text`, for rows."""
+def read_messages(
+    store: Store, what: str, job: Job, damage: Damage, *, jobs: int = 1, progress: Callable[[int], None] | None = None
+) -> Iterator[list[Row]]:
+    """As `read_text`, for rows; `progress` is told how many bytes were read since it was last called."""
     left = job.selection.limit
-    for part in _parts(store, what, job, damage, jobs):
+    for part in _parts(store, what, job, damage, jobs, progress):
         rows = (part.records[::-1] if job.selection.reverse else part.records)[:left]
         left = left if left is None else left - len(rows)
         if rows:
@@ -246,7 +248,9 @@ def read_messages(store: Store, what: str, job: Job, damage: Damage, *, jobs: in
             return
 
 
-def _parts(store: Store, what: str, job: Job, damage: Damage, jobs: int) -> Iterator[Rendered]:
+def _parts(
+    store: Store, what: str, job: Job, damage: Damage, jobs: int, progress: Callable[[int], None] | None = None
+) -> Iterator[Rendered]:
     """What the splits give; with `reverse` the last one first, the records in each of them still in address order."""
     logs = logs_of(store, what)
     if job.selection.reverse:
@@ -256,10 +260,12 @@ def _parts(store: Store, what: str, job: Job, damage: Damage, jobs: int) -> Iter
     if job.selection.limit is not None:
         jobs = 1
     for log in logs:
-        yield from _forwards(log, job, damage, jobs)
+        yield from _forwards(log, job, damage, jobs, progress)
 
 
-def _forwards(log: Log, job: Job, damage: Damage, jobs: int) -> Iterator[Rendered]:
+def _forwards(
+    log: Log, job: Job, damage: Damage, jobs: int, progress: Callable[[int], None] | None = None
+) -> Iterator[Rendered]:
     splits = list(_splits(log, job.selection))
     stop_of_last: int | None = None
     render = partial(render_split, job)
@@ -268,6 +274,8 @@ def _forwards(log: Log, job: Job, damage: Damage, jobs: int) -> Iterator[Rendere
         if stop_of_last is not None and split.file.start > stop_of_last:
             damage.feed(log.name, Run(Kind.HOLE, stop_of_last, split.file.start))
         stop_of_last = split.file.stop
+        if progress is not None:
+            progress(min(split.stop, split.file.length) - split.start)
         for run, shown in part.runs:
             damage.feed(log.name, run, shown)
         yield part
