@@ -158,7 +158,9 @@ def _tell(out: Output, texts: tuple[str, ...], answer: Answer) -> None:
     if not answer.found:
         out.note(f"nothing found{' for ' + ', '.join(texts) if texts else ''}")
     if answer.more:
-        out.note(f"note: there are more than {len(answer.found):,} messages: --limit shows more, --topic and --since fewer")
+        out.note(
+            f"note: there are more than {len(answer.found):,} messages: --limit shows more, --topic and --since fewer"
+        )
     if answer.open_texts:
         out.note(f"note: the log was not read for {', '.join(answer.open_texts)}")
     if answer.searched == "time":

@@ -104,7 +104,7 @@ class IndexFiles:
             row = index.UNIT.parse(raw)
             if row["key_hash"] == wanted:
                 yield int(row["phy_offset"])
-            if row["prev_index"] >= number:
-                self.broken.add(name)
+            if row["prev_index"] >= number or index.slot_of(row["key_hash"], slots) != index.slot_of(wanted, slots):
+                self.broken.add(name)  # a loop, or the chain of another slot
                 break
             number = int(row["prev_index"])

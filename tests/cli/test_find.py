@@ -52,24 +52,28 @@ def some(keys: dict[str, list[int]], count: int) -> list[str]:
     return sorted(keys, key=lambda key: -len(keys[key]))[:2] + ordered[:count]
 
 
+def index_files(store: Path) -> list[Path]:
+    return [path for path in sorted((store / "index").iterdir()) if path.stat().st_size]
+
+
 def drop_index(store: Path) -> None:
     shutil.rmtree(store / "index", ignore_errors=True)
 
 
 def zero_slots(store: Path) -> None:
-    for path in sorted((store / "index").iterdir())[1:]:
+    for path in index_files(store)[1:]:
         zero(path, 40, 200)
 
 
 def break_chains(store: Path) -> None:
-    for path in (store / "index").iterdir():
+    for path in index_files(store):
         garble(path, 40 + 4 * 100, 400)
 
 
 def damage_log(store: Path) -> None:
     for folder in (store / "commitlog", *store.glob("dledger-*/data")):
         for path in sorted(folder.iterdir())[1:4] if folder.is_dir() else ():
-            zero(path, 5_000, 3_000)
+            garble(path, 5_000, 3_000)
             garble(path, 30_000, 700)
 
 
@@ -77,15 +81,19 @@ def no_change(store: Path) -> None:
     pass
 
 
-@pytest.mark.parametrize("name", WITH_LOG)
-@pytest.mark.parametrize("change", [no_change, drop_index, zero_slots, break_chains, damage_log], ids=lambda c: c.__name__)
+FEW = (STORE, "4.9.7-dledger-killed", "5.1.4-dledger-mixed", "5.4.0-slave", "5.4.0-rocksdb")
+CHANGES = [(name, change) for change in (no_change, damage_log) for name in WITH_LOG]
+CHANGES += [(name, change) for change in (drop_index, zero_slots, break_chains) for name in FEW]
+
+
+@pytest.mark.parametrize(("name", "change"), CHANGES, ids=lambda v: v if isinstance(v, str) else v.__name__)
 def test_keys_and_ids_give_what_a_full_scan_gives(name: str, change: Callable[[Path], None], tmp_path: Path) -> None:
     store = unpack(name) if change is no_change else copy_store(name, tmp_path)
     if change is not no_change and change is not drop_index and not (store / "index").is_dir():
         pytest.skip("this store has no index to damage")
     change(store)
     keys = by_key(list(find_records(store)))
-    for key in some(keys, 6):
+    for key in some(keys, 4):
         answer = found(store, key, *(["--read-log"] if change is zero_slots else []))
         expected = keys[key]
         if answer["searched"] == "time":  # copies that were stored much later are not looked for, which is said
@@ -136,7 +144,9 @@ def test_topic_and_time_narrow_the_answer() -> None:
     middle = records[-1].store_timestamp
     late = [r.position for r in records if r.store_timestamp >= middle]
     assert offsets(found(store, "tx11_0", "--since", str(middle))) == late
-    assert offsets(found(store, "tx11_0", "--until", str(middle))) == [r.position for r in records if r.position not in late]
+    assert offsets(found(store, "tx11_0", "--until", str(middle))) == [
+        r.position for r in records if r.position not in late
+    ]
 
 
 @pytest.mark.parametrize("name", [STORE, "5.4.0-dledger"])
@@ -168,7 +178,7 @@ def relations(message: Mapping[str, Any]) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("name", ["4.9.7-clean", "5.1.4-clean", STORE, "5.4.0-dledger"])
 def test_transactions_are_followed_to_commit_and_rollback(name: str) -> None:
     store = unpack(name)
-    half, real = found(store, "tx11_0")["messages"]
+    half, real = found(store, "tx11_0")["messages"][:2]  # 5.1.4 gave a retry to a consumer, too
     assert (half["outcome"], real["topic"]) == ("committed", "Order_11")
     assert ("real", "Order_11") in relations(half)
     assert ("half", "RMQ_SYS_TRANS_HALF_TOPIC") in relations(real)
@@ -211,12 +221,21 @@ def test_retries_and_dead_letters_lead_back_to_their_original() -> None:
 
 def test_groups_that_consumed_the_message_are_told_by_their_offsets() -> None:
     store = unpack(STORE)
-    table = json.loads((store / "config" / "consumerOffset.json").read_text())["offsetTable"]
+    text = (store / "config" / "consumerOffset.json").read_text()
     message = found(store, "ord11_42")["messages"][0]
-    at = table["Order_11@CG_part_11"][str(message["queue_id"])]
-    assert message["consumers"] == [
-        {"group": "CG_part_11", "offset": at, "consumed": at > message["queue_offset"]}
-    ]
+    table = re.search(r'"Order_11@CG_part_11":\{([^}]*)\}', text)
+    assert table is not None
+    at = int(dict(re.findall(r"(\d+):(\d+)", table[1]))[str(message["queue_id"])])
+    assert message["consumers"] == [{"group": "CG_part_11", "offset": at, "consumed": at > message["queue_offset"]}]
+
+
+def test_a_group_that_has_not_come_so_far_has_not_consumed_the_message(tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path)
+    path = store / "config" / "consumerOffset.json"
+    path.write_text('{"offsetTable": {"Order_11@CG_new": {"0": 1, "1": 1, "2": 4, "3": 1}, "Other@CG": {"2": 9}}}')
+    message = found(store, "ord11_42")["messages"][0]
+    assert (message["queue_id"], message["queue_offset"]) == (2, 4)
+    assert message["consumers"] == [{"group": "CG_new", "offset": 4, "consumed": False}]
 
 
 def test_progress_comes_from_the_backup_where_the_file_is_broken(tmp_path: Path) -> None:

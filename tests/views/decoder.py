@@ -81,10 +81,10 @@ def _record(data: bytes, at: int, base: int) -> Record:
     at += length
     (topic_length,) = struct.unpack_from(">h" if magic == _V2 else ">b", data, at)
     at += 2 if magic == _V2 else 1
-    topic = data[at : at + topic_length].decode()
+    topic = data[at : at + topic_length].decode(errors="surrogateescape")
     at += topic_length
     (properties_length,) = struct.unpack_from(">h", data, at)
-    text = data[at + 2 : at + 2 + properties_length].decode()
+    text = data[at + 2 : at + 2 + properties_length].decode(errors="surrogateescape")
     pairs = (part.split("\1", 1) for part in text.split("\2") if "\1" in part)
     assert at + 2 + properties_length == start + size
     return Record(
@@ -110,5 +110,5 @@ def _frames(data: bytes, at: int, base: int) -> bool:
         return False
     try:
         return _record(data, at, base).size == size
-    except (struct.error, UnicodeDecodeError, IndexError):
+    except (struct.error, UnicodeDecodeError, AssertionError):
         return False

@@ -22,9 +22,9 @@ class Selection:
     """Filters that all have to hold; an empty one holds for every record.
 
     `queue_ids` count for every topic, `queues` are (topic, id) pairs; `keys` are words of KEYS; `msg_ids` offset
-    message ids or UNIQ_KEYs; `texts` are words of KEYS or UNIQ_KEYs; `grep` is a regular expression for the body, as the
-    producer sent it, and for lines `NAME=value` of the properties. Units: `since` and `until` store time in ms, half-open; `start` and `stop` offsets of
-    records (queue offsets for consume queues), half-open.
+    message ids or UNIQ_KEYs; `texts` are words of KEYS or UNIQ_KEYs; `grep` is a regular expression for the body as the
+    producer sent it, and for lines `NAME=value` of the properties. Units: `since` and `until` store time in ms,
+    half-open; `start` and `stop` offsets of records (queue offsets for consume queues), half-open.
     """
 
     topics: frozenset[str] = frozenset()

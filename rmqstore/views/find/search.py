@@ -25,7 +25,7 @@ from rmqstore.views.log_times import offsets_between, time_span
 from rmqstore.views.lookup import Found
 
 _BEFORE, _AFTER = 5 * 60_000, 30 * 60_000
-"""How long before and after the time in a unique id (ms) its message is looked for: clocks differ, sends are retried."""
+"""How long before and after the time in a unique id (ms) its message is looked for: clocks differ, sends take time."""
 _DAY = 86_400_000
 LIMIT = 1000
 
@@ -90,7 +90,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """How to read the log: with `jobs` processes; `say` is told before it starts, `progress` how many bytes were read."""
+    """How to read the log: with `jobs` processes; `say` is told before, `progress` how many bytes were read."""
 
     jobs: int = 1
     scan: ScanOptions = field(default_factory=ScanOptions)
@@ -170,7 +170,7 @@ class _Search:
     # --- the index --------------------------------------------------------------------------------------------------
 
     def _index(self, texts: frozenset[str]) -> frozenset[str]:
-        """Looks up keys in the index, and in the parts of the log that it does not cover; the texts without an answer."""
+        """Looks up keys in the index, and in what it does not cover of the log; the texts without an answer."""
         files = IndexFiles(self.store)
         if not texts or not files:
             return texts
@@ -282,8 +282,7 @@ class _Search:
             except UsageError:
                 continue
             if place is not None and not any(_is_at(f, *place) for f in self.answer.found.values()):
-                topic, queue_id, queue_offset = place
-                selection = Selection(queues=frozenset({(topic, queue_id)}), topics=frozenset({topic}))
+                selection = Selection(queues=frozenset({place[:2]}), topics=frozenset({place[0]}))
                 self._read(log, selection, log.queue.start, log.queue.stop, lambda f, at=place: _is_at(f, *at))  # type: ignore[misc]
 
     def _read(
