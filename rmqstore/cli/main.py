@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "dump": ("dump", READING, "Print records as a table, NDJSON, CSV or hex."),
     "get": ("get", READING, "Show one message: by offset, queue offset, id or key."),
     "find": ("find", READING, "Find messages by key or id; say whether consumers get them."),
+    "lost": ("lost", READING, "List the messages that are lost or damaged."),
     "du": ("du", READING, "Count messages and bytes per topic, queue, tag or day."),
     "export": ("export", READING, "Write messages to NDJSON, CSV or Parquet."),
     "compare": ("compare", READING, "Find where two replicas differ."),

@@ -5,8 +5,11 @@ Direct: it reads a slot and its chain per topic, key and file, whatever the size
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.index_sizes import index_sizes
@@ -16,6 +19,7 @@ from rmqstore.files.store import Store
 from rmqstore.formats import index
 
 _LONGEST_CHAIN = 1 << 20  # units of one index slot; a longer chain is a loop
+_UNITS = 1 << 16  # units read at a time
 
 
 class IndexHit(NamedTuple):
@@ -108,3 +112,27 @@ class IndexFiles:
                 self.broken.add(name)  # a loop, or the chain of another slot
                 break
             number = int(row["prev_index"])
+
+
+def hashes_at(files: Iterable[Path], sizes: tuple[int, int], offsets: Collection[int]) -> dict[int, list[int]]:
+    """Key hashes of the entries for messages at these log offsets, from index files that may lie anywhere.
+
+    Files whose header says that they hold none of them are not read.
+    """
+    out: dict[int, list[int]] = {}
+    wanted = np.array(sorted(offsets), dtype=np.int64)
+    slots, units = sizes
+    for path in files:
+        raw = read_at(path, index.HEADER.size, 0)
+        head = index.HEADER.parse(raw) if len(raw) == index.HEADER.size else None
+        if head is None or not len(wanted) or head["end_phy_offset"] < wanted[0]:
+            continue
+        stop = min(max(head["index_count"], 0), units)
+        for first in range(1, stop, _UNITS):
+            count = min(_UNITS, stop - first)
+            rows = index.UNIT.array(read_at(path, count * index.UNIT.size, index.unit_at(first, slots)))
+            for i in np.flatnonzero(np.isin(rows["phy_offset"].astype(np.int64), wanted)).tolist():
+                found = out.setdefault(int(rows["phy_offset"][i]), [])
+                if (key_hash := int(rows["key_hash"][i])) not in found:
+                    found.append(key_hash)
+    return out

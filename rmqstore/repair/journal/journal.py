@@ -53,6 +53,14 @@ def list_journals(store: Path) -> list[JournalInfo]:
     return [folder.info() for folder in list_folders(real_path(store), Disk())]
 
 
+def read_journal(path: Path) -> JournalFolder:
+    """A journal, to read it: `load_plan` gives what it did, LOST_FOUND and QUARANTINE are folders in it.
+
+    Errors: NotAStore, Refused as `open_folder`.
+    """
+    return open_folder(path, Disk())
+
+
 def find_unfinished(store: Path) -> list[JournalInfo]:
     """Journals whose apply or undo stopped in the middle (there is one at most), or that are missing. Reads only."""
     return [info for info in list_journals(store) if info.unfinished]
