@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqstore.cli.options import command
-from rmqstore.cli.output import Output
+from rmqstore.cli.output import Output, new_directory
 from rmqstore.cli.quantities import columns, fitted, many, time_text
 from rmqstore.cli.table_output import write_rows
 from rmqstore.errors import NotAStore, NotReadable, Refused, UsageError
@@ -188,7 +188,7 @@ def _check_bodies(place: Path, store: Path) -> None:
 
 def _saved(out: Output, rows: Iterable[Row], place: Path) -> Iterator[Row]:
     """The rows; what is left of their bodies is saved on the way."""
-    place.mkdir(parents=True)
+    new_directory(place)
     count = 0
     for row in rows:
         body = _body_of(row[0])

@@ -43,6 +43,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "migrate-to-dledger": ("migrate_to_dledger", CHANGING, "Convert a plain store to DLedger."),
     "migrate-to-commitlog": ("migrate_to_commitlog", MAKING, "Make a plain store from a DLedger store."),
     "import": ("import_", MAKING, "Make a store from exported messages."),
+    "journals": ("journals", REPAIRS, "List what repairs did; remove old journals."),
     "undo": ("undo", REPAIRS, "Undo a repair, byte for byte."),
     "resume": ("resume", REPAIRS, "Continue an interrupted repair."),
     "pipeline": ("pipeline", FLEET, "Run the same work on many stores, with Spark."),
