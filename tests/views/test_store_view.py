@@ -27,7 +27,15 @@ def test_messages_have_the_fields_of_dump(name: str) -> None:
     count = 0
     for message, row in itertools.zip_longest(store.messages(), rows(store)):
         count += 1
-        names: tuple[str, ...] = ("offset", "topic", "queue_id", "queue_offset", "store_timestamp", "born_timestamp", "born_host")
+        names: tuple[str, ...] = (
+            "offset",
+            "topic",
+            "queue_id",
+            "queue_offset",
+            "store_timestamp",
+            "born_timestamp",
+            "born_host",
+        )
         names += ("store_host", "properties", "tags", "msg_id", "unique_key")
         assert {name: getattr(message, name) for name in names} == {name: row[name] for name in names}
         assert message.keys == str(row["keys"] or "").split()
@@ -67,10 +75,10 @@ def test_one_message_is_found_by_every_address(name: str) -> None:
     assert message.offset is not None
     assert message.unique_key is not None
     place = f"{message.topic}/{message.queue_id}/{message.queue_offset}"
-    for where in (message.offset, str(message.offset), message.msg_id, message.unique_key, place):
-        found = store.message(where)
-        assert found is not None, where
-        assert found.record == message.record
+    for where in (message.offset, str(message.offset), message.msg_id, place):
+        assert store.message(where) == message, where
+    found = store.message(message.unique_key)  # the newest: a client that sends a message again keeps its id
+    assert found == [m for m in store.messages() if m.unique_key == message.unique_key][-1]
     assert store.message("no such key") is None
 
 
