@@ -107,6 +107,22 @@ def topics(store: Store) -> frozenset[str]:
     return frozenset(out)
 
 
+def find_one(store: Store, where: int | str) -> Found | None:
+    """The message at a log offset, a TOPIC/QUEUE/OFFSET, an offset message id, a unique id or a key (the newest).
+
+    Unique ids and keys are looked up in the index files; the log is not read.
+    Errors: UsageError for a TOPIC/QUEUE/OFFSET whose QUEUE or OFFSET is not a number
+    """
+    digits = str(where).replace(",", "").replace("_", "")
+    if digits.isdigit():
+        return by_offset(store, int(digits))
+    text = str(where)
+    place = parse_queue_offset(text)
+    if place is not None:
+        return by_queue_offset(store, *place)
+    return by_message_id(store, text) or next(by_key(store, text), None)
+
+
 def parse_queue_offset(text: str) -> tuple[str, int, int] | None:
     """`TOPIC/QUEUE/OFFSET`, where the topic may contain no slash; None for any other text.
 
