@@ -136,18 +136,15 @@ def _unit_offset(store: Store, topic: str, queue_id: int, queue_offset: int) -> 
     if store.rocksdb_consume_queue:
         from rmqstore.files.rocksdb.queues import RocksDBQueues
 
-        raw = RocksDBQueues(store).queue(topic, queue_id).pread(unit.size, queue_offset * unit.size)
+        row = RocksDBQueues(store).queue(topic, queue_id).unit(unit, queue_offset)
     else:
         batch = _batch_offset(store, topic, queue_id, queue_offset)
         if batch is not None:
             return batch
-        raw = store.consume_queue(topic, queue_id).queue.pread(unit.size, queue_offset * unit.size)
-    if len(raw) < unit.size:
+        row = store.consume_queue(topic, queue_id).queue.unit(unit, queue_offset)
+    if row is None or not consumequeue.is_message_unit(row["commitlog_offset"], row["size"]):
         return None
-    row = unit.parse(raw)
-    pre_blank = consumequeue.is_pre_blank(row["commitlog_offset"], row["size"], row["tags_code"])
-    written = consumequeue.is_unit(row["commitlog_offset"], row["size"]) and not pre_blank
-    return int(row["commitlog_offset"]) if written else None
+    return int(row["commitlog_offset"])
 
 
 def _batch_offset(store: Store, topic: str, queue_id: int, queue_offset: int) -> int | None:

@@ -29,7 +29,7 @@ class BatchUnit:
 
     @property
     def valid(self) -> bool:
-        return self.offset >= 0 and self.size > 0 and self.base >= 0 and self.count > 0
+        return consumequeue.is_batch_unit(self.offset, self.size, self.base, self.count)
 
 
 _EMPTY = BatchUnit(0, 0, 0, 0)

@@ -141,7 +141,7 @@ class SimpleQueue:
             file = files[index]
             valid = 0
             for units in self.units(file):
-                ok = (units.offset >= 0) & (units.size > 0)
+                ok = consumequeue.is_unit(units.offset, units.size)
                 n = len(ok) if ok.all() else int(np.argmin(ok))
                 if n:
                     valid = units.at + n * UNIT
@@ -167,7 +167,7 @@ class SimpleQueue:
             for units in self.units(file):
                 skip = 1 if units.at == 0 else 0
                 offset, sizes = units.offset[skip:], units.size[skip:]
-                ok = (offset >= 0) & (sizes > 0) & (offset < log_end)
+                ok = consumequeue.is_unit(offset, sizes) & (offset < log_end)
                 n = len(ok) if ok.all() else int(np.argmin(ok))
                 if n:
                     file.wrote = units.at + (skip + n) * UNIT
@@ -331,7 +331,7 @@ class SimpleQueue:
         for file in self.files.files:
             for span in file.added:
                 low, high = (file.start + span.at) // UNIT, (file.start + min(span.stop, file.wrote)) // UNIT
-                if low >= high or (span.last, span.last_size) == (0, PRE_BLANK_SIZE):
+                if low >= high or consumequeue.is_pre_blank(span.last, span.last_size):
                     continue
                 if out and out[-1][1] == low:
                     low = out.pop()[0]
@@ -351,7 +351,7 @@ class SimpleQueue:
             if not raw:
                 break
             table = consumequeue.UNIT.array(raw)
-            ok = (table["commitlog_offset"] >= 0) & (table["size"] > 0)
+            ok = consumequeue.is_unit(table["commitlog_offset"], table["size"])
             n = len(ok) if ok.all() else int(np.argmin(ok))
             count += n
             if n < len(ok):

@@ -105,8 +105,8 @@ class QueueImage:
 
     def _expired(self, units: np.ndarray[tuple[int], np.dtype[np.void]]) -> Bool:
         offset, size = units["commitlog_offset"], units["size"]
-        blank = (offset == 0) & (size == consumequeue.PRE_BLANK_SIZE) & (units["tags_code"] == 0)
-        keep: Bool = (offset >= 0) & (size > 0) & ((offset < self.min_offset) | blank)
+        before_log = (offset < self.min_offset) | consumequeue.is_pre_blank(offset, size)
+        keep: Bool = consumequeue.is_unit(offset, size) & before_log
         return keep
 
     def _stored(self, start: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
@@ -145,8 +145,8 @@ class QueueImage:
 
     def _right(self, units: np.ndarray[tuple[int], np.dtype[np.void]]) -> Bool:
         """Units in a gap that are right though their record is damaged: they stay as they are."""
-        keep: Bool = (units["commitlog_offset"] >= self.min_offset) & (units["size"] > 0)
-        keep &= units["size"] != consumequeue.PRE_BLANK_SIZE
+        offset, size = units["commitlog_offset"], units["size"]
+        keep: Bool = consumequeue.is_message_unit(offset, size) & (offset >= self.min_offset)
         for i in np.flatnonzero(keep).tolist():
             keep[i] = self.damaged(int(units["commitlog_offset"][i]))
         return keep
@@ -186,7 +186,7 @@ class QueueImage:
     def only_pre_blanks(self) -> bool:
         """Whether the last unit that is kept is a pre-blank: then all of them are."""
         last = self._stored(self.high - 1, 1)
-        return bool(last["size"][0] == consumequeue.PRE_BLANK_SIZE and last["commitlog_offset"][0] == 0)
+        return bool(consumequeue.is_pre_blank(last["commitlog_offset"], last["size"])[0])
 
     @staticmethod
     def _set(out: bytearray, where: Bool, unit: bytes) -> None:

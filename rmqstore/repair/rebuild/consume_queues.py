@@ -278,15 +278,15 @@ def _cut_queue(draft: PlanBuilder, files: ConsumeQueueFiles, cut: int) -> None:
 
 def _only_pre_blanks(files: ConsumeQueueFiles, stop: int) -> bool:
     """Whether only pre-blanks precede a place: a queue must not be left so."""
-    return stop > files.queue.start and files.queue.pread(UNIT, stop - UNIT) == consumequeue.PRE_BLANK
+    unit = files.queue.unit(consumequeue.UNIT, stop // UNIT - 1) if stop > files.queue.start else None
+    return unit is not None and consumequeue.is_pre_blank(unit["commitlog_offset"], unit["size"])
 
 
 def _batch_end(files: ConsumeQueueFiles, stop: int) -> int:
     """Queue offset behind the last unit before a place in the files."""
-    unit = consumequeue.BATCH_UNIT.array(
-        files.queue.pread(consumequeue.BATCH_UNIT.size, stop - consumequeue.BATCH_UNIT.size)
-    )
-    return int(unit["base_offset"][0]) + int(unit["batch_size"][0]) if len(unit) and stop > files.queue.start else 0
+    last = stop // consumequeue.BATCH_UNIT.size - 1
+    unit = files.queue.unit(consumequeue.BATCH_UNIT, last) if stop > files.queue.start else None
+    return unit["base_offset"] + unit["batch_size"] if unit is not None else 0
 
 
 def _parts(logs: Logs) -> Mapping[Name, QueuePart]:
