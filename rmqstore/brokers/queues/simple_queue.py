@@ -133,25 +133,19 @@ class SimpleQueue:
 
     def recover(self) -> None:
         """ConsumeQueue#recover: from the third file from the end, units until the first that is not valid."""
-        files = self.files.files
-        if not files:
-            return
-        index = max(0, len(files) - 3)
-        while True:
-            file = files[index]
-            valid = 0
-            for units in self.units(file):
-                ok = consumequeue.is_unit(units.offset, units.size)
-                n = len(ok) if ok.all() else int(np.argmin(ok))
-                if n:
-                    valid = units.at + n * UNIT
-                    self.max_physic_offset = self._address(int(units.offset[n - 1]), int(units.size[n - 1]))
-                if n < len(ok):
-                    break
-            if valid != self.files.file_size or index + 1 >= len(files):
+        self.files.recover(self._valid_bytes)
+
+    def _valid_bytes(self, file: SimulatedFile) -> int:
+        valid = 0
+        for units in self.units(file):
+            ok = consumequeue.is_unit(units.offset, units.size)
+            n = len(ok) if ok.all() else int(np.argmin(ok))
+            if n:
+                valid = units.at + n * UNIT
+                self.max_physic_offset = self._address(int(units.offset[n - 1]), int(units.size[n - 1]))
+            if n < len(ok):
                 break
-            index += 1
-        self.files.truncate_dirty_files(file.start + valid)
+        return valid
 
     def truncate(self, log_end: int) -> None:
         """ConsumeQueue#truncateDirtyLogicFiles: unit 0 of a file is kept without a look at its size."""
