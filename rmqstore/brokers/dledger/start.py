@@ -11,13 +11,14 @@ from typing import Self
 
 from rmqstore.brokers.dledger.recovery import DLedgerRecovery, DLedgerState
 from rmqstore.brokers.load.mapped_files import Loaded, SimulatedFiles, load_directories, strictly
+from rmqstore.brokers.log.files import Scanned
 from rmqstore.brokers.log.plain_start import PlainStart
 from rmqstore.brokers.log.start_file import head_store_time
 from rmqstore.brokers.log.walk import LogReader, Walk
 from rmqstore.brokers.queues.batch_queue import BatchQueue
 from rmqstore.brokers.queues.dispatch import Condition
 from rmqstore.brokers.queues.simple_queue import StartFails
-from rmqstore.brokers.rules.forecast import PROCESS_EXIT, QueueKey, StartForecast
+from rmqstore.brokers.rules.forecast import PROCESS_EXIT, QueueKey, StartForecast, StartOptions
 from rmqstore.brokers.rules.record import ParserSettings
 from rmqstore.brokers.rules.versions import BrokerRules, Reput
 from rmqstore.files.broker_config import DLEDGER_INDEX_FILE_SIZE, BrokerConfig
@@ -39,16 +40,14 @@ class DLedgerStart(PlainStart):
         tiling: Tiling | None,
         rules: BrokerRules,
         config: BrokerConfig,
-        thorough: bool,
-        heap: int,
-        dispatch: bool = True,
+        options: StartOptions,
     ) -> None:
         group = store.dledger
         wanted = config.given.get("dLegerSelfId", "").strip()
         if group is not None and wanted and group.self_id != wanted:
             group = None  # the directory of another node: this one starts without entries
         legacy = group is None or not group.data.files
-        super().__init__(store, tiling if legacy else None, rules, config, thorough, heap, dispatch)
+        super().__init__(store, tiling if legacy else None, rules, config, options)
         self.group: DLedgerFiles | None = group
         home = group.directory if group is not None else store.root / f"dledger-{wanted or 'n0'}"
         self.home = home
@@ -59,11 +58,12 @@ class DLedgerStart(PlainStart):
         fits = group is not None and tiling is not None and tiling.start == group.data.start
         tiled = frozenset(f.path for f in group.data.files) if group is not None and fits else frozenset()
         # DLedger looks at entry headers only
-        parser = ParserSettings(self.parser.check_crc, self.parser.force_property_crc, self.parser.duplication, heap)
-        given = None if legacy else tiling
-        self.entries = LogReader(
-            self.data.files, size, rules, parser, given, tiled, thorough=thorough, lead=dledger.ENTRY.size
+        parser = ParserSettings(
+            self.parser.check_crc, self.parser.force_property_crc, self.parser.duplication, options.heap
         )
+        scanned = Scanned(None if legacy else tiling, tiled)
+        lead = dledger.ENTRY.size
+        self.entries = LogReader(self.data.files, size, rules, parser, scanned, thorough=self.thorough, lead=lead)
         self.state = DLedgerState()
         self.divided = -1
         self._before_cut: dict[QueueKey, int] = {}

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -41,14 +42,26 @@ _FAKE = consumequeue.UNIT.build(size=1)
 """A unit of a message that expired long ago: what a queue's end is kept with when no unit of it is left."""
 
 
+@dataclass(frozen=True, slots=True)
+class KeptCodes:
+    """Units whose third field stays although their message says another one.
+
+    `extension` says which of its addresses hold something (None: all do); `delay` (ms) is the longest of the queue's
+    delay level; `messages` are offsets of messages whose unit may be right and their tags wrong.
+    """
+
+    extension: Extension | None = None
+    delay: int = 0
+    messages: Collection[int] = ()
+
+
 class QueueImage:
     """What the files of a queue should hold; queue offsets are in units.
 
     `units` are those of the log's messages; `min_offset` the log's first byte, before which units are expired;
-    `damaged` tells whether one of its bytes is damaged, and stays so; `extension` which of its addresses hold something
-    (None: believed); `delay` (ms) the longest of the queue's delay level; `kept_codes` messages
-    (offsets) whose unit keeps its tags code, though they have another. `gaps` are offsets between the first and the
-    last message that nothing fills, `strays` offsets so far from all others that a header must be wrong.
+    `damaged` tells whether one of its bytes is damaged, and stays so; `codes` which tags codes stay. `gaps` are offsets
+    between the first and the last message that nothing fills, `strays` offsets so far from all others that a header
+    must be wrong.
     """
 
     def __init__(
@@ -58,13 +71,9 @@ class QueueImage:
         min_offset: int,
         damaged: Callable[[int], bool],
         gone: Collection[Path] = (),
-        extension: Extension | None = None,
-        delay: int = 0,
-        kept_codes: Collection[int] = (),
+        codes: KeptCodes | None = None,
     ) -> None:
-        self.kept_codes = kept_codes
-        self.extension = extension
-        self.delay = delay
+        self.codes = codes or KeptCodes()
         self.files = files
         self.queue = files.queue
         self.units = units
@@ -203,13 +212,13 @@ class QueueImage:
         same = (old["commitlog_offset"] == new["commitlog_offset"]) & (old["size"] == new["size"])
         if self.files.topic == SCHEDULE_TOPIC:
             was_due, due = (units["tags_code"].astype(np.int64) for units in (old, new))
-            same &= due_by_another_table(was_due, due, self.delay)
+            same &= due_by_another_table(was_due, due, self.codes.delay)
         else:
             same &= old["tags_code"] != new["tags_code"]
             addresses = same & (old["tags_code"] <= consumequeue.EXT_MAX_ADDRESS)
-            if addresses.any() and self.extension is not None:
-                addresses &= self.extension.holds(old["tags_code"], new["tags_code"])
-            same &= np.isin(old["commitlog_offset"], sorted(self.kept_codes))
+            if addresses.any() and self.codes.extension is not None:
+                addresses &= self.codes.extension.holds(old["tags_code"], new["tags_code"])
+            same &= np.isin(old["commitlog_offset"], sorted(self.codes.messages))
             same |= addresses
         if same.any():
             rows, was = (np.frombuffer(b, dtype=np.uint8).reshape(-1, UNIT) for b in (out, stored))

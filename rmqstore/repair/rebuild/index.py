@@ -206,8 +206,9 @@ class IndexRebuild:
 
     def _tag_keys(self) -> bool:
         """Whether this store's broker indexes whole TAGS values too: sound files say it before those to be replaced."""
-        newest_first = sorted(self.catalog.files[::-1], key=lambda f: f.name in self.bad)
-        return indexes_tags(self.store, self.logs, [f.path for f in newest_first], self.slots)
+        newest_first = list(reversed(self.catalog.files))
+        files = [f.path for bad in (False, True) for f in newest_first if (f.name in self.bad) is bad]
+        return indexes_tags(self.store, self.logs, files, self.slots)
 
 
 class _Writer:
