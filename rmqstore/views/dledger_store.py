@@ -139,11 +139,8 @@ class DLedgerReader:
 
     def _by_unit(self, index: int) -> DLedgerEntry | None:
         """The entry that the unit of an index points to, when both agree."""
-        raw = self.index.pread(INDEX_UNIT.size, index * INDEX_UNIT.size) if index >= 0 else b""
-        if len(raw) < INDEX_UNIT.size:
-            return None
-        unit = INDEX_UNIT.parse(raw)
-        if unit["magic"] != MAGIC or unit["index"] != index:
+        unit = self.index.unit(INDEX_UNIT, index)
+        if unit is None or unit["magic"] != MAGIC or unit["index"] != index:
             return None
         entry = self._entry_at(unit["pos"])
         if entry is None or (entry.index, entry.term, entry.size) != (index, unit["term"], unit["size"]):
