@@ -13,12 +13,11 @@ import numpy as np
 
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.index_sizes import index_sizes
-from rmqstore.files.log_ends import OpenFile
+from rmqstore.files.index_units import index_chain
 from rmqstore.files.mapped_file_queue import DirEntry
 from rmqstore.files.store import Store
 from rmqstore.formats import index
 
-_LONGEST_CHAIN = 1 << 20  # units of one index slot; a longer chain is a loop
 _UNITS = 1 << 16  # units read at a time
 
 
@@ -78,40 +77,26 @@ class IndexFiles:
             for topic in topics:
                 wanted.setdefault(index.key_hash(index.key_text(topic, key)), []).append((topic, key))
         for entry, head in reversed(self._heads):
-            with OpenFile(entry.path) as file:
-                for key_hash, names in wanted.items():
-                    for offset in self._chain(file, entry.path.name, head, key_hash):
-                        yield from (IndexHit(offset, topic, key) for topic, key in names)
+            for key_hash, names in wanted.items():
+                for offset in self._chain(entry.path, head, key_hash):
+                    yield from (IndexHit(offset, topic, key) for topic, key in names)
 
     def holds(self, topic: str, key: str, offset: int) -> bool:
         """Whether a message at this offset is indexed under a key."""
         return any(hit.offset == offset for hit in self.hits((topic,), (key,)))
 
-    def _chain(self, file: OpenFile, name: str, head: dict[str, int], wanted: int) -> Iterator[int]:
-        """Log offsets of the units of one slot with this hash, newest first.
-
-        Source: IndexFile#selectPhyOffset
-        """
+    def _chain(self, path: Path, head: dict[str, int], wanted: int) -> Iterator[int]:
+        """Log offsets of the units of one slot with this hash, newest first; notes what no broker writes."""
         assert self.sizes is not None
         slots, units = self.sizes
-        slot = file.pread(index.SLOT.size, index.slot_at(index.slot_of(wanted, slots)))
-        number = int.from_bytes(slot, "big", signed=True)
-        if number > max(head["index_count"], 0):
-            self.broken.add(name)  # a broker takes the slot for empty
-        for _ in range(_LONGEST_CHAIN):
-            if not 0 < number < units:
-                break
-            raw = file.pread(index.UNIT.size, index.unit_at(number, slots))
-            if len(raw) < index.UNIT.size or not raw.strip(b"\0"):
-                self.broken.add(name)
-                break
-            row = index.UNIT.parse(raw)
-            if row["key_hash"] == wanted:
-                yield int(row["phy_offset"])
-            if row["prev_index"] >= number or index.slot_of(row["key_hash"], slots) != index.slot_of(wanted, slots):
-                self.broken.add(name)  # a loop, or the chain of another slot
-                break
-            number = int(row["prev_index"])
+        for number, unit in index_chain(path, slots, units, wanted):
+            stray = index.slot_of(unit["key_hash"], slots) != index.slot_of(wanted, slots)
+            if number > head["index_count"] or unit["prev_index"] >= number or stray or not any(unit.values()):
+                self.broken.add(path.name)  # a slot beyond the end, a loop, another slot's chain, or zeros
+            if unit["key_hash"] == wanted:
+                yield int(unit["phy_offset"])
+            if stray:
+                return
 
 
 def hashes_at(files: Iterable[Path], sizes: tuple[int, int], offsets: Collection[int]) -> dict[int, list[int]]:

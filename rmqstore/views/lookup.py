@@ -105,6 +105,22 @@ def topics(store: Store) -> frozenset[str]:
     return frozenset(out)
 
 
+def find_one(store: Store, where: int | str) -> Found | None:
+    """The message at a log offset, a TOPIC/QUEUE/OFFSET, an offset message id, a unique id or a key (the newest).
+
+    Unique ids and keys are looked up in the index files; the log is not read.
+    Errors: UsageError for a TOPIC/QUEUE/OFFSET whose QUEUE or OFFSET is not a number
+    """
+    digits = str(where).replace(",", "").replace("_", "")
+    if digits.isdigit():
+        return by_offset(store, int(digits))
+    text = str(where)
+    place = parse_queue_offset(text)
+    if place is not None:
+        return by_queue_offset(store, *place)
+    return by_message_id(store, text) or next(by_key(store, text), None)
+
+
 def parse_queue_offset(text: str) -> tuple[str, int, int] | None:
     """`TOPIC/QUEUE/OFFSET`, where the topic may contain no slash; None for any other text.
 
@@ -148,18 +164,15 @@ def unit_at(store: Store, topic: str, queue_id: int, queue_offset: int) -> Unit 
         return None
     layout = consumequeue.UNIT
     if store.rocksdb_consume_queue:
-        raw = RocksDBQueues(store).queue(topic, queue_id).pread(layout.size, queue_offset * layout.size)
+        row = RocksDBQueues(store).queue(topic, queue_id).unit(layout, queue_offset)
     else:
         batch = _batch_unit(store, topic, queue_id, queue_offset)
         if batch is not None:
             return batch
-        raw = store.consume_queue(topic, queue_id).queue.pread(layout.size, queue_offset * layout.size)
-    if len(raw) < layout.size:
+        row = store.consume_queue(topic, queue_id).queue.unit(layout, queue_offset)
+    if row is None or not consumequeue.is_message_unit(row["commitlog_offset"], row["size"]):
         return None
-    row = layout.parse(raw)
-    offset, size, code = int(row["commitlog_offset"]), int(row["size"]), int(row["tags_code"])
-    written = consumequeue.is_unit(offset, size) and not consumequeue.is_pre_blank(offset, size, code)
-    return Unit(offset, size, code) if written else None
+    return Unit(int(row["commitlog_offset"]), int(row["size"]), int(row["tags_code"]))
 
 
 def _batch_unit(store: Store, topic: str, queue_id: int, queue_offset: int) -> Unit | None:

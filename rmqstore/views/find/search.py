@@ -207,8 +207,8 @@ class _Search:
 
     def _uncovered(self, covered: list[Covered]) -> Iterator[tuple[Log, int, int]]:
         """Ranges of the logs that no index file covers. The first and last message of a file are covered by it."""
-        reached = None
-        ranges = []
+        reached: int | None = None
+        ranges: list[tuple[int, int | None]] = []
         for one in sorted(covered):
             if reached is None:
                 ranges.append((0, one.first))
@@ -307,7 +307,7 @@ class _Search:
             found = lookup.by_offset(self.store, int(row["offset"]))
             if found is not None and wanted(found) and self._take(found):
                 answered |= {text for text in selection.texts if lookup.has_key(found.message, text)}
-            if self.answer.more:
+            if len(self.answer.found) >= self.question.limit and self.answer.more:
                 break
         return answered
 
