@@ -67,7 +67,7 @@ class IndexFiles:
         ]
 
     def hits(self, topics: Iterable[str], keys: Iterable[str]) -> Iterator[IndexHit]:
-        """Entries for any of the keys in any of the topics, newest file first; an entry of both files comes twice.
+        """Entries for any of the keys in any of the topics, the newest message first; one that two files have comes twice.
 
         A hash may be that of another key: the message itself decides.
         Source: IndexService#queryOffset
@@ -77,9 +77,13 @@ class IndexFiles:
             for topic in topics:
                 wanted.setdefault(index.key_hash(index.key_text(topic, key)), []).append((topic, key))
         for entry, head in reversed(self._heads):
-            for key_hash, names in wanted.items():
-                for offset in self._chain(entry.path, head, key_hash):
-                    yield from (IndexHit(offset, topic, key) for topic, key in names)
+            found = [
+                IndexHit(offset, topic, key)
+                for key_hash, names in wanted.items()
+                for offset in self._chain(entry.path, head, key_hash)
+                for topic, key in names
+            ]
+            yield from sorted(found, reverse=True)
 
     def holds(self, topic: str, key: str, offset: int) -> bool:
         """Whether a message at this offset is indexed under a key."""
