@@ -187,7 +187,7 @@ def _plot(found: Usage, dimensions: tuple[str, ...], top: int | None, out: Outpu
         yield "no messages"
         return
     names = dimension.split(",")[:-1]
-    hours = [_hour(row["hour"]) for row in rows]
+    hours = [hour_number(row["hour"]) for row in rows]
     first, last = min(hours), max(hours)
     sums: dict[str, dict[int, int]] = {}
     for row, hour in zip(rows, hours, strict=True):
@@ -197,8 +197,8 @@ def _plot(found: Usage, dimensions: tuple[str, ...], top: int | None, out: Outpu
     room = max(8, out.width - name - 27)
     step = -(-(last - first + 1) // room)
     count = (last - first) // step + 1
-    yield f"{many(found.messages, 'message')}, {bytes_text(found.bytes)}, bytes per {_span(step)}"
-    yield f"from {_hour_text(first)} to {_hour_text(last + 1)} UTC; each line has a scale of its own"
+    yield f"{many(found.messages, 'message')}, {bytes_text(found.bytes)}, bytes per {span_words(step)}"
+    yield f"from {hour_text(first)} to {hour_text(last + 1)} UTC; each line has a scale of its own"
     yield ""
     yield f"{fitted('by ' + ', '.join(_TITLES[n] for n in names), name)}  {' ' * count}  {'most':>10}  {'bytes':>10}"
     ordered = sorted(sums.items(), key=lambda kv: (-sum(kv[1].values()), kv[0]))
@@ -213,7 +213,7 @@ def _plot(found: Usage, dimensions: tuple[str, ...], top: int | None, out: Outpu
         yield f"… and {many(len(ordered) - (top or _TOP), 'more line')} (--top {len(ordered)} shows all)"
 
 
-def _hour(text: str) -> int:
+def hour_number(text: str) -> int:
     """Hours since 1970 of a label; a time out of range is a number of ms."""
     from datetime import datetime
 
@@ -222,7 +222,7 @@ def _hour(text: str) -> int:
     return int(datetime.fromisoformat(text).timestamp()) // 3600
 
 
-def _hour_text(hour: int) -> str:
+def hour_text(hour: int) -> str:
     from datetime import UTC, datetime
 
     try:
@@ -231,7 +231,7 @@ def _hour_text(hour: int) -> str:
         return str(hour * 3_600_000)
 
 
-def _span(hours: int) -> str:
+def span_words(hours: int) -> str:
     return "hour" if hours == 1 else f"{hours} hours" if hours % 24 else "day" if hours == 24 else f"{hours // 24} days"
 
 

@@ -104,10 +104,12 @@ class _Counter:
             for name in names:
                 if name not in known:
                     known[name] = self._codes(name, columns)
-            codes, labels = known[names[0]]
-            if len(names) > 1:
-                codes, labels = _together([known[name] for name in names])
-            _fill(out, dimension, labels, *_sums(codes, size, len(labels)))
+            if len(names) == 1:
+                codes, labels = known[dimension]
+                _fill(out, dimension, labels, *_sums(codes, size, len(labels)))
+            else:
+                codes, together = _together([known[name] for name in names])
+                _fill(out, dimension, together, *_sums(codes, size, len(together)))
         return out
 
     def _codes(self, name: str, columns: Columns) -> _Codes:
