@@ -216,7 +216,8 @@ def test_a_page_is_never_written_over_or_into_the_store(tmp_path: Path) -> None:
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 _MEASURE = """<!doctype html><body style="margin:0">
-<iframe src="page.html" style="border:0;width:{width}px;height:900px"></iframe><script>onload=()=>{{const d=document.querySelector("iframe").contentDocument.documentElement;
+<iframe src="page.html" style="border:0;width:{width}px;height:900px"></iframe>
+<script>onload=()=>{{const d=document.querySelector("iframe").contentDocument.documentElement;
 document.body.append("scroll width "+d.scrollWidth+", background "+
 getComputedStyle(d.querySelector("body")).backgroundColor)}}</script>"""
 
