@@ -16,8 +16,8 @@ from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
 from rmqstore.views.info import info
 from tests.checks.sound import above_note, opened, said
-from tests.damage import cut, grow
 from tests.command import run
+from tests.damage import cut, grow
 from tests.stores import BROKER_STORES, STORES
 
 Copy = Callable[[str], Path]
