@@ -307,9 +307,12 @@ class _Search:
             found = lookup.by_offset(self.store, int(row["offset"]))
             if found is not None and wanted(found) and self._take(found):
                 answered |= {text for text in selection.texts if lookup.has_key(found.message, text)}
-            if len(self.answer.found) >= self.question.limit and self.answer.more:
+            if self._has_more_than_enough():
                 break
         return answered
+
+    def _has_more_than_enough(self) -> bool:
+        return len(self.answer.found) >= self.question.limit and self.answer.more
 
 
 def _made(key: messageid.UniqKey, first: int, last: int) -> Iterator[int]:
