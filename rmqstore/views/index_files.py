@@ -67,7 +67,7 @@ class IndexFiles:
         ]
 
     def hits(self, topics: Iterable[str], keys: Iterable[str]) -> Iterator[IndexHit]:
-        """Entries for any of the keys in any of the topics, newest message first; one that two files have comes twice.
+        """Entries for any of the keys in any of the topics, the newest message first, each as often as files have it.
 
         A hash may be that of another key: the message itself decides.
         Source: IndexService#queryOffset

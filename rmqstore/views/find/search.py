@@ -285,9 +285,6 @@ class _Search:
                 selection = Selection(queues=frozenset({place[:2]}), topics=frozenset({place[0]}))
                 self._read(log, selection, log.queue.start, log.queue.stop, lambda f, at=place: _is_at(f, *at))  # type: ignore[misc]
 
-    def _is_full(self) -> bool:
-        return self.answer.more
-
     def _read(
         self,
         log: Log,
@@ -298,7 +295,7 @@ class _Search:
     ) -> set[str]:
         """Reads a range of a log; the texts that were found in it."""
         answered: set[str] = set()
-        if start >= stop or self._is_full():
+        if start >= stop or self._has_more_than_enough():
             return answered
         self.answer.read.append((start, stop))
         # a record's offset in DLedger is behind the header of its entry
@@ -310,9 +307,12 @@ class _Search:
             found = lookup.by_offset(self.store, int(row["offset"]))
             if found is not None and wanted(found) and self._take(found):
                 answered |= {text for text in selection.texts if lookup.has_key(found.message, text)}
-            if self._is_full():
+            if self._has_more_than_enough():
                 break
         return answered
+
+    def _has_more_than_enough(self) -> bool:
+        return len(self.answer.found) >= self.question.limit and self.answer.more
 
 
 def _made(key: messageid.UniqKey, first: int, last: int) -> Iterator[int]:
