@@ -15,7 +15,7 @@ from rmqstore.cli.html_page import page
 from rmqstore.formats.bodies import decompress
 from rmqstore.formats.message import build_message
 from rmqstore.views.report import CELLS, ROWS, Lag, Row, StoreReport, Stretch
-from rmqstore.views.usage import Usage
+from rmqstore.views.usage import Table, Usage
 from tests.cli.test_lost import damaged
 from tests.command import run, run_json
 from tests.damage import zero
@@ -175,8 +175,8 @@ def test_no_store_makes_a_page_of_more_than_two_megabytes() -> None:
     for n in range(50_000):
         findings.add(Finding("CL-BODY-CRC", "commitlog", f"{n:020}", n, n, {"topic": "T" * 5000, "queue_id": n}))
     report = Report("/s", "plain", findings, verdict="v" * 50_000, unchecked=["u" * 10_000] * 1000)
-    table = {f"{'topic' * 50}{n}": [n, n * n] for n in range(20_000)}
-    hours = {f"{2000 + n // 8640}-01-{n // 24 % 28 + 1:02}T{n % 24:02}:00Z": [1, n] for n in range(60_000)}
+    table: Table = {f"{'topic' * 50}{n}": [n, n * n] for n in range(20_000)}
+    hours: Table = {f"{2000 + n // 8640}-01-{n // 24 % 28 + 1:02}T{n % 24:02}:00Z": [1, n] for n in range(60_000)}
     kinds = ("records", "damaged")
     cells = tuple(Stretch(kinds[n % 2], n * 10**12, (n + 1) * 10**12) for n in range(CELLS))
     rows = [Row("commitlog", f"{n:020}", 0, CELLS * 10**12, 500, cells) for n in range(ROWS)]
