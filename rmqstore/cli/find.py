@@ -13,7 +13,7 @@ from rmqstore.cli.filters import Filters, note_unknown_topics
 from rmqstore.cli.options import command
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import in_words, many, time_text
-from rmqstore.errors import UsageError
+from rmqstore.errors import NotAStore, UsageError
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
@@ -106,6 +106,8 @@ def find(
     if filters.queues:
         raise UsageError("find has no --queue", "use --topic, or TOPIC/QUEUE/OFFSET as TEXT")
     opened = open_store(store, config)
+    if not (opened.commitlog or opened.dledger):
+        raise NotAStore(f"{store} has no log", "name a store, or its commitlog/")
     live = opened.lock_state().held
     if live:
         out.note("note: a broker is running on this store; what it stores meanwhile is not found")
@@ -272,6 +274,7 @@ def _queue_entry(found: Found, fate: Fate) -> str:
         "wrong": f"wrong: it leads to log offset {entry.offset or 0:,}",
         "not-wanted": "none, as for every prepared or rolled back message",
         "unreadable": "not known: the RocksDB of the queues cannot be read",
+        "not-here": "not known: only a part of the store is here",
     }[entry.state]
 
 
@@ -285,6 +288,7 @@ def _index(fate: Fate) -> str:
         "missing": "missing: a query by key or id does not find this message",
         "not-wanted": "none: the message has no key",
         "no-index": "no index files",
+        "not-here": "not known: only a part of the store is here",
     }[index.state]
 
 

@@ -318,3 +318,14 @@ def test_the_limit_is_told() -> None:
     answer = json.loads(result.stdout)
     assert (len(answer["messages"]), answer["more"]) == (3, True)
     assert "there are more than 3 messages" in result.stderr
+
+
+def test_of_a_part_of_a_store_nothing_is_said_that_only_the_whole_tells() -> None:
+    store = unpack(STORE)
+    message = found(store / "commitlog", "ord11_42")["messages"][0]
+    assert message["record"] == "sound"
+    assert (message["queue_entry"]["state"], message["index"]["state"]) == ("not-here", "not-here")
+    assert message["consumers"] is None
+    assert "do not get" not in run("find", str(store / "commitlog"), "ord11_42").stdout
+    for part in ("index", "config", "consumequeue/Order_11/0"):
+        assert run("find", str(store / part), "ord11_42").exit_code == 3
