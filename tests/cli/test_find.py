@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from rmqstore.cli.quantities import columns
 from rmqstore.formats.bodies import decompress
 from tests.command import run, run_json
 from tests.damage import flip, garble, zero
@@ -329,3 +330,12 @@ def test_of_a_part_of_a_store_nothing_is_said_that_only_the_whole_tells() -> Non
     assert "do not get" not in run("find", str(store / "commitlog"), "ord11_42").stdout
     for part in ("index", "config", "consumequeue/Order_11/0"):
         assert run("find", str(store / part), "ord11_42").exit_code == 3
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_text_fits_the_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    for key in ("tx11_0", "tx11_2", "ord11_42", "ord11_90000", "ord11_90007"):
+        lines = run("find", str(unpack(STORE)), key, "--utc").stdout.splitlines()
+        assert max(map(columns, lines)) <= width
+    assert {"  queue entry  present, tag matches", "  index        present (2 keys, unique id)"} <= {*lines}
