@@ -283,7 +283,7 @@ def check_message(message: Message, offset: int | None) -> Fault:
     return Fault.NONE
 
 
-def build_message(
+def build_message(  # noqa: PLR0913 - one for each field of a record
     *,
     topic: str | bytes,
     body: bytes = b"",
