@@ -94,7 +94,7 @@ def test_extension_addresses_both_ways(offset: int, raw: str) -> None:
     assert cq.ext_offset(address) == offset
 
 
-def test_hashes_are_no_extension_addresses() -> None:
+def test_hashes_are_not_extension_addresses() -> None:
     assert not cq.is_ext_address(-(1 << 31))
     with pytest.raises(ValueError, match="not an extension address"):
         cq.ext_offset(-(1 << 31))

@@ -90,5 +90,5 @@ def test_two_units_of_another_table_stay(version: str, tmp_path: Path, oracle: C
 
 
 def units(raw: bytes) -> list[tuple[int, int, int]]:
-    """Offset, size and tags code of what stands in a queue file."""
+    """Offset, size and tags code of the units in a queue file."""
     return [(offset, size, code) for offset, size, code in UNIT.array(raw).tolist() if size]

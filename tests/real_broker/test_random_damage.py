@@ -120,7 +120,7 @@ def test_fresh_damage(name: str, tmp_path: Path, sounds: Sounds) -> None:
 
 
 def fresh_round(name: str, seed: int, folder: Path, sounds: Sounds) -> None:
-    """One round of damage to any file: the forecast, the repair, its loss and the way back are right."""
+    """One round of damage to any file: the forecast, the repair, its loss and the undo are right."""
     version, abort = cell = _cell(name, seed)
     said: list[str] = []
 
