@@ -395,3 +395,21 @@ class MessageStore:
             self.close()
         else:
             self.crash()
+
+
+def open_writable(
+    path: Path | str,
+    options: StoreOptions | None = None,
+    *,
+    create: bool = False,
+    config: BrokerConfig | None = None,
+) -> MessageStore:
+    """A store to append to; use it in a `with` statement.
+
+    Mode, sizes and settings that are not given are read from the store. `create`: a new store in an empty or new
+    directory.
+    Errors: as `MessageStore.open` and `MessageStore.create`
+    """
+    if create:
+        return MessageStore.create(Path(path), options)
+    return MessageStore.open(Path(path), options, config=config)
