@@ -139,7 +139,7 @@ def test_fresh_damage(name: str, tmp_path: Path, sounds: Sounds) -> None:
 
 
 def fresh_round(name: str, seed: int, folder: Path, sounds: Sounds) -> None:
-    """One round of damage to any file: the forecast, the repair, its loss and the way back are right."""
+    """One round of damage to any file: the forecast, the repair, its loss and the undo are right."""
     version, abort = cell = _cell(name, seed)
     said: list[str] = []
 
@@ -178,7 +178,7 @@ def test_lost_is_what_was_hit_in_a_few_rounds(name: str, tmp_path: Path, sounds:
         _end(name, one, sounds)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", [*(pytest.param(v, marks=pytest.mark.slow) for v in VERSIONS[:-1]), VERSIONS[-1]])
 def test_what_is_lost_between_the_two_logs_is_filled(version: str, tmp_path: Path, sounds: Sounds) -> None:
     """Between a plain commitlog and DLedger, whose entries go on behind it.
 

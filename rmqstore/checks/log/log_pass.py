@@ -36,7 +36,7 @@ from rmqstore.checks.problems.report import Findings
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.formats.message import INNER_BATCH
-from rmqstore.formats.properties import inner_batch
+from rmqstore.formats.properties import DelayLevels, inner_batch
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64
 from rmqstore.scan.properties.texts import PropertyTexts, Texts, read_texts
@@ -65,6 +65,7 @@ class PassOptions:
     live: bool = False  # a broker writes to the store
     stop_before: int = 1 << 62  # the log's end when the look began, for a store that grows
     keep: int = 10_000
+    levels: DelayLevels | None = None  # of the store; None: each split looks for them
     index: IndexCatalog | None = None  # entries to compare with the messages' keys
     keep_units: bool = False  # give the units that the messages should have: see LogPart.units
     look: bytes = field(default_factory=lambda: os.urandom(8))  # a worker lists the store once for each
@@ -192,7 +193,7 @@ class _SplitScan:
         self.store = opened(options.store, options.given, options.look)
         self.units = _units(options)
         reading = (self.units.read, self.units.file_of) if self.units else (None, _no_file)
-        self.levels = delay_levels(self.store)
+        self.levels = options.levels or delay_levels(self.store)
         self.rows = QueueRows(*reading, keep=options.keep_units, levels=self.levels)
         self.table = QueueTable()
         self.keys: KeyReader | None = None

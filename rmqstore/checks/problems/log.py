@@ -105,6 +105,7 @@ COMMITLOG: Rows = (
         damages_log=True,
         extent=Extent.RECORD,
         disturbs_queues=True,
+        alters_keys=True,
         about=(
             "The topic is empty or not valid UTF-8. The broker would dispatch the message to a queue that nobody reads."
         ),
@@ -117,6 +118,7 @@ COMMITLOG: Rows = (
         safe=True,
         damages_log=True,
         extent=Extent.RECORD,
+        alters_keys=True,
         about=(
             "Only one consume queue unit points to this record, and the unit belongs to another topic or queue: TOPIC "
             "or QUEUEID of the record is damaged. A rebuild would put the message into the wrong queue."
@@ -149,6 +151,7 @@ COMMITLOG: Rows = (
         safe=True,
         damages_log=True,
         extent=Extent.RECORD,
+        alters_keys=True,
         about=(
             "The properties are not valid UTF-8, break their grammar, or contain control characters where no writer "
             "puts them: in names, in values that clients and brokers set, or eight in a row. Brokers accept the record "
@@ -288,6 +291,7 @@ COMMITLOG: Rows = (
         safe=True,
         mendable=True,
         migration_repairs=True,
+        ignored_by_brokers=True,
         about="The size in a BLANK is not the rest of the file. Brokers accept any size that fits.",
     ),
     Problem(
@@ -441,6 +445,7 @@ DLEDGER: Rows = (
         damages_log=True,
         extent=Extent.RECORD,
         disturbs_queues=True,
+        alters_keys=True,
         about=(
             "The body of an entry is not a message of its position, or fails its CRC. DLedger does not notice; "
             "consumers do."
