@@ -73,16 +73,11 @@ def get(out: Output, store: Path, config: BrokerConfig, where: str, body: str, s
 def _find(out: Output, store: Store, where: str) -> Found | None:
     from rmqstore.views import lookup
 
-    number = where.replace(",", "").replace("_", "")
-    if number.isdigit():
-        return lookup.by_offset(store, int(number))
-    if Path(where).is_file():
+    if Path(where).is_file() and not where.isdigit():
         return lookup.in_file(Path(where))
-    place = lookup.parse_queue_offset(where)
-    if place is not None:
-        return lookup.by_queue_offset(store, *place)
-    found = lookup.by_message_id(store, where) or next(lookup.by_key(store, where), None)
-    return found if found is not None else _scan(out, store, where)
+    found = lookup.find_one(store, where)
+    direct = where.replace(",", "").replace("_", "").isdigit() or lookup.parse_queue_offset(where) is not None
+    return found if found is not None or direct else _scan(out, store, where)
 
 
 def _scan(out: Output, store: Store, text: str) -> Found | None:
@@ -145,12 +140,13 @@ def _text(found: Found, row: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"  {name:<13}{text}" for name, text in rows.items())
     yield "  properties"
     yield from (f"    {name} = {value}" for name, value in row["properties"].items())
-    yield from _body(row, message.body_length)
+    yield from body_lines(row, message.body_length, compressed="compressed" in row["flags"])
 
 
-def _body(row: Mapping[str, Any], length: int) -> Iterator[str]:
+def body_lines(row: Mapping[str, Any], length: int, *, compressed: bool) -> Iterator[str]:
+    """The body of a message's row as text; `length`: of the body as stored, bytes."""
     shown = next((name for name in ("body", "body_base64", "body_hex") if name in row), None)
-    packed = " as stored, compressed" if "compressed" in row["flags"] else ""
+    packed = " as stored, compressed" if compressed else ""
     yield f"  body ({length:,} bytes{packed})" + (f": {row['body_error']}" if "body_error" in row else "")
     if shown is None:
         return

@@ -27,7 +27,7 @@ from typing import Any
 
 import pytest
 
-from rmqstore.brokers.rules.forecast import QueueKey
+from rmqstore.brokers.rules.forecast import QueueKey, StartOptions
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.problem import Area
@@ -154,7 +154,7 @@ def fresh_round(name: str, seed: int, folder: Path, sounds: Sounds) -> None:
         settings = meta(name).oracle_args
         question = sounds.servers.of(version).ask(store, settings, abort=abort)
         opened = open_store(store, BrokerConfig(dict(settings)))
-        forecast = simulate_start(opened, version=version, dispatch=True, heap=HEAP)
+        forecast = simulate_start(opened, version=version, options=StartOptions(heap=HEAP))
         real = sounds.servers.of(version).answer(question)
         answer = of_oracle(real, set())
         if answer.load and real.leader is not None:  # what a leader commits afterwards depends on time
@@ -372,7 +372,7 @@ def _dropped(name: str, one: Round) -> set[Place]:
     """
     with _abort(one.store, present=one.cell[1]):
         opened = open_store(one.store, BrokerConfig(dict(meta(name).oracle_args)))
-        forecast = simulate_start(opened, version=one.cell[0], heap=HEAP)
+        forecast = simulate_start(opened, version=one.cell[0], options=StartOptions(heap=HEAP))
     cut: Counter[QueueKey] = Counter()
     out = set()
     for queue, offset in told(name, one.store):
