@@ -31,7 +31,7 @@ settings.register_profile(
 )
 settings.load_profile("rmqstore")
 
-BROKER_TESTS = Path(__file__).parent / "broker"
+BROKER_TESTS = Path(__file__).parent / "real_broker"
 DISK = pytest.StashKey[memory_disk.MemoryDisk]()
 FAILED = pytest.StashKey[bool]()
 
