@@ -274,6 +274,21 @@ COMMITLOG: Rows = (
         ),
     ),
     Problem(
+        code=codes.CL_STORE_TIME,
+        title="store time contradicts the neighbours",
+        severity=_W,
+        needs_operator=OperatorTask(
+            why="nothing in the store proves the original time to the millisecond",
+            do="take the file from a replica or a backup; brokers deliver the message as it is",
+        ),
+        about=(
+            "STORETIMESTAMP differs by more than a minute from the records before and behind, and BORNTIMESTAMP agrees "
+            "with those: a damaged field, which no checksum covers, or a clock that was wrong for one message. The "
+            "message is delivered, but a search by time may miss others, and the start of a broker may begin at "
+            "another file."
+        ),
+    ),
+    Problem(
         code=codes.CL_TIME_BACK,
         title="store times go back and stay back until the end",
         severity=_N,
