@@ -10,9 +10,13 @@ queue unit may contradict a record in it. A contradicted answer counts as no ans
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from rmqstore.repair.plan.content import Content
+from rmqstore.files.records import MAX_RECORD
+from rmqstore.formats import dledger
+from rmqstore.formats import message as records
+from rmqstore.formats.message import Fault, check_message, parse_message, record_crc
+from rmqstore.repair.plan.content import Content, ContentReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +39,48 @@ class ByteSource(Protocol):
     """
 
     def proven(self, start: int, stop: int, lead: int) -> Proven | None: ...
+
+
+class Found(NamedTuple):
+    """A record that a source gave: its global offset (DLedger: of its entry), place in a queue, size, entry number.
+
+    `slot` None: a record that no queue gets.
+    """
+
+    start: int
+    slot: tuple[str, int, int] | None
+    size: int
+    entry: int
+
+
+def records_of(content: Content, start: int, stop: int, lead: int) -> list[Found] | None:
+    """The records of a place, if its content is nothing but sound records of this place, with a BLANK at most behind.
+
+    Only one record is in memory at a time.
+    """
+    out: list[Found] = []
+    reader, at = ContentReader(content), start
+    if content.size != stop - start:
+        return None
+    while at < stop:
+        head = reader.take(lead + records.BLANK_SIZE)
+        if len(head) < lead + records.BLANK_SIZE:
+            return None
+        blank = dledger.BLANK.parse(head) if lead else records.BLANK.parse(head)
+        if blank["magic"] == (dledger.BLANK_MAGIC if lead else records.BLANK_MAGIC):
+            return out if blank["size"] == stop - at else None
+        entry = dledger.ENTRY.parse(head) if lead else {}
+        size = int.from_bytes(head[lead : lead + 4], "big", signed=True)
+        if not records.MIN_SIZE <= size <= min(MAX_RECORD, stop - at - lead):
+            return None
+        if lead and (entry["magic"], entry["pos"], entry["size"]) != (dledger.MAGIC, at, size + lead):
+            return None
+        raw = head[lead:] + reader.take(size - records.BLANK_SIZE)
+        message, _ = parse_message(raw)
+        stored, computed = record_crc(raw, 0, len(raw)) if message is not None else (None, 0)
+        if message is None or check_message(message, at + lead) is not Fault.NONE or stored not in (None, computed):
+            return None
+        slot = (message.topic_text, message.queue_id, message.queue_offset) if message.is_dispatched else None
+        out.append(Found(at, slot, lead + size, entry.get("index", -1)))
+        at += lead + size
+    return out

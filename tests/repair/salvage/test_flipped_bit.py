@@ -14,7 +14,7 @@ from rmqstore.append.messages.encoder import NewMessage
 from rmqstore.append.store.message_store import MessageStore
 from rmqstore.formats.message import HEAD, HEADS_BY_FLAG, body_crc, build_message, parse_message
 from rmqstore.repair.salvage.candidates.flipped_bit import unflip_body
-from rmqstore.repair.salvage.evidence.spans import carries_crc
+from rmqstore.repair.salvage.evidence.places import carries_crc
 from tests import damage
 from tests.append.writing import FIRST_TIME, OPTIONS
 from tests.command import run, run_json
