@@ -8,7 +8,6 @@ from rmqstore.repair.plan.content import Content, ContentReader, Literal, Parts,
 
 Piece = Literal | Zeros
 _SHORT = 1 << 12
-_COMPARED = 1 << 20  # bytes; longer contents are written as a whole
 
 
 def sparse(record: bytes) -> list[Piece]:
@@ -49,16 +48,6 @@ def _behind(content: Content, at: int) -> Iterator[bytes]:
     for chunk in chunks(content):
         yield chunk[min(at, len(chunk)) :]
         at = max(0, at - len(chunk))
-
-
-def changes(old: bytes, content: Content) -> Iterator[tuple[int, bytes | Content]]:
-    """(position, new bytes) where a content differs from what is there; all of it where it is long."""
-    if content.size > _COMPARED or content.size != len(old):
-        yield 0, content
-        return
-    new = b"".join(chunks(content))
-    for low, high in differences(old, new):
-        yield low, new[low:high]
 
 
 def differences(old: bytes, new: bytes) -> list[tuple[int, int]]:

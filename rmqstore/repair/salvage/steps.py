@@ -8,11 +8,11 @@ from dataclasses import replace
 from rmqstore.formats import dledger, properties
 from rmqstore.formats import message as records
 from rmqstore.formats.message import Message, parse_message
-from rmqstore.repair.plan.content import Content, Literal, Zeros
+from rmqstore.repair.plan.content import Content, Literal, Zeros, chunks
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.steps import Extend, Span
 from rmqstore.repair.salvage.candidates.edit import Mended, Restored
-from rmqstore.repair.salvage.contents import changes, differences, joined, sparse, split
+from rmqstore.repair.salvage.contents import differences, joined, sparse, split
 from rmqstore.repair.salvage.evidence.entries import Entry
 from rmqstore.repair.salvage.evidence.places import Around, Damage, Neighbours
 from rmqstore.repair.salvage.evidence.table import Evidence
@@ -57,7 +57,7 @@ class Steps:
 
     def heal(self, damage: Damage, proven: Proven, found: Sequence[Found]) -> None:
         """Put the bytes of a further source in the place of a span."""
-        self._write(damage, proven.content, f"the original bytes, from {proven.witness}", whole=False)
+        self._write(damage, proven.content, f"the original bytes, from {proven.witness}")
         self.covered.append((damage.start, damage.stop))
         self.healed.append((damage.start, damage.length, proven.witness))
         self.rebuild.update(record.slot[:2] for record in found if record.slot is not None)
@@ -82,7 +82,13 @@ class Steps:
         why = _why(layout)
         self._keep_lost_bytes(layout, why)
         self.covered.append((damage.start, damage.stop))
-        self._write(damage, joined(parts), why, whole=any(cell.kept is None for cell in layout.cells))
+        content = joined(parts)
+        if not _frames(layout):
+            self._write(damage, content, why)
+        elif damage.file is not None:
+            old, new = damage.log.queue.pread(damage.length, damage.start), b"".join(chunks(content))
+            for low, high in differences(old, new):  # only the bytes that change
+                self.draft.overwrite(damage.file.path, damage.start - damage.file.start + low, new[low:high], why)
 
     def _keep_lost_bytes(self, layout: Layout, why: str) -> None:
         """Count the bytes that go, and have them kept in lost+found."""
@@ -107,20 +113,18 @@ class Steps:
             if any(run.kind in (Kind.DIRTY, Kind.RECORDS) for run in damage.runs):
                 self.draft.spans.append(Span(path, at, on_disk, f"{damage.start}.bin", why))
 
-    def _write(self, damage: Damage, content: Content, why: str, *, whole: bool) -> None:
-        """Write over a span, make a file as long as it must be, or make a missing one; `whole`: as one step."""
-        file = damage.file
+    def _write(self, damage: Damage, content: Content, why: str) -> None:
+        """Write over a span, make a file as long as it must be, or make a missing one."""
+        file, at = damage.file, damage.start
         if file is None:
             self.draft.create(damage.home, content.size, content, why, damage.log.queue.files[0].path)
         elif damage.short:
             first, rest = split(content, damage.length - damage.short)
             if first.size:
-                self.draft.overwrite(file.path, damage.start - file.start, first, why)
+                self.draft.overwrite(file.path, at - file.start, first, why)
             self.draft.add(Extend(self.draft.path(file.path), file.length, file.file_size, rest, why))
         else:
-            at, size = damage.start - file.start, 0 if whole else damage.length
-            for place, new in changes(damage.log.queue.pread(size, damage.start), content):
-                self.draft.overwrite(file.path, at + place, new, why)
+            self.draft.overwrite(file.path, at - file.start, content, why)
 
     # --- fillers --------------------------------------------------------------------------------------------------
 
@@ -202,6 +206,13 @@ class Steps:
         if fix.unproved:
             self.draft.notes.append(f"the message at {at:,} stays: {', '.join(fix.unproved)}")
         return True
+
+
+def _frames(layout: Layout) -> bool:
+    """Whether a span frames, and nothing in it is lost: then the rest of its records stay as they are."""
+    runs = layout.damage.runs
+    framed = len(runs) == 1 and bool(runs[0].count) and not layout.damage.short
+    return framed and all(cell.kept is not None for cell in layout.cells)
 
 
 def _why(layout: Layout) -> str:
