@@ -35,8 +35,8 @@ from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import TRUNCATE, Choice, RecoverOptions, choose
 from rmqstore.repair.rebuild.consume_queues import QueueRebuild, cut_queues, known_topic, wanted_queues
+from rmqstore.repair.rebuild.dispatch_limit import dispatch_limit, lag_needs_abort
 from rmqstore.repair.rebuild.index import IndexRebuild
-from rmqstore.repair.salvage.dispatch_limit import dispatch_limit, lag_needs_abort
 from rmqstore.repair.salvage.evidence.places import missing_front, reach
 from rmqstore.repair.salvage.evidence.table import Evidence
 from rmqstore.repair.salvage.log_end import drop_behind_hole, first_damage, lose_tail, plan_tail, zero_from

@@ -36,10 +36,14 @@ from rmqstore.scan.units import unit_chunks
 _BESIDE = 4  # units of a light message queue that are looked at on both sides
 _ROOMY = 256  # bytes that are enough for a visible filler
 _INDEX_CHUNK = 1 << 16  # index units
-SLOT, LIGHT_SLOT, SIZE, TIME, OFFSETS = "slot", "light slot", "size", "store timestamp", "queue offsets"
-"""Fields of rows. LIGHT_SLOT: a light message queue's; OFFSETS: of all messages that are missing between two others."""
+SLOT, LIGHT_SLOT, SIZE, TIME = "slot", "light slot", "size", "store timestamp"
+MISSED, CONSUMED = "missed queue offsets", "consumed queue offsets"
+"""Fields of rows. A light slot is in a light message queue. MISSED are between two messages of a queue, CONSUMED behind
+its last one."""
 
 
+_Gap = tuple[str, int, int, int]
+"""Topic, queue id, and the records around what the queue misses."""
 Between = tuple[int, int, QueueSlot]
 """A lost message somewhere between the records at two global offsets (-1: the start of the log)."""
 
@@ -101,8 +105,8 @@ class Evidence:
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
-        """All rows: units that point outside of good records, then gaps in the queue offsets."""
-        return (*self._unit_rows(), *self._gap_rows())
+        """All rows: units that point outside of good records, gaps in the queue offsets, progress of consumers."""
+        return (*self._unit_rows(), *self._queue_rows())
 
     @cached_property
     def _by_start(self) -> dict[int, list[Row]]:
@@ -127,22 +131,21 @@ class Evidence:
     def add_ends(self, known: Known, ranges: Ranges, *, without: Collection[Name] = ()) -> None:
         """Add messages behind the last good one of a queue that a consumer has read: they existed, so they are lost."""
         end = max(self.logs.wrote, *ranges.stops) if ranges.stops else self.logs.wrote
-        for topic, queue_id in self.open_ends(known, ranges):
-            part = self.logs.queues[topic, queue_id]
-            reached = self.progress.furthest(topic, queue_id)
-            if (topic, queue_id) in without or reached <= part.next:
+        names = set(self.open_ends(known, ranges)).difference(without)
+        for row in self.rows if names else ():
+            if row.field != CONSUMED or row.value[:2] not in names:
                 continue
-            label, count = f"{topic}/{queue_id}", reached - part.next
-            if count > ranges.room(part.last_at, end):
+            topic, queue_id, numbers = row.value
+            label, count = f"{topic}/{queue_id}", numbers.stop - numbers.start
+            if count > ranges.room(row.start, end):
                 known.notes.append(
-                    f"{label} ends at {part.next:,} in the log, its consumers are at {reached:,}: more than the damage "
-                    "there can have held"
+                    f"{label} ends at {numbers.start:,} in the log, its consumers are at {numbers.stop:,}: more than "
+                    "the damage there can have held"
                 )
                 continue
             words = "1 message" if count == 1 else f"{count:,} messages"
-            known.notes.append(f"{label} lost {words} at its end: its consumers are at {reached:,}")
-            for number in range(part.next, reached):
-                known.between.append((part.last_at, self.logs.wrote, QueueSlot(topic, queue_id, number)))
+            known.notes.append(f"{label} lost {words} at its end: its consumers are at {numbers.stop:,}")
+            known.between += [(row.start, row.stop, QueueSlot(topic, queue_id, number)) for number in numbers]
 
     def open_ends(self, known: Known, ranges: Ranges) -> tuple[Name, ...]:
         """Queues with damage behind their last good message and no unit that points there: their end is unknown."""
@@ -192,9 +195,9 @@ class Evidence:
         for files in self.store.consume_queues(QueueKind.BATCH):
             yield from _batch_rows(files, outside)
 
-    # --- gaps in the queue offsets --------------------------------------------------------------------------------
+    # --- queue offsets without a message --------------------------------------------------------------------------
 
-    def _gap_rows(self) -> Iterator[Row]:
+    def _queue_rows(self) -> Iterator[Row]:
         logs = self.logs
         for (topic, queue_id), part in sorted(logs.queues.items()):
             if properties.is_lmq(topic):
@@ -205,7 +208,11 @@ class Evidence:
             for expected, got, before, behind in holes:
                 if expected < got:
                     slots = (topic, queue_id, range(expected, got))
-                    yield Row(before, behind, OFFSETS, slots, f"gap in {topic}/{queue_id}")
+                    yield Row(before, behind, MISSED, slots, f"gap in {topic}/{queue_id}")
+            reached = self.progress.furthest(topic, queue_id)
+            if reached > part.next:
+                slots = (topic, queue_id, range(part.next, reached))
+                yield Row(part.last_at, logs.wrote, CONSUMED, slots, f"consumers of {topic}/{queue_id}")
 
     def _add_gaps(self, known: Known, ranges: Ranges) -> None:
         """Queue offsets that neither a record nor a unit has, in queues with damage where they should be."""
@@ -215,7 +222,7 @@ class Evidence:
             for name, number in (((slot.topic, slot.queue_id), slot.queue_offset), *_fanned_out(slot)):
                 placed.setdefault(name, set()).add(number)
         for row in self.rows:
-            if row.field != OFFSETS:
+            if row.field != MISSED:
                 continue
             topic, queue_id, numbers = row.value
             have, room = placed.get((topic, queue_id), set()), ranges.room(row.start, row.stop)
@@ -268,28 +275,22 @@ class Evidence:
                 "filler"
             )
 
-    def _choose_gaps(self, known: Known) -> tuple[set[int], dict[tuple[str, int, int, int], list[int]]]:
-        """For each gap (topic, queue id, records around it) the offsets that get its slots; and those with a choice."""
+    def _choose_gaps(self, known: Known) -> tuple[set[int], dict[_Gap, list[int]]]:
+        """The offsets that get the slots of each gap; and the offsets that had a choice."""
         spare = Counter((slot.topic, slot.queue_id, before, behind) for before, behind, slot in known.between)
-        taken: dict[tuple[str, int, int, int], list[int]] = {}
-        several: dict[int, list[tuple[str, int, int, int]]] = {}
-        for offset in sorted(known.light):
-            gaps = [gap for gap in spare if gap[2] < offset < gap[3]]
-            if len(gaps) == 1:
-                taken.setdefault(gaps[0], []).append(offset)
-            elif gaps:
-                several[offset] = gaps
-        spare.subtract({gap: len(offsets) for gap, offsets in taken.items()})
-        for offset, gaps in several.items():
-            fits = [gap for gap in gaps if spare[gap] > 0]
+        around = {at: [gap for gap in spare if gap[2] < at < gap[3]] for at in sorted(known.light)}
+        several = {at for at, gaps in around.items() if len(gaps) > 1}
+        taken: dict[_Gap, list[int]] = {}
+        for at, gaps in sorted(around.items(), key=lambda item: item[0] in several):
+            fits = [gap for gap in gaps if spare[gap] > 0 or at not in several]
             if fits:
-                topics = self._topics_beside(known.light[offset])
+                topics = self._topics_beside(known.light[at]) if at in several else frozenset()
                 best = min(fits, key=lambda gap: (gap[0] not in topics, gap[3], -spare[gap], gap))
                 spare[best] -= 1
-                taken.setdefault(best, []).append(offset)
+                taken.setdefault(best, []).append(at)
         for offsets in taken.values():
             offsets.sort()
-        return set(several), taken
+        return several, taken
 
     def _topics_beside(self, light: Expected) -> frozenset[str]:
         """Topics of the good messages beside this one in its light message queues."""
@@ -306,15 +307,21 @@ class Evidence:
 
     def raw_unit(self, topic: str, queue_id: int, number: int) -> bytes:
         """The 20 bytes at a queue offset; fewer where there are none."""
-        if number < 0 or not consumequeue.is_directory_name(topic.encode("utf-8", "surrogatepass")):
-            return b""
-        return self.store.consume_queue(topic, queue_id).queue.pread(UNIT, number * UNIT)
+        sound = consumequeue.is_directory_name(topic.encode("utf-8", "surrogatepass"))
+        return _raw_unit(self.store.consume_queue(topic, queue_id), number) if sound else b""
 
     def unit(self, topic: str, queue_id: int, number: int) -> dict[str, int] | None:
         """The unit at a queue offset; None for zeros and pre-blanks."""
-        raw = self.raw_unit(topic, queue_id, number)
-        unit = consumequeue.UNIT.parse(raw) if len(raw) == UNIT else {"size": 0}
-        return unit if 0 < unit["size"] != consumequeue.PRE_BLANK_SIZE else None
+        return _unit(self.raw_unit(topic, queue_id, number))
+
+
+def _raw_unit(files: ConsumeQueueFiles, number: int) -> bytes:
+    return files.queue.pread(UNIT, number * UNIT) if number >= 0 else b""
+
+
+def _unit(raw: bytes) -> dict[str, int] | None:
+    unit = consumequeue.UNIT.parse(raw) if len(raw) == UNIT else {"size": 0}
+    return unit if 0 < unit["size"] != consumequeue.PRE_BLANK_SIZE else None
 
 
 def _merge(known: Known, offset: int, rows: Sequence[Row]) -> None:
@@ -347,23 +354,18 @@ def _units_into(files: ConsumeQueueFiles, logs: Logs, ranges: Ranges) -> Iterato
     accounted = part.accounted if part is not None else []
     queue = files.queue
     for a, b in complement(accounted, queue.start // UNIT, queue.stop // UNIT):
-        low, high = _points_to(files, a - 1), _points_to(files, b)
+        below, above = _unit(_raw_unit(files, a - 1)), _unit(_raw_unit(files, b))
         for chunk in unit_chunks(queue, consumequeue.UNIT, start=a * UNIT, stop=b * UNIT):
             offset = chunk.units["commitlog_offset"].astype(np.int64)
             size = chunk.units["size"].astype(np.int64)
             hit = ranges.mask(offset) & (size > 0) & (size != consumequeue.PRE_BLANK_SIZE)
             for i in np.flatnonzero(hit).tolist():
                 number, at = chunk.number + i, int(offset[i])
-                in_order = (low is None or low < at) and (high is None or at < high)
+                in_order = (below is None or below["commitlog_offset"] < at) and (
+                    above is None or at < above["commitlog_offset"]
+                )
                 if in_order if part is None or not part.shifted else fits_queue(part, number, at):
                     yield number, at, int(size[i]), int(chunk.units["tags_code"][i])
-
-
-def _points_to(files: ConsumeQueueFiles, number: int) -> int | None:
-    """Where a unit points to; None without a unit."""
-    raw = files.queue.pread(UNIT, number * UNIT) if number >= 0 else b""
-    unit = consumequeue.UNIT.parse(raw) if len(raw) == UNIT else {"size": 0}
-    return int(unit["commitlog_offset"]) if 0 < unit["size"] != consumequeue.PRE_BLANK_SIZE else None
 
 
 def _batch_rows(files: ConsumeQueueFiles, ranges: Ranges) -> Iterator[Row]:
