@@ -287,7 +287,7 @@ class FramedRecords:
         if now is None:
             return
         (raw, message), start = now, suspect.start
-        new, reasons, unproved, queues = raw, [], "", set[Name]()
+        new, reasons, unproved, queues, proofs = raw, [], "", set[Name](), set[Proof]()
         placed = start in self._placed
         slot = None if placed else misfiled or self._slot(suspect, message)
         if slot is not None:
@@ -319,13 +319,13 @@ class FramedRecords:
             new, unproved = mended.record, mended.unproved
             reasons.append("its property text is sound again")
             queues.add((after.topic_text, after.queue_id))
+            proofs |= {Proof.TAGS} if code is not None and not unproved else set()
         elif slot is not None:
             new = with_tags(new, slot.tags_code)
         if new != raw:
             fix = self._change(suspect.log, start, new, ", ".join(reasons), queues)
             fix.unproved += [unproved] * bool(unproved)
-            if suspect.codes == {_OFFSET}:
-                fix.proofs.add(Proof.OFFSET)
+            fix.proofs |= {Proof.OFFSET} if suspect.codes == {_OFFSET} else proofs
 
     def _tags_code(self, message: Message, at: int) -> int | None:
         """What the record's own unit says of its tags."""
