@@ -8,7 +8,6 @@ note says so.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +26,7 @@ from rmqstore.repair.salvage.evidence.places import find_damage, framed_records
 from rmqstore.repair.salvage.evidence.table import Evidence, Known, Ranges
 from rmqstore.repair.salvage.evidence.values import Name, QueueSlot
 from rmqstore.repair.salvage.layout import Layout
-from rmqstore.scan.kernels import I64, Bool
+from rmqstore.scan.kernels import I64
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import unit_chunks
 
@@ -36,6 +35,7 @@ _CHUNK = 1 << 16  # bytes of units
 _FAR = 1 << 40  # bytes; what is farther behind the end was never a place of this log
 _FILES = 2  # as far behind the end as consumers count, in files
 _LISTED = 8
+Table = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 
 
 @dataclass(slots=True)
@@ -168,20 +168,6 @@ def _framed(log: LogResult, start: int) -> dict[int, QueueSlot]:
 # a lower bound. Units that contradict each other are of two lives of the log: the ones that follow on count.
 
 
-@dataclass(frozen=True, slots=True)
-class _Units:
-    """Units in the order of their offsets; `name` numbers `names`, `count` is the messages of each."""
-
-    names: list[Name]
-    name: I64
-    offset: I64
-    size: I64
-    count: I64
-
-    def take(self, keep: Bool | I64) -> _Units:
-        return _Units(self.names, self.name[keep], self.offset[keep], self.size[keep], self.count[keep])
-
-
 def behind_end(evidence: Evidence, log: LogResult) -> Ledger:
     """What was behind the last good record of the store's last log.
 
@@ -190,28 +176,29 @@ def behind_end(evidence: Evidence, log: LogResult) -> Ledger:
     ledger, floor = Ledger(), log.wrote
     if log.stale_from is not None:
         return ledger
-    units = _units_behind(evidence, log)
-    light = np.array([properties.is_lmq(topic) for topic, _ in units.names], dtype=np.bool_)[units.name]
-    own, doubtful = _one_life(units.take(~light))
+    names, units = _units_behind(evidence, log)
+    light = np.array([properties.is_lmq(topic) for topic, _ in names], dtype=np.bool_)[units[0]]
+    own, doubtful = _one_life(units[:, ~light])
+    numbers, offsets, sizes, counts = own.tolist()
     if doubtful:
         ledger.notes.append(
             f"{doubtful:,} units behind the end of the log overlap others: left over from an earlier log, not counted"
         )
-    for number, count in zip(own.name.tolist(), own.count.tolist(), strict=True):
-        ledger.queues[own.names[number]] += count
-    ledger.bytes = int(own.size.sum())
-    starts, framed = own.offset.tolist(), _framed(log, floor)
-    for at in framed.keys() - set(starts):  # units that name it take precedence over what it says of itself
+    for number, count in zip(numbers, counts, strict=True):
+        ledger.queues[names[number]] += count
+    ledger.bytes = sum(sizes)
+    framed = _framed(log, floor)
+    for at in framed.keys() - set(offsets):  # units that name it take precedence over what it says of itself
         ledger.add(framed[at])
     gone = _units_gone(evidence, floor)
-    places = set(units.offset[light].tolist()) | _entries_behind(evidence, log)
+    places = set(units[1, light].tolist()) | _entries_behind(evidence, log)
     if gone:
         places |= evidence.indexed(floor, _indexed_up_to(evidence))
-    ends = (own.offset + own.size).tolist()
-    places = {at for at in places - framed.keys() if not _inside(at, starts, ends)}
+    named = Ranges(zip(offsets, (own[1] + own[2]).tolist(), strict=True))
+    places = {at for at in places - framed.keys() if at not in named}
     consumed = _consumed(ledger, evidence, log) if gone else 0
     ledger.unknown = max(0, len(places) - consumed)
-    _bound(ledger, evidence, floor, _unnamed_bytes(log, own), gone=gone)
+    _bound(ledger, evidence, floor, _unnamed_bytes(log, offsets, sizes), gone=gone)
     return ledger
 
 
@@ -251,24 +238,24 @@ def _checkpoint_knows_more(evidence: Evidence) -> bool:
     return any(not f.facts.get("in_future") for f in ahead)
 
 
-def _units_behind(evidence: Evidence, log: LogResult) -> _Units:
+def _units_behind(evidence: Evidence, log: LogResult) -> tuple[list[Name], Table]:
+    """Queues, and the units behind the end in the order of their offsets: number of the queue, offset, size, count."""
     names: list[Name] = []
     parts = [np.zeros((4, 0), dtype=np.int64)]
     for files in evidence.store.consume_queues(QueueKind.SIMPLE, QueueKind.BATCH):
         state = evidence.verified.report.queues.get(files.label)
         for units in _attached(files, evidence, log):
             behind = units[units["commitlog_offset"] >= log.wrote]
-            count: I64 | int = 1
             if files.kind is QueueKind.BATCH:
                 behind = behind[behind["base_offset"] >= (state.expected_max if state is not None else 0)]
-                count = np.maximum(behind["batch_size"], 1)
-            columns = np.zeros((4, len(behind)), dtype=np.int64)
+            columns = np.ones((4, len(behind)), dtype=np.int64)
             columns[0], columns[1], columns[2] = len(names), behind["commitlog_offset"], behind["size"]
-            columns[3] = count
+            if files.kind is QueueKind.BATCH:
+                columns[3] = np.maximum(behind["batch_size"], 1)
             parts.append(columns)
         names.append((files.topic, files.queue_id))
     joined = np.concatenate(parts, axis=1)
-    return _Units(names, *joined[:, np.argsort(joined[1], kind="stable")])
+    return names, joined[:, np.argsort(joined[1], kind="stable")]
 
 
 def _attached(
@@ -307,20 +294,15 @@ def _attached(
             return
 
 
-def _one_life(units: _Units) -> tuple[_Units, int]:
+def _one_life(units: Table) -> tuple[Table, int]:
     """Units of which none overlaps another, and how many were left out."""
     keep: list[int] = []
     end = 0
-    for i, (offset, size) in enumerate(zip(units.offset.tolist(), units.size.tolist(), strict=True)):
+    for i, (offset, size) in enumerate(zip(*units[1:3].tolist(), strict=True)):
         if offset >= end:
             keep.append(i)
             end = offset + size
-    return units.take(np.array(keep, dtype=np.int64)), len(units.offset) - len(keep)
-
-
-def _inside(at: int, starts: Sequence[int], ends: Sequence[int]) -> bool:
-    i = bisect_right(starts, at) - 1
-    return i >= 0 and at < ends[i]
+    return units[:, keep], units.shape[1] - len(keep)
 
 
 def _entries_behind(evidence: Evidence, log: LogResult) -> set[int]:
@@ -355,11 +337,11 @@ def _consumed(ledger: Ledger, evidence: Evidence, log: LogResult) -> int:
     return len(known.between)
 
 
-def _unnamed_bytes(log: LogResult, units: _Units) -> int:
+def _unnamed_bytes(log: LogResult, offsets: Sequence[int], sizes: Sequence[int]) -> int:
     """Bytes behind the end that are not zero or lie before a message that was there, and that nothing names."""
     size, lead = log.queue.file_size, log.lead
     total, at = 0, log.wrote
-    for start, length in zip(units.offset.tolist(), units.size.tolist(), strict=True):
+    for start, length in zip(offsets, sizes, strict=True):
         gap = start - lead - at
         if (start - lead) % size == 0 and gap < length + lead + BLANK_SIZE:
             gap = 0  # the rest of a file, too short for this message
