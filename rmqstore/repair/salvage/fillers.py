@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rmqstore.formats import consumequeue, properties
 from rmqstore.formats.message import (
@@ -68,6 +69,16 @@ class Built:
     marked: str
 
 
+class _Wanted(NamedTuple):
+    """A visible filler to be: `length` bytes at global offset `at`."""
+
+    slot: QueueSlot
+    at: int
+    length: int
+    around: Around
+    old: Message | None
+
+
 def smallest_visible(slot: QueueSlot) -> int:
     """Length of the shortest visible filler for a slot, bytes."""
     needed = min(len(properties.build_properties(p, last_separator=False)) for p in _needed(slot))
@@ -80,11 +91,11 @@ def build_visible(slot: QueueSlot, at: int, length: int, around: Around, old: Me
 
     `old` is the damaged record whose header and properties are right: they are kept, only the body goes.
     """
-    kept = _kept(old)
-    for pairs, marked in _choices(slot, kept, length, around):
-        for v6_kept in (True, False) if old is not None else (False,):
+    wanted = _Wanted(slot, at, length, around, old)
+    for pairs, marked in _choices(slot, _kept(old), length, around):
+        for old_hosts in (True, False) if old is not None else (False,):
             for crc in (True, False) if around.append_crc else (False,):
-                record = _fit(slot, pairs, at, length, around, old, crc=crc, old_hosts=v6_kept)
+                record = _fit(wanted, pairs, crc=crc, old_hosts=old_hosts)
                 if record is not None:
                     return Built(record, marked)
     return None
@@ -122,34 +133,20 @@ def tag_with_code(code: int, prefix: str = FILLER_TAG + "-") -> str | None:
     """
     if not -(1 << 31) <= code < 1 << 31 or code == 0:
         return None
-    start = properties.java_string_hash(prefix)
-    digits = 7  # printable characters: 95**7 texts for 2**32 codes
-    target = (code - start * 31**digits) % (1 << 32)
-    low = sum(_FIRST * 31**k for k in range(digits))
+    target = (code - properties.java_string_hash(prefix) * 31**_DIGITS) % (1 << 32)
     for turn in range(64):
-        rest = target + (turn << 32) - low
-        if rest < 0:
-            continue
-        text = _digits(rest, digits)
-        if text is not None:
-            return prefix + text
+        rest, text = target + (turn << 32) - sum(_FIRST * 31**k for k in range(_DIGITS)), prefix
+        for k in reversed(range(_DIGITS)):  # the rest in base 31, with digits that may be as large as the alphabet
+            digit = max(0, min(rest // 31**k, _LAST - _FIRST))
+            rest -= digit * 31**k
+            text += chr(_FIRST + digit)
+        if rest == 0 and "\\" not in text[len(prefix) :]:  # which JSON listings would escape
+            return text
     return None
 
 
 _FIRST, _LAST = 0x30, 0x7A  # '0' to 'z'
-
-
-def _digits(rest: int, count: int) -> str | None:
-    """`rest` in base 31 with digits that may go up to the width of the alphabet; None where it is too large."""
-    out = []
-    for k in range(count - 1, -1, -1):
-        digit = min(rest // 31**k, _LAST - _FIRST)
-        rest -= digit * 31**k
-        char = chr(_FIRST + digit)
-        if char in "|\\":  # `||` separates tags in a subscription
-            return None
-        out.append(char)
-    return "".join(out) if rest == 0 else None
+_DIGITS = 7  # 75**7 texts for 2**32 codes
 
 
 def _kept(old: Message | None) -> dict[str, str]:
@@ -250,31 +247,30 @@ def _fits_code(slot: QueueSlot, tags: str | None) -> bool:
     return properties.tags_code(tags) == code
 
 
-def _fit(
-    slot: QueueSlot,
-    pairs: Mapping[str, str],
-    at: int,
-    length: int,
-    around: Around,
-    old: Message | None,
-    *,
-    crc: bool,
-    old_hosts: bool,
-) -> bytes | None:
+def _fit(wanted: _Wanted, pairs: Mapping[str, str], *, crc: bool, old_hosts: bool) -> bytes | None:
+    """The filler with these properties, and perhaps the old record's hosts; None where it is longer than wanted."""
+    slot, at, length, around, old = wanted
     topic = slot.topic.encode()
     v2 = len(topic) > MAX_TOPIC_V1 or (old is not None and old.magic == MAGIC_V2)
-    born_host = old.born_host if old is not None and old_hosts else bytes([127, 0, 0, 1, 0, 0, 0, 0])
-    store_host = old.store_host if old is not None and old_hosts else around.store_host
+    born_host, store_host = bytes([127, 0, 0, 1, 0, 0, 0, 0]), around.store_host
+    if old is not None and old_hosts:
+        born_host, store_host = old.born_host, old.store_host
     families = 0x10 * (len(born_host) == 20) | 0x20 * (len(store_host) == 20)
-    flags = (old.sys_flag & ~(_COMPRESSION | _BATCH_BITS | 0x30)) if old is not None else 0
-    if flags & TRANSACTION_MASK in (TRANSACTION_ROLLBACK, 4):  # a slot in a queue: neither prepared nor rolled back
-        flags &= ~TRANSACTION_MASK
     text = properties.build_properties(pairs, last_separator=crc)
-    if len(text) + CRC32_RESERVED_LEN * crc > 32767:
+    size = len(text) + CRC32_RESERVED_LEN * crc
+    room = length - record_size(0, len(topic), size, v2=v2, sys_flag=families)
+    if size > 32767 or room < _least_body(slot.topic):
         return None
-    room = length - record_size(0, len(topic), len(text) + CRC32_RESERVED_LEN * crc, v2=v2, sys_flag=families)
-    if room < _least_body(slot.topic):
-        return None
+    header = {"born_timestamp": around.store_timestamp}
+    if old is not None:
+        flags = old.sys_flag & ~(_COMPRESSION | _BATCH_BITS | 0x30)
+        header = {
+            "flag": old.flag,
+            "sys_flag": flags if old.is_dispatched else flags & ~TRANSACTION_MASK,
+            "born_timestamp": old.born_timestamp,
+            "reconsume_times": max(0, old.reconsume_times),
+            "prepared_transaction_offset": old.prepared_transaction_offset,
+        }
     return build_message(
         topic=topic,
         body=_body(slot.topic, room),
@@ -282,16 +278,12 @@ def _fit(
         queue_id=slot.queue_id,
         queue_offset=slot.queue_offset,
         physical_offset=at,
-        flag=old.flag if old is not None else 0,
-        sys_flag=flags,
-        born_timestamp=old.born_timestamp if old is not None else around.store_timestamp,
         born_host=sound_host(born_host),
         store_timestamp=around.store_timestamp,
         store_host=sound_host(store_host),
-        reconsume_times=max(0, old.reconsume_times) if old is not None else 0,
-        prepared_transaction_offset=old.prepared_transaction_offset if old is not None else 0,
         v2=v2,
         append_crc=crc,
+        **header,
     )
 
 
