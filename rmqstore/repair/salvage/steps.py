@@ -38,7 +38,7 @@ class Steps:
     """
 
     def __init__(self, evidence: Evidence, neighbours: Neighbours, levels: properties.DelayLevels) -> None:
-        self.progress = evidence.progress
+        self.evidence = evidence
         self.neighbours = neighbours
         self.levels = levels
         self.draft = PlanBuilder(evidence.store)
@@ -174,7 +174,7 @@ class Steps:
         assert message is not None
         found = properties.parse_properties(message.properties)
         code = properties.dispatch_tags_code(slot.topic, found, message.store_timestamp, self.levels)
-        groups = self.progress.groups(slot)
+        groups = self.evidence.progress.groups(slot)
         self.fillers.append(Filler(at, len(record), "visible", *slot.key, code, groups, marked))
         self.loss.add(slot)
         if (expected.offset, expected.size) != (at, len(record)) or slot.tags_code != code:

@@ -2,8 +2,8 @@
 
 A row is (place, field, value, witness). A place is either the start of one record, which a consume queue unit names,
 or the room between two good messages of a queue, in which a gap in the queue offsets or the progress of a consumer
-shows that messages are missing. What a body, a record CRC or a header says of its own record is asked when a candidate
-is tested (`candidates/`).
+shows that messages are missing. Two kinds of witnesses are asked where they are needed: index entries, of which there
+may be millions (`Evidence.indexed`), and header and checksums of a damaged record, which test candidates for it.
 
 A new witness adds rows in `Evidence.rows`; `Evidence.about` and the solver need no change.
 """
@@ -41,7 +41,6 @@ MISSED, CONSUMED = "missed queue offsets", "consumed queue offsets"
 """Fields of rows. A light slot is in a light message queue. MISSED are between two messages of a queue, CONSUMED behind
 its last one."""
 
-
 _Gap = tuple[str, int, int, int]
 """Topic, queue id, and the records around what the queue misses."""
 Between = tuple[int, int, QueueSlot]
@@ -52,9 +51,9 @@ Between = tuple[int, int, QueueSlot]
 class Known:
     """What the table says about some spans.
 
-    `at`: the message that is expected at a global offset. `between`: messages without a
-    place of their own. `light`: offsets to which only light message queues point; the slot is
-    theirs. `inferred`: offsets in `at` whose slot no unit of the queue itself says.
+    `at`: the message that is expected at a global offset. `between`: messages without a place of their own. `light`:
+    offsets to which only light message queues point; the slot is theirs. `inferred`: offsets in `at` whose slot no unit
+    of the queue itself says.
     """
 
     at: dict[int, Expected] = field(default_factory=dict)
@@ -71,6 +70,7 @@ class Ranges:
         ordered = sorted(ranges)
         self.starts = [a for a, _ in ordered]
         self.stops = [b for _, b in ordered]
+        self._arrays = np.array(ordered, dtype=np.int64).reshape(-1, 2).T
 
     def __contains__(self, point: int) -> bool:
         i = bisect_right(self.starts, point) - 1
@@ -80,8 +80,9 @@ class Ranges:
         """Which points lie in a range."""
         if not self.starts:
             return np.zeros(len(points), dtype=np.bool_)
-        at = np.searchsorted(np.array(self.starts, dtype=np.int64), points, side="right") - 1
-        inside: Bool = (at >= 0) & (points < np.array(self.stops, dtype=np.int64)[np.maximum(at, 0)])
+        starts, stops = self._arrays
+        at = np.searchsorted(starts, points, side="right") - 1
+        inside: Bool = (at >= 0) & (points < stops[np.maximum(at, 0)])
         return inside
 
     def bytes_between(self, low: int, high: int) -> int:
@@ -95,18 +96,29 @@ class Ranges:
 
 
 class Evidence:
-    """The table of one store. `progress` is what consumers have read; it is asked for each lost message."""
+    """The table of one store."""
 
     def __init__(self, store: Store, verified: Verified) -> None:
         self.store = store
         self.verified = verified
         self.logs: Logs = verified.logs
-        self.progress = ConsumerProgress(store)
+
+    @cached_property
+    def progress(self) -> ConsumerProgress:
+        """How far consumers have read; also asked who will see a filler."""
+        return ConsumerProgress(self.store)
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
         """All rows: units that point outside of good records, gaps in the queue offsets, progress of consumers."""
         return (*self._unit_rows(), *self._queue_rows())
+
+    @cached_property
+    def _outside(self) -> Ranges:
+        """All bytes of the logs that are not good records, and the files that are missing between two logs."""
+        runs = (run for log in self.logs.results for run in log.tiling if run.kind is not Kind.RECORDS)
+        between = ((a.tiling.stop, b.tiling.start) for a, b in pairwise(self.logs.results))
+        return Ranges([*((r.start, r.stop) for r in runs), *((a, b) for a, b in between if a < b)])
 
     @cached_property
     def _by_start(self) -> dict[int, list[Row]]:
@@ -173,16 +185,14 @@ class Evidence:
             for first in range(1, file.last + 1, _INDEX_CHUNK):
                 length = min(_INDEX_CHUNK, file.last + 1 - first)
                 raw = read_at(file.path, length * index.UNIT.size, index.unit_at(first, file.slots))
-                found.append(np.unique(index.UNIT.array(raw)["phy_offset"].astype(np.int64)))
+                offset = index.UNIT.array(raw)["phy_offset"].astype(np.int64)
+                found.append(np.unique(offset[self._outside.mask(offset) | (offset >= self.logs.wrote)]))
         return np.unique(np.concatenate(found))
 
     # --- rows of units --------------------------------------------------------------------------------------------
 
     def _unit_rows(self) -> Iterator[Row]:
-        logs = self.logs
-        runs = (run for log in logs.results for run in log.tiling if run.kind is not Kind.RECORDS)
-        between = ((a.tiling.stop, b.tiling.start) for a, b in pairwise(logs.results))
-        outside = Ranges([*((r.start, r.stop) for r in runs), *((a, b) for a, b in between if a < b)])
+        logs, outside = self.logs, self._outside
         if not outside.starts:
             return
         for files in self.store.consume_queues(QueueKind.SIMPLE):
