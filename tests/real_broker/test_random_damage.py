@@ -361,7 +361,7 @@ def _dropped(name: str, one: Round) -> set[Place]:
     """
     with _abort(one.store, present=one.cell[1]):
         opened = open_store(one.store, BrokerConfig(dict(meta(name).oracle_args)))
-        forecast = simulate_start(opened, version=one.cell[0], heap=HEAP)
+        forecast = simulate_start(opened, version=one.cell[0], options=StartOptions(heap=HEAP))
     cut: Counter[QueueKey] = Counter()
     out = set()
     for queue, offset in told(name, one.store):

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from rmqstore.files.store import open_store
 from rmqstore.formats import dledger
 from rmqstore.formats.message import build_message, host_bytes
+from rmqstore.scan import native as native_loops
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import U8
 from rmqstore.scan.records import scan_file
-from rmqstore.views.dump import message_lines, properties
+from rmqstore.views.dump import message_lines
 from rmqstore.views.dump.message_lines import MessageLines
 from rmqstore.views.dump.message_rows import BODIES, FIELDS, BodyStyle
 from rmqstore.views.dump.messages import logs_of
@@ -250,7 +251,7 @@ def test_controls_that_json_allows_are_escaped_on_all_ways(
 ) -> None:
     monkeypatch.setattr(message_lines, "FEW", 0 if fast else 100)
     if not native:
-        monkeypatch.setattr(properties.native, "load", lambda: None)
+        monkeypatch.setattr(native_loops, "load", lambda: None)
     columns = _columns([f"TAGS\1red{control}31m\2K{control}\1é\xa0\2".encode(), b"TAGS\1blue\2"])
     escaped = f"\\u{ord(control):04x}"
     lines = text_of(MessageLines(), columns)
