@@ -21,7 +21,7 @@ from rmqstore.repair.salvage.neighbours import take_in_blanks, take_in_neighbour
 from rmqstore.repair.salvage.numbering import index_bounds, number_entries
 from rmqstore.repair.salvage.result import SalvageResult
 from rmqstore.repair.salvage.solve import Solver
-from rmqstore.repair.salvage.sources import ByteSource
+from rmqstore.repair.salvage.sources import ByteSource, Found
 from rmqstore.repair.salvage.steps import Steps
 
 MOST_FILLERS = 1000
@@ -71,7 +71,7 @@ class _Salvage:
         self.steps = Steps(evidence, neighbours, self.levels)
         self.refusals: list[str] = []
         self.missing = False
-        self.claimed: set[tuple[str, int, int]] = set()  # places in queues of messages that came back
+        self.healed: list[list[Found]] = []  # records that further sources gave back, span by span
 
     def result(self) -> SalvageResult:
         steps, evidence = self.steps, self.evidence
@@ -85,7 +85,7 @@ class _Salvage:
         for layout in layouts:
             self.solver.solve(layout, known)
         self._place(layouts, known)
-        numbers = number_entries(self.store, layouts, entries_begin(evidence))
+        numbers = number_entries(self.store, layouts, entries_begin(evidence), self.healed)
         for layout in layouts:
             if layout.refused:
                 self.refusals.append(layout.refused)
@@ -110,7 +110,7 @@ class _Salvage:
                 healed = self.solver.heal(damage)
                 if healed is not None:
                     self.steps.heal(damage, *healed)
-                    self.claimed.update(found.slot for found in healed[1] if found.slot is not None)
+                    self.healed.append(healed[1])
                 elif damage.file is None and not self.options.accept_fillers:
                     self.missing = True
                     self.refusals.append(
@@ -138,7 +138,8 @@ class _Salvage:
     def _place(self, layouts: Sequence[Layout], known: Known) -> None:
         """Lost queue offsets without a place get one in free bytes between the records around them, in their order."""
         cells = [c for layout in layouts for c in layout.cells]
-        claimed = self.claimed | {c.expected.slot.key for c in cells if c.expected is not None}
+        claimed = {c.expected.slot.key for c in cells if c.expected is not None}
+        claimed.update(found.slot for span in self.healed for found in span if found.slot is not None)
         between = [row for row in known.between if row[2].key not in claimed]
         for layout in layouts:  # units that point into the middle of a record
             start, stop = layout.damage.start, layout.damage.stop

@@ -17,6 +17,7 @@ from rmqstore.formats import dledger
 from rmqstore.formats import message as records
 from rmqstore.formats.message import Fault, check_message, parse_message, record_crc
 from rmqstore.repair.plan.content import Content, ContentReader
+from rmqstore.repair.salvage.evidence.entries import Entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class ByteSource(Protocol):
 
 
 class Found(NamedTuple):
-    """A record that a source gave: its global offset (DLedger: of its entry), place in a queue, size, entry number.
+    """A record that a source gave: global offset (of its entry in DLedger), place in a queue, size, DLedger entry.
 
     `slot` None: a record that no queue gets.
     """
@@ -50,7 +51,7 @@ class Found(NamedTuple):
     start: int
     slot: tuple[str, int, int] | None
     size: int
-    entry: int
+    entry: Entry | None
 
 
 def records_of(content: Content, start: int, stop: int, lead: int) -> list[Found] | None:
@@ -69,11 +70,12 @@ def records_of(content: Content, start: int, stop: int, lead: int) -> list[Found
         blank = dledger.BLANK.parse(head) if lead else records.BLANK.parse(head)
         if blank["magic"] == (dledger.BLANK_MAGIC if lead else records.BLANK_MAGIC):
             return out if blank["size"] == stop - at else None
-        entry = dledger.ENTRY.parse(head) if lead else {}
+        values = dledger.ENTRY.parse(head) if lead else {}
         size = int.from_bytes(head[lead : lead + 4], "big", signed=True)
         if not records.MIN_SIZE <= size <= min(MAX_RECORD, stop - at - lead):
             return None
-        if lead and (entry["magic"], entry["pos"], entry["size"]) != (dledger.MAGIC, at, size + lead):
+        entry = Entry(values["index"], values["term"], values["pos"], values["size"]) if lead else None
+        if entry is not None and (values["magic"], entry.pos, entry.size) != (dledger.MAGIC, at, size + lead):
             return None
         raw = head[lead:] + reader.take(size - records.BLANK_SIZE)
         message, _ = parse_message(raw)
@@ -81,6 +83,6 @@ def records_of(content: Content, start: int, stop: int, lead: int) -> list[Found
         if message is None or check_message(message, at + lead) is not Fault.NONE or stored not in (None, computed):
             return None
         slot = (message.topic_text, message.queue_id, message.queue_offset) if message.is_dispatched else None
-        out.append(Found(at, slot, lead + size, entry.get("index", -1)))
+        out.append(Found(at, slot, lead + size, entry))
         at += lead + size
     return out

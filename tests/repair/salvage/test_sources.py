@@ -26,9 +26,13 @@ STORES = ("5.4.0-clean", "5.4.0-dledger", "4.9.7-clean")
 
 @dataclass
 class Replica:
-    """Gives the bytes of an undamaged store. `most`: longest place that it knows; `change` spoils what it gives."""
+    """Gives the bytes of an undamaged store. `least` and `most`: size of the places that it knows, in bytes.
+
+    `change` spoils what it gives.
+    """
 
     store: Path
+    least: int = 0
     most: int = 1 << 30
     change: Callable[[bytes], bytes] = lambda data: data
     streams: bool = False
@@ -38,7 +42,7 @@ class Replica:
         self.asked.append((start, stop, lead))
         opened = open_store(self.store)
         queue = opened.dledger.data if lead and opened.dledger is not None else opened.commitlog
-        if queue is None or stop - start > self.most:
+        if queue is None or not self.least <= stop - start <= self.most:
             return None
         data = self.change(queue.pread(stop - start, start))
         content: Content = Reencoded(len(data), lambda: [data[:5], data[5:]]) if self.streams else Literal(data)
@@ -81,6 +85,24 @@ def test_a_source_gives_back_a_missing_file_and_the_end_of_a_short_one(
     plan = recover(store, Replica(unpack(name), streams=streams))
     assert (plan.loss.messages, log_faults(store)) == (0, {})
     assert log_bytes(store) == log_bytes(unpack(name))
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_entries_beside_those_that_a_source_gave_back_keep_their_index(before: bool, tmp_path: Path) -> None:
+    """A file comes back; the entry before or behind it is damaged, and the source knows nothing of it."""
+    store = copy_store("5.4.0-dledger", tmp_path)
+    paths = sorted({row.path for row in rows(store)})
+    row = next(r for r in (reversed(rows(store)) if before else rows(store)) if r.path == paths[1 if before else 3])
+    damage.garble(row.path, row.at, row.size)
+    paths[2].unlink()
+    for file in (store / "dledger-n0" / "index").iterdir():
+        file.unlink()
+    plan = recover(store, Replica(unpack("5.4.0-dledger"), least=60_000))
+    assert (plan.loss.messages, plan.loss.more["visible_fillers"]) == (1, 1)
+    assert log_faults(store) == {}
+    was, now = log_bytes(unpack("5.4.0-dledger")), log_bytes(store)
+    changed = [name for name in was if was[name] != now[name]]
+    assert changed == [row.path.relative_to(store).as_posix()]
 
 
 def test_a_source_gives_back_messages_whose_consume_queues_are_gone_too(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from rmqstore.formats.message import (
 )
 from rmqstore.repair.salvage.candidates.edit import Mended, changed_fields, put, sound_ports
 from rmqstore.repair.salvage.candidates.flipped_bit import unflip_beside_body
-from rmqstore.repair.salvage.candidates.sysflag import UNPROVED, borne_out, dispatched_flag, is_garbage
+from rmqstore.repair.salvage.candidates.sysflag import UNPROVED, dispatched_flag, is_garbage, provable_flag
 from rmqstore.repair.salvage.evidence.places import Around
 from rmqstore.repair.salvage.evidence.values import Expected, QueueSlot
 
@@ -77,7 +77,7 @@ def mend_fields(raw: bytes, at: int, expected: Expected | None, around: Around) 
         _correct_times(out, message, around)
         told = not is_garbage(message.sys_flag)
         if not told or expected is not None:
-            put(out, "sys_flag", dispatched_flag(message) if told else borne_out(message))
+            put(out, "sys_flag", dispatched_flag(message) if told else provable_flag(message))
         record = sound_ports(bytes(out))
         stored, computed = record_crc(record, 0, len(record))
         if stored in (None, computed) and not properties.property_faults(message.properties):

@@ -33,7 +33,7 @@ def dispatched_flag(message: Message) -> int:
     return message.sys_flag & ~TRANSACTION_MASK | kind
 
 
-def borne_out(message: Message) -> int:
+def provable_flag(message: Message) -> int:
     """What can be told of a SYSFLAG that is garbage: the families of the hosts, the packing, an inner batch."""
     found = properties.parse_properties(message.properties)
     batch = INNER_BATCH | NEED_UNWRAP if properties.inner_batch(found) is not None else 0
