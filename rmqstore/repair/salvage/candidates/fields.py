@@ -24,7 +24,7 @@ from rmqstore.formats.message import (
     set_record_crc,
 )
 from rmqstore.repair.salvage.candidates.edit import Mended, changed_fields, put, sound_ports
-from rmqstore.repair.salvage.candidates.flipped_bit import unflip_beside_body
+from rmqstore.repair.salvage.candidates.flipped_bit import body_crc_one_bit_off, unflip_beside_body
 from rmqstore.repair.salvage.candidates.sysflag import UNPROVED, dispatched_flag, is_garbage, provable_flag
 from rmqstore.repair.salvage.evidence.places import Around
 from rmqstore.repair.salvage.evidence.values import Expected, QueueSlot
@@ -68,8 +68,9 @@ def mend_fields(raw: bytes, at: int, expected: Expected | None, around: Around) 
             continue
         out = bytearray(candidate)
         if message.body_crc != body_crc(message.body):
-            one_bit = (message.body_crc ^ body_crc(message.body)).bit_count() == 1
-            if not one_bit or candidate != raw:  # where more was changed, the body CRC is the only proof
+            if (
+                not body_crc_one_bit_off(message) or candidate != raw
+            ):  # where more was changed, the body CRC is the only proof
                 continue
             put(out, "body_crc", body_crc(message.body))  # one bit of the stored CRC; a body's damage changes more
         elif not message.body and (expected is None or len(changed_fields(raw, candidate)) > 1):

@@ -30,7 +30,7 @@ def unflip_body(raw: bytes, message: Message, *, accept_odds: bool = False) -> M
     odds = odds_of_false_match(len(message.body))
     if computed == message.body_crc or (odds > ACCEPTED_ODDS and not accept_odds):
         return None
-    if (computed ^ message.body_crc).bit_count() == 1:
+    if body_crc_one_bit_off(message):
         return None  # the flipped bit may be in the stored CRC
     found = flipped_bits(len(message.body), message.body_crc, computed)
     if len(found) != 1:
@@ -42,6 +42,11 @@ def unflip_body(raw: bytes, message: Message, *, accept_odds: bool = False) -> M
     slot = message.topic_text, message.queue_id, message.queue_offset
     restored = Restored(message.physical_offset, *slot, at, bit, odds)
     return Mended(record, ("body",), ("body CRC",), restored=restored)
+
+
+def body_crc_one_bit_off(message: Message) -> bool:
+    """Whether the stored body CRC differs from that of the body in one bit (of the 32 that are stored)."""
+    return ((message.body_crc ^ body_crc(message.body)) & 0xFFFFFFFF).bit_count() == 1
 
 
 def unflip_beside_body(raw: bytes, message: Message) -> bytes | None:
