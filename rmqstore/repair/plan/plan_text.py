@@ -58,6 +58,7 @@ def _describe_loss(plan: Plan) -> Iterator[str]:
     elif not plan.empty:
         yield "Nothing is lost by this." if plan.facts["stays"] else "Nothing is lost."
     yield from _describe_damaged(plan.facts.get("damaged"))
+    yield from _describe_restored(plan.facts.get("restored"))
     yield from _describe_mended(plan.facts.get("mended"))
     yield from _describe_fillers(plan.facts.get("fillers"))
     yield from (f"Note: {note}" for note in plan.notes)
@@ -86,6 +87,27 @@ def _time(value: Json) -> str:
     if not isinstance(value, int) or not 0 <= value < _YEAR_10000:
         return str(value)
     return datetime.fromtimestamp(value / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _describe_restored(found: Json) -> Iterator[str]:
+    """What comes from replicas; facts of a saved plan can be anything."""
+    rows = found.get("places") if isinstance(found, Mapping) else None
+    if not isinstance(found, Mapping) or not isinstance(rows, list) or not rows:
+        return
+    messages = {row.get("from"): 0 for row in rows if isinstance(row, Mapping)}
+    for row in rows:
+        if isinstance(row, Mapping) and isinstance(row.get("messages"), int):
+            messages[row.get("from")] += row["messages"]
+    one = "a replica" if len(messages) == 1 else f"{len(messages):,} replicas"
+    count = found.get("messages")
+    yield f"Restored from {one}: {_count(count if isinstance(count, int) else 0, 'message')}, {_count(len(rows), 'place')}."
+    yield from (f"  {name}: {_count(number, 'message')}" for name, number in list(messages.items())[:_LISTED])
+    for row in rows[:_PLACES]:
+        if isinstance(row, Mapping):
+            what = f"{row.get('was')}, {_count(row.get('messages') or 0, 'message')}"
+            yield f"  offset {row.get('offset'):,}, {_count(row.get('length') or 0, 'byte')} ({what})"
+    if len(rows) > _PLACES:
+        yield f"  … and {_count(len(rows) - _PLACES, 'more place')}"
 
 
 def _describe_mended(rows: Json) -> Iterator[str]:

@@ -1,0 +1,185 @@
+"""The places of a log for which the bytes of a replica are wanted: damage, missing files, fillers, both ends. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rmqstore.checks.log.commitlog import LogResult
+from rmqstore.checks.problems.problem import Severity
+from rmqstore.checks.verify import Verified
+from rmqstore.files.records import message_at
+from rmqstore.files.store import Store
+from rmqstore.repair.replica.replica import Replica, filler_spans
+from rmqstore.repair.replica.spans import Span, joined
+from rmqstore.repair.salvage.legacy_boundary import missing_front, reach
+from rmqstore.scan.tiling import Kind, Run
+
+_BAD = (Kind.DIRTY, Kind.ZERO, Kind.HOLE)
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What to take from a replica beside damaged places.
+
+    `extend`: also what it has behind the end of the log, and before its first file. `fillers`: also the messages that
+    fillers of earlier repairs replaced.
+    """
+
+    extend: bool = False
+    fillers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Bytes [start, stop) of a log that a replica may have: global offsets, from a record's start to a record's start.
+
+    `open_end`: behind the end of the log, so that the replica's last record there may end behind `stop`.
+    """
+
+    log: LogResult
+    start: int
+    stop: int
+    kind: str
+    open_end: bool = False
+
+    @property
+    def span(self) -> Span:
+        return self.start, self.stop
+
+    def pieces(self) -> Iterator[Span]:
+        """Its parts, each in one file of the log."""
+        size, at = self.log.queue.file_size, self.start
+        while at < self.stop:
+            border = min(self.stop, (at // size + 1) * size)
+            yield at, border
+            at = border
+
+
+DAMAGE, MISSING, FILLER, DOUBT, TAIL = "damaged", "missing file", "filler", "contradicted", "end of the log"
+
+
+def find_places(
+    store: Store, verified: Verified, log: LogResult, replicas: Sequence[Replica], wishes: Wishes
+) -> list[Place]:
+    """All places of one log of a store, in address order."""
+    inside = [*_damaged(log), *_missing(store, verified, log)]
+    if wishes.fillers:
+        inside += [Place(log, a, b, FILLER) for a, b in _with_blanks(log, filler_spans(store, log))]
+    inside += _contradicted(verified, log, replicas)
+    if log is verified.logs.results[-1]:
+        inside += _tail(log, replicas, wishes)
+    if wishes.extend and log is verified.logs.results[0]:
+        inside += _front(log, replicas)
+    return _apart(inside)
+
+
+def _apart(places: Iterable[Place]) -> list[Place]:
+    """Places that touch become one."""
+    out: list[Place] = []
+    for place in sorted(places, key=lambda p: p.start):
+        last = out[-1] if out else None
+        if last is None or last.stop < place.start:
+            out.append(place)
+            continue
+        stop = max(last.stop, place.stop)
+        out[-1] = Place(last.log, last.start, stop, last.kind, last.open_end or place.open_end)
+    return out
+
+
+def _damaged(log: LogResult) -> Iterator[Place]:
+    """Damage before the last good record, with a BLANK that touches it: it may be damage too."""
+    runs: list[Run] = []
+    for run in log.tiling:
+        if run.start >= log.wrote:
+            break
+        bad = run.kind in _BAD
+        if runs and not bad and run.kind is not Kind.BLANK:
+            yield from _of_runs(log, runs)
+            runs = []
+        elif bad or run.kind is Kind.BLANK:
+            runs.append(run)
+    yield from _of_runs(log, runs)
+
+
+def _of_runs(log: LogResult, runs: Sequence[Run]) -> Iterator[Place]:
+    bad = [i for i, run in enumerate(runs) if run.kind in _BAD]
+    if not bad:
+        return
+    first = bad[0] - 1 if bad[0] and runs[bad[0]].start % log.queue.file_size else bad[0]
+    whole = all(runs[i].kind is Kind.HOLE for i in bad)
+    stop = runs[-1].stop if runs[-1].stop % log.queue.file_size == 0 else runs[bad[-1]].stop
+    yield Place(log, runs[max(first, 0)].start, stop, MISSING if whole else DAMAGE)
+
+
+def _missing(store: Store, verified: Verified, log: LogResult) -> Iterator[Place]:
+    """Files that are missing where a legacy commitlog ends and DLedger's data begin."""
+    front = missing_front(store, verified, log)
+    if front is not None:
+        yield Place(log, front[0], front[1], MISSING)
+    end = reach(store, verified, log)
+    if log is not verified.logs.results[-1] and log.tiling.stop < end:
+        yield Place(log, log.tiling.stop, end, MISSING)
+
+
+def _with_blanks(log: LogResult, fillers: Sequence[Span]) -> list[Span]:
+    """A filler at the end of a file may have left bytes to the BLANK behind it."""
+    out = []
+    for start, stop in fillers:
+        run = log.tiling.find(stop)
+        out.append((start, run.stop if run is not None and run.kind is Kind.BLANK else stop))
+    return joined(out)
+
+
+def _contradicted(verified: Verified, log: LogResult, replicas: Sequence[Replica]) -> Iterator[Place]:
+    """Records that frame and fit their CRCs, but contradict a witness of this store and differ from a replica's."""
+    for at in sorted(_suspects(verified, log)):
+        run = log.tiling.find(at)
+        if run is None or run.kind is not Kind.RECORDS:
+            continue
+        start = next((s for s in (at, at - log.lead) if _starts(log, s)), None)
+        if start is None:
+            continue
+        message = message_at(log.queue, start + log.lead)
+        assert message is not None
+        stop = start + log.lead + message.size
+        own = log.queue.pread(stop - start, start)
+        theirs = [r.bytes_at(log.lead, start, stop) for r in replicas if r.sound_record(log.lead, start)]
+        if any(other != own for other in theirs):
+            yield Place(log, start, stop, DOUBT)
+
+
+def _suspects(verified: Verified, log: LogResult) -> set[int]:
+    name, out = "dledger" if log.lead else "commitlog", set()
+    for finding in verified.report.findings.listed:
+        if finding.severity < Severity.WARNING:
+            continue
+        if finding.problem.of_log and finding.queue == name:
+            out.add(finding.offset)
+        pointed = finding.facts.get("commitlog_offset")
+        if isinstance(pointed, int) and log.tiling.start <= pointed < log.tiling.stop:
+            out.add(pointed)
+    return out
+
+
+def _starts(log: LogResult, start: int) -> bool:
+    message = message_at(log.queue, start + log.lead)
+    return message is not None and message.physical_offset == start + log.lead
+
+
+def _tail(log: LogResult, replicas: Sequence[Replica], wishes: Wishes) -> Iterator[Place]:
+    """Damage behind the last good record, and with `extend` all that a replica has there."""
+    dirty = [run.stop for run in log.tiling.tail() if run.kind is Kind.DIRTY] if log.stale_from is None else []
+    stop = max(dirty, default=log.wrote)
+    ends = [r.end(log.lead, log.wrote) for r in replicas] if wishes.extend or dirty else []
+    stop = max([stop, *ends]) if wishes.extend else min(stop, max(ends, default=log.wrote))
+    if stop > log.wrote:
+        yield Place(log, log.wrote, stop, TAIL, open_end=True)
+
+
+def _front(log: LogResult, replicas: Sequence[Replica]) -> Iterator[Place]:
+    """Files that a replica has before the first one of the log."""
+    queues = [queue for r in replicas if (queue := r.log(log.lead)) is not None]
+    first = min((q.start for q in queues if q.start % log.queue.file_size == 0), default=log.queue.start)
+    if first < log.queue.start:
+        yield Place(log, first, log.queue.start, MISSING)
