@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 @click.option(
     "--heal-fillers",
     is_flag=True,
-    help="With --replica: also restore messages that fillers of earlier repairs replace.",
+    help="With --replica: also restore messages that earlier repairs replaced by fillers.",
 )
 def recover(
     out: Output,

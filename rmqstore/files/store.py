@@ -217,7 +217,7 @@ class Store(StoreQueues):
         return other
 
     def with_log_files_in(self, standins: Mapping[Path, Path]) -> Store:
-        """This store with the files of its logs in other directories; `standins` maps these to the ones of the store."""
+        """This store with the files of its logs in other directories; `standins` maps these to the store's own."""
         other = copy.copy(self)
         other.standins = dict(standins)
         instead = {home: standin for standin, home in standins.items()}

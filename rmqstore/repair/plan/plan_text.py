@@ -91,23 +91,27 @@ def _time(value: Json) -> str:
 
 def _describe_restored(found: Json) -> Iterator[str]:
     """What comes from replicas; facts of a saved plan can be anything."""
-    rows = found.get("places") if isinstance(found, Mapping) else None
-    if not isinstance(found, Mapping) or not isinstance(rows, list) or not rows:
+    listed = found.get("places") if isinstance(found, Mapping) else None
+    rows = [row for row in listed if isinstance(row, Mapping)] if isinstance(listed, list) else []
+    if not rows:
         return
-    messages = {row.get("from"): 0 for row in rows if isinstance(row, Mapping)}
+    messages: dict[str, int] = {}
     for row in rows:
-        if isinstance(row, Mapping) and isinstance(row.get("messages"), int):
-            messages[row.get("from")] += row["messages"]
+        name = str(row.get("from"))
+        messages[name] = messages.get(name, 0) + _number(row, "messages")
     one = "a replica" if len(messages) == 1 else f"{len(messages):,} replicas"
-    count = found.get("messages")
-    yield f"Restored from {one}: {_count(count if isinstance(count, int) else 0, 'message')}, {_count(len(rows), 'place')}."
+    yield f"Restored from {one}: {_count(sum(messages.values()), 'message')}, {_count(len(rows), 'place')}."
     yield from (f"  {name}: {_count(number, 'message')}" for name, number in list(messages.items())[:_LISTED])
     for row in rows[:_PLACES]:
-        if isinstance(row, Mapping):
-            what = f"{row.get('was')}, {_count(row.get('messages') or 0, 'message')}"
-            yield f"  offset {row.get('offset'):,}, {_count(row.get('length') or 0, 'byte')} ({what})"
+        what = f"{row.get('was')}; {_count(_number(row, 'messages'), 'message')}"
+        yield f"  offset {_number(row, 'offset'):,}, {_count(_number(row, 'length'), 'byte')} ({what})"
     if len(rows) > _PLACES:
         yield f"  … and {_count(len(rows) - _PLACES, 'more place')}"
+
+
+def _number(row: Mapping[str, Json], name: str) -> int:
+    value = row.get(name)
+    return value if isinstance(value, int) else 0
 
 
 def _describe_mended(rows: Json) -> Iterator[str]:

@@ -97,7 +97,7 @@ class _Healing:
             proofs = self._prove(log, having, places)
             for place in places:
                 allowed[place] = [r for r in having if proofs[r.name].covers(place)]
-                if not allowed[place] and having:
+                if not allowed[place]:
                     self._not_covered(place, proofs)
         without_log = [r.name for r in self.replicas if r.name not in self.proofs]
         if without_log:
@@ -122,7 +122,9 @@ class _Healing:
         return found
 
     def _not_covered(self, place: Place, proofs: Mapping[str, Proof]) -> None:
-        if all(proof.diverges_at is None for proof in proofs.values()):
+        if not proofs:
+            self.notes.append(f"no replica has a {place.log.queue.name}: nothing is taken for offset {place.start:,}")
+        elif all(proof.diverges_at is None for proof in proofs.values()):
             self.notes.append(
                 f"no record behind offset {place.start:,} is equal in a replica: nothing is taken for offset "
                 f"{place.start:,} to {place.stop:,}"

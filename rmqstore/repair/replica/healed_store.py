@@ -140,7 +140,7 @@ def _files(taken: Sequence[Taken], folder: ScratchFolder) -> list[HealedFile]:
 
 
 def _fill(file: HealedFile, folder: ScratchFolder) -> None:
-    """Make the copy; one that gets bytes behind its end, or that is missing, becomes as long as files of its log are."""
+    """Make the copy. One that gets bytes behind its end, or that is missing, becomes as long as its log's files are."""
     last = max(piece.stop for piece in file.taken) - file.start
     size = file.length if file.length is not None and last <= file.length else file.taken[0].place.log.queue.file_size
     folder.copy(file.path if file.length is not None else None, file.copy, size)

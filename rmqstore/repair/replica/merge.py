@@ -1,4 +1,4 @@
-"""The steps of the whole plan: those of the healed store's plan, with the replicas' bytes as steps on the real files."""
+"""The steps of the whole plan: those of the healed store's plan, and the replicas' bytes as steps on the real files."""
 
 from __future__ import annotations
 

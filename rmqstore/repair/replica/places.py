@@ -30,7 +30,7 @@ class Wishes:
     fillers: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Place:
     """Bytes [start, stop) of a log that a replica may have: global offsets, from a record's start to a record's start.
 

@@ -1,4 +1,4 @@
-"""Proof that another store is a replica: it has the same records at the same offsets, around every place and in samples.
+"""Proof that another store is a replica: it has equal records at the same offsets, around every place and in samples.
 
 Two replicas have the same log up to some offset, and different ones behind it if they diverged (another epoch or term).
 So every place before an equal record is before the divergence.
@@ -45,9 +45,11 @@ class Proof:
 
     def covers(self, place: Place) -> bool:
         """Whether the replica's bytes at a place are bytes of the same log."""
-        if place.stop >= place.log.wrote:  # no record of this store follows
-            return self.diverges_at is None and self.equal_until >= place.start
-        return place.stop <= self.equal_until
+        if place.stop < place.log.wrote:
+            return place.stop <= self.equal_until
+        # no record of this log follows, so the last one before it must be equal
+        ends = [run.stop for run in place.log.tiling if run.kind is Kind.RECORDS and run.stop <= place.start]
+        return self.diverges_at is None and self.equal_until >= max(ends, default=place.start)
 
 
 def prove(log: LogResult, replica: Replica, places: Sequence[Place], wanted: Callable[[Span], bool]) -> Proof:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -118,7 +117,7 @@ def filler_spans(store: Store, result: LogResult) -> list[Span]:
 
 
 def open_replica(path: Path, sizes: Mapping[str, str], *, jobs: int = 1, max_rate: int = 0) -> Replica:
-    """A replica by its directory, or by the broker.conf that names it; `sizes` are file sizes where nothing else is said.
+    """A replica by its directory, or by the broker.conf that names it; `sizes`: file sizes if nothing else says them.
 
     Errors: NotReadable, NotAStore; BadBrokerConfig; UsageError for a broker.conf without storePathRootDir.
     """
@@ -153,7 +152,7 @@ def _queues(store: Store) -> list[MappedFileQueue]:
 
 def _identity(path: Path) -> tuple[int, int] | None:
     try:
-        status = os.stat(path)
+        status = path.stat()
     except OSError:
         return None
     return status.st_dev, status.st_ino
