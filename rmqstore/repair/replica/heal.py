@@ -22,6 +22,7 @@ from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.recover import plan_recovery
 from rmqstore.repair.replica.healed_store import HealedStore, build, messages_in
+from rmqstore.repair.replica.judge import judge
 from rmqstore.repair.replica.merge import merged
 from rmqstore.repair.replica.places import Place, Wishes, find_places
 from rmqstore.repair.replica.proof import Proof, prove
@@ -64,6 +65,7 @@ def plan_with_replicas(
         raise Refused(f"nothing can be taken from the replicas: {reasons}", "recover without --replica writes fillers")
     healed = build(store, sources.taken)
     after = examine(healed.store, how)
+    judge(after, sources.taken)
     plan = plan_recovery(healed.store, after, options)
     names = PlanBuilder(store)
     whole = merged(plan, healed, names, f"the original bytes, from {_names(sources)}")
