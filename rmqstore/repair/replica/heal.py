@@ -135,17 +135,12 @@ class _Healing:
     def nothing_needed(self) -> str:
         """Why the replicas are not needed; perhaps they were given in the wrong order."""
         text = f"{self.store.path} has no damage that a replica can repair"
-        if any(_damaged(replica) for replica in self.replicas):
-            text += f", but {self.replicas[0].name} is damaged: are the two in the wrong order?"
+        fillers = sum(len(filler_spans(self.store, log)) for log in self.verified.logs.results)
+        if fillers and not self.wishes.fillers:
+            return f"{text}; --heal-fillers restores what earlier repairs replaced by fillers"
+        if any(replica.damaged for replica in self.replicas):
+            return f"{text}, but {self.replicas[0].name} is damaged: are the two in the wrong order?"
         return text
-
-
-def _damaged(replica: Replica) -> bool:
-    for lead in (0, 48):
-        queue = replica.log(lead)
-        if queue is not None and len(replica.sound(lead, [(queue.start, queue.stop)])) > len(queue.files):
-            return True
-    return False
 
 
 def _names(sources: Sources) -> str:

@@ -81,6 +81,13 @@ class Replica:
             end = min(end, committed if committed is not None else since)
         return max(end, since)
 
+    @property
+    def damaged(self) -> bool:
+        """Whether its own log is damaged before its end."""
+        results = [self._log_result(lead, [(0, 1 << 62)]) for lead in (0, dledger.ENTRY.size)]
+        bad = (Kind.DIRTY, Kind.ZERO, Kind.HOLE)
+        return any(r.kind in bad and r.start < found.wrote for found in results if found for r in found.tiling)
+
     def closes_file(self, lead: int, at: int, stop: int) -> bool:
         """Whether a BLANK stands at `at` that says to fill its file up to `stop`."""
         if stop - at < BLANK_SIZE:
