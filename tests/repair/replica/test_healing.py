@@ -156,7 +156,7 @@ def test_replicas_that_disagree_give_nothing(tmp_path: Path) -> None:
     for number in (20, 60):
         damage.garble(rows(store)[number].path, rows(store)[number].at, 40) if number == 20 else None
     row = rows(second)[20]
-    damage.flip(other.path, other.at + 48, 0)  # BORNTIMESTAMP, which no CRC covers
+    damage.flip(other.path, other.at + 48, 0)  # BORNHOST, which no CRC covers
     last = rows(store)[-9]
     damage.garble(last.path, last.at, last.size)
     plan = plan_healing(store, [first, second])
