@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems.problem import Severity
+from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified
 from rmqstore.files.records import message_at
 from rmqstore.files.store import Store
@@ -68,7 +69,7 @@ def find_places(
         inside += [Place(log, a, b, FILLER) for a, b in _with_blanks(log, filler_spans(store, log))]
     inside += _contradicted(verified, log, replicas)
     if log is verified.logs.results[-1]:
-        inside += _tail(log, replicas, wishes)
+        inside += _tail(verified, log, replicas, wishes)
     if wishes.extend and log is verified.logs.results[0]:
         inside += _front(log, replicas)
     return _apart(inside)
@@ -167,12 +168,18 @@ def _starts(log: LogResult, start: int) -> bool:
     return message is not None and message.physical_offset == start + log.lead
 
 
-def _tail(log: LogResult, replicas: Sequence[Replica], wishes: Wishes) -> Iterator[Place]:
-    """Damage behind the last good record, and with `extend` all that a replica has there."""
+def _tail(verified: Verified, log: LogResult, replicas: Sequence[Replica], wishes: Wishes) -> Iterator[Place]:
+    """Damage behind the last good record; with `extend`, all that a replica has there.
+
+    That is taken too if this store had messages there: queues, index, checkpoint or consumer offsets lead behind its
+    end.
+    """
     dirty = [run.stop for run in log.tiling.tail() if run.kind is Kind.DIRTY] if log.stale_from is None else []
-    stop = max(dirty, default=log.wrote)
-    ends = [r.end(log.lead, log.wrote) for r in replicas] if wishes.extend or dirty else []
-    stop = max([stop, *ends]) if wishes.extend else min(stop, max(ends, default=log.wrote))
+    known = any(n and PROBLEMS[code].points_behind_log for code, n in verified.report.findings.counts.items())
+    if not (dirty or known or wishes.extend):
+        return
+    end = max((replica.end(log.lead, log.wrote) for replica in replicas), default=log.wrote)
+    stop = end if known or wishes.extend else min(end, max(dirty))
     if stop > log.wrote:
         yield Place(log, log.wrote, stop, TAIL, open_end=True)
 
