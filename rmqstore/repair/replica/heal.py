@@ -24,7 +24,7 @@ from rmqstore.repair.recover import plan_recovery
 from rmqstore.repair.replica.healed_store import HealedStore, build, messages_in
 from rmqstore.repair.replica.judge import judge
 from rmqstore.repair.replica.merge import merged
-from rmqstore.repair.replica.places import Place, Wishes, find_places
+from rmqstore.repair.replica.places import OUTVOTED, Place, Wishes, find_places
 from rmqstore.repair.replica.proof import Proof, prove
 from rmqstore.repair.replica.replica import Replica, filler_spans, refuse_same
 from rmqstore.repair.replica.sources import Sources, find_sources
@@ -108,7 +108,7 @@ class _Healing:
         return find_sources(self.places, allowed)
 
     def _prove(self, log: LogResult, replicas: Sequence[Replica], places: Sequence[Place]) -> Mapping[str, Proof]:
-        apart = filler_spans(self.store, log) + [p.span for p in places]
+        apart = filler_spans(self.store, log) + [p.span for p in places if p.kind != OUTVOTED]
 
         def wanted(span: Span) -> bool:
             return not meets(span, apart)

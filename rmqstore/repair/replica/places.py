@@ -11,11 +11,13 @@ from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified
 from rmqstore.files.records import message_at
 from rmqstore.files.store import Store
+from rmqstore.repair.replica.neighbours import records_between
 from rmqstore.repair.replica.replica import Replica, filler_spans
-from rmqstore.repair.replica.spans import Span, joined
+from rmqstore.repair.replica.spans import Span, joined, meets
 from rmqstore.repair.salvage.legacy_boundary import missing_front, reach
 from rmqstore.scan.tiling import Kind, Run
 
+_BLOCK = 1 << 20
 _BAD = (Kind.DIRTY, Kind.ZERO, Kind.HOLE)
 
 
@@ -58,6 +60,8 @@ class Place:
 
 
 DAMAGE, MISSING, FILLER, DOUBT, TAIL = "damaged", "missing file", "filler", "contradicted", "end of the log"
+OUTVOTED = "outvoted"
+"""A record that looks good, but all of several replicas have another one. It may show that this store diverged."""
 
 
 def find_places(
@@ -72,7 +76,8 @@ def find_places(
         inside += _tail(verified, log, replicas, wishes)
     if wishes.extend and log is verified.logs.results[0]:
         inside += _front(log, replicas)
-    return _apart(inside)
+    else_good = without_places(_outvoted(log, replicas), inside, filler_spans(store, log))
+    return sorted([*_apart(inside), *_apart(else_good)], key=lambda p: p.start)
 
 
 def _apart(places: Iterable[Place]) -> list[Place]:
@@ -86,6 +91,38 @@ def _apart(places: Iterable[Place]) -> list[Place]:
         stop = max(last.stop, place.stop)
         out[-1] = Place(last.log, last.start, stop, last.kind, last.open_end or place.open_end)
     return out
+
+
+def without_places(found: Iterable[Place], places: Sequence[Place], fillers: Sequence[Span]) -> list[Place]:
+    """Places that share no byte with others, nor with a filler."""
+    taken = [*fillers, *(p.span for p in places)]
+    return [place for place in found if not meets(place.span, taken)]
+
+
+def _outvoted(log: LogResult, replicas: Sequence[Replica]) -> Iterator[Place]:
+    """Records of which at least two replicas, and all that have a good one, have the same other bytes."""
+    if len(replicas) < 2:
+        return
+    for run in log.tiling:
+        if run.kind is not Kind.RECORDS:
+            continue
+        differing = list(_differing(log, replicas, run))
+        for start, stop in records_between(log, run.start, run.stop - 1) if differing else ():
+            if not meets((start, stop), differing):
+                continue
+            theirs = {r.bytes_at(log.lead, start, stop) for r in replicas if r.sound_record(log.lead, start)}
+            voters = sum(r.sound_record(log.lead, start) for r in replicas)
+            if len(theirs) == 1 and voters > 1 and log.queue.pread(stop - start, start) not in theirs:
+                yield Place(log, start, stop, OUTVOTED)
+
+
+def _differing(log: LogResult, replicas: Sequence[Replica], run: Run) -> Iterator[Span]:
+    """Stretches of a run of records that are not the same in all replicas."""
+    for low in range(run.start, run.stop, _BLOCK):
+        high = min(low + _BLOCK, run.stop)
+        own = log.queue.pread(high - low, low)
+        if any(r.bytes_at(log.lead, low, high) != own for r in replicas):
+            yield low, high
 
 
 def _damaged(log: LogResult) -> Iterator[Place]:

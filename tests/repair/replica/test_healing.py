@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqstore.checks.verify import problem_counts
+from rmqstore.errors import Refused
 from rmqstore.formats import dledger
 from rmqstore.repair.journal import journal
 from tests import damage
@@ -236,3 +237,41 @@ def test_a_slave_is_healed_from_its_master_with_nothing_cut(tmp_path: Path) -> N
     assert plan.loss.messages == 0
     journal.apply(plan)
     assert log_files(store) == whole
+
+
+def test_several_replicas_outvote_a_record_that_no_crc_covers(tmp_path: Path) -> None:
+    store = copy_store("4.9.7-clean", tmp_path)
+    whole, found = log_files(store), rows(store)
+    for number in (30, 31, 200):
+        damage.flip(found[number].path, found[number].at + 48, 0)  # BORNHOST
+    assert not problem_counts(look(store)[1].report)
+    backup = copy_store("4.9.7-clean", tmp_path, rename="backup")
+    with pytest.raises(Refused, match="no damage that a replica can repair"):
+        plan_healing(store, [backup])  # one against one
+    plan = plan_healing(store, [backup, unpack("4.9.7-clean")])
+    assert [place["was"] for place in plan.facts["restored"]["places"]] == ["outvoted", "outvoted"]  # type: ignore[index]
+    journal.apply(plan)
+    assert log_files(store) == whole
+
+
+def test_a_diverged_store_is_not_outvoted(tmp_path: Path) -> None:
+    store = copy_store("4.9.7-clean", tmp_path)
+    found = rows(store)
+    for row in found[300:]:
+        damage.flip(row.path, row.at + 48, 0)
+    damage.garble(found[299].path, found[299].at, 60)
+    backup = copy_store("4.9.7-clean", tmp_path, rename="backup")
+    with pytest.raises(Refused, match=f"diverges from this store at offset {found[300].offset:,}"):
+        plan_healing(store, [backup, unpack("4.9.7-clean")])
+
+
+def test_a_tail_that_the_queues_know_of_comes_back_by_itself(tmp_path: Path) -> None:
+    store = copy_store("5.1.4-clean", tmp_path)
+    whole, found = log_files(store), rows(store)
+    first, last = found[-9], found[-1]
+    damage.zero(first.path, first.at, last.stop - first.at)
+    plan = plan_healing(store, [unpack("5.1.4-clean")])
+    assert plan.loss.messages == 0
+    journal.apply(plan)
+    assert log_files(store) == whole
+    assert not problem_counts(look(store)[1].report)
