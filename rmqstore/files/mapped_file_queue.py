@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import gcd
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rmqstore.files.disk.reading import read_at
+from rmqstore.formats.layout import Layout
 
 NAME_DIGITS = 20
 PAGE = 4096
@@ -332,6 +333,11 @@ class MappedFileQueue:
         if i < 0 or offset >= self.files[i].stop:
             return None
         return self.files[i]
+
+    def unit(self, layout: Layout, number: int) -> dict[str, Any] | None:
+        """One unit by its number over all files, as its fields; None where no file holds all of it."""
+        raw = self.pread(layout.size, number * layout.size) if number >= 0 else b""
+        return layout.unpack(raw) if len(raw) == layout.size else None
 
     def pread(self, size: int, offset: int) -> bytes:
         """Bytes at a global offset, over file borders; short where a file ends or is missing."""

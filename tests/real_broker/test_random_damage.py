@@ -23,6 +23,7 @@ from typing import Any
 
 import pytest
 
+from rmqstore.brokers.rules.forecast import StartOptions
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.problems import codes
 from rmqstore.files.broker_config import BrokerConfig
@@ -131,7 +132,7 @@ def fresh_round(name: str, seed: int, folder: Path, sounds: Sounds) -> None:
         settings = meta(name).oracle_args
         question = sounds.servers.of(version).ask(store, settings, abort=abort)
         opened = open_store(store, BrokerConfig(dict(settings)))
-        forecast = simulate_start(opened, version=version, dispatch=True, heap=HEAP)
+        forecast = simulate_start(opened, version=version, options=StartOptions(heap=HEAP))
         real = sounds.servers.of(version).answer(question)
         answer = of_oracle(real, set())
         if answer.load and real.leader is not None:  # what a leader commits afterwards depends on time

@@ -15,7 +15,7 @@ import numpy as np
 from rmqstore.append.files.mapped_file import now_ms
 from rmqstore.append.messages.encoder import TopicName
 from rmqstore.append.store.consumequeue import ConsumeQueue, Put
-from rmqstore.append.store.dispatch import Dispatcher, DispatchOptions, QueueState
+from rmqstore.append.store.dispatch import Dispatcher, DispatchOptions, QueueState, WrittenRecord
 from rmqstore.append.store.index import IndexFile, IndexService
 from rmqstore.append.store.index_builder import IndexFileBuilder
 from rmqstore.checks.index.keys import KeyReader
@@ -102,12 +102,14 @@ class ReaddressDispatch:
             self._rare.dispatch(
                 known[0],
                 known[1],
-                int(places[i]),
-                int(columns.size[i]),
-                int(columns.queue_offset[i]),
-                int(columns.store_timestamp[i]),
-                int(columns.sys_flag[i]),
-                bytes(columns.raw[int(starts[i]) : int(stops[i])]),
+                WrittenRecord(
+                    int(places[i]),
+                    int(columns.size[i]),
+                    int(columns.queue_offset[i]),
+                    int(columns.store_timestamp[i]),
+                    int(columns.sys_flag[i]),
+                    bytes(columns.raw[int(starts[i]) : int(stops[i])]),
+                ),
                 to_index=False,
             )
 

@@ -7,9 +7,10 @@ runs that are not records; `Damage` reads off them what was skipped.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from rmqstore.files.disk.sparse import data_end
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.store import Store
 from rmqstore.formats import dledger
-from rmqstore.formats.message import Fault
+from rmqstore.formats.message import Fault, Message
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import U8, Bool
 from rmqstore.scan.records import scan_file
@@ -35,6 +36,7 @@ _WRONG_CRC = (Fault.BODY_CRC, Fault.RECORD_CRC)
 _KEPT = 100
 
 Buffer = bytes | memoryview
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -115,8 +117,8 @@ class Job:
     """What a worker does with a split: everything in it can be sent to another process.
 
     `form` is how a record is rendered: "row" (a dict) for `read_messages`; "text" (a JSON line) or "csv" (a line of
-    it; not with bodies) for `read_text`. `entries`: as a DLedger entry with the message inside. `foreign` shows
-    records whose PHYSICALOFFSET is not their own.
+    it; not with bodies) for `read_text`; "message" (the record itself) for `read_records`. `entries`: as a DLedger
+    entry with the message inside. `foreign` shows records whose PHYSICALOFFSET is not their own.
     """
 
     selection: Selection
@@ -125,6 +127,15 @@ class Job:
     body: BodyStyle = field(default_factory=BodyStyle)
     foreign: bool = False
     scan: ScanOptions = field(default_factory=ScanOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRecord:
+    """A record as it was parsed, its global offset, and what is wrong with it."""
+
+    message: Message
+    offset: int
+    fault: Fault
 
 
 @dataclass(slots=True)
@@ -138,6 +149,7 @@ class Rendered:
     end: int | None = None
     count: int = 0
     records: list[Row] = field(default_factory=list)
+    found: list[FoundRecord] = field(default_factory=list)
     used: int = 0
     text: list[Buffer] = field(default_factory=list)
     runs: list[tuple[Run, bool]] = field(default_factory=list)
@@ -176,7 +188,12 @@ def render_split(job: Job, split: Split, area: U8 | None = None) -> Rendered:
             columns, oks, shown = _shown(run, job, selector)
             if columns is not None and len(columns):
                 out.count += len(columns)
-                if job.form == "row":
+                if job.form == "message":
+                    fault = run.cause if run.kind is Kind.DIRTY else Fault.NONE
+                    out.found += [
+                        FoundRecord(columns.message(i), at, fault) for i, at in enumerate(columns.offset.tolist())
+                    ]
+                elif job.form == "row":
                     oks = np.ones(len(columns), dtype=np.bool_) if oks is None else oks
                     out.records += [lines.row(columns, i, name, ok) for i, ok in enumerate(oks.tolist())]
                 else:
@@ -236,9 +253,20 @@ def read_text(
 
 def read_messages(store: Store, what: str, job: Job, damage: Damage, *, jobs: int = 1) -> Iterator[list[Row]]:
     """As `read_text`, for rows."""
-    left = job.selection.limit
-    for part in _parts(store, what, job, damage, jobs):
-        rows = (part.records[::-1] if job.selection.reverse else part.records)[:left]
+    return _limited(job.selection, (part.records for part in _parts(store, what, job, damage, jobs)))
+
+
+def read_records(store: Store, what: str, selection: Selection, damage: Damage) -> Iterator[list[FoundRecord]]:
+    """As `read_text`, for the records themselves."""
+    job = Job(selection, "message")
+    return _limited(selection, (part.found for part in _parts(store, what, job, damage, 1)))
+
+
+def _limited(selection: Selection, parts: Iterable[list[T]]) -> Iterator[list[T]]:
+    """The wanted number of rows, newest first where that is asked for; reading stops with the last of them."""
+    left = selection.limit
+    for part in parts:
+        rows = (part[::-1] if selection.reverse else part)[:left]
         left = left if left is None else left - len(rows)
         if rows:
             yield rows
