@@ -27,10 +27,9 @@ if TYPE_CHECKING:
     broker=True,
     examples=(
         "rmqstore recover /data/rocketmq/store -c /etc/rocketmq/broker.conf",
-        "rmqstore recover /data/rocketmq/store --apply",
-        "rmqstore recover /data/rocketmq/store --replica /mnt/slave/store --apply",
         "rmqstore recover /data/rocketmq/store --plan-out plan.json && rmqstore recover /data/rocketmq/store "
         "--plan plan.json --apply",
+        "rmqstore recover /data/rocketmq/store --replica /mnt/slave/store --apply",
     ),
 )
 @applying()
@@ -154,10 +153,8 @@ def _plan_with_replicas(
     from rmqstore.repair.replica.heal import plan_with_replicas
     from rmqstore.repair.replica.places import Wishes
     from rmqstore.repair.replica.replica import open_replica
-    from rmqstore.scan.workers import jobs_or_default
 
     paths, extend, fillers = asked
     sizes = {k: v for k, v in config.given.items() if k.startswith(("mappedFileSize", "mapperFileSize"))}
-    jobs = jobs_or_default(how.jobs)
-    found = [open_replica(path, sizes, jobs=jobs, max_rate=how.max_rate) for path in paths]
+    found = [open_replica(path, sizes, jobs=how.jobs, max_rate=how.max_rate) for path in paths]
     return plan_with_replicas(store, verified, found, Wishes(extend, fillers), wishes, how)

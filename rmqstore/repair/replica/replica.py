@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rmqstore.checks.beside.committed import committed_end
 from rmqstore.checks.filler_notes import filler_offsets
-from rmqstore.checks.log.commitlog import LogResult, read_log
+from rmqstore.checks.log.commitlog import LogResult, PassWork, read_log
 from rmqstore.checks.log.log_pass import PassOptions
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems.report import Findings
@@ -24,6 +24,7 @@ from rmqstore.formats.message import BLANK_SIZE, Fault, build_blank, check_messa
 from rmqstore.repair.replica.spans import Span, joined, without
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
+from rmqstore.scan.workers import jobs_or_default
 
 
 @dataclass(slots=True)
@@ -32,7 +33,7 @@ class Replica:
 
     name: str
     store: Store
-    jobs: int = 1
+    jobs: int | None = None
     max_rate: int = 0
     _read: dict[tuple[int, tuple[Span, ...]], LogResult | None] = field(default_factory=dict)
 
@@ -110,7 +111,8 @@ class Replica:
         given = tuple(sorted(self.store.config.given.items()))
         options = ScanOptions(drop_cache=True, max_rate=self.max_rate)
         passing = PassOptions(self.store.path, given, options, crosscheck=False)
-        return read_log(part, passing, Findings(keep=0), lead=lead, jobs=self.jobs)
+        work = PassWork(jobs_or_default(self.jobs, part.bytes_on_disk))
+        return read_log(part, passing, Findings(keep=0), lead=lead, work=work)
 
 
 def filler_spans(store: Store, result: LogResult) -> list[Span]:
@@ -123,7 +125,7 @@ def filler_spans(store: Store, result: LogResult) -> list[Span]:
     return joined(spans)
 
 
-def open_replica(path: Path, sizes: Mapping[str, str], *, jobs: int = 1, max_rate: int = 0) -> Replica:
+def open_replica(path: Path, sizes: Mapping[str, str], *, jobs: int | None = None, max_rate: int = 0) -> Replica:
     """A replica by its directory, or by the broker.conf that names it; `sizes`: file sizes if nothing else says them.
 
     Errors: NotReadable, NotAStore; BadBrokerConfig; UsageError for a broker.conf without storePathRootDir.

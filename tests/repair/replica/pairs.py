@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rmqstore.checks.verify import VerifyOptions
 from rmqstore.files.store import open_store
@@ -48,6 +49,11 @@ def plan_healing(
     found = [open_replica(path, {}) for path in replicas]
     options = RecoverOptions(role=role)
     return plan_with_replicas(opened, verified, found, Wishes(extend, fillers), options, VerifyOptions(jobs=1))
+
+
+def restored(plan: Plan) -> Any:
+    """What a plan says of the bytes that come from replicas."""
+    return plan.facts["restored"]
 
 
 def log_files(store: Path) -> dict[str, bytes]:

@@ -14,7 +14,7 @@ from rmqstore.formats import dledger
 from rmqstore.repair.journal import journal
 from tests import damage
 from tests.command import run, run_json
-from tests.repair.replica.pairs import PAIRS, Pair, log_files, plan_healing, wound
+from tests.repair.replica.pairs import PAIRS, Pair, log_files, plan_healing, restored, wound
 from tests.repair.salvaging import Row, look, rows
 from tests.seeds import seeds
 from tests.stores import copy_store, unpack
@@ -116,7 +116,7 @@ def test_what_is_damaged_in_both_stays_damaged(tmp_path: Path) -> None:
     damage.garble(there.path, there.at, there.size)
     plan = plan_healing(store, [backup])
     assert plan.loss.messages == 1
-    assert [place["offset"] for place in plan.facts["restored"]["places"]] == [found[20].offset]  # type: ignore[index]
+    assert [place["offset"] for place in restored(plan)["places"]] == [found[20].offset]
     assert f"no replica has sound bytes for offset {found[50].offset:,}" in " ".join(plan.notes)
 
 
@@ -162,7 +162,7 @@ def test_replicas_that_disagree_give_nothing(tmp_path: Path) -> None:
     damage.garble(last.path, last.at, last.size)
     plan = plan_healing(store, [first, second])
     assert f"the replicas disagree at offset {row.offset + 40 + 8:,}" in " ".join(plan.notes)
-    assert [place["offset"] for place in plan.facts["restored"]["places"]] == [last.offset]  # type: ignore[index]
+    assert [place["offset"] for place in restored(plan)["places"]] == [last.offset]
 
 
 @pytest.mark.parametrize("name", ["slave", "killed follower"])
@@ -249,7 +249,7 @@ def test_several_replicas_outvote_a_record_that_no_crc_covers(tmp_path: Path) ->
     with pytest.raises(Refused, match="no damage that a replica can repair"):
         plan_healing(store, [backup])  # one against one
     plan = plan_healing(store, [backup, unpack("4.9.7-clean")])
-    assert [place["was"] for place in plan.facts["restored"]["places"]] == ["outvoted", "outvoted"]  # type: ignore[index]
+    assert [place["was"] for place in restored(plan)["places"]] == ["outvoted", "outvoted"]
     journal.apply(plan)
     assert log_files(store) == whole
 

@@ -12,7 +12,7 @@ from rmqstore.errors import Refused, StoreIsLive
 from rmqstore.repair.journal import journal
 from tests import damage
 from tests.command import run, run_json
-from tests.repair.replica.pairs import log_files, plan_healing
+from tests.repair.replica.pairs import log_files, plan_healing, restored
 from tests.repair.salvaging import Row, rows
 from tests.stores import clone, copy_store, unpack, write_broker_conf
 from tests.untouched import snapshot
@@ -43,9 +43,9 @@ def test_nothing_behind_a_divergence_is_taken(tmp_path: Path) -> None:
     other = copy_store("4.9.7-clean", tmp_path, rename="other")
     found = diverge(other, 40)
     plan = plan_healing(store, [other])
-    restored = plan.facts["restored"]
-    assert [place["offset"] for place in restored["places"]] == [found[20].offset]  # type: ignore[index]
-    assert restored["replicas"][0]["diverges_at"] == found[40].offset  # type: ignore[index]
+    found_there = restored(plan)
+    assert [place["offset"] for place in found_there["places"]] == [found[20].offset]
+    assert found_there["replicas"][0]["diverges_at"] == found[40].offset
     assert f"diverges from this store at offset {found[40].offset:,}" in " ".join(plan.notes)
     assert plan.loss.messages == 1
 
@@ -88,9 +88,9 @@ def test_an_entry_of_another_term_is_a_divergence(tmp_path: Path) -> None:
     for number in (50, 200):
         damage.garble(rows(store)[number].path, rows(store)[number].at + 90, 5)
     plan = plan_healing(store, [other])
-    restored = plan.facts["restored"]
-    assert restored["replicas"][0]["diverges_at"] == found[100].offset - 48  # type: ignore[index]
-    assert [place["messages"] for place in restored["places"]] == [1]  # type: ignore[index]
+    found_there = restored(plan)
+    assert found_there["replicas"][0]["diverges_at"] == found[100].offset - 48
+    assert [place["messages"] for place in found_there["places"]] == [1]
 
 
 def test_arguments_in_the_wrong_order_are_told(tmp_path: Path) -> None:
