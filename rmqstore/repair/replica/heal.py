@@ -86,7 +86,7 @@ class _Healing:
         self.replicas = replicas
         self.wishes = wishes
         self.places: list[Place] = []
-        self.proofs: dict[str, Proof] = {}
+        self.proofs: dict[tuple[str, str], Proof] = {}  # by names of log and replica
         self.notes: list[str] = []
 
     def sources(self) -> Sources:
@@ -101,10 +101,16 @@ class _Healing:
                 allowed[place] = [r for r in having if proofs[r.name].covers(place)]
                 if not allowed[place]:
                     self._not_covered(place, proofs)
-        without_log = [r.name for r in self.replicas if r.name not in self.proofs]
-        if without_log:
-            kind = self.store.kind.value
-            raise Refused(f"{without_log[0]} is not a replica: this is a {kind} store, and it has no such log")
+        if not self.verified.logs.results:
+            raise Refused(
+                f"{self.store.path} has no file of its log left: nothing proves what is a replica of it",
+                "make the store again as a copy of the replica",
+            )
+        proved = {name for _, name in self.proofs}
+        for replica in self.replicas:
+            if replica.name not in proved:
+                kind = self.store.kind.value
+                raise Refused(f"{replica.name} is not a replica: this is a {kind} store, and it has no such log")
         return find_sources(self.places, allowed)
 
     def _prove(self, log: LogResult, replicas: Sequence[Replica], places: Sequence[Place]) -> Mapping[str, Proof]:
@@ -120,7 +126,7 @@ class _Healing:
                     f"{name} diverges from this store at offset {proof.diverges_at:,} of the {log.queue.name}: "
                     "nothing behind it is taken"
                 )
-        self.proofs |= found
+        self.proofs |= {(log.queue.name, name): proof for name, proof in found.items()}
         return found
 
     def _not_covered(self, place: Place, proofs: Mapping[str, Proof]) -> None:
@@ -169,10 +175,11 @@ def _facts(healed: HealedStore, sources: Sources, work: _Healing) -> dict[str, J
     replicas: list[Json] = [
         {
             "path": name,
+            "log": log,
             "equal_records": proof.equal,
             "equal_until": proof.equal_until,
             "diverges_at": proof.diverges_at,
         }
-        for name, proof in work.proofs.items()
+        for (log, name), proof in work.proofs.items()
     ]
     return {"messages": total["messages"], "bytes": total["bytes"], "places": places, "replicas": replicas}

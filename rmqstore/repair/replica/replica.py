@@ -15,7 +15,7 @@ from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems.report import Findings
 from rmqstore.errors import NotAStore, Refused, UsageError
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.mapped_file_queue import MappedFileQueue
+from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.recognise import kind_of_file
 from rmqstore.files.records import message_at
 from rmqstore.files.store import Store, open_store
@@ -25,6 +25,8 @@ from rmqstore.repair.replica.spans import Span, joined, without
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import jobs_or_default
+
+_SOON_READ = 8 << 30  # bytes
 
 
 @dataclass(slots=True)
@@ -84,7 +86,10 @@ class Replica:
 
     @property
     def damaged(self) -> bool:
-        """Whether its own log is damaged before its end."""
+        """Whether its own log is damaged before its end, if it is small enough to read all of it for a hint."""
+        logs = [queue for lead in (0, dledger.ENTRY.size) if (queue := self.log(lead)) is not None]
+        if sum(queue.bytes_on_disk for queue in logs) > _SOON_READ:
+            return False
         results = [self._log_result(lead, [(0, 1 << 62)]) for lead in (0, dledger.ENTRY.size)]
         bad = (Kind.DIRTY, Kind.ZERO, Kind.HOLE)
         return any(r.kind in bad and r.start < found.wrote for found in results if found for r in found.tiling)
@@ -106,13 +111,21 @@ class Replica:
             self._read[key] = self._pass(queue, lead, files) if files else None
         return self._read[key]
 
-    def _pass(self, queue: MappedFileQueue, lead: int, files: Sequence[object]) -> LogResult:
-        part = MappedFileQueue(queue.name, queue.directories, queue.file_size, [f for f in queue.files if f in files])
+    def _pass(self, queue: MappedFileQueue, lead: int, files: Sequence[MappedFile]) -> LogResult:
+        """Reads some of its files; those that a broker deletes meanwhile are left out."""
         given = tuple(sorted(self.store.config.given.items()))
         options = ScanOptions(drop_cache=True, max_rate=self.max_rate)
         passing = PassOptions(self.store.path, given, options, crosscheck=False)
-        work = PassWork(jobs_or_default(self.jobs, part.bytes_on_disk))
-        return read_log(part, passing, Findings(keep=0), lead=lead, work=work)
+        while True:
+            part = MappedFileQueue(queue.name, queue.directories, queue.file_size, files)
+            work = PassWork(jobs_or_default(self.jobs, part.bytes_on_disk))
+            try:
+                return read_log(part, passing, Findings(keep=0), lead=lead, work=work)
+            except FileNotFoundError:
+                left = [f for f in files if f.path.exists()]
+                if len(left) == len(files):
+                    raise
+                files = left
 
 
 def filler_spans(store: Store, result: LogResult) -> list[Span]:

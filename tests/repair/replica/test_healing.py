@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,10 +13,12 @@ from rmqstore.checks.verify import problem_counts
 from rmqstore.errors import Refused
 from rmqstore.formats import dledger
 from rmqstore.repair.journal import journal
+from rmqstore.repair.plan.plan import Plan
 from tests import damage
 from tests.command import run, run_json
 from tests.repair.replica.pairs import PAIRS, Pair, log_files, plan_healing, restored, wound
 from tests.repair.salvaging import Row, look, rows
+from tests.repair.trees import CountingDisk, killed_at
 from tests.seeds import seeds
 from tests.stores import copy_store, unpack
 from tests.untouched import snapshot
@@ -275,3 +278,34 @@ def test_a_tail_that_the_queues_know_of_comes_back_by_itself(tmp_path: Path) -> 
     journal.apply(plan)
     assert log_files(store) == whole
     assert not problem_counts(look(store)[1].report)
+
+
+def test_a_kill_at_any_step_is_ended_by_undo_and_resume_without_the_replica(tmp_path: Path) -> None:
+    names = [f"{number:020}" for number in (0, 65536, 131072)]
+
+    def broken(place: Path) -> tuple[Path, Plan]:
+        store, backup = (copy_store("4.9.7-clean", place, rename=name) for name in ("store", "backup"))
+        several(rows(store))
+        plan = plan_healing(store, [backup])
+        shutil.rmtree(backup)
+        return store, plan
+
+    whole = log_files(unpack("4.9.7-clean"))
+    disk = CountingDisk()
+    journal.apply(broken(tmp_path / "counted")[1], disk=disk)
+    states = set()
+    for index in range(0, len(disk.calls), len(disk.calls) // 10):
+        store, plan = broken(tmp_path / str(index))
+        before = log_files(store)
+        assert before.keys() == whole.keys() - {names[1]}
+        assert killed_at(index, lambda disk, plan=plan: journal.apply(plan, disk=disk))  # type: ignore[misc]
+        infos = journal.list_journals(store)
+        states.add(infos[0].state.value if infos else "none")
+        if infos and infos[0].state == "applying":
+            journal.resume(infos[0].path)
+            assert log_files(store) == whole
+        if infos:
+            journal.undo(infos[0].path)
+        assert log_files(store) == before
+        shutil.rmtree(tmp_path / str(index))
+    assert {"preparing", "applying"} <= states

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from rmqstore.errors import Refused, StoreIsLive
+from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.repair.journal import journal
+from rmqstore.repair.replica.replica import Replica
 from tests import damage
 from tests.command import run, run_json
 from tests.repair.replica.pairs import log_files, plan_healing, restored
@@ -214,3 +216,27 @@ def test_compare_and_verify_name_the_command(tmp_path: Path) -> None:
     slave, master = unpack("5.4.0-slave"), unpack("5.4.0-master")
     longer = f"rmqstore recover {slave} --replica {master} --extend"
     assert run_json("compare", str(slave), str(master), exit_code=1)["heal"] == [longer]
+
+
+def test_a_store_without_a_log_is_not_healed(tmp_path: Path) -> None:
+    store = copy_store("4.9.7-clean", tmp_path)
+    for path in (store / "commitlog").iterdir():
+        path.unlink()
+    with pytest.raises(Refused, match="has no file of its log left"):
+        plan_healing(store, [unpack("4.9.7-clean")])
+
+
+def test_files_that_a_running_replica_deletes_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, other = broken(tmp_path, numbers=(20, 300)), copy_store("4.9.7-clean", tmp_path, rename="other")
+    found, first = rows(store), other / "commitlog" / f"{0:020}"
+    listed = Replica.log
+
+    def log(replica: Replica, lead: int) -> MappedFileQueue | None:
+        queue = listed(replica, lead)
+        first.unlink(missing_ok=True)
+        return queue
+
+    monkeypatch.setattr(Replica, "log", log)
+    plan = plan_healing(store, [other])
+    assert len(restored(plan)["places"]) == 1
+    assert restored(plan)["places"][0]["offset"] > found[100].offset
