@@ -68,7 +68,8 @@ def find_places(
     store: Store, verified: Verified, log: LogResult, replicas: Sequence[Replica], wishes: Wishes
 ) -> list[Place]:
     """All places of one log of a store, in address order."""
-    inside = [*_damaged(log), *_missing(store, verified, log)]
+    end = log.wrote if log is verified.logs.results[-1] else log.tiling.stop  # behind a legacy log DLedger goes on
+    inside = [*_damaged(log, end), *_missing(store, verified, log)]
     if wishes.fillers:
         inside += [Place(log, a, b, FILLER) for a, b in _with_blanks(log, filler_spans(store, log))]
     inside += _contradicted(verified, log, replicas)
@@ -125,11 +126,11 @@ def _differing(log: LogResult, replicas: Sequence[Replica], run: Run) -> Iterato
             yield low, high
 
 
-def _damaged(log: LogResult) -> Iterator[Place]:
-    """Damage before the last good record, with a BLANK that touches it: it may be damage too."""
+def _damaged(log: LogResult, end: int) -> Iterator[Place]:
+    """Damage that begins before `end`, with a BLANK that touches it: it may be damage too."""
     runs: list[Run] = []
     for run in log.tiling:
-        if run.start >= log.wrote:
+        if run.start >= end:
             break
         bad = run.kind in _BAD
         if runs and not bad and run.kind is not Kind.BLANK:

@@ -309,3 +309,14 @@ def test_a_kill_at_any_step_is_ended_by_undo_and_resume_without_the_replica(tmp_
         assert log_files(store) == before
         shutil.rmtree(tmp_path / str(index))
     assert {"preparing", "applying"} <= states
+
+
+def test_the_end_of_a_legacy_log_is_healed_although_no_record_of_it_follows(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-dledger-mixed", tmp_path)
+    whole, found = log_files(store), rows(store)
+    last = [row for row in found if not row.lead][-1]
+    damage.cut(last.path, last.at + 60)
+    plan = plan_healing(store, [unpack("5.4.0-dledger-mixed")])
+    assert plan.loss.messages == 0
+    journal.apply(plan)
+    assert log_files(store) == whole
