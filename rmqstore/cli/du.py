@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqstore.cli.filters import Filters, note_no_message, note_unknown_topics
+from rmqstore.cli.metrics import Metrics, metrics_option, of_usage
 from rmqstore.cli.options import command
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import bytes_text, columns, fitted, many
@@ -43,12 +44,14 @@ _TITLES = {"topic": "topic", "queue": "queue", "tag": "tag", "host": "producer h
     metavar="N",
     help="Show only the N largest rows, but all days (default: 10 in text, all in JSON).",
 )
+@metrics_option
 def du(
     out: Output,
     store: Path,
     config: BrokerConfig,
     by: tuple[str, ...],
     top: int | None,
+    metrics: Path | None,
     filters: Filters,
     jobs: int | None,
     max_rate: int | None,
@@ -71,6 +74,7 @@ def du(
     if not logs and not (opened.commitlog or opened.dledger):
         raise NotAStore(f"{store} has no log", "name a store, or its commitlog/")
     live = opened.lock_state().held
+    measured = Metrics(out, metrics, "du", store)
     if live:
         out.note("note: a broker is running on this store; the numbers change")
     selection = filters.selection()
@@ -88,6 +92,7 @@ def du(
             damage=damage,
             progress=progress.add,
         )
+    measured.write(of_usage(found), 1 if damage else 0)
     if out.as_json:
         out.report(found.to_json(str(store), top))
     else:

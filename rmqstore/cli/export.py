@@ -165,12 +165,12 @@ def _csv_row(row: dict[str, Any]) -> dict[str, Any]:
     """A row without raw control characters; topic and body, which import reads, then have an exact copy in base64."""
     from base64 import b64encode
 
-    from rmqstore.views.dump.text import escape_controls
+    from rmqstore.formats.controls import escape_csv
 
     out = _flat(row)
     for name in ("topic", "tags", "keys", "unique_key", "body"):
         text = out.get(name)
-        if text is None or (shown := escape_controls(text)) == text:
+        if text is None or (shown := escape_csv(text)) == text:
             continue
         if name in ("topic", "body"):
             out.setdefault(f"{name}_base64", b64encode(text.encode()).decode())

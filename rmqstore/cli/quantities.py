@@ -162,7 +162,7 @@ _WORDS = {
     "not-an-offset": "the name is not an offset",
     "wrong-length": "wrong length",
     "empty": "empty",
-    "duplicate": "the same name in two paths",
+    "duplicate": "another file starts at the same offset",
     "misaligned": "the offset is not a multiple of the file size",
     "special": "not a regular file, or a broken link",
     "unreadable": "cannot be read",

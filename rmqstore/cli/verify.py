@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqstore.cli.filters import Filters, note_unknown_topics, parse_queues, refuse_unknown_codes
+from rmqstore.cli.metrics import Metrics, metrics_option, of_report
 from rmqstore.cli.options import command
 from rmqstore.cli.output import Output, json_bytes
 from rmqstore.cli.quantities import Span
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Write all findings to FILE as NDJSON.",
 )
+@metrics_option
 def verify(
     out: Output,
     store: Path,
@@ -60,6 +62,7 @@ def verify(
     max_duration: float | None,
     resume: bool,
     findings_out: Path | None,
+    metrics: Path | None,
     filters: Filters,
     jobs: int | None,
     max_rate: int | None,
@@ -69,6 +72,7 @@ def verify(
 
     Checks every byte of the log, compares it with the consume queues, index, checkpoint and configuration, and
     simulates the recovery of the --broker version.
+    With -q nothing is printed where nothing is wrong, and one line where something is: for cron.
     Exit code 0: no problems; 1: problems; 4: not everything was checked.
     """
     from rmqstore.checks.verify import VerifyOptions
@@ -78,6 +82,7 @@ def verify(
     refuse_unknown_codes(only)
     out.keep_out_of(store)
     opened = open_store(store, config)
+    measured = Metrics(out, metrics, "verify", store)
     if opened.lock_state().held:
         out.note("note: a broker is running on this store; records that it is writing now are not reported as damage")
     ids, pairs = parse_queues(filters.queues)
@@ -100,13 +105,25 @@ def verify(
         )
         report = run(opened, options)
     _remember(opened, report)
+    measured.write(of_report(report), report.exit_code)
     if out.as_json:
         out.report(report.to_json())
+    elif out.quiet and out.path is None:
+        out.lines(_in_a_line(report))
     else:
         from rmqstore.cli.verify_text import verify_text
 
         out.render(*verify_text(report, out.verbose, out.width))
     return report.exit_code
+
+
+def _in_a_line(report: Report) -> Iterator[str]:
+    """What cron is to send by mail: nothing for a store that is clean."""
+    if report.clean:
+        return
+    codes = ", ".join(f"{code} x {count:,}" for code, count in sorted(report.findings.counts.items()))
+    unchecked = f"; not checked: {'; '.join(report.unchecked)}" if report.unchecked else ""
+    yield f"{report.store}: {report.verdict or 'problems were found'}{f' ({codes})' if codes else ''}{unchecked}"
 
 
 def _state_folder() -> Path:

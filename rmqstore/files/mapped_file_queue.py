@@ -308,6 +308,18 @@ class MappedFileQueue:
         return self.files[0].start if self.files else 0
 
     @property
+    def begin(self) -> int:
+        """Global offset of the first file, even if it is empty: it did not expire, but its content is lost.
+
+        Only empty files directly before the others count; any other one may be a stray file.
+        """
+        at = self.start
+        empty = {file_name_to_offset(o.path.name) for o in self.odd if o.kind is OddKind.EMPTY}
+        while self.files and at - self.file_size in empty:
+            at -= self.file_size
+        return at
+
+    @property
     def stop(self) -> int:
         """Global offset behind the last file, 0 without files."""
         return self.files[-1].stop if self.files else 0

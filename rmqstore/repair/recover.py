@@ -102,7 +102,8 @@ class Recovery:
             draft.brakes.extend(damage_brakes(self.results, self.counts, options))
             draft.brakes.extend(offset_brakes(self.results))
             plan_misplaced(draft, self.verified)
-            plan_directories(draft, self.verified, options)
+            filled = options.accept_fillers or self.choice.strategy == TRUNCATE
+            plan_directories(draft, self.verified, options, filled=filled)
             if options.wants_area(*_LOGS):
                 self._log()
             if self.results and self.cut is None and (options.wants_area(*_LOGS) or options.wants(codes.CQ_BEYOND_LOG)):

@@ -125,7 +125,7 @@ class LogResult:
     @property
     def min_offset(self) -> int:
         """Start of the first file (CommitLog#getMinOffset)."""
-        return max(self.queue.start, self.expired_to)
+        return max(self.queue.begin, self.expired_to)
 
     def file_of(self, offset: int) -> str:
         """Name of the file that holds a global offset; "" without one."""
@@ -256,7 +256,7 @@ def _pass(
     work: PassWork,
 ) -> LogResult:
     unit_at = unit_reader(options)
-    result = LogResult(queue, Tiling(queue.start), lead)
+    result = LogResult(queue, Tiling(queue.begin), lead)
     result.tiling.breaks = frozenset(f.start for f in queue.files)
     result.tiling.parsed = set() if options.crosscheck or options.forecast else None
     for split, part in parts:

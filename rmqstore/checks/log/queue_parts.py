@@ -283,7 +283,11 @@ class QueueRows:
                 self._compare(name, part, index[near], offset[near], units[near])
             return
         stored = self.read_units(name[0], name[1], low, high - low)
-        if len(stored) == len(index) and bool((np.diff(index) == 1).all()) and stored.tobytes() == units.tobytes():
+        if (
+            len(stored) == len(index)
+            and bool((index[1:] - index[:-1] == 1).all())
+            and stored.tobytes() == units.tobytes()
+        ):
             add_interval(part.accounted, low, high)
             return
         at = index - low

@@ -1,21 +1,23 @@
 /* Text of a chunk of records: property texts as objects, and lines put together of parts. */
 #include "bytes.h"
 
-/* One bit for each of 64 bytes: those below 0x20, quotes and backslashes; and those that are not ASCII. */
+/* One bit for each of 64 bytes: those below 0x20, quotes, backslashes and DEL; and those that are not ASCII. */
 static uint64_t odd_bytes(const uint8_t *at, uint64_t *wide) {
     uint64_t odd = 0, high = 0;
 #ifdef __SSE2__
-    const __m128i control = _mm_set1_epi8(0x1F), quote = _mm_set1_epi8('"'), slash = _mm_set1_epi8(0x5C);
+    const __m128i control = _mm_set1_epi8(0x1F), quote = _mm_set1_epi8('"'), slash = _mm_set1_epi8(0x5C),
+                  del = _mm_set1_epi8(0x7F);
     for (int k = 0; k < 64; k += 16) {
         __m128i bytes = _mm_loadu_si128((const __m128i *)(at + k));
         __m128i found = _mm_cmpeq_epi8(_mm_min_epu8(bytes, control), bytes);
         found = _mm_or_si128(found, _mm_or_si128(_mm_cmpeq_epi8(bytes, quote), _mm_cmpeq_epi8(bytes, slash)));
+        found = _mm_or_si128(found, _mm_cmpeq_epi8(bytes, del));
         odd |= (uint64_t)_mm_movemask_epi8(found) << k;
         high |= (uint64_t)_mm_movemask_epi8(bytes) << k;
     }
 #else
     for (int k = 0; k < 64; k++) {
-        odd |= (uint64_t)(at[k] < 0x20 || at[k] == '"' || at[k] == 0x5C) << k;
+        odd |= (uint64_t)(at[k] < 0x20 || at[k] == '"' || at[k] == 0x5C || at[k] == 0x7F) << k;
         high |= (uint64_t)(at[k] >> 7) << k;
     }
 #endif

@@ -7,7 +7,7 @@ runs that are not records; `Damage` reads off them what was skipped.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import TypeVar
@@ -251,9 +251,11 @@ def read_text(
             return
 
 
-def read_messages(store: Store, what: str, job: Job, damage: Damage, *, jobs: int = 1) -> Iterator[list[Row]]:
-    """As `read_text`, for rows."""
-    return _limited(job.selection, (part.records for part in _parts(store, what, job, damage, jobs)))
+def read_messages(
+    store: Store, what: str, job: Job, damage: Damage, *, jobs: int = 1, progress: Callable[[int], None] | None = None
+) -> Iterator[list[Row]]:
+    """As `read_text`, for rows; `progress` is told how many bytes were read since it was last called."""
+    return _limited(job.selection, (part.records for part in _parts(store, what, job, damage, jobs, progress)))
 
 
 def read_records(store: Store, what: str, selection: Selection, damage: Damage) -> Iterator[list[FoundRecord]]:
@@ -274,7 +276,9 @@ def _limited(selection: Selection, parts: Iterable[list[T]]) -> Iterator[list[T]
             return
 
 
-def _parts(store: Store, what: str, job: Job, damage: Damage, jobs: int) -> Iterator[Rendered]:
+def _parts(
+    store: Store, what: str, job: Job, damage: Damage, jobs: int, progress: Callable[[int], None] | None = None
+) -> Iterator[Rendered]:
     """What the splits give; with `reverse` the last one first, the records in each of them still in address order."""
     logs = logs_of(store, what)
     if job.selection.reverse:
@@ -284,10 +288,12 @@ def _parts(store: Store, what: str, job: Job, damage: Damage, jobs: int) -> Iter
     if job.selection.limit is not None:
         jobs = 1
     for log in logs:
-        yield from _forwards(log, job, damage, jobs)
+        yield from _forwards(log, job, damage, jobs, progress)
 
 
-def _forwards(log: Log, job: Job, damage: Damage, jobs: int) -> Iterator[Rendered]:
+def _forwards(
+    log: Log, job: Job, damage: Damage, jobs: int, progress: Callable[[int], None] | None = None
+) -> Iterator[Rendered]:
     splits = list(_splits(log, job.selection))
     stop_of_last: int | None = None
     render = partial(render_split, job)
@@ -296,6 +302,8 @@ def _forwards(log: Log, job: Job, damage: Damage, jobs: int) -> Iterator[Rendere
         if stop_of_last is not None and split.file.start > stop_of_last:
             damage.feed(log.name, Run(Kind.HOLE, stop_of_last, split.file.start))
         stop_of_last = split.file.stop
+        if progress is not None:
+            progress(min(split.stop, split.file.length) - split.start)
         for run, shown in part.runs:
             damage.feed(log.name, run, shown)
         yield part
