@@ -44,10 +44,10 @@ def test_a_healed_slave_goes_on_behind_its_master(tmp_path: Path, whole_broker: 
     hurt(slave)
     heal(slave, unpack("5.4.0-master"), "slave")
     before = last_offset(slave)
-    own = {"brokerId": "0", "brokerRole": "ASYNC_MASTER"}
-    with whole_broker(made.version, master, made.broker_conf, own=own) as leading:
-        own = {"brokerId": "1", "brokerRole": "SLAVE"}
-        with whole_broker(made.version, slave, made.broker_conf, own=own, name_server=leading.name_server) as following:
+    conf, version = made.broker_conf, made.version
+    with whole_broker(version, master, conf, brokerId="0", brokerRole="ASYNC_MASTER") as leading:
+        names = leading.name_server
+        with whole_broker(version, slave, conf, brokerId="1", brokerRole="SLAVE", namesrvAddr=names) as following:
             leading.produce("Order_11", 20)
             end = time.monotonic() + 60
             while last_offset(slave) < last_offset(master) and time.monotonic() < end:
