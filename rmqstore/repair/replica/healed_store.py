@@ -96,8 +96,9 @@ def build(store: Store, taken: Sequence[Taken]) -> HealedStore:
     needed = sum(f.taken[0].place.log.queue.file_size for f in files)
     free = shutil.disk_usage(folder.path).free
     if free < needed:
+        many = "1 log file" if len(files) == 1 else f"{len(files):,} log files"
         raise NoSpace(
-            f"copies of {len(files):,} log files need {needed:,} bytes in {folder.path.parent}, which has {free:,}",
+            f"copies of {many} need {needed:,} bytes in {folder.path.parent}, which has {free:,}",
             "set TMPDIR to a directory with more space",
         )
     standins: dict[Path, Path] = {}

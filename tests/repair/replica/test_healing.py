@@ -20,7 +20,7 @@ from tests.repair.replica.pairs import PAIRS, Pair, log_files, plan_healing, res
 from tests.repair.salvaging import Row, look, rows
 from tests.repair.trees import CountingDisk, killed_at
 from tests.seeds import seeds
-from tests.stores import copy_store, unpack
+from tests.stores import copy_store, unpack, write_broker_conf
 from tests.untouched import snapshot
 
 
@@ -320,3 +320,25 @@ def test_the_end_of_a_legacy_log_is_healed_although_no_record_of_it_follows(tmp_
     assert plan.loss.messages == 0
     journal.apply(plan)
     assert log_files(store) == whole
+
+
+def test_files_of_several_commitlog_paths_are_healed_where_they_are(tmp_path: Path) -> None:
+    store = copy_store("5.1.4-clean", tmp_path)
+    whole, found = log_files(store), rows(store)
+    second = tmp_path / "disk2"
+    second.mkdir()
+    names = sorted(whole)
+    for name in names[1::2]:
+        (store / "commitlog" / name).rename(second / name)
+    conf = write_broker_conf("5.1.4-clean", store, storePathCommitLog=f"{store}/commitlog,{second}")
+    damage.garble(second / names[1], 5000, 900)
+    damage.garble(store / "commitlog" / names[2], found[0].at + 9000, 900)
+    (store / "commitlog" / names[4]).unlink()
+    words = ("-c", str(conf), "--replica", str(unpack("5.1.4-clean")))
+    answer = run_json("recover", str(store), *words, "--apply", exit_code=0)
+    assert answer["loss"]["messages"] == 0  # type: ignore[index]
+    after = {path.name: path.read_bytes() for home in (store / "commitlog", second) for path in home.iterdir()}
+    assert after == whole
+    assert (second / names[1]).exists()
+    journal.undo(Path(str(answer["journal"])))
+    assert not (store / "commitlog" / names[4]).exists()
