@@ -14,7 +14,6 @@ from rmqstore.files.store import Store
 from rmqstore.repair.replica.neighbours import records_between
 from rmqstore.repair.replica.replica import Replica, filler_spans
 from rmqstore.repair.replica.spans import Span, joined, meets
-from rmqstore.repair.salvage.legacy_boundary import missing_front, reach
 from rmqstore.scan.tiling import Kind, Run
 
 _BLOCK = 1 << 20
@@ -69,7 +68,7 @@ def find_places(
 ) -> list[Place]:
     """All places of one log of a store, in address order."""
     end = log.wrote if log is verified.logs.results[-1] else log.tiling.stop  # behind a legacy log DLedger goes on
-    inside = [*_damaged(log, end), *_missing(store, verified, log)]
+    inside = [*_damaged(log, end), *_between(verified, log, replicas)]
     if wishes.fillers:
         inside += [Place(log, a, b, FILLER) for a, b in _with_blanks(log, filler_spans(store, log))]
     inside += _contradicted(verified, log, replicas)
@@ -151,14 +150,21 @@ def _of_runs(log: LogResult, runs: Sequence[Run]) -> Iterator[Place]:
     yield Place(log, runs[max(first, 0)].start, stop, MISSING if whole else DAMAGE)
 
 
-def _missing(store: Store, verified: Verified, log: LogResult) -> Iterator[Place]:
-    """Files that are missing where a legacy commitlog ends and DLedger's data begin."""
-    front = missing_front(store, verified, log)
-    if front is not None:
-        yield Place(log, front[0], front[1], MISSING)
-    end = reach(store, verified, log)
-    if log is not verified.logs.results[-1] and log.tiling.stop < end:
-        yield Place(log, log.tiling.stop, end, MISSING)
+def _between(verified: Verified, log: LogResult, replicas: Sequence[Replica]) -> Iterator[Place]:
+    """Files that are missing between a legacy commitlog and DLedger's data: a replica tells whose they were."""
+    legacy, entries = verified.legacy, verified.dledger
+    if legacy is None or entries is None or not legacy.queue.files:
+        return
+    low, high = legacy.tiling.stop, entries.tiling.start
+    begins = [queue.start for r in replicas if (queue := r.log(entries.lead)) is not None]
+    border = max(low, min([high, *begins]))
+    if log is entries and border < high:
+        yield Place(log, border, high, MISSING)
+    elif log is legacy and low < border:
+        size = log.queue.file_size
+        end = max((r.end(log.lead, low) for r in replicas), default=low)
+        if end > low:
+            yield Place(log, low, min(-(-end // size) * size, border), MISSING)
 
 
 def _with_blanks(log: LogResult, fillers: Sequence[Span]) -> list[Span]:

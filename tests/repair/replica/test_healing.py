@@ -342,3 +342,14 @@ def test_files_of_several_commitlog_paths_are_healed_where_they_are(tmp_path: Pa
     assert (second / names[1]).exists()
     journal.undo(Path(str(answer["journal"])))
     assert not (store / "commitlog" / names[4]).exists()
+
+
+@pytest.mark.parametrize("gone", [(458752,), (524288,), (458752, 524288)], ids=str)
+def test_files_between_a_legacy_log_and_dledger_come_back(gone: tuple[int, ...], tmp_path: Path) -> None:
+    store = copy_store("5.4.0-dledger-mixed", tmp_path)
+    whole, paths = log_files(store), {row.path.name: row.path for row in rows(store)}
+    for start in gone:
+        paths[f"{start:020}"].unlink()
+    journal.apply(plan_healing(store, [unpack("5.4.0-dledger-mixed")]))
+    assert log_files(store) == whole
+    assert all(paths[f"{start:020}"].exists() for start in gone)
