@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -71,8 +71,16 @@ def several(found: list[Row]) -> None:
 HARMS = (one_bit, some_records, first_record, a_page, end_of_file, torn_file, missing_file, several)
 
 
-@pytest.mark.parametrize("harm", HARMS, ids=lambda h: h.__name__)
-@pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
+def _all() -> Iterator[object]:
+    """Every harm to every pair; the tests of each run do all harms to some pairs, and the worst to all."""
+    for name, pair in PAIRS.items():
+        for harm in HARMS:
+            often = harm is several or name in ("slave", "follower", "backup, mixed")
+            marks = () if often else pytest.mark.slow
+            yield pytest.param(pair, harm, id=f"{name}-{harm.__name__}", marks=marks)
+
+
+@pytest.mark.parametrize(("pair", "harm"), _all())
 def test_the_original_bytes_come_back(pair: Pair, harm: Callable[[list[Row]], None], tmp_path: Path) -> None:
     store = copy_store(pair.store, tmp_path)
     whole, before = log_files(store), problem_counts(look(store)[1].report)
