@@ -133,6 +133,7 @@ def _journal(opened: Store, path: Path | None) -> JournalFolder | None:
 
 def _before(out: Output, opened: Store, work: tuple[int | None, int | None, str | None]) -> Any:
     """The store as it was examined, and what is lost in it."""
+    from rmqstore.checks.expiring import while_files_expire
     from rmqstore.checks.verify import VerifyOptions, examine_lasting
     from rmqstore.repair.plan.recover_options import SALVAGE, RecoverOptions
     from rmqstore.repair.recover import plan_recovery
@@ -141,7 +142,7 @@ def _before(out: Output, opened: Store, work: tuple[int | None, int | None, str 
     jobs, max_rate, broker = work
     with out.progress("lost", None) as progress:
         options = VerifyOptions(jobs=jobs, max_rate=max_rate or 0, broker=broker or "", progress=progress.add)
-        look, verified = examine_lasting(opened, options)
+        look, verified = while_files_expire(opened, lambda look: examine_lasting(look, options))
     report = verified.report
     if report.live:
         out.note("note: a broker is running on this store: the list is not final")

@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "find": ("find", READING, "Find messages by key or id; say whether consumers get them."),
     "lost": ("lost", READING, "List the messages that are lost or damaged."),
     "du": ("du", READING, "Count messages and bytes per topic, queue, tag or day."),
+    "report": ("report", READING, "Make one HTML page of what verify finds, with a map and charts."),
     "export": ("export", READING, "Write messages to NDJSON, CSV or Parquet."),
     "compare": ("compare", READING, "Find where two replicas differ."),
     "recover": ("recover", CHANGING, "Repair a store, losing as little as possible."),

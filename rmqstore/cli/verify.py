@@ -14,6 +14,7 @@ from rmqstore.cli.metrics import Metrics, metrics_option, of_report
 from rmqstore.cli.options import command
 from rmqstore.cli.output import Output, json_bytes
 from rmqstore.cli.quantities import Span
+from rmqstore.cli.report import refuse_existing, write_page
 from rmqstore.errors import UsageError
 from rmqstore.files.disk.paths import real_path
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from rmqstore.checks.problems.report import Finding, Report
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
+    from rmqstore.views.report import StoreReport
 
 
 @command(
@@ -52,6 +54,12 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Write all findings to FILE as NDJSON.",
 )
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Also make the HTML page of `rmqstore report`.",
+)
 @metrics_option
 def verify(
     out: Output,
@@ -62,6 +70,7 @@ def verify(
     max_duration: float | None,
     resume: bool,
     findings_out: Path | None,
+    html: Path | None,
     metrics: Path | None,
     filters: Filters,
     jobs: int | None,
@@ -75,14 +84,19 @@ def verify(
     With -q nothing is printed where nothing is wrong, and one line where something is: for cron.
     Exit code 0: no problems; 1: problems; 4: not everything was checked.
     """
-    from rmqstore.checks.verify import VerifyOptions
-    from rmqstore.checks.verify import verify as run
+    from rmqstore.checks.expiring import while_files_expire
+    from rmqstore.checks.verify import VerifyOptions, examine_lasting
     from rmqstore.files.store import open_store
 
     refuse_unknown_codes(only)
     out.keep_out_of(store)
     opened = open_store(store, config)
     measured = Metrics(out, metrics, "verify", store)
+    if html is not None:
+        from rmqstore.views.report import report_of
+
+        Output(path=html).keep_out_of(store)
+        refuse_existing(html)
     if opened.lock_state().held:
         out.note("note: a broker is running on this store; records that it is writing now are not reported as damage")
     ids, pairs = parse_queues(filters.queues)
@@ -103,7 +117,10 @@ def verify(
             sink=sink,
             progress=progress.add,
         )
-        report = run(opened, options)
+        look, verified = while_files_expire(opened, lambda look: examine_lasting(look, options))
+        report = verified.report
+        if html is not None:
+            _make_page(out, html, report_of(look, verified, options))
     _remember(opened, report)
     measured.write(of_report(report), report.exit_code)
     if out.as_json:
@@ -115,6 +132,10 @@ def verify(
 
         out.render(*verify_text(report, out.verbose, out.width))
     return report.exit_code
+
+
+def _make_page(out: Output, path: Path, found: StoreReport) -> None:
+    write_page(Output(path=path, quiet=out.quiet), found)
 
 
 def _in_a_line(report: Report) -> Iterator[str]:

@@ -15,7 +15,7 @@ _V1, _V2, _BLANK = 0xDAA320A7, 0xDAA320AB, 0xCBD43194
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record as it stands in the file; `position` is its global offset."""
+    """One record of the file; `position` is its global offset."""
 
     position: int
     size: int
@@ -43,7 +43,7 @@ class Record:
 
 
 def read_folder(folder: Path, *, entries: bool = False) -> Iterator[Record]:
-    """Every record of a folder of files, up to the first byte that is none."""
+    """Every record of a folder of files, up to the first byte that belongs to none."""
     for path in sorted(folder.iterdir()):
         yield from read_file(path, entries=entries)
 

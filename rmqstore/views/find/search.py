@@ -295,7 +295,7 @@ class _Search:
     ) -> set[str]:
         """Reads a range of a log; the texts that were found in it."""
         answered: set[str] = set()
-        if start >= stop or self.answer.more:
+        if start >= stop or self._has_more_than_enough():
             return answered
         self.answer.read.append((start, stop))
         # a record's offset in DLedger is behind the header of its entry
