@@ -68,8 +68,9 @@ def _take(place: Place, replicas: Sequence[Replica], wanted: Sequence[Span], out
             taken += [Taken(place, a, b, replica) for a, b in without(found, covered)]
             covered = joined([*covered, *found])
         gaps = without([(low, high)], covered)
-        if gaps and place.open_end:
-            break  # a log has no holes: what stands behind it is not taken
+        if gaps and place.open_end:  # a log has no holes: what a replica has behind one is not taken
+            taken = [t for t in taken if t.start < gaps[0][0]]
+            break
         if place.log.queue.find(low) is None:
             taken += _raw(place, gaps, replicas)
     if any(t.good for t in taken):

@@ -80,7 +80,7 @@ def _all() -> Iterator[object]:
             yield pytest.param(pair, harm, id=f"{name}-{harm.__name__}", marks=marks)
 
 
-@pytest.mark.parametrize(("pair", "harm"), _all())
+@pytest.mark.parametrize(("pair", "harm"), [*_all()])
 def test_the_original_bytes_come_back(pair: Pair, harm: Callable[[list[Row]], None], tmp_path: Path) -> None:
     store = copy_store(pair.store, tmp_path)
     whole, before = log_files(store), problem_counts(look(store)[1].report)
@@ -361,3 +361,15 @@ def test_files_between_a_legacy_log_and_dledger_come_back(gone: tuple[int, ...],
     journal.apply(plan_healing(store, [unpack("5.4.0-dledger-mixed")]))
     assert log_files(store) == whole
     assert all(paths[f"{start:020}"].exists() for start in gone)
+
+
+def test_a_log_is_extended_up_to_the_damage_of_the_replica(tmp_path: Path) -> None:
+    store, other = copy_store("5.4.0-slave", tmp_path), copy_store("5.4.0-master", tmp_path)
+    before, theirs = len(rows(store)), rows(other)
+    hit = theirs[before + 20]
+    damage.garble(hit.path, hit.at, hit.size)
+    plan = plan_healing(store, [other], extend=True, role="slave")
+    assert (plan.loss.messages, restored(plan)["messages"]) == (0, 20)
+    journal.apply(plan)
+    assert [row.offset for row in rows(store)] == [row.offset for row in theirs[: before + 20]]
+    assert not problem_counts(look(store)[1].report)
