@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
     from rmqstore.repair.plan.plan import Plan
-    from rmqstore.repair.plan.recover_options import RecoverOptions
+    from rmqstore.repair.replica.replica import Replica
 
 
 @command(
@@ -104,6 +104,8 @@ def recover(
     from rmqstore.repair.plan.recover_options import RecoverOptions
     from rmqstore.repair.rebuild.unit_buffer import KeptUnits
     from rmqstore.repair.recover import plan_recovery
+    from rmqstore.repair.replica.heal import plan_with_replicas
+    from rmqstore.repair.replica.places import Wishes
 
     refuse_unknown_codes(only)
     if (extend or heal_fillers) and not replicas:
@@ -122,16 +124,18 @@ def recover(
         accept_odds=accept_odds,
     )
 
+    how = VerifyOptions(jobs=jobs, max_rate=max_rate or 0, broker=broker or "", units=KeptUnits() if gone else None)
+    found = _open_replicas(replicas, config, how)
+
     def plan(look: Store, verified: Verified) -> Plan:
         if applying.plan_file is not None:
             return read_plan(applying.plan_file, look)
-        if replicas:
-            return _plan_with_replicas(look, verified, wishes, config, (replicas, extend, heal_fillers), how)
+        if found:
+            return plan_with_replicas(look, verified, found, Wishes(extend, heal_fillers), wishes, how)
         return plan_recovery(look, verified, wishes)
 
     with out.progress("verify", None) as progress:
         options = VerifyOptions(jobs=jobs, max_rate=max_rate or 0, broker=broker or "", progress=progress.add)
-        how = VerifyOptions(jobs=jobs, max_rate=max_rate or 0, broker=broker or "", units=KeptUnits() if gone else None)
         cures = applying.plan_file is None and not replicas
         planned = examine_and_plan(opened, options, plan, keep_units=KeptUnits if gone else None, cures=cures)
     if planned.verified.report.live:
@@ -141,20 +145,9 @@ def recover(
     return finish(out, change, applying, jobs)
 
 
-def _plan_with_replicas(
-    store: Store,
-    verified: Verified,
-    wishes: RecoverOptions,
-    config: BrokerConfig,
-    asked: tuple[tuple[Path, ...], bool, bool],
-    how: VerifyOptions,
-) -> Plan:
-    """The plan of `recover --replica`; `asked` has the replicas, --extend and --heal-fillers."""
-    from rmqstore.repair.replica.heal import plan_with_replicas
-    from rmqstore.repair.replica.places import Wishes
+def _open_replicas(paths: tuple[Path, ...], config: BrokerConfig, how: VerifyOptions) -> list[Replica]:
+    """What --replica names, before the store itself is read. Errors: as `open_replica`."""
     from rmqstore.repair.replica.replica import open_replica
 
-    paths, extend, fillers = asked
     sizes = {k: v for k, v in config.given.items() if k.startswith(("mappedFileSize", "mapperFileSize"))}
-    found = [open_replica(path, sizes, jobs=how.jobs, max_rate=how.max_rate) for path in paths]
-    return plan_with_replicas(store, verified, found, Wishes(extend, fillers), wishes, how)
+    return [open_replica(path, sizes, jobs=how.jobs, max_rate=how.max_rate) for path in paths]

@@ -28,7 +28,7 @@ from rmqstore.repair.replica.places import OUTVOTED, Place, Wishes, find_places
 from rmqstore.repair.replica.proof import Proof, prove
 from rmqstore.repair.replica.replica import Replica, filler_spans, refuse_same
 from rmqstore.repair.replica.sources import Sources, find_sources
-from rmqstore.repair.replica.spans import Span, meets
+from rmqstore.repair.replica.spans import Span, joined, meets
 
 FACT = "restored"
 """In a plan's facts: what comes from which replica."""
@@ -114,7 +114,7 @@ class _Healing:
         return find_sources(self.places, allowed)
 
     def _prove(self, log: LogResult, replicas: Sequence[Replica], places: Sequence[Place]) -> Mapping[str, Proof]:
-        apart = filler_spans(self.store, log) + [p.span for p in places if p.kind != OUTVOTED]
+        apart = joined([*filler_spans(self.store, log), *(p.span for p in places if p.kind != OUTVOTED)])
 
         def wanted(span: Span) -> bool:
             return not meets(span, apart)

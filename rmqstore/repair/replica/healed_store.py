@@ -23,6 +23,7 @@ from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
 
 _BLOCK = 1 << 12
+_LEAST_READ, _MOST_READ = 1 << 14, 1 << 22  # bytes
 
 
 @dataclass(slots=True)
@@ -159,6 +160,6 @@ def messages_in(healed: HealedStore, piece: Taken) -> int:
     if file is None or not piece.good:
         return 0
     start, stop = piece.start - file.start, piece.stop - file.start
-    options = ScanOptions(crc=False)
+    options = ScanOptions(crc=False, chunk=min(max(stop - start, _LEAST_READ), _MOST_READ))
     runs = scan_file(file, start=start, stop=stop, lead=piece.place.log.lead, exact=True, options=options)
     return sum(run.count for run in runs if run.kind is Kind.RECORDS)

@@ -95,7 +95,7 @@ def _apart(places: Iterable[Place]) -> list[Place]:
 
 def without_places(found: Iterable[Place], places: Sequence[Place], fillers: Sequence[Span]) -> list[Place]:
     """Places that share no byte with others, nor with a filler."""
-    taken = [*fillers, *(p.span for p in places)]
+    taken = joined([*fillers, *(p.span for p in places)])
     return [place for place in found if not meets(place.span, taken)]
 
 

@@ -21,7 +21,7 @@ from rmqstore.files.records import message_at
 from rmqstore.files.store import Store, open_store
 from rmqstore.formats import dledger
 from rmqstore.formats.message import BLANK_SIZE, Fault, build_blank, check_message, record_crc
-from rmqstore.repair.replica.spans import Span, joined, without
+from rmqstore.repair.replica.spans import Span, joined, overlapping, without
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import jobs_or_default
@@ -37,7 +37,8 @@ class Replica:
     store: Store
     jobs: int | None = None
     max_rate: int = 0
-    _read: dict[tuple[int, tuple[Span, ...]], LogResult | None] = field(default_factory=dict)
+    _read: dict[tuple[int, tuple[int, ...]], LogResult | None] = field(default_factory=dict)
+    _sound: dict[int, list[Span]] = field(default_factory=dict)
 
     def log(self, lead: int) -> MappedFileQueue | None:
         """Its commitlog (`lead` 0) or its DLedger data (48); None where it has no file of it."""
@@ -70,8 +71,10 @@ class Replica:
         result = self._log_result(lead, wanted)
         if result is None:
             return []
-        runs = [(r.start, r.stop) for r in result.tiling if r.kind is Kind.RECORDS and r.start < result.wrote]
-        return without(runs, filler_spans(self.store, result))
+        if id(result) not in self._sound:
+            runs = [(r.start, r.stop) for r in result.tiling if r.kind is Kind.RECORDS and r.start < result.wrote]
+            self._sound[id(result)] = without(runs, filler_spans(self.store, result))
+        return self._sound[id(result)]
 
     def end(self, lead: int, since: int) -> int:
         """Where its log ends, if that is behind `since`; in DLedger data, as far as it says that it is committed."""
@@ -105,8 +108,9 @@ class Replica:
         queue = self.log(lead)
         if queue is None:
             return None
-        files = [f for f in queue.files if any(a < f.stop and f.start < b for a, b in wanted)]
-        key = lead, tuple((f.start, f.stop) for f in files)
+        wanted = joined(wanted)
+        files = [f for f in queue.files if overlapping(wanted, f.start, f.stop)]
+        key = lead, tuple(f.start for f in files)
         if key not in self._read:
             self._read[key] = self._pass(queue, lead, files) if files else None
         return self._read[key]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from rmqstore.files.records import message_at
 from rmqstore.repair.replica.places import Place
 from rmqstore.repair.replica.replica import Replica
-from rmqstore.repair.replica.spans import Span, joined, within, without
+from rmqstore.repair.replica.spans import Span, joined, overlapping, within, without
 
 _BLOCK = 1 << 20
 
@@ -42,10 +42,11 @@ def find_sources(places: Sequence[Place], allowed: Mapping[Place, Sequence[Repli
     wanted: dict[int, list[Span]] = {}
     for place in allowed:
         wanted.setdefault(place.log.lead, []).append(place.span)
+    files = {lead: joined(spans) for lead, spans in wanted.items()}
     for place in places:
         replicas = allowed.get(place, ())
         if replicas:
-            _take(place, replicas, wanted[place.log.lead], out)
+            _take(place, replicas, files[place.log.lead], out)
     return out
 
 
@@ -86,9 +87,8 @@ def _good(replica: Replica, place: Place, low: int, high: int, wanted: Sequence[
     """
     lead, size = place.log.lead, place.log.queue.file_size
     border = (low // size + 1) * size
-    sound = [run for run in replica.sound(lead, wanted) if run[0] < high and low < run[1]]
     out: list[Span] = []
-    for run in sound:
+    for run in overlapping(replica.sound(lead, wanted), low, high):
         begin, end = _records_in(replica, lead, run, low, high)
         if begin < low or (end > high and not (place.open_end and end <= border)):
             return None

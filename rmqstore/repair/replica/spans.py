@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 
 Span = tuple[int, int]
 
@@ -40,6 +41,12 @@ def without(spans: Iterable[Span], holes: Iterable[Span]) -> list[Span]:
     return out
 
 
-def meets(span: Span, others: Iterable[Span]) -> bool:
-    """Whether a range shares a byte with any of the others."""
-    return any(start < span[1] and span[0] < stop for start, stop in others)
+def overlapping(spans: Sequence[Span], low: int, high: int) -> Sequence[Span]:
+    """The ranges that share a byte with [low, high), whole; they are sorted and apart."""
+    first = bisect_right(spans, low, key=lambda span: span[1])
+    return spans[first : bisect_left(spans, high, key=lambda span: span[0])]
+
+
+def meets(span: Span, others: Sequence[Span]) -> bool:
+    """Whether a range shares a byte with any of the others, which are sorted and apart."""
+    return bool(overlapping(others, *span))
