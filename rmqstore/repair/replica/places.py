@@ -201,9 +201,9 @@ def _suspects(verified: Verified, log: LogResult) -> set[int]:
             continue
         if finding.problem.of_log and finding.queue == name:
             out.add(finding.offset)
-        pointed = finding.facts.get("commitlog_offset")
-        if isinstance(pointed, int) and log.tiling.start <= pointed < log.tiling.stop:
-            out.add(pointed)
+        for pointed in (finding.facts.get("commitlog_offset"), finding.facts.get("phy_offset")):
+            if isinstance(pointed, int) and log.tiling.start <= pointed < log.tiling.stop:
+                out.add(pointed)
     return out
 
 

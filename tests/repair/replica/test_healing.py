@@ -373,3 +373,12 @@ def test_a_log_is_extended_up_to_the_damage_of_the_replica(tmp_path: Path) -> No
     journal.apply(plan)
     assert [row.offset for row in rows(store)] == [row.offset for row in theirs[: before + 20]]
     assert not problem_counts(look(store)[1].report)
+
+
+def test_a_store_time_that_the_index_contradicts_gives_way_to_the_replica(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-slave", tmp_path)
+    whole, row = log_files(store), rows(store)[260]
+    damage.flip(row.path, row.at + 56 + 6, 7)  # STORETIMESTAMP: half a minute
+    assert problem_counts(look(store)[1].report).keys() == {"IX-BAD-ENTRY"}
+    journal.apply(plan_healing(store, [unpack("5.4.0-master")]))
+    assert log_files(store) == whole
