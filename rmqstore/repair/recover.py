@@ -7,7 +7,7 @@ directories, log, consume queues, index, checkpoint, configuration.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import cached_property
 
@@ -45,7 +45,6 @@ from rmqstore.repair.salvage.loss import Ledger, damage_behind
 from rmqstore.repair.salvage.proved_records import ProvedRecords, cured
 from rmqstore.repair.salvage.result import SalvageResult
 from rmqstore.repair.salvage.salvage import SalvageOptions, plan_salvage
-from rmqstore.repair.salvage.sources import ByteSource
 from rmqstore.repair.unrepaired import what_stays
 
 _LOGS = (Area.LOG, Area.DLEDGER)
@@ -53,12 +52,9 @@ _MOST_NOTES = 20
 _VERSIONS = ("4.9.7", "5.1.4", "5.4.0")
 
 
-def plan_recovery(
-    store: Store, verified: Verified, options: RecoverOptions | None = None, sources: Sequence[ByteSource] = ()
-) -> Plan:
+def plan_recovery(store: Store, verified: Verified, options: RecoverOptions | None = None) -> Plan:
     """The plan for a store that was just examined; empty when there is nothing to do.
 
-    `sources`: further sources of the bytes of damaged places.
     Errors: UsageError for an unknown strategy or role; Refused where consume queues are in RocksDB and the log would
     have to change; NotReadable.
     """
@@ -67,17 +63,14 @@ def plan_recovery(
     if verified.report.live and not options.only:  # all else has moved on since it was read
         options = replace(options, only=tuple(sorted(problem_counts(verified.report))))
     store = store_in_place(store, verified, options)
-    return Recovery(store, verified, options, sources).plan()
+    return Recovery(store, verified, options).plan()
 
 
 class Recovery:
     """One recovery while it is planned."""
 
-    def __init__(
-        self, store: Store, verified: Verified, options: RecoverOptions, sources: Sequence[ByteSource] = ()
-    ) -> None:
+    def __init__(self, store: Store, verified: Verified, options: RecoverOptions) -> None:
         self.store = store
-        self.sources = sources
         self.evidence = Evidence(store, verified)
         self.verified = verified
         self.options = options
@@ -161,7 +154,7 @@ class Recovery:
             accept_odds=self.options.accept_odds,
             now_ms=self.options.now_ms or int(time.time() * 1000),
         )
-        result = plan_salvage(self.evidence, accepted, self.sources)
+        result = plan_salvage(self.evidence, accepted)
         self.salvaged = result
         taken = {s.path for s in result.steps if s.do in ("extend", "truncate", "discard")}
         draft.steps = [s for s in draft.steps if not (s.do in ("extend", "truncate", "discard") and s.path in taken)]

@@ -9,9 +9,9 @@ this order:
    into damage, gaps in the queue offsets, consumer progress. It is filled once for a recovery.
 2. `layout.py` divides each span into cells, one for each record that was there, as far as units, frames and DLedger's
    index tell. `neighbours.py` widens spans that are too short for a record.
-3. `solve.py` answers for each cell: `Keep`, `Mended` or `Lost`. It asks further `sources.py` (a replica) first, then
-   `candidates/`: the one flipped bit that a CRC points to, fields set to what the witnesses say, a readable property
-   text. `framed.py` does the same for records that frame, while a witness contradicts one of their fields.
+3. `solve.py` answers for each cell: `Keep`, `Mended` or `Lost`. It asks `candidates/`: the one flipped bit that a CRC
+   points to, fields set to what the witnesses say, a readable property text. `framed.py` does the same for records that
+   frame, while a witness contradicts one of their fields.
 4. `steps.py` turns the answers into the steps of a plan; `fillers.py` builds the record that takes the place of a lost
    one, so that every message behind it stays readable at its queue offset. `numbering.py` gives DLedger's headers.
 5. `loss.py` is the ledger of what is gone. `log_end.py` plans the end of a log, behind which nothing follows.

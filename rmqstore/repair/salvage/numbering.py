@@ -17,7 +17,6 @@ from rmqstore.repair.salvage.evidence.entries import Entry, header_at, unit_of
 from rmqstore.repair.salvage.evidence.places import Damage
 from rmqstore.repair.salvage.fillers import SMALLEST
 from rmqstore.repair.salvage.layout import Cell, Layout
-from rmqstore.repair.salvage.sources import Found
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.window import ScanOptions
@@ -29,20 +28,9 @@ _MOST_ENTRIES = 1 << 20
 
 @dataclass(slots=True)
 class EntryNumbers:
-    """Index and term of every cell in DLedger data, by the cell's position.
-
-    `runs`: entries that a further source gave back, `healed` the first of each by its position.
-    """
+    """Index and term of every cell in DLedger data, by the cell's position."""
 
     numbers: dict[int, tuple[int, int]] = field(default_factory=dict)
-    runs: list[Run] = field(default_factory=list)
-    healed: dict[int, Entry] = field(default_factory=dict)
-
-    def first_of(self, log: LogResult, run: Run | None) -> Entry | None:
-        """The header of the first entry of a run."""
-        if run is None:
-            return None
-        return self.healed[run.start] if run.start in self.healed else header_at(log, run.start)
 
     def entry(self, cell: Cell) -> Entry:
         """What the index unit of a cell must say."""
@@ -77,25 +65,17 @@ def index_bounds(store: Store, damage: Damage) -> list[tuple[int, int]]:
     return out if out and tiles else []
 
 
-def number_entries(
-    store: Store, layouts: Sequence[Layout], begin: int | None, healed: Sequence[Sequence[Found]] = ()
-) -> EntryNumbers:
+def number_entries(store: Store, layouts: Sequence[Layout], begin: int | None) -> EntryNumbers:
     """Number the cells of all spans; spans without good entries between them are numbered together.
 
-    `begin`: the global offset of entry 0, where that is known. `healed`: entries that a further source gave back, span
-    by span. A span whose cells cannot be numbered is refused.
+    `begin`: the global offset of entry 0, where that is known. A span whose cells cannot be numbered is refused.
     """
     out = EntryNumbers()
-    for found in healed:
-        if found and found[0].entry is not None:
-            start, last = found[0].start, found[-1]
-            out.healed[start] = found[0].entry
-            out.runs.append(Run(Kind.RECORDS, start, last.start + last.size, len(found)))
     groups: dict[tuple[int, int], list[Layout]] = {}
     around: dict[tuple[int, int], tuple[Run | None, Run | None]] = {}
     for layout in layouts:
         if layout.lead:
-            before, after = _runs_around(layout.damage, out.runs)
+            before, after = _runs_around(layout.damage)
             key = (before.start if before else -1, after.start if after else -1)
             groups.setdefault(key, []).append(layout)
             around[key] = (before, after)
@@ -111,7 +91,7 @@ def _number(
 ) -> str:
     """Number the spans between two runs of good entries; says why that is not possible."""
     log, start = group[0].damage.log, group[0].damage.start
-    first, behind = out.first_of(log, before), out.first_of(log, after)
+    first, behind = _first_of(log, before), _first_of(log, after)
     begin = first.index + before.count if first is not None and before is not None else None
     if before is None and start == origin:
         begin = 0
@@ -123,7 +103,7 @@ def _number(
         return f"{behind.index - begin} entries are missing at {start:,}, more than the span can hold"
     term = 0
     if first is not None and before is not None:
-        term = first.term if before.start in out.healed else _last_term(log, before)
+        term = _last_term(log, before)
     high = behind.term if behind is not None else term
     for index, (_, cell) in enumerate(_entries(group), begin):
         said = (unit_of(store, index), header_at(log, cell.start))
@@ -131,6 +111,11 @@ def _number(
         term = known[0] if known and term <= known[0] <= high else (term or high)
         out.numbers[cell.start] = (index, term)
     return ""
+
+
+def _first_of(log: LogResult, run: Run | None) -> Entry | None:
+    """The header of the first entry of a run."""
+    return header_at(log, run.start) if run is not None else None
 
 
 def _entries(group: Sequence[Layout]) -> Iterator[tuple[Layout, Cell]]:
@@ -182,11 +167,10 @@ def _join_one(group: list[Layout]) -> bool:
     return False
 
 
-def _runs_around(damage: Damage, healed: Sequence[Run]) -> tuple[Run | None, Run | None]:
+def _runs_around(damage: Damage) -> tuple[Run | None, Run | None]:
     """The good entries on both sides, without those that the damage has taken in."""
     before = None
-    good = (run for run in damage.log.tiling if run.kind is Kind.RECORDS)
-    for run in sorted((*good, *healed), key=lambda r: r.start) if healed else good:
+    for run in (run for run in damage.log.tiling if run.kind is Kind.RECORDS):
         taken = sum(run.start <= at < run.stop for at in damage.taken)
         if run.start < damage.start:
             before = replace(run, stop=min(run.stop, damage.start), count=run.count - taken)

@@ -45,11 +45,11 @@ class SalvageResult:
     """The part of a plan that covers damage within the logs.
 
     `steps` and `spans` (bytes kept in lost+found) go into the plan as they are. `lost_spans`: (global offset, length)
-    of what is covered. `restored`: messages with one flipped bit that are whole again. `healed`: (global offset,
-    length, witness) of what a further source of bytes gave back. `entries`: DLedger entries that were rebuilt.
-    `rebuild_queues`: queues whose consume queue must be brought to the repaired log. `given_up` counts good messages
-    that made room for damage beside them. `cures` are problem codes that the steps cure. `brakes` stop an apply until
-    the operator decides; `refusals` are damages that stay as they are, with the option that would change that.
+    of what is covered. `restored`: messages with one flipped bit that are whole again. `entries`: DLedger entries that
+    were rebuilt. `rebuild_queues`: queues whose consume queue must be brought to the repaired log. `given_up` counts
+    good messages that made room for damage beside them. `cures` are problem codes that the steps cure. `brakes` stop
+    an apply until the operator decides; `refusals` are damages that stay as they are, with the option that would
+    change that.
     """
 
     steps: tuple[Step, ...] = ()
@@ -57,7 +57,6 @@ class SalvageResult:
     lost_spans: tuple[tuple[int, int], ...] = ()
     fillers: tuple[Filler, ...] = ()
     restored: tuple[Restored, ...] = ()
-    healed: tuple[tuple[int, int, str], ...] = ()
     entries: tuple[Entry, ...] = ()
     rebuild_queues: frozenset[tuple[str, int]] = frozenset()
     loss: Loss = field(default_factory=Loss)

@@ -21,7 +21,6 @@ from rmqstore.repair.salvage.neighbours import take_in_blanks, take_in_neighbour
 from rmqstore.repair.salvage.numbering import index_bounds, number_entries
 from rmqstore.repair.salvage.result import SalvageResult
 from rmqstore.repair.salvage.solve import Solver
-from rmqstore.repair.salvage.sources import ByteSource, Found
 from rmqstore.repair.salvage.steps import Steps
 
 MOST_FILLERS = 1000
@@ -48,18 +47,13 @@ class SalvageOptions:
     now_ms: int = 0
 
 
-def plan_salvage(
-    evidence: Evidence, options: SalvageOptions | None = None, sources: Sequence[ByteSource] = ()
-) -> SalvageResult:
-    """The steps that repair all damage that good records follow. Bytes behind the last good record are not covered.
-
-    `sources` are asked for the bytes of damaged places before anything else.
-    """
-    return _Salvage(evidence, options or SalvageOptions(), sources).result()
+def plan_salvage(evidence: Evidence, options: SalvageOptions | None = None) -> SalvageResult:
+    """The steps that repair all damage that good records follow. Bytes behind the last good record are not covered."""
+    return _Salvage(evidence, options or SalvageOptions()).result()
 
 
 class _Salvage:
-    def __init__(self, evidence: Evidence, options: SalvageOptions, sources: Sequence[ByteSource]) -> None:
+    def __init__(self, evidence: Evidence, options: SalvageOptions) -> None:
         self.evidence = evidence
         self.store: Store = evidence.store
         self.logs = evidence.logs
@@ -67,11 +61,10 @@ class _Salvage:
         self.options = options
         self.levels = delay_levels(evidence.store)
         neighbours = Neighbours(evidence.logs.results, options.now_ms)
-        self.solver = Solver(evidence, neighbours, self.levels, sources, accept_odds=options.accept_odds)
+        self.solver = Solver(evidence, neighbours, self.levels, accept_odds=options.accept_odds)
         self.steps = Steps(evidence, neighbours, self.levels)
         self.refusals: list[str] = []
         self.missing = False
-        self.healed: list[list[Found]] = []  # records that further sources gave back, span by span
 
     def result(self) -> SalvageResult:
         steps, evidence = self.steps, self.evidence
@@ -85,7 +78,7 @@ class _Salvage:
         for layout in layouts:
             self.solver.solve(layout, known)
         self._place(layouts, known)
-        numbers = number_entries(self.store, layouts, entries_begin(evidence), self.healed)
+        numbers = number_entries(self.store, layouts, entries_begin(evidence))
         for layout in layouts:
             if layout.refused:
                 self.refusals.append(layout.refused)
@@ -102,16 +95,12 @@ class _Salvage:
     # --- what is where --------------------------------------------------------------------------------------------
 
     def _damages(self) -> list[Damage]:
-        """The spans that no further source has the bytes of."""
+        """The spans to cover."""
         out: list[Damage] = []
         for log in self.logs.results:
             front = missing_front(self.evidence, log)
             for damage in find_damage(log, end=reach(self.evidence, log), front=front):
-                healed = self.solver.heal(damage)
-                if healed is not None:
-                    self.steps.heal(damage, *healed)
-                    self.healed.append(healed[1])
-                elif damage.file is None and not self.options.accept_fillers:
+                if damage.file is None and not self.options.accept_fillers:
                     self.missing = True
                     self.refusals.append(
                         f"{damage.home.name} is missing: --accept-fillers puts a file of fillers in its place"
@@ -139,7 +128,6 @@ class _Salvage:
         """Lost queue offsets without a place get one in free bytes between the records around them, in their order."""
         cells = [c for layout in layouts for c in layout.cells]
         claimed = {c.expected.slot.key for c in cells if c.expected is not None}
-        claimed.update(found.slot for span in self.healed for found in span if found.slot is not None)
         between = [row for row in known.between if row[2].key not in claimed]
         for layout in layouts:  # units that point into the middle of a record
             start, stop = layout.damage.start, layout.damage.stop
@@ -194,7 +182,6 @@ class _Salvage:
             lost_spans=tuple(sorted(steps.lost_spans)),
             fillers=tuple(sorted(steps.fillers, key=lambda f: f.offset)),
             restored=tuple(sorted(steps.restored, key=lambda r: r.offset)),
-            healed=tuple(sorted(steps.healed)),
             entries=tuple(steps.entries),
             rebuild_queues=frozenset(steps.rebuild),
             loss=steps.loss.loss(),

@@ -4,13 +4,12 @@
 * `Mended`: its original bytes are proved; the answer names the fields and the witnesses.
 * `Lost`: nothing proves them. The queue offset, where one is known, is kept by a filler.
 
-A further source of bytes (`sources.py`) is asked first, then the candidates (`candidates/`), the likeliest first. A
-candidate that a witness contradicts is never taken, nor one of several that fit.
+The candidates (`candidates/`) are asked in order, the likeliest first. A candidate that a witness contradicts is never
+taken, nor one of several that fit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rmqstore.checks.log.logs import Logs
@@ -23,15 +22,14 @@ from rmqstore.formats.message import (
     parse_message,
     record_crc,
 )
-from rmqstore.repair.salvage.candidates.edit import Keep, Mended, changed_fields
+from rmqstore.repair.salvage.candidates.edit import Keep, Mended
 from rmqstore.repair.salvage.candidates.fields import mend_fields, mend_record_crc
 from rmqstore.repair.salvage.candidates.flipped_bit import unflip_body
-from rmqstore.repair.salvage.evidence.places import Around, Damage, Neighbours
+from rmqstore.repair.salvage.evidence.places import Around, Neighbours
 from rmqstore.repair.salvage.evidence.table import Evidence, Known, fits_queue
 from rmqstore.repair.salvage.evidence.values import Expected, QueueSlot
 from rmqstore.repair.salvage.layout import Cell, Layout
 from rmqstore.repair.salvage.neighbours import slot_of
-from rmqstore.repair.salvage.sources import ByteSource, Found, Proven, records_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +50,6 @@ class Solver:
         evidence: Evidence,
         neighbours: Neighbours,
         levels: properties.DelayLevels,
-        sources: Sequence[ByteSource] = (),
         *,
         accept_odds: bool = False,
     ) -> None:
@@ -60,17 +57,7 @@ class Solver:
         self.logs: Logs = evidence.logs
         self.neighbours = neighbours
         self.levels = levels
-        self.sources = sources
         self.accept_odds = accept_odds
-
-    def heal(self, damage: Damage) -> tuple[Proven, list[Found]] | None:
-        """The bytes of a whole span from a further source, with the records in them."""
-        expected = self.evidence.about([(damage.start, damage.stop)]).at if self.sources else {}
-        for source in self.sources:
-            found = self._checked(source, damage.start, damage.stop, damage.log.lead, expected)
-            if found is not None:
-                return found
-        return None
 
     def solve(self, layout: Layout, known: Known) -> None:
         """Answer for every cell of a span, and look for records in the bytes of which nothing is known."""
@@ -84,8 +71,6 @@ class Solver:
             if cell.message is not None and cell.expected is None:
                 cell.expected = self.own_slot(cell.message, cell.start + lead, slots)
             answer = self.answer(cell, raw, lead, around)
-            if isinstance(answer, Lost):
-                answer = self._from_source(cell, raw, lead) or answer
             cell.kept = answer if not isinstance(answer, Lost) else None
         for free in list(layout.free):
             start, length = free.start + lead, free.stop - free.start - lead
@@ -146,28 +131,6 @@ class Solver:
         if check_message(message, at) is not Fault.BODY_CRC or properties.property_faults(message.properties):
             return None
         return unflip_body(raw, message, accept_odds=self.accept_odds)
-
-    def _from_source(self, cell: Cell, raw: bytes, lead: int) -> Mended | None:
-        """The record of a cell from a further source."""
-        expected = {cell.start + lead: cell.expected} if cell.expected is not None else {}
-        for source in self.sources:
-            found = self._checked(source, cell.start, cell.stop, lead, expected)
-            if found is not None and len(found[1]) == 1:
-                content = found[0].content.pieces()
-                record = b"".join(p if isinstance(p, bytes) else bytes(p) for p in content)[lead:]
-                return Mended(record, changed_fields(raw, record), (found[0].witness,))
-        return None
-
-    def _checked(
-        self, source: ByteSource, start: int, stop: int, lead: int, expected: dict[int, Expected]
-    ) -> tuple[Proven, list[Found]] | None:
-        """A source's answer, if its records are sound and no unit contradicts them."""
-        proven = source.proven(start, stop, lead)
-        records = records_of(proven.content, start, stop, lead) if proven is not None else None
-        at = {found.start + lead: found.slot for found in records or ()}
-        if proven is None or records is None:
-            return None
-        return (proven, records) if all(at.get(offset) == one.slot.key for offset, one in expected.items()) else None
 
 
 def own_key(message: Message) -> tuple[str, int, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from rmqstore.formats import dledger, properties
@@ -24,7 +23,6 @@ from rmqstore.repair.salvage.loss import Ledger
 from rmqstore.repair.salvage.numbering import EntryNumbers
 from rmqstore.repair.salvage.result import Filler
 from rmqstore.repair.salvage.solve import own_key
-from rmqstore.repair.salvage.sources import Found, Proven
 from rmqstore.scan.tiling import Kind
 
 _LISTED = 20
@@ -45,7 +43,6 @@ class Steps:
         self.loss = Ledger()
         self.fillers: list[Filler] = []
         self.restored: list[Restored] = []
-        self.healed: list[tuple[int, int, str]] = []
         self.entries: list[Entry] = []
         self.lost_spans: list[tuple[int, int]] = []
         self.rebuild: set[Name] = set()
@@ -54,13 +51,6 @@ class Steps:
         self.given_up = 0
 
     # --- damaged spans --------------------------------------------------------------------------------------------
-
-    def heal(self, damage: Damage, proven: Proven, found: Sequence[Found]) -> None:
-        """Put the bytes of a further source in the place of a span."""
-        self._write(damage, proven.content, f"the original bytes, from {proven.witness}")
-        self.covered.append((damage.start, damage.stop))
-        self.healed.append((damage.start, damage.length, proven.witness))
-        self.rebuild.update(record.slot[:2] for record in found if record.slot is not None)
 
     def cover(self, layout: Layout, numbers: EntryNumbers) -> None:
         """One step for a span, and what it costs."""
