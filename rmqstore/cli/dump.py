@@ -27,7 +27,7 @@ from rmqstore.errors import NotAStore, UsageError
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
-    from rmqstore.views.dump.message_rows import BodyStyle
+    from rmqstore.messages.rows import BodyStyle
     from rmqstore.views.dump.messages import Damage, Job
     from rmqstore.views.dump.selection import Selection
 
@@ -137,7 +137,7 @@ def dump(
     are printed, with crc_ok false. --format hex shows the bytes of each record, with --from also of a damaged place.
     """
     from rmqstore.files.store import open_store
-    from rmqstore.views.dump.message_rows import BodyStyle
+    from rmqstore.messages.rows import BodyStyle
 
     opened = open_store(store, config)
     what = what or _OF_PART.get(opened.part or "commitlog", "checkpoint")
@@ -246,7 +246,7 @@ def _text_form(out: Output, selection: Selection, body: BodyStyle) -> str:
 
 
 def _write_text(out: Output, store: Store, what: str, job: Job, damage: Damage, jobs: int) -> int:
-    from rmqstore.views.dump.message_lines import MessageLines
+    from rmqstore.messages.lines import MessageLines
     from rmqstore.views.dump.messages import read_text
 
     header = MessageLines(entries=job.entries, csv=True).header() if job.form == "csv" else b""

@@ -165,7 +165,7 @@ def _csv_row(row: dict[str, Any]) -> dict[str, Any]:
     """A row without raw control characters; topic and body, which import reads, then have an exact copy in base64."""
     from base64 import b64encode
 
-    from rmqstore.views.dump.text import escape_controls
+    from rmqstore.messages.text import escape_controls
 
     out = _flat(row)
     for name in ("topic", "tags", "keys", "unique_key", "body"):

@@ -130,7 +130,7 @@ def test_output_is_written_whole_and_replaces(tmp_path: Path) -> None:
 
 
 def test_output_stays_away_when_something_goes_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rmqstore.views.dump.message_lines import MessageLines
+    from rmqstore.messages.lines import MessageLines
 
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -20,11 +20,11 @@ from rmqstore.formats import dledger
 from rmqstore.formats.bodies import BodyError, decompress
 from rmqstore.formats.layout import Field, arrow_type
 from rmqstore.formats.message import BORN_HOST_V6, COMPRESSED, HEAD, STORE_HOST_V6, host_text
+from rmqstore.messages.properties import PropertyTexts
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, Bool, u64
 from rmqstore.scan.properties.texts import read_texts
 from rmqstore.scan.queues import QueueTable
-from rmqstore.views.dump.properties import PropertyTexts
 
 MAP = pa.map_(pa.string(), pa.string())
 _V6 = BORN_HOST_V6 | STORE_HOST_V6

@@ -18,6 +18,8 @@ from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.store import Store
 from rmqstore.formats import dledger
 from rmqstore.formats.message import Fault
+from rmqstore.messages.lines import MessageLines
+from rmqstore.messages.rows import BodyStyle, Row, record_is_sound
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import U8, Bool
 from rmqstore.scan.records import scan_file
@@ -25,8 +27,6 @@ from rmqstore.scan.resync import resync
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.window import ScanOptions, Window
 from rmqstore.scan.workers import Split, joined
-from rmqstore.views.dump.message_lines import MessageLines
-from rmqstore.views.dump.message_rows import BodyStyle, Row, record_is_sound
 from rmqstore.views.dump.selection import Selection, Selector
 from rmqstore.views.dump.workers import map_into_shared
 

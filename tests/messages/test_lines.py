@@ -17,15 +17,15 @@ from hypothesis import strategies as st
 from rmqstore.files.store import open_store
 from rmqstore.formats import dledger
 from rmqstore.formats.message import build_message, host_bytes
+from rmqstore.messages import lines as message_lines
+from rmqstore.messages.lines import MessageLines
+from rmqstore.messages.properties import PropertySpans, PropertyTexts
+from rmqstore.messages.rows import BODIES, FIELDS, BodyStyle
+from rmqstore.messages.text import csv_cell, dumps
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import U8
 from rmqstore.scan.records import scan_file
-from rmqstore.views.dump import message_lines
-from rmqstore.views.dump.message_lines import MessageLines
-from rmqstore.views.dump.message_rows import BODIES, FIELDS, BodyStyle
 from rmqstore.views.dump.messages import logs_of
-from rmqstore.views.dump.properties import PropertySpans, PropertyTexts
-from rmqstore.views.dump.text import csv_cell, dumps
 from tests.stores import STORES, unpack
 
 

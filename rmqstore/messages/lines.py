@@ -13,10 +13,7 @@ import numpy as np
 
 from rmqstore.formats import dledger
 from rmqstore.formats.message import BORN_HOST_V6, HEAD, STORE_HOST_V6, host_text
-from rmqstore.scan.columns import Columns
-from rmqstore.scan.kernels import I64, Bool, u64
-from rmqstore.scan.queues import QueueTable
-from rmqstore.views.dump.cells import (
+from rmqstore.messages.cells import (
     KeyTable,
     Part,
     Sink,
@@ -27,9 +24,12 @@ from rmqstore.views.dump.cells import (
     listed,
     new_array,
 )
-from rmqstore.views.dump.message_rows import FIELDS, BodyStyle, Row, body_fields, entry_row_of, row_of
-from rmqstore.views.dump.properties import CSV, JSON, PropertySpans, Style
-from rmqstore.views.dump.text import csv_cell, dumps
+from rmqstore.messages.properties import CSV, JSON, PropertySpans, Style
+from rmqstore.messages.rows import FIELDS, BodyStyle, Row, body_fields, entry_row_of, row_of
+from rmqstore.messages.text import csv_cell, dumps
+from rmqstore.scan.columns import Columns
+from rmqstore.scan.kernels import I64, Bool, u64
+from rmqstore.scan.queues import QueueTable
 
 _BORN_HOST = HEAD.at("born_host")
 _STORE_HOST = HEAD.at("store_host")

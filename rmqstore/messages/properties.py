@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore.formats import properties
+from rmqstore.messages.cells import SLACK, Spans, assemble
+from rmqstore.messages.text import csv_cell, dumps
 from rmqstore.scan import native
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, U8, Bool, u64
 from rmqstore.scan.properties.texts import is_utf8, not_utf8
-from rmqstore.views.dump.cells import SLACK, Spans, assemble
-from rmqstore.views.dump.text import csv_cell, dumps
 
 _NAMES = (properties.TAGS, properties.KEYS, properties.UNIQ_KEY)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
