@@ -131,10 +131,15 @@ def _parquet(path: Path) -> Iterator[tuple[str, Row]]:
     try:
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(batch_size=4096):
+                times = [i for i, f in enumerate(batch.schema) if pa.types.is_timestamp(f.type)]
+                for i in times:
+                    batch = batch.set_column(i, batch.schema.names[i], batch.column(i).cast(pa.int64()))
                 for row in batch.to_pylist():
                     number += 1
                     where = f"{path}: row {number}"
                     out = {name: value for name, value in row.items() if value is not None}
+                    if isinstance(out.get("properties"), list):
+                        out["properties"] = dict(out["properties"])
                     if isinstance(out.get("properties"), str):
                         out["properties"] = orjson.loads(out["properties"])
                     yield where, out

@@ -19,7 +19,7 @@ from rmqstore.cli.filters import (
     refuse_with_positions,
 )
 from rmqstore.cli.options import command
-from rmqstore.cli.output import Output
+from rmqstore.cli.output import Output, Progress
 from rmqstore.cli.quantities import Offset, in_words, many
 from rmqstore.cli.table_output import with_body, write_rows
 from rmqstore.errors import NotAStore, UsageError
@@ -211,7 +211,7 @@ def _messages(
 
     from rmqstore.scan.window import ScanOptions
     from rmqstore.scan.workers import jobs_or_default
-    from rmqstore.views.dump.messages import SPLIT, Damage, Job, logs_of, read_messages
+    from rmqstore.views.dump.messages import CHUNK, Damage, Job, logs_of, read_messages
 
     logs = logs_of(store, what)
     if not logs and not (store.commitlog or store.dledger):
@@ -219,13 +219,13 @@ def _messages(
     damage = Damage(live=live)
     total = sum(log.queue.bytes_on_disk for log in logs)
     entries = what == "dledger"
-    chunk = SPLIT // 2 + (64 << 10)  # two of them hold a split, and the record over its end
-    scan = ScanOptions(drop_cache=live, max_rate=max_rate, chunk=chunk)
+    scan = ScanOptions(drop_cache=live, max_rate=max_rate, chunk=CHUNK)
     form = _text_form(out, selection, body)
     job = Job(selection, form or "row", entries, body, foreign=what == "commitlog", scan=scan)
     count = jobs_or_default(jobs) if total > ALONE and not max_rate else 1
     if form:
-        found = _write_text(out, store, what, job, damage, count)
+        with out.progress("dump", total) as progress:
+            found = write_text(out, store, what, job, damage, count, progress)
     else:
         rows: Iterable[dict[str, Any]] = chain.from_iterable(read_messages(store, what, job, damage, jobs=count))
         columns = _ENTRY_COLUMNS if entries else _MESSAGE_COLUMNS
@@ -245,17 +245,18 @@ def _text_form(out: Output, selection: Selection, body: BodyStyle) -> str:
     return "csv" if out.format == "csv" and whole and not body.style else ""
 
 
-def _write_text(out: Output, store: Store, what: str, job: Job, damage: Damage, jobs: int) -> int:
-    from rmqstore.messages.lines import MessageLines
-    from rmqstore.views.dump.messages import read_text
+def write_text(out: Output, store: Store, what: str, job: Job, damage: Damage, jobs: int, progress: Progress) -> int:
+    """Messages as lines of text; how many."""
+    from rmqstore.views.dump.messages import lines_of, read_text
 
-    header = MessageLines(entries=job.entries, csv=True).header() if job.form == "csv" else b""
-    with out.stream(data=True) as file, out.progress("dump", unit=" records") as progress:
-        done = 0
-        for count, text in read_text(store, what, job, damage, jobs=jobs):
-            file.writelines(text if done or not header else [header, *text])
+    header = [lines_of(job.body, job.entries, True, job.export, job.positions).header()] if job.form == "csv" else []
+    done = 0
+    with out.stream(data=True) as file:
+        if job.export:
+            file.writelines(header)
+        for count, text in read_text(store, what, job, damage, jobs=jobs, progress=progress.add):
+            file.writelines(text if done or job.export else [*header, *text])
             done += count
-            progress(done)
     return done
 
 

@@ -172,8 +172,7 @@ def _rows(files: tuple[Path, ...], damage: Damage) -> Iterator[tuple[str, Row]]:
 
 def _rows_of_store(path: Path, damage: Damage) -> Iterator[tuple[str, Row]]:
     from rmqstore.files.store import open_store
-    from rmqstore.views.dump.messages import logs_of
-    from rmqstore.views.export import export_messages
+    from rmqstore.views.dump.messages import export_messages, logs_of
 
     store = open_store(path)
     if not logs_of(store):

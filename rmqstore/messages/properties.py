@@ -71,6 +71,8 @@ class PropertySpans:
         starts, stops = columns.properties_at, columns.properties_at + columns.properties_length
         stops = stops - (columns.buf[np.maximum(stops - 1, 0)] == 2)
         self._more: list[bytes] = []
+        self.slow: Bool = np.zeros(n, dtype=np.bool_)
+        """Records whose text was decoded on its own: it has escapes, odd grammar, or a name twice."""
         loops = native.load()
         if loops is not None:
             self._written(loops, starts, stops)
@@ -95,6 +97,7 @@ class PropertySpans:
             stop[rows] = end + grown * (before + 1) + style.quotes
             if style.bad and len(rows):
                 slow |= marks.holds(style.bad, rows, marks.at[middle], end)
+        self.slow = slow
         for i in np.flatnonzero(slow).tolist():
             self._set(i, bytes(columns.buf[int(starts[i]) : int(stops[i])]))
         text = joined.replace(b"\1", style.equals).replace(b"\2", style.comma)
@@ -119,6 +122,7 @@ class PropertySpans:
         wide = np.flatnonzero(marks == 2)
         if len(wide):
             slow[wide] = not_utf8([bytes(raw[a:b]) for a, b in zip(starts[wide], stops[wide], strict=True)])
+        self.slow = slow
         written = out[: self._end - sum(map(len, self._more))]
         for i in np.flatnonzero(slow).tolist():
             self._set(i, bytes(raw[int(starts[i]) : int(stops[i])]))
@@ -203,6 +207,29 @@ class PropertyTexts:
     @cached_property
     def unique(self) -> list[str]:
         return self._spans.unique.texts()
+
+
+def rebuilt(found: dict[str, str], *, last_separator: bool = True) -> bytes:
+    """The property text of pairs in order."""
+    text = "\x02".join(f"{name}\x01{value}" for name, value in found.items())
+    return (text + "\x02" if found and last_separator else text).encode("utf-8", "surrogatepass")
+
+
+def untold(columns: Columns, unusual: Bool) -> tuple[Bool, dict[int, bytes]]:
+    """What pairs do not tell of a property text: which texts lack the last separator, and whole texts that differ.
+
+    `unusual` are the records whose text has to be compared with its pairs.
+    """
+    starts, stops = columns.properties_at, columns.properties_at + columns.properties_length
+    lacks = (stops > starts) & (columns.buf[np.maximum(stops - 1, 0)] != 2)
+    whole = {}
+    for i in np.flatnonzero(unusual | (stops == starts + 1)).tolist():
+        text = bytes(columns.buf[int(starts[i]) : int(stops[i])])
+        found = properties.parse_properties(text)
+        lacks[i] = bool(found) and rebuilt(found, last_separator=False) == text
+        if not lacks[i] and rebuilt(found) != text:
+            whole[i] = text
+    return lacks, whole
 
 
 class _Marks:
