@@ -16,7 +16,7 @@ from rmqstore.cli.quantities import many
 from rmqstore.errors import NoSpace, NotAStore, OutputExists, UsageError
 
 if TYPE_CHECKING:
-    from rmqstore.append.messages.exchange import Row
+    from rmqstore.append.messages.exchange import Chunk
     from rmqstore.append.store.message_store import StoreOptions
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.views.dump.messages import Damage
@@ -92,8 +92,7 @@ def import_(
     selection with gaps, or for a damaged store. An invalid row ends the import: the error names file and line, and
     nothing remains. Damaged parts of a source store are skipped and named on stderr; the exit code is then 1.
     """
-    from rmqstore.append.importing import ImportOptions, fingerprint, import_messages
-    from rmqstore.append.messages.exchange import message_of
+    from rmqstore.append.importing import ImportOptions, fingerprint, import_messages, prepared
     from rmqstore.cli.dump import tell_damage
     from rmqstore.files.store import open_store
     from rmqstore.files.topic_types import batch_topics as topics_of_batches
@@ -113,15 +112,15 @@ def import_(
         if source.is_dir():
             Output(path=target).keep_out_of(source)
     damage = Damage()
-    rows = _rows(files, damage)
+    chunks = _chunks(files, damage)
     if dry_run:
         if target.exists():
             raise OutputExists(f"{target} already exists")
-        count = len([message_of(row, where).queue_id for where, row in rows])
+        count = sum(len(prepared(table, options)) for table, _ in chunks)
         _say(out, target, count, 0, {}, applied=False)
         return tell_damage(out, damage)
     with _naming_what_is_left(target), out.progress("import", unit=" messages") as progress:
-        done = import_messages(rows, target, options, fingerprint(files, options), progress=progress)
+        done = import_messages(chunks, target, options, fingerprint(files, options), progress=progress)
     _say(out, target, done.messages, done.resumed, dict(done.queues), applied=True)
     return tell_damage(out, damage)
 
@@ -160,28 +159,29 @@ def _naming_what_is_left(target: Path) -> Iterator[None]:
         raise
 
 
-def _rows(files: tuple[Path, ...], damage: Damage) -> Iterator[tuple[str, Row]]:
-    from rmqstore.append.importing import rows_of
+def _chunks(files: tuple[Path, ...], damage: Damage) -> Iterator[Chunk]:
+    from rmqstore.append.messages.files import tables_of
 
     for path in files:
         if path.is_dir():
-            yield from _rows_of_store(path, damage)
+            yield from _chunks_of_store(path, damage)
         else:
-            yield from rows_of(path)
+            yield from tables_of(path)
 
 
-def _rows_of_store(path: Path, damage: Damage) -> Iterator[tuple[str, Row]]:
+def _chunks_of_store(path: Path, damage: Damage) -> Iterator[Chunk]:
+    from rmqstore.append.messages.exchange import Chunk
     from rmqstore.files.store import open_store
-    from rmqstore.views.dump.messages import export_messages, logs_of
+    from rmqstore.views.dump.messages import logs_of, read_tables
 
     store = open_store(path)
     if not logs_of(store):
         raise NotAStore(f"{path} has no log", "`rmqstore export STORE -c broker.conf` reads a log that is elsewhere")
     number = 0
-    for rows in export_messages(store, damage=damage):
-        for row in rows:
-            number += 1
-            yield f"{path}: message {number}", row
+    for table in read_tables(store, damage):
+        first = number + 1
+        yield Chunk(table, lambda i, first=first: f"{path}: message {first + i}")
+        number += len(table)
 
 
 def _topics(texts: tuple[str, ...]) -> dict[str, str]:

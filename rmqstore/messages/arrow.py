@@ -15,9 +15,10 @@ import numpy as np
 
 from rmqstore.errors import UsageError
 from rmqstore.formats import properties
-from rmqstore.formats.message import COMPRESSED, COMPRESSION_TYPE_MASK, HEAD, MAGIC_V2_U32, host_text
+from rmqstore.formats.message import COMPRESSED, COMPRESSION_TYPE_MASK, MAGIC_V2_U32, host_text
 from rmqstore.messages.bodies import INVALID, Bodies, bodies_of, contents
 from rmqstore.messages.cells import Spans, assemble, hexadecimal, listed
+from rmqstore.messages.hosts import host_digits, host_digits_table, raw_hosts
 from rmqstore.messages.properties import rebuilt, untold
 from rmqstore.messages.rows import BodyStyle
 from rmqstore.messages.schema import BODY, COLUMNS, EXPORTED, POSITIONS, SIDE
@@ -72,6 +73,7 @@ class ArrowRows:
         self.body = body
         self.positions = positions
         self.queues = QueueTable()
+        self.hosts = host_digits_table()
 
     def schema(self, sides: Iterable[str]) -> Any:
         """The schema of a file with these columns besides those that every file has."""
@@ -101,8 +103,8 @@ class _Arrays:
                 [t.decode("utf-8", "backslashreplace") for t in self.rows.queues.topics[: self._numbers.max() + 1]],
                 pa.string(),
             ).take(pa.array(self._numbers)),
-            "store_host": lambda: self._host("store_host", columns.born_growth),
-            "born_host": lambda: self._host("born_host", 0),
+            "store_host": lambda: self._host(name),
+            "born_host": lambda: self._host(name),
             "properties": lambda: self._pairs.map,
             "offset": lambda: pa.array(columns.physical_offset),
             "sys_flag": lambda: pa.array(self._sys_flag().astype(np.int32)),
@@ -122,27 +124,15 @@ class _Arrays:
     def _numbers(self) -> I64:
         return self.rows.queues.of(self.columns)
 
-    def _raw_hosts(self, name: str, growth: I64 | int) -> Spans:
-        at = self.columns.at + HEAD.at(name) + growth
-        grown = self.columns.born_growth if name == "born_host" else self.columns.growth - self.columns.born_growth
-        return Spans(self.columns.buf, at, at + 8 + grown)
-
-    def _host(self, name: str, growth: I64 | int) -> Any:
-        raw = text_array(self._raw_hosts(name, growth), kind=pa.binary()).dictionary_encode()
+    def _host(self, name: str) -> Any:
+        raw = text_array(raw_hosts(self.columns, name), kind=pa.binary()).dictionary_encode()
         texts = [host_text(host) for host in raw.dictionary.to_pylist()]
         return pa.array(texts, pa.string()).take(raw.indices)
 
     def _message_ids(self) -> Any:
-        hosts = self._raw_hosts("store_host", self.columns.born_growth)
-        texts, ends = assemble(
-            len(self.columns), [Spans(hosts.source, hosts.starts, hosts.stops, native.HEX), self._offset_digits]
-        )
-        upper = np.where(texts >= ord("a"), texts - 32, texts)
-        return text_array(Spans(upper, np.concatenate(([0], ends[:-1])), ends))
-
-    @property
-    def _offset_digits(self) -> Any:
-        return hexadecimal(self.columns.physical_offset)
+        parts = [host_digits(self.columns, self.rows.hosts), hexadecimal(self.columns.physical_offset)]
+        texts, ends = assemble(len(self.columns), parts)
+        return text_array(Spans(texts, np.concatenate(([0], ends[:-1])), ends))
 
     @cached_property
     def _pairs(self) -> _Pairs:

@@ -14,15 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from rmqstore.formats import dledger
-from rmqstore.formats.message import (
-    BORN_HOST_V6,
-    COMPRESSED,
-    COMPRESSION_TYPE_MASK,
-    HEAD,
-    MAGIC_V2_U32,
-    STORE_HOST_V6,
-    host_text,
-)
+from rmqstore.formats.message import COMPRESSED, COMPRESSION_TYPE_MASK, MAGIC_V2_U32, host_text
 from rmqstore.messages.bodies import CONTROL, DELETE, INVALID, Bodies, bodies_of, contents
 from rmqstore.messages.cells import (
     KeyTable,
@@ -36,6 +28,7 @@ from rmqstore.messages.cells import (
     listed,
     new_array,
 )
+from rmqstore.messages.hosts import host_digits, host_digits_table, raw_hosts
 from rmqstore.messages.properties import CSV, JSON, PropertySpans, Style, untold
 from rmqstore.messages.rows import BodyStyle, Row, body_fields, entry_row_of, row_of
 from rmqstore.messages.schema import BODY, DUMPED, EXPORTED, POSITIONS, SIDE
@@ -45,9 +38,6 @@ from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, Bool, u64
 from rmqstore.scan.queues import QueueTable
 
-_BORN_HOST = HEAD.at("born_host")
-_STORE_HOST = HEAD.at("store_host")
-_HOSTS_V6 = BORN_HOST_V6 | STORE_HOST_V6
 _ENTRY_FIELDS = ("offset", *(f.name for f in dledger.ENTRY))
 FEW = 8  # records that are faster decoded one by one
 Field = tuple[str, list[Part]]
@@ -84,7 +74,7 @@ class MessageLines:
         self.raw_topics = TextTable()  # in base64, empty where the topic itself tells it
         self.queue_ids = TextTable()
         self.hosts = KeyTable(lambda key: self.style.text(host_text(key.to_bytes(8, "big"))))
-        self.hex_hosts = KeyTable(lambda key: b"%016X" % key)
+        self.hex_hosts = host_digits_table()
 
     def header(self) -> bytes:
         """The names of the columns of CSV."""
@@ -171,14 +161,16 @@ class _Fields:
             "queue_id": lambda: [lines.queue_ids.rows(self._numbers)],
             "physical_offset": lambda: [decimals(columns.physical_offset)],
             "sys_flag": lambda: [decimals(self._sys_flag())],
-            "born_host": lambda: [self._hosts[0]],
-            "store_host": lambda: [self._hosts[1]],
+            "born_host": lambda: [self._host(name)],
+            "store_host": lambda: [self._host(name)],
             "topic": lambda: [lines.topics.rows(self._numbers)],
             "tags": lambda: [self._texts.tags],
             "keys": lambda: [self._texts.keys],
             "unique_key": lambda: [self._texts.unique],
             "properties": lambda: [self._texts.objects],
-            "msg_id": lambda: [*self._quoted(self._hosts[2], hexadecimal(columns.physical_offset))],
+            "msg_id": lambda: [
+                *self._quoted(host_digits(columns, lines.hex_hosts), hexadecimal(columns.physical_offset))
+            ],
         }
         return make[name]()
 
@@ -214,28 +206,13 @@ class _Fields:
             lines.raw_topics.add(b"" if told else _base64(raw))
         return numbers
 
-    @cached_property
-    def _hosts(self) -> tuple[Part, Part, Part]:
-        """Born hosts, store hosts, and store hosts in hex."""
-        columns, lines = self.columns, self.lines
-        born, stored = columns.at + _BORN_HOST, columns.at + columns.born_growth + _STORE_HOST
-        flags = columns.sys_flag
-        if not (flags & _HOSTS_V6).any():
-            words = u64(columns.buf)
-            at_store = words[stored].astype(np.uint64)
-            return (
-                lines.hosts.rows(words[born].astype(np.uint64)),
-                lines.hosts.rows(at_store),
-                lines.hex_hosts.rows(at_store),
-            )
-        born_raw = _cut(columns, born, flags & BORN_HOST_V6)
-        stored_raw = _cut(columns, stored, flags & STORE_HOST_V6)
-        texts = {raw: lines.style.text(host_text(raw)) for raw in {*born_raw, *stored_raw}}
-        return (
-            listed([texts[raw] for raw in born_raw]),
-            listed([texts[raw] for raw in stored_raw]),
-            listed([raw.hex().upper().encode() for raw in stored_raw]),
-        )
+    def _host(self, name: str) -> Part:
+        hosts, style = raw_hosts(self.columns, name), self.lines.style
+        if not self.columns.moved:
+            return self.lines.hosts.rows(u64(self.columns.buf)[hosts.starts].astype(np.uint64))
+        raw = hosts.raw()
+        texts = {host: style.text(host_text(host)) for host in {*raw}}
+        return listed([texts[host] for host in raw])
 
     # --- what keeps an export lossless -------------------------------------------------------------------------------
 
@@ -354,10 +331,3 @@ def _members(fields: Sequence[Field] | Iterator[Field]) -> Iterator[Part]:
         yield before + name.encode() + b'":'
         yield from parts
         before = b',"'
-
-
-def _cut(columns: Columns, at: I64, wide: I64) -> list[bytes]:
-    """Stored hosts: 20 bytes where `wide` is not 0, else 8."""
-    raw = columns.buf.data
-    size = np.where(wide != 0, 20, 8)
-    return [bytes(raw[a:b]) for a, b in zip(at.tolist(), (at + size).tolist(), strict=True)]

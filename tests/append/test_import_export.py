@@ -231,17 +231,18 @@ def test_a_parquet_file_that_is_cut_is_told(tmp_path: Path) -> None:
 
 STOPS_HALF_WAY = """
 import sys, time
+from rmqstore.append.messages import files
 from rmqstore.append.store.message_store import MessageStore
 from rmqstore.cli.main import cli
-put_many, batches = MessageStore.put_many, []
-def counted(store, messages):
-    answer = put_many(store, messages)
-    batches.append(len(answer))
-    if len(batches) == 4:
+files.ROWS = 500
+put_table, tables = MessageStore.put_table, []
+def counted(store, table, **options):
+    put_table(store, table, **options)
+    tables.append(len(table))
+    if len(tables) == 4:
         print("half way", flush=True)
         time.sleep(1 << 20)  # it is killed here
-    return answer
-MessageStore.put_many = counted
+MessageStore.put_table = counted
 cli.main(sys.argv[1:], prog_name="rmqstore")
 """
 

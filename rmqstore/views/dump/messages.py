@@ -22,6 +22,7 @@ from rmqstore.formats import dledger
 from rmqstore.formats.message import Fault
 from rmqstore.messages.lines import MessageLines
 from rmqstore.messages.rows import BodyStyle, Row, record_is_sound
+from rmqstore.messages.table import MessageTable
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, U8, Bool
 from rmqstore.scan.records import scan_file
@@ -132,10 +133,10 @@ def logs_of(store: Store, what: str = "messages") -> list[Log]:
 class Job:
     """What a worker does with a split: everything in it can be sent to another process.
 
-    `form` is how records are rendered: "row" (a dict), "arrow" (a batch) or "columns" (as `Columns`) for
-    `read_messages`; "text" (JSON lines) or "csv" for `read_text`. `entries`: as DLedger entries with the message
-    inside. `foreign` shows records whose PHYSICALOFFSET is not their own. `export`: sound records only, with the
-    fields of an export, and with `positions` those that another store will not have.
+    `form` is how records are rendered: "row" (a dict), "arrow" (a batch) or "columns" (a table); "text" (JSON lines)
+    or "csv" for `read_text`. `entries`: as DLedger entries with the message inside. `foreign` shows records whose
+    PHYSICALOFFSET is not their own. `export`: sound records only, with the fields of an export, and with `positions`
+    those that another store will not have.
     """
 
     selection: Selection
@@ -216,6 +217,9 @@ def render_split(job: Job, split: Split, area: U8 | None = None) -> Rendered:
                 if job.form == "row":
                     oks = np.ones(len(columns), dtype=np.bool_) if oks is None else oks
                     out.records += [lines.row(columns, i, name, ok) for i, ok in enumerate(oks.tolist())]
+                elif job.form == "columns":
+                    copy = Columns(bytearray(columns.raw), columns.base, columns.at, columns.lead)
+                    out.records.append(MessageTable.of(copy, selector.table))
                 elif job.form == "arrow":
                     out.records.append(_arrow_rows(job.body, job.positions).batch(columns))
                 else:
@@ -481,3 +485,10 @@ def read_batches(
             left = left if left is None else left - rows.num_rows
             if left == 0:
                 return
+
+
+def read_tables(store: Store, damage: Damage, progress: Progress = _silent) -> Iterator[MessageTable]:
+    """The sound messages of a store as tables, each good until the next is asked for."""
+    job = ExportOptions(scan=ScanOptions(chunk=CHUNK)).job(Selection(), "columns")
+    for part in _parts(store, "messages", job, damage, 1, progress):
+        yield from part.records
