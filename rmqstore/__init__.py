@@ -1,19 +1,28 @@
 """rmqstore: Apache RocketMQ broker stores, inspected, verified, repaired and converted without the broker.
 
-The front door for Python. Names are loaded when they are used, so that importing the package costs nothing:
+Read:
 
     import rmqstore
 
     store = rmqstore.open("/data/rocketmq/store")
-    print(rmqstore.info(store).to_json())
+    for message in store.messages(topic="Order", since="-2h"):
+        print(message.keys, message.body)
+    store.message(180887)                      # by log offset, message id, unique id, key or "Order/2/17"
+    store.queue("Order", 2)[5:10]              # by queue offset
+
+Verify and repair:
+
     report = rmqstore.verify(store)
-    for row in rmqstore.dump_messages(store, rmqstore.Selection(topics=frozenset({"Order"}))):
-        ...
-    plan = rmqstore.plan_recovery(store, rmqstore.examine(store))  # pure: read plan.loss and plan.brakes first
+    plan = rmqstore.plan_recovery(store, rmqstore.examine(store))    # writes nothing; read plan.loss and plan.brakes
     applied = rmqstore.apply(plan)
     rmqstore.undo(applied.journal)
 
-A Store reads its directories once: open it again after a change.
+Write a new store:
+
+    with rmqstore.open_writable("/data/new", create=True) as new:
+        new.put(rmqstore.NewMessage("Order", b"body", tags="paid", keys=["42"]))
+
+A store reads its directories once: open it again after a change. Names are loaded when they are first used.
 """
 
 from __future__ import annotations
@@ -29,7 +38,8 @@ _DOOR = {
     "CommitLogChoice": ("rmqstore.repair.migrate.to_commitlog", "Choice"),
     "Comparison": ("rmqstore.views.compare.comparison", "Comparison"),
     "DLedgerCommitLog": ("rmqstore.views.dledger_store", "DLedgerCommitLog"),
-    "DLedgerMmapFileStore": ("rmqstore.views.dledger_store", "DLedgerMmapFileStore"),
+    "DLedgerMmapFileStore": ("rmqstore.append.dledger.dledger", "DLedgerMmapFileStore"),
+    "DLedgerReader": ("rmqstore.views.dledger_store", "DLedgerReader"),
     "DLedgerTarget": ("rmqstore.repair.migrate.to_dledger_preflight", "Target"),
     "ExpireOptions": ("rmqstore.repair.expire", "ExpireOptions"),
     "ExportOptions": ("rmqstore.views.dump.messages", "ExportOptions"),
@@ -37,12 +47,15 @@ _DOOR = {
     "MessageStore": ("rmqstore.append.store.message_store", "MessageStore"),
     "NewMessage": ("rmqstore.append.messages.encoder", "NewMessage"),
     "Plan": ("rmqstore.repair.plan.plan", "Plan"),
+    "Queue": ("rmqstore.views.store_view", "Queue"),
     "RecoverOptions": ("rmqstore.repair.plan.recover_options", "RecoverOptions"),
     "Report": ("rmqstore.checks.problems.report", "Report"),
     "RmqStoreError": ("rmqstore.errors", "RmqStoreError"),
     "Selection": ("rmqstore.views.dump.selection", "Selection"),
     "Store": ("rmqstore.files.store", "Store"),
     "StoreOptions": ("rmqstore.append.store.message_store", "StoreOptions"),
+    "StoreView": ("rmqstore.views.store_view", "StoreView"),
+    "StoredMessage": ("rmqstore.views.store_view", "StoredMessage"),
     "Verified": ("rmqstore.checks.verify", "Verified"),
     "VerifyOptions": ("rmqstore.checks.verify", "VerifyOptions"),
     "apply": ("rmqstore.repair.journal.journal", "apply"),
@@ -52,8 +65,9 @@ _DOOR = {
     "export_messages": ("rmqstore.views.dump.messages", "export_messages"),
     "info": ("rmqstore.views.info", "info"),
     "migrate_to_commitlog": ("rmqstore.repair.migrate.to_commitlog_build", "migrate_to_commitlog"),
-    "open": ("rmqstore.files.store", "open_store"),
-    "open_store": ("rmqstore.files.store", "open_store"),
+    "open": ("rmqstore.views.store_view", "open"),
+    "open_writable": ("rmqstore.append.store.message_store", "open_writable"),
+    "parse_message": ("rmqstore.views.store_view", "parse_stored"),
     "plan_expire": ("rmqstore.repair.expire", "plan_expire"),
     "plan_migration_to_commitlog": ("rmqstore.repair.migrate.to_commitlog", "plan_migration_to_commitlog"),
     "plan_migration_to_dledger": ("rmqstore.repair.migrate.to_dledger", "plan_migration_to_dledger"),
@@ -67,16 +81,16 @@ _DOOR = {
 }
 
 if TYPE_CHECKING:
+    from rmqstore.append.dledger.dledger import DLedgerMmapFileStore
     from rmqstore.append.messages.encoder import NewMessage
-    from rmqstore.append.store.message_store import MessageStore, StoreOptions
+    from rmqstore.append.store.message_store import MessageStore, StoreOptions, open_writable
     from rmqstore.brokers.simulate import simulate_start
     from rmqstore.checks.problems.report import Finding, Report
     from rmqstore.checks.problems.table import PROBLEMS
     from rmqstore.checks.verify import Verified, VerifyOptions, examine, verify
     from rmqstore.errors import RmqStoreError
     from rmqstore.files.broker_config import BrokerConfig
-    from rmqstore.files.store import Store, open_store
-    from rmqstore.files.store import open_store as open  # noqa: A004 - the door's word, as gzip.open
+    from rmqstore.files.store import Store
     from rmqstore.repair.expire import ExpireOptions, plan_expire
     from rmqstore.repair.journal.journal import apply, resume, undo
     from rmqstore.repair.migrate.to_commitlog import Choice as CommitLogChoice
@@ -90,10 +104,13 @@ if TYPE_CHECKING:
     from rmqstore.repair.recover import plan_recovery
     from rmqstore.views.compare.compare import compare
     from rmqstore.views.compare.comparison import Comparison
-    from rmqstore.views.dledger_store import DLedgerCommitLog, DLedgerMmapFileStore
+    from rmqstore.views.dledger_store import DLedgerCommitLog, DLedgerReader
     from rmqstore.views.dump.messages import ExportOptions, dump_messages, export_messages
     from rmqstore.views.dump.selection import Selection
     from rmqstore.views.info import info
+    from rmqstore.views.store_view import Queue, StoredMessage, StoreView
+    from rmqstore.views.store_view import open as open  # noqa: A004 - the word of the library, as gzip.open
+    from rmqstore.views.store_view import parse_stored as parse_message
     from rmqstore.views.usage import usage
 
 __all__ = [
@@ -103,6 +120,7 @@ __all__ = [
     "Comparison",
     "DLedgerCommitLog",
     "DLedgerMmapFileStore",
+    "DLedgerReader",
     "DLedgerTarget",
     "ExpireOptions",
     "ExportOptions",
@@ -110,12 +128,15 @@ __all__ = [
     "MessageStore",
     "NewMessage",
     "Plan",
+    "Queue",
     "RecoverOptions",
     "Report",
     "RmqStoreError",
     "Selection",
     "Store",
     "StoreOptions",
+    "StoreView",
+    "StoredMessage",
     "Verified",
     "VerifyOptions",
     "apply",
@@ -126,7 +147,8 @@ __all__ = [
     "info",
     "migrate_to_commitlog",
     "open",
-    "open_store",
+    "open_writable",
+    "parse_message",
     "plan_expire",
     "plan_migration_to_commitlog",
     "plan_migration_to_dledger",

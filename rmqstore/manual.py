@@ -78,6 +78,7 @@ def _exit_codes() -> Iterator[str]:
 def _main_page(cli: click.Group, ctx: click.Context) -> str:
     from rmqstore import errors
     from rmqstore.cli.main import COMMANDS
+    from rmqstore.cli.settings import FILE_VARIABLE, OPTIONS
 
     lines = list(_head("rmqstore", 1, "inspect, verify, repair and convert RocketMQ stores without the broker"))
     lines += [".SH SYNOPSIS", ".B rmqstore", ".I COMMAND", ".I STORE", "[options]", ".SH DESCRIPTION"]
@@ -118,6 +119,31 @@ def _main_page(cli: click.Group, ctx: click.Context) -> str:
         ".TP",
         ".B CLICOLOR_FORCE",
         _escape("Colours even if stdout is not a terminal, when set and not 0."),
+        ".TP",
+        ".B RMQSTORE_JOBS",
+        _escape(
+            f"Default of --jobs. The options {', '.join(OPTIONS)} each have such a variable. "
+            "What is typed goes first, then the environment, then the settings file."
+        ),
+        ".TP",
+        f".B {FILE_VARIABLE}",
+        _escape("Path of the settings file; set but empty: none is read."),
+        ".SH FILES",
+        ".TP",
+        ".B ~/.config/rmqstore.toml",
+        _escape(
+            f"Settings: defaults of the options {', '.join(OPTIONS)}, and the broker.conf of a store. "
+            "No setting can make a command write. Example:"
+        ),
+        ".PP",
+        ".nf",
+        "jobs = 4",
+        _escape('max-rate = "100M"'),
+        "utc = true",
+        "",
+        _escape('[stores."/data/rocketmq/store"]'),
+        _escape('config = "/etc/rocketmq/broker.conf"'),
+        ".fi",
         ".SH SEE ALSO",
         ".BR rmqstore\\-formats (5),",
         ".BR rmqstore\\-problems (7)",

@@ -49,6 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if SEED and getattr(config.option, "hypothesis_seed", None) is None:
         config.option.hypothesis_seed = str(SEED)
     config.addinivalue_line("markers", "xdist_group(name): tests that one process runs")  # also without xdist
+    os.environ["RMQSTORE_SETTINGS"] = ""  # the developer's own defaults are not those that are tested
     if not hasattr(config, "workerinput"):
         _work_in_memory(config)
 

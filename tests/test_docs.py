@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import doctest
 import re
 import shlex
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from tests.stores import ROOT, copy_store
 
 PAGES = (
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "fixtures/README.md"),
-    *("docs/architecture.md", "docs/decisions.md", "docs/pipeline.md"),
+    *("docs/architecture.md", "docs/decisions.md", "docs/pipeline.md", "docs/python.md"),
 )
 
 
@@ -68,6 +70,16 @@ def test_readme_shows_what_the_command_prints(command: str, store: Path, monkeyp
     monkeypatch.delenv("COLUMNS", raising=False)
     printed = run(command, "store").stdout.replace(str(store.parent), "/data")
     assert printed.strip() == shown.partition("\n")[2].strip()
+
+
+def test_the_examples_of_the_python_page_run_and_print_what_it_shows(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(store, tmp_path / "store")
+    monkeypatch.chdir(tmp_path)
+    text = re.sub(r"^```.*$", "", (ROOT / "docs/python.md").read_text("utf-8"), flags=re.MULTILINE)
+    page = doctest.DocTestParser().get_doctest(text, {}, "python.md", None, 0)
+    assert doctest.DocTestRunner().run(page).failed == 0
 
 
 @pytest.mark.parametrize("page", PAGES)

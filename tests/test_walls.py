@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -192,6 +193,7 @@ def where(path: Path) -> str:
     return path.relative_to(HOUSE).as_posix()
 
 
+@functools.cache
 def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text("utf-8"), str(path))
 
@@ -430,7 +432,7 @@ def _templates(tree: ast.AST) -> Iterator[ast.Constant]:
 
 
 def test_no_template_is_said_without_what_it_asks_for() -> None:
-    found = [f"{path}:{node.lineno}" for path in SOURCES for node in _templates(ast.parse(path.read_text("utf-8")))]
+    found = [f"{path}:{node.lineno}" for path in SOURCES for node in _templates(parse(path))]
     assert found == []
     assert len(list(_templates(ast.parse("raise Refused('{} has 5 bytes')")))) == 1
 

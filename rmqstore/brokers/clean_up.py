@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import takewhile
+from typing import NamedTuple
 
 HOUR = 3_600_000
 BATCH = 10
@@ -197,14 +198,20 @@ def decide_commitlog(
     return Decision(tuple(gone), keep, rounds, bool(time_up), first_space, first_forced, forbidden)
 
 
+class DLedgerDisks(NamedTuple):
+    """The file systems of a DLedger store: of the store's root, and of the data where that is elsewhere."""
+
+    base: Disk
+    data: Disk | None = None
+
+
 def decide_dledger(
     files: Sequence[Candidate],
     rules: RetentionRules,
     *,
     now: int,
     hour: int,
-    base_disk: Disk,
-    data_disk: Disk | None = None,
+    disks: DLedgerDisks,
     legacy: bool = False,
     force_clean: float = 0.85,
 ) -> Decision:
@@ -223,11 +230,11 @@ def decide_dledger(
     left = list(files)
     gone: list[tuple[Candidate, Why]] = []
     rounds, first_space, first_forced = 0, False, False
-    other = data_disk.ratio if data_disk is not None else -1.0
-    forbidden = max(base_disk.ratio, other) > full
-    disk = data_disk or base_disk
+    base = disks.base.ratio if disks.data is not None else -1.0
+    disk = disks.data or disks.base
+    forbidden = max(disks.base.ratio, disk.ratio) > full
     while rounds < MAX_ROUNDS and time_up is not None:
-        ratio = max(disk.ratio, base_disk.ratio if data_disk is not None else -1.0)
+        ratio = max(disk.ratio, base)
         space = ratio > check_expired
         forced = ratio > force_clean and rules.clean_forcibly and not legacy
         if rounds == 0:

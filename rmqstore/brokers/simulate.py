@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rmqstore.brokers.log.plain_start import PlainStart
-from rmqstore.brokers.rules.forecast import QueueKey, StartForecast
-from rmqstore.brokers.rules.record import DEFAULT_HEAP
+from rmqstore.brokers.rules.forecast import QueueKey, StartForecast, StartOptions
 from rmqstore.brokers.rules.versions import rules_for
 from rmqstore.errors import UsageError
 from rmqstore.files.broker_config import BrokerConfig
@@ -21,9 +20,7 @@ def simulate_start(
     *,
     version: str | None = None,
     settings: Mapping[str, str] | None = None,
-    thorough: bool = True,
-    dispatch: bool = True,
-    heap: int = DEFAULT_HEAP,
+    options: StartOptions | None = None,
     units: KnownUnits | None = None,
     unreadable_rows: Mapping[QueueKey, int] | None = None,
 ) -> StartForecast:
@@ -31,9 +28,7 @@ def simulate_start(
 
     `tiling` is that of `store.commitlog`, for a store with DLedger entries that of `store.dledger.data`; without it
     the files that recovery would read are scanned. `settings` are broker.conf keys on top of the store's own.
-    `thorough=False` takes runs of good records as they are: cheap, but it does not see a property that makes the
-    broker's parser throw, and does not name the topics of lost messages. `dispatch=False` ends behind load(), before
-    re-dispatch. `heap` bounds one record in versions that allocate TOTALSIZE unseen, bytes. `units`, where they are
+    `units`, where they are
     known with the tiling, save a second look at the log; `unreadable_rows`, messages per queue whose rows in RocksDB
     cannot be read, save a second look at the rows.
     Errors: UsageError for an unknown version, for DLedger mode in a version without it, and for a part of a store.
@@ -43,15 +38,16 @@ def simulate_start(
         raise UsageError(
             f"{store.path} is only a part of a store: a broker starts on a whole one", "give the store's root"
         )
+    options = options or StartOptions()
     config = BrokerConfig({**store.config.given, **(settings or {})}, store.config.source)
     if in_dledger_mode(store, config):
         if rules.dledger is None:
             raise UsageError(f"RocketMQ {rules.version} has no DLedger mode")
         from rmqstore.brokers.dledger.start import DLedgerStart
 
-        start: PlainStart = DLedgerStart(store, tiling, rules, config, thorough, heap, dispatch)
+        start: PlainStart = DLedgerStart(store, tiling, rules, config, options)
     else:
-        start = PlainStart(store, tiling, rules, config, thorough, heap, dispatch)
+        start = PlainStart(store, tiling, rules, config, options)
     return start.knowing(units, unreadable_rows).run()
 
 

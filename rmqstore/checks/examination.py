@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from rmqstore.checks.beside.config import ConfigFacts, check_batch_topics, check_config, check_offsets
 from rmqstore.checks.beside.directory import check_directory
 from rmqstore.checks.index.tally import IndexTally
-from rmqstore.checks.log.commitlog import LogResult, end_of_log, join_queues, reach_of, read_log
+from rmqstore.checks.log.commitlog import LogResult, PassWork, end_of_log, join_queues, reach_of, read_log
 from rmqstore.checks.log.entry_tally import EntryTally
 from rmqstore.checks.log.findings import check_false_blanks, check_log, check_missing_files, check_queue_offsets
 from rmqstore.checks.log.log_pass import PassOptions
@@ -29,7 +29,7 @@ from rmqstore.files.store import Store, StoreKind
 from rmqstore.files.topic_types import batch_topics, topics_of_known_kind
 from rmqstore.scan.resync import ENTRY_SIZE
 from rmqstore.scan.window import ScanOptions
-from rmqstore.scan.workers import Mapper, jobs_or_default
+from rmqstore.scan.workers import SPLIT_SIZE, Mapper, jobs_or_default
 
 if TYPE_CHECKING:
     from rmqstore.checks.verified import Verified, VerifyOptions
@@ -163,18 +163,16 @@ class Examination:
             part = queue if self.narrow.is_whole else self.narrow.of(queue, lead)
             if not part.files:
                 continue
-            result = read_log(
-                part,
-                replace(passing, stop_before=end_of_log(part, lead)) if report.live else passing,
-                self.findings,
-                lead=lead,
-                jobs=jobs_or_default(options.jobs),
-                split_size=options.split_size,
-                progress=options.progress,
-                mapper=self.mapper,
-                deadline=deadline,
-                units=options.units,
+            work = PassWork(
+                jobs_or_default(options.jobs, part.bytes_on_disk),
+                options.split_size or SPLIT_SIZE,
+                options.progress,
+                self.mapper,
+                deadline,
+                options.units,
             )
+            bounded = replace(passing, stop_before=end_of_log(part, lead)) if report.live else passing
+            result = read_log(part, bounded, self.findings, lead=lead, work=work)
             self.verified.batch_topics |= result.inner
             passing = replace(passing, batch_topics=self.verified.batch_topics)
             if lead:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from rmqstore.brokers.rules.forecast import StartOptions
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.beside.permissions import rights_words
 from rmqstore.checks.log import delay_levels as delays
@@ -40,9 +41,9 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
         unreadable_rows=verified.unreadable_rows,
     )
     size = sum(r.bytes for r in verified.logs.results)
-    forecast = start(thorough=size <= THOROUGH_BELOW, units=units)
+    forecast = start(options=StartOptions(thorough=size <= THOROUGH_BELOW), units=units)
     if forecast.messages_lost and size > THOROUGH_BELOW:  # now the topics matter more than the time
-        forecast = start(thorough=True)
+        forecast = start()
     report.broker = dict(forecast.to_json())
     but = ""
     if forecast.starts:

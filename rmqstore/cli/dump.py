@@ -305,9 +305,10 @@ def _broker_stop(out: Output, store: Store, broker: str | None) -> dict[str, Any
     """Where the recovery of a broker would stop; nothing for a part of a store."""
     if store.part is not None:
         return {}
+    from rmqstore.brokers.rules.forecast import StartOptions
     from rmqstore.brokers.simulate import simulate_start
 
-    forecast = simulate_start(store, version=broker, thorough=False).to_json()
+    forecast = simulate_start(store, version=broker, options=StartOptions(thorough=False)).to_json()
     if not forecast["starts"]:
         out.note(f"note: RocketMQ {forecast['version']} would not start: {forecast['reason']}")
     return {"broker": forecast["version"], "broker_stop": forecast["commitlog_stop"]}

@@ -73,16 +73,11 @@ def get(out: Output, store: Path, config: BrokerConfig, where: str, body: str, s
 def _find(out: Output, store: Store, where: str) -> Found | None:
     from rmqstore.views import lookup
 
-    number = where.replace(",", "").replace("_", "")
-    if number.isdigit():
-        return lookup.by_offset(store, int(number))
-    if Path(where).is_file():
+    if Path(where).is_file() and not where.isdigit():
         return lookup.in_file(Path(where))
-    place = lookup.parse_queue_offset(where)
-    if place is not None:
-        return lookup.by_queue_offset(store, *place)
-    found = lookup.by_message_id(store, where) or next(lookup.by_key(store, where), None)
-    return found if found is not None else _scan(out, store, where)
+    found = lookup.find_one(store, where)
+    direct = where.replace(",", "").replace("_", "").isdigit() or lookup.parse_queue_offset(where) is not None
+    return found if found is not None or direct else _scan(out, store, where)
 
 
 def _scan(out: Output, store: Store, text: str) -> Found | None:

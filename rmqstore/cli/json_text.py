@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from rmqstore.formats.controls import escape_json
 
 # numbers of 64 bits on disk or in counts; with --string-ints they are always strings, whatever their value
 WIDE = frozenset(
@@ -67,8 +68,6 @@ WIDE = frozenset(
     ]
 )
 
-_CONTROL = re.compile(rb"\x7f|\xc2[\x80-\x9f]")  # in UTF-8 the byte C2 begins a character wherever it is
-
 
 def quote_wide(value: Any, name: str = "") -> Any:
     """The value with 64-bit numbers as strings, by field name and, for any other field, beyond 2^53."""
@@ -93,11 +92,7 @@ def json_bytes(value: Any, *, indent: bool = False) -> bytes:
         text = orjson.dumps(value, option=option)
     except TypeError:
         text = orjson.dumps(_plain(value), option=option)
-    return _CONTROL.sub(_escape, text) if b"\xc2" in text or b"\x7f" in text else text
-
-
-def _escape(found: re.Match[bytes]) -> bytes:
-    return b"\\u%04x" % ord(found[0].decode())
+    return escape_json(text)
 
 
 def _plain(value: Any) -> Any:

@@ -21,6 +21,7 @@ from click.core import ParameterSource
 
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import UTC_KEY, Size, Time
+from rmqstore.cli.settings import config_of, defaults
 from rmqstore.errors import UsageError
 
 if TYPE_CHECKING:
@@ -40,6 +41,11 @@ class Command(click.Command):
     """A command whose help ends with examples, one per line."""
 
     examples: tuple[str, ...] = ()
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """What is not typed comes from the environment or the settings file."""
+        ctx.default_map = defaults({p.name for p in self.params if p.name})
+        return super().parse_args(ctx, args)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_epilog(ctx, formatter)
@@ -80,6 +86,7 @@ def command(
             if formats:
                 out.refuse_existing()
             if store:
+                config_path = config_path or _config_by_settings(out, values["store"])
                 values["config"] = read_config(out, config_path, values.get("broker"))
                 out.keep_out_of(values["store"])
             return function(out=out, **values)
@@ -96,6 +103,13 @@ def command(
         return result
 
     return decorate
+
+
+def _config_by_settings(out: Output, store: Path) -> Path | None:
+    path = config_of(store)
+    if path is not None:
+        out.note(f"note: -c {path}, as the settings file says")
+    return path
 
 
 def read_config(out: Output, path: Path | None, version: str | None = None) -> BrokerConfig:

@@ -15,12 +15,13 @@ from rmqstore.cli.json_text import json_bytes as json_bytes
 from rmqstore.cli.json_text import quote_wide
 from rmqstore.errors import NotReadable, OutputExists, UsageError
 from rmqstore.files.disk.paths import real_path
+from rmqstore.formats.controls import CONTROLS
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 Json = dict[str, Any]
-_CONTROLS = dict.fromkeys((*range(9), *range(11, 32), *range(127, 160)), "·")
+_CONTROLS = dict.fromkeys((code for code in CONTROLS if code not in b"\t\n"), "·")
 _SUFFIXES = {
     ".ndjson": "ndjson",
     ".jsonl": "ndjson",

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-import time
 import unicodedata
-from datetime import UTC, datetime, timedelta, tzinfo
-from datetime import time as Clock
+from datetime import UTC, datetime, tzinfo
 
 import click
 
+from rmqstore.formats import times
+
 UTC_KEY = "rmqstore.utc"
 """Where a click context keeps --utc."""
-_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-_AGO = re.compile(r"-\s*(\d+(?:\.\d+)?)\s*(ms|min|s|m|h|d|w)")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtp]?)(?:i?b)?", re.IGNORECASE)
 _GROUPED = re.compile(r"[0-9]+|[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+(?:_[0-9]+)+")
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|min|s|m|h|d)?")
@@ -26,44 +24,11 @@ def zone() -> tzinfo | None:
 
 
 def parse_time(text: str, now: float | None = None) -> int:
-    """Epoch ms of a time.
+    """Epoch ms of a time as people write it; without a zone it is local, or UTC with --utc.
 
-    13 digits are epoch ms, 10 are epoch s. A date and time without a zone is local (UTC with --utc). `today` and
-    `yesterday` are midnight, or the time of day behind them; `-2h` is that long ago. `now` is in seconds (default: the
-    clock).
-    Errors: ValueError, with the reason; also for what has two meanings
+    Errors: ValueError, with the reason; also for a text with two meanings
     """
-    text = text.strip()
-    now = time.time() if now is None else now
-    if re.fullmatch(r"[0-9]+", text):
-        return _epoch(text)
-    ago = _AGO.fullmatch(text)
-    if ago:
-        return round(now * 1000 - float(ago[1]) * _UNITS[ago[2]])
-    if text.lower() == "now":
-        return round(now * 1000)
-    day, _, clock = text.partition(" ")
-    back = {"today": 0, "yesterday": 1}.get(day.lower())
-    if back is None:
-        return _moment(datetime.fromisoformat(text), text)
-    date = datetime.fromtimestamp(now, zone()).date() - timedelta(days=back)
-    return _moment(datetime.combine(date, Clock.fromisoformat(clock.strip() or "00:00")), text)
-
-
-def _epoch(digits: str) -> int:
-    if len(digits) == 13:
-        return int(digits)
-    if len(digits) == 10:
-        return int(digits) * 1000
-    raise ValueError(f"{digits} has {len(digits)} digits: epoch milliseconds have 13, epoch seconds have 10")
-
-
-def _moment(when: datetime, text: str) -> int:
-    if when.tzinfo is None and zone() is not None:
-        when = when.replace(tzinfo=zone())
-    if when.tzinfo is None and when.timestamp() != when.replace(fold=1).timestamp():
-        raise ValueError(f"{text} occurs twice or never in the local zone: add a zone, such as +01:00")
-    return round(when.timestamp() * 1000)
+    return times.parse_time(text, now, zone())
 
 
 def parse_size(text: str) -> int:
@@ -85,7 +50,7 @@ def parse_span(text: str) -> float:
     match = _SPAN.fullmatch(text.strip())
     if match is None:
         raise ValueError(text)
-    return float(match[1]) * _UNITS[match[2] or "s"] / 1000
+    return float(match[1]) * times.UNITS[match[2] or "s"] / 1000
 
 
 class Time(click.ParamType[int]):
@@ -197,7 +162,7 @@ _WORDS = {
     "not-an-offset": "the name is not an offset",
     "wrong-length": "wrong length",
     "empty": "empty",
-    "duplicate": "the same name in two paths",
+    "duplicate": "another file starts at the same offset",
     "misaligned": "the offset is not a multiple of the file size",
     "special": "not a regular file, or a broken link",
     "unreadable": "cannot be read",

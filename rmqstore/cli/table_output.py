@@ -9,7 +9,7 @@ from rmqstore.cli.json_text import json_bytes, quote_wide
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import columns as columns_of
 from rmqstore.cli.quantities import time_text
-from rmqstore.messages.text import escape_controls
+from rmqstore.formats.controls import escape_csv
 
 Rows = Iterable[dict[str, Any]]
 _AS_TIME = ("timestamp", "write_time", "read_time")
@@ -83,7 +83,7 @@ def _cell(value: Any) -> Any:
         return "true" if value else "false"
     if isinstance(value, (dict, list)):
         return json_bytes(value).decode("utf-8", "replace")
-    return escape_controls(value) if isinstance(value, str) else value
+    return escape_csv(value) if isinstance(value, str) else value
 
 
 def _table(out: Output, rows: Rows, columns: tuple[str, ...]) -> None:

@@ -213,8 +213,8 @@ def written_units(
     return UnitRange(queue.start // size, queue.start // size)
 
 
-class UnitReader:
-    """Single units by number over all files of a queue; the file in use stays open."""
+class OpenUnits:
+    """Single units by number over all files of a queue, for searches: the file in use stays open."""
 
     def __init__(self, queue: MappedFileQueue, layout: Layout) -> None:
         self.queue = queue
@@ -239,12 +239,6 @@ class UnitReader:
         return self._open.pread(self.layout.size, offset - self._file.start)
 
 
-_CQ_OFFSET_AT = consumequeue.UNIT.at("commitlog_offset")
-_CQ_SIZE_AT = consumequeue.UNIT.at("size")
-_BATCH_BASE_AT = consumequeue.BATCH_UNIT.at("base_offset")
-_BATCH_SIZE_AT = consumequeue.BATCH_UNIT.at("batch_size")
-
-
 @dataclass(frozen=True, slots=True)
 class QueueBounds:
     """A consume queue as its readers see it: logical offsets [min, max), and where the last message is (-1: none).
@@ -266,28 +260,35 @@ def queue_bounds(queue: MappedFileQueue, log_start: int, *, batch: bool) -> Queu
     layout = consumequeue.BATCH_UNIT if batch else consumequeue.UNIT
 
     def is_written(raw: bytes) -> bool:
-        return len(raw) == layout.size and _i64(raw, _CQ_OFFSET_AT) >= 0 and 0 < _u32(raw, _CQ_SIZE_AT) < 1 << 31
+        if len(raw) < layout.size:
+            return False
+        unit = layout.unpack(raw)
+        if batch:
+            names = ("commitlog_offset", "size", "base_offset", "batch_size")
+            return consumequeue.is_batch_unit(*(unit[n] for n in names))
+        return consumequeue.is_unit(unit["commitlog_offset"], unit["size"])
 
     units = written_units(queue, layout, is_written)
-    reader = UnitReader(queue, layout)
+    reader = OpenUnits(queue, layout)
 
     def is_readable(number: int) -> bool:
         raw = reader[number]
         if len(raw) < layout.size:
             return False
-        offset, size = _i64(raw, _CQ_OFFSET_AT), _u32(raw, _CQ_SIZE_AT)
-        return size not in (0, consumequeue.PRE_BLANK_SIZE) and offset >= log_start
+        unit = layout.unpack(raw)
+        offset = unit["commitlog_offset"]
+        return offset >= log_start and consumequeue.is_message_unit(offset, unit["size"])
 
     first = first_true(units.first, units.stop, is_readable)
     first_raw = reader[first] if first < units.stop else b""
     reader.close()
-    last = _i64(units.last, _CQ_OFFSET_AT) if units.last else -1
-    if _u32(units.last, _CQ_SIZE_AT) == consumequeue.PRE_BLANK_SIZE:
-        last = -1
+    if not units.last:
+        return QueueBounds(0, 0, -1, 0) if batch else QueueBounds(first, units.stop, -1, units.stop - first)
+    unit = layout.unpack(units.last)
+    is_message = consumequeue.is_message_unit(unit["commitlog_offset"], unit["size"])
+    last = unit["commitlog_offset"] if is_message else -1
     if not batch:
         return QueueBounds(first, units.stop, last, units.stop - first)
-    if not units.last:
-        return QueueBounds(0, 0, -1, 0)
-    top = _i64(units.last, _BATCH_BASE_AT) + int.from_bytes(units.last[_BATCH_SIZE_AT : _BATCH_SIZE_AT + 2], "big")
-    low = _i64(first_raw, _BATCH_BASE_AT) if first_raw else top
+    top = unit["base_offset"] + unit["batch_size"]
+    low = layout.unpack(first_raw)["base_offset"] if first_raw else top
     return QueueBounds(low, top, last, units.stop - first)

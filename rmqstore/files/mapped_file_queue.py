@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import gcd
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rmqstore.files.disk.reading import read_at
+from rmqstore.formats.layout import Layout
 
 NAME_DIGITS = 20
 PAGE = 4096
@@ -297,6 +298,18 @@ class MappedFileQueue:
         return self.files[0].start if self.files else 0
 
     @property
+    def begin(self) -> int:
+        """Global offset of the first file, even if it is empty: it did not expire, but its content is lost.
+
+        Only empty files directly before the others count; any other one may be a stray file.
+        """
+        at = self.start
+        empty = {file_name_to_offset(o.path.name) for o in self.odd if o.kind is OddKind.EMPTY}
+        while self.files and at - self.file_size in empty:
+            at -= self.file_size
+        return at
+
+    @property
     def stop(self) -> int:
         """Global offset behind the last file, 0 without files."""
         return self.files[-1].stop if self.files else 0
@@ -322,6 +335,11 @@ class MappedFileQueue:
         if i < 0 or offset >= self.files[i].stop:
             return None
         return self.files[i]
+
+    def unit(self, layout: Layout, number: int) -> dict[str, Any] | None:
+        """One unit by its number over all files, as its fields; None where no file holds all of it."""
+        raw = self.pread(layout.size, number * layout.size) if number >= 0 else b""
+        return layout.unpack(raw) if len(raw) == layout.size else None
 
     def pread(self, size: int, offset: int) -> bytes:
         """Bytes at a global offset, over file borders; short where a file ends or is missing."""

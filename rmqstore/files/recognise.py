@@ -143,6 +143,6 @@ def _kind_by_place(path: Path, raw: bytes) -> str:
             return mark
     if len(raw) >= consumequeue.UNIT.size:
         unit = consumequeue.UNIT.parse(raw)
-        if unit["commitlog_offset"] >= 0 and unit["size"] > 0:
+        if consumequeue.is_unit(unit["commitlog_offset"], unit["size"]):
             return "consumequeue"
     return "commitlog" if raw and not any(raw) else ""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 from rmqstore.errors import NotAStore, NotReadable
 from rmqstore.files.broker_config import (
@@ -45,6 +46,7 @@ __all__ = [
     "StoreKind",
     "StrayEntry",
     "open_store",
+    "recognised",
 ]
 
 _INDEX_NAME_DIGITS = 17
@@ -326,21 +328,30 @@ class Store(StoreQueues):
             return str(path)
 
 
+S = TypeVar("S", bound=Store)
+
+
 def open_store(path: Path | str, config: BrokerConfig | None = None) -> Store:
     """Recognise what a path is.
 
     With a config whose storePathRootDir differs the path given wins. Links at the top are followed.
     Errors: NotReadable (missing, no permission), NotAStore (nothing of RocketMQ's there).
     """
-    path = Path(path)
-    config = config or BrokerConfig()
+    return recognised(Store(Path(path), config or BrokerConfig()))
+
+
+def recognised(store: S) -> S:
+    """The same store, once its path has been looked at: a whole store, or which part of one.
+
+    Errors: as `open_store`
+    """
+    path, config = store.path, store.config
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
         raise NotReadable(f"{path}: no such file or directory") from None
     except OSError as e:
         raise NotReadable(f"{path}: {e.strerror or e}") from None
-    store = Store(path, config)
     try:
         if stat.S_ISREG(mode):
             store.part = kind_of_file(path)

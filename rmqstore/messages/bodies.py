@@ -15,7 +15,8 @@ from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import U8, Bool
 from rmqstore.scan.properties.texts import not_utf8
 
-CONTROL, WIDE, DELETE, INVALID = 1, 2, 4, 8
+CONTROL, WIDE, DELETE, INVALID, C1 = 1, 2, 4, 8, 16
+_C1 = re.compile(rb"\xc2[\x80-\x9f]")
 _CONTROLS = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
@@ -51,7 +52,7 @@ def bodies_of(columns: Columns, *, stored: bool = False) -> Bodies:
 
 
 def contents(texts: Spans) -> U8:
-    """What is in each text: CONTROL characters other than tabs and line ends, WIDE bytes, DELETE; INVALID is no UTF-8.
+    """What is in each text: CONTROL characters other than tabs and line ends, WIDE bytes, DELETE, C1; INVALID is no UTF-8.
 
     Shape: (n,)
     """
@@ -60,11 +61,13 @@ def contents(texts: Spans) -> U8:
         marks = loops.contents(texts.source, texts.starts, texts.stops)
         wide = np.flatnonzero(marks & WIDE)
         if len(wide):
-            marks[wide[np.array(not_utf8(texts.take(wide).raw()))]] |= INVALID
+            found = texts.take(wide).raw()
+            marks[wide] |= np.array(not_utf8(found)) * np.uint8(INVALID)
+            marks[wide] |= np.array([bool(_C1.search(text)) for text in found]) * np.uint8(C1)
         return marks
     found = texts.raw()
     marks = np.zeros(len(found), dtype=np.uint8)
     for i, (text, invalid) in enumerate(zip(found, not_utf8(found), strict=True)):
         marks[i] = CONTROL * bool(_CONTROLS.search(text)) | WIDE * (not text.isascii())
-        marks[i] |= DELETE * (b"\x7f" in text) | INVALID * invalid
+        marks[i] |= DELETE * (b"\x7f" in text) | INVALID * invalid | C1 * bool(_C1.search(text))
     return marks

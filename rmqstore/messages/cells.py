@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import orjson
 
+from rmqstore.formats.controls import escape_json
 from rmqstore.scan import native
 from rmqstore.scan.kernels import I64, U8, Bool
 
@@ -87,7 +88,7 @@ class Spans:
 
 def _escaped(text: bytes) -> bytes:
     # quotes and backslashes are all that a lenient decoder leaves to be escaped in bytes that are not UTF-8
-    return orjson.dumps(text.decode("latin-1")).decode().encode("latin-1")[1:-1]
+    return escape_json(orjson.dumps(text.decode("latin-1")).decode().encode("latin-1")[1:-1])
 
 
 def cell_text(text: bytes) -> bytes:

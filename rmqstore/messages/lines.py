@@ -14,8 +14,9 @@ from functools import cached_property
 import numpy as np
 
 from rmqstore.formats import dledger
+from rmqstore.formats.controls import escape_csv
 from rmqstore.formats.message import COMPRESSED, COMPRESSION_TYPE_MASK, MAGIC_V2_U32, host_text
-from rmqstore.messages.bodies import CONTROL, DELETE, INVALID, Bodies, bodies_of, contents
+from rmqstore.messages.bodies import C1, CONTROL, DELETE, INVALID, Bodies, bodies_of, contents
 from rmqstore.messages.cells import (
     KeyTable,
     Part,
@@ -32,7 +33,7 @@ from rmqstore.messages.hosts import host_digits, host_digits_table, raw_hosts
 from rmqstore.messages.properties import CSV, JSON, PropertySpans, Style, untold
 from rmqstore.messages.rows import BodyStyle, Row, body_fields, entry_row_of, row_of
 from rmqstore.messages.schema import BODY, DUMPED, EXPORTED, POSITIONS, SIDE
-from rmqstore.messages.text import csv_cell, dumps, escape_controls
+from rmqstore.messages.text import csv_cell, dumps
 from rmqstore.scan import native
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, Bool, u64
@@ -202,7 +203,7 @@ class _Fields:
             shown = raw.decode("utf-8", "backslashreplace")
             lines.topics.add(lines.style.text(shown))
             lines.queue_ids.add(b"%d" % lines.queues.queue_ids[number])
-            told = (escape_controls(shown) if lines.csv else shown).encode() == raw
+            told = (escape_csv(shown) if lines.csv else shown).encode() == raw
             lines.raw_topics.add(b"" if told else _base64(raw))
         return numbers
 
@@ -255,7 +256,10 @@ class _Fields:
     def _is_text(self) -> Bool:
         """Which bodies are shown as text: in `dump` those that a terminal can show, in an export what is UTF-8."""
         marks = contents(self._bodies.spans)
-        refused = INVALID | ((CONTROL if self.lines.csv else 0) if self.lines.export else CONTROL | DELETE)
+        controls = CONTROL | DELETE
+        if self.lines.export:
+            controls = controls | C1 if self.lines.csv else 0
+        refused = INVALID | controls
         return (marks & refused) == 0
 
     def body_members(self) -> Iterator[Part]:

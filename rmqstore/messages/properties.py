@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore.formats import properties
+from rmqstore.formats.controls import has_unescaped
 from rmqstore.messages.cells import SLACK, Spans, assemble
 from rmqstore.messages.text import csv_cell, dumps
 from rmqstore.scan import native
@@ -121,7 +122,8 @@ class PropertySpans:
         slow = marks == 1
         wide = np.flatnonzero(marks == 2)
         if len(wide):
-            slow[wide] = not_utf8([bytes(raw[a:b]) for a, b in zip(starts[wide], stops[wide], strict=True)])
+            wide_texts = [bytes(raw[a:b]) for a, b in zip(starts[wide], stops[wide], strict=True)]
+            slow[wide] = np.array(not_utf8(wide_texts)) | [has_unescaped(text) for text in wide_texts]
         self.slow = slow
         written = out[: self._end - sum(map(len, self._more))]
         for i in np.flatnonzero(slow).tolist():
@@ -283,6 +285,9 @@ class _Marks:
         odd = [at[:-1][wrong]]
         if int(np.count_nonzero(arr < 0x20)) != len(at) or b"\\" in self.joined:
             odd.append(np.flatnonzero(((arr < 0x20) & (arr > 2)) | (arr == 0x5C)))
+        if has_unescaped(self.joined):
+            c1 = (arr[:-1] == 0xC2) & (arr[1:] >= 0x80) & (arr[1:] < 0xA0)
+            odd.append(np.flatnonzero(np.append(c1, False) | (arr == 0x7F)))
         if self.joined.count(b'"') != (style.open + style.close).count(b'"') * (self.n + 1):
             odd.append(self._own(np.flatnonzero(arr == 0x22)))
         out = np.zeros(self.n, dtype=np.bool_)

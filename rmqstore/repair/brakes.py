@@ -25,7 +25,8 @@ def sizes_brakes(store: Store, findings: Iterable[Finding]) -> Iterator[str]:
             key, actual = finding.facts.get("key"), finding.facts.get("actual")
             yield f"{finding.queue}: the file size differs from broker.conf: set {key}={actual}"
         elif finding.code == codes.DIR_DUPLICATE_FILE:
-            yield f"{finding.file} exists in two commitlog paths: keep one of them"
+            path, other = finding.facts.get("path"), finding.facts.get("other")
+            yield f"{path} and {other} start at the same offset: keep one of them"
         elif finding.code == codes.CL_FOREIGN_FILE:
             yield f"{finding.queue}/{finding.file} belongs to another log: put the right file there, or move it away"
         elif finding.code == codes.DIR_OPEN_JOURNAL:

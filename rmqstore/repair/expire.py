@@ -22,6 +22,7 @@ from rmqstore.brokers.clean_up import (
     Candidate,
     Decision,
     Disk,
+    DLedgerDisks,
     RetentionRules,
     Why,
     decide_commitlog,
@@ -146,8 +147,7 @@ def plan_expire(store: Store, options: ExpireOptions | None = None) -> Expiry:
             rules,
             now=now,
             hour=hour,
-            base_disk=root_disk,
-            data_disk=min((ask(d) for d in group.data.directories), key=lambda d: d.ratio),
+            disks=DLedgerDisks(root_disk, min((ask(d) for d in group.data.directories), key=lambda d: d.ratio)),
             legacy=plain is not None and bool(plain.keep),
         )
         _take(draft, group.data, data, dledger.ENTRY.size)

@@ -14,6 +14,7 @@ from rmqstore.repair.log.store_guard import data_roots, refuse_whole
 from rmqstore.repair.plan.content import Literal
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.repair.rebuild.consume_queues import RebuildChoices
 from rmqstore.repair.salvage.legacy_boundary import reach
 from rmqstore.repair.salvage.proved_records import ProvedRecords, tell
 from rmqstore.repair.unrepaired import outside_of
@@ -53,7 +54,7 @@ def plan_rebuild(
 
         draft.brakes.extend(offset_brakes(results))
         wanted = _chosen(store, verified, topics, queue_ids, queues)
-        work = QueueRebuild(draft, verified, views, wanted, deleted_too=bool(topics or queues))
+        work = QueueRebuild(draft, verified, views, wanted, RebuildChoices(deleted_too=bool(topics or queues)))
         work.read()
         work.plan()
     elif part == INDEX:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 
+from rmqstore.brokers.rules.forecast import StartOptions
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems import codes
@@ -34,7 +35,7 @@ from rmqstore.repair.log.store_guard import data_roots, refuse_whole, wrote_posi
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import TRUNCATE, Choice, RecoverOptions, choose
-from rmqstore.repair.rebuild.consume_queues import QueueRebuild, cut_queues, known_topic, wanted_queues
+from rmqstore.repair.rebuild.consume_queues import QueueRebuild, RebuildChoices, cut_queues, known_topic, wanted_queues
 from rmqstore.repair.rebuild.index import IndexRebuild
 from rmqstore.repair.salvage.dispatch_limit import dispatch_limit, lag_needs_abort
 from rmqstore.repair.salvage.legacy_boundary import missing_front, reach
@@ -101,7 +102,8 @@ class Recovery:
             draft.brakes.extend(damage_brakes(self.results, self.counts, options))
             draft.brakes.extend(offset_brakes(self.results))
             plan_misplaced(draft, self.verified)
-            plan_directories(draft, self.verified, options)
+            filled = options.accept_fillers or self.choice.strategy == TRUNCATE
+            plan_directories(draft, self.verified, options, filled=filled)
             if options.wants_area(*_LOGS):
                 self._log()
             if self.results and self.cut is None and (options.wants_area(*_LOGS) or options.wants(codes.CQ_BEYOND_LOG)):
@@ -257,9 +259,11 @@ class Recovery:
                 self.verified,
                 self._views(),
                 wanted,
-                allow_gaps=self.options.allow_shift,
-                limit=self.limit,
-                rewrite_codes=TAG_CODE in self.options.only,
+                RebuildChoices(
+                    allow_gaps=self.options.allow_shift,
+                    limit=self.limit,
+                    rewrite_codes=TAG_CODE in self.options.only,
+                ),
             )
             work.read()
             if work.plan():
@@ -297,7 +301,9 @@ class Recovery:
             return not any(state.max for state in self.verified.report.queues.values())
         tiling = self.verified.legacy.tiling if self.verified.legacy is not None else None
         for version in _VERSIONS:
-            forecast = simulate_start(self.store, tiling, version=version, thorough=False, units=self.verified.units)
+            forecast = simulate_start(
+                self.store, tiling, version=version, options=StartOptions(thorough=False), units=self.verified.units
+            )
             if not forecast.starts:
                 return True
             for name, part in parts.items():

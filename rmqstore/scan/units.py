@@ -174,13 +174,12 @@ def recovery_end(queue: MappedFileQueue) -> QueueEnd:
             if chunk.start != at:
                 break
             got: Any = chunk.units
-            good = (got["commitlog_offset"] >= 0) & (got["size"] > 0)
+            good = consumequeue.is_unit(got["commitlog_offset"], got["size"])
             n = len(good) if good.all() else int(np.argmin(good))
             if n:
                 last = got[n - 1]
                 max_phy = int(last["commitlog_offset"]) + int(last["size"])
-                blank = (got["commitlog_offset"][:n] == 0) & (got["size"][:n] == consumequeue.PRE_BLANK_SIZE)
-                blanks += int(np.count_nonzero(blank))
+                blanks += int(np.count_nonzero(consumequeue.is_pre_blank(got["commitlog_offset"][:n], got["size"][:n])))
                 units += n
             at += n * size
             if n < len(good):

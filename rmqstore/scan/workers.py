@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 SPLIT_SIZE = 64 << 20
+WORTH_PROCESSES = 64 << 20  # bytes of a log
 _MOST_JOBS = 32
 
 
@@ -63,8 +64,13 @@ def plan_splits(queue: MappedFileQueue, *, lead: int = 0, size: int = SPLIT_SIZE
     return out
 
 
-def jobs_or_default(jobs: int | None) -> int:
-    """`--jobs`, or the number of cores this process may use; more than some processes a core only use up memory."""
+def jobs_or_default(jobs: int | None, size: int | None = None) -> int:
+    """`--jobs`, or the number of cores this process may use; more than some processes a core only use up memory.
+
+    For little work (`size` bytes) the default is one: a process costs as much as reading some tens of MiB.
+    """
+    if not jobs and size is not None and size < WORTH_PROCESSES:
+        return 1
     try:
         cores = len(os.sched_getaffinity(0))
     except AttributeError:  # not Linux

@@ -38,7 +38,7 @@ class NoSuchEntry(LookupError):
     """No sound entry has this index or position: outside of the store, or damaged."""
 
 
-class DLedgerMmapFileStore:
+class DLedgerReader:
     """Entries of one node. `begin_index` and `end_index` are -1 when it is empty.
 
     Errors: none for damage: what cannot be read is NoSuchEntry.
@@ -139,11 +139,8 @@ class DLedgerMmapFileStore:
 
     def _by_unit(self, index: int) -> DLedgerEntry | None:
         """The entry that the unit of an index points to, when both agree."""
-        raw = self.index.pread(INDEX_UNIT.size, index * INDEX_UNIT.size) if index >= 0 else b""
-        if len(raw) < INDEX_UNIT.size:
-            return None
-        unit = INDEX_UNIT.parse(raw)
-        if unit["magic"] != MAGIC or unit["index"] != index:
+        unit = self.index.unit(INDEX_UNIT, index)
+        if unit is None or unit["magic"] != MAGIC or unit["index"] != index:
             return None
         entry = self._entry_at(unit["pos"])
         if entry is None or (entry.index, entry.term, entry.size) != (index, unit["term"], unit["size"]):
@@ -201,7 +198,7 @@ class DLedgerCommitLog:
         self.store = store
         self.legacy = store.commitlog if store.commitlog is not None and store.commitlog.files else None
         has_data = store.dledger is not None and bool(store.dledger.data.files)
-        self.ledger = DLedgerMmapFileStore(store.dledger) if store.dledger is not None and has_data else None
+        self.ledger = DLedgerReader(store.dledger) if store.dledger is not None and has_data else None
         if self.legacy is None and self.ledger is None:
             raise NotAStore(f"{store.path} has no file of a log")
 

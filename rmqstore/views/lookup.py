@@ -13,13 +13,12 @@ from pathlib import Path
 from rmqstore.errors import UsageError
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.index_sizes import index_sizes
+from rmqstore.files.index_units import index_chain
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.records import MAX_RECORD, message_at
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats import consumequeue, dledger, index, messageid, properties
 from rmqstore.formats.message import Fault, Message, check_message, parse_message
-
-_LONGEST_CHAIN = 1 << 20  # units of one index slot; a longer chain is a loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +78,9 @@ def by_key(store: Store, key: str) -> Iterator[Found]:
         return
     seen: set[int] = set()
     for entry in reversed(store.index_files):
-        for offset in _indexed(entry.path, hashes, *sizes):
+        chains = ((wanted, index_chain(entry.path, *sizes, wanted)) for wanted in hashes)
+        offsets = (unit["phy_offset"] for wanted, chain in chains for _, unit in chain if unit["key_hash"] == wanted)
+        for offset in offsets:
             if offset in seen:
                 continue
             seen.add(offset)
@@ -105,6 +106,22 @@ def topics(store: Store) -> frozenset[str]:
 
         out.update(topic for topic, _ in RocksDBQueues(store).names())
     return frozenset(out)
+
+
+def find_one(store: Store, where: int | str) -> Found | None:
+    """The message at a log offset, a TOPIC/QUEUE/OFFSET, an offset message id, a unique id or a key (the newest).
+
+    Unique ids and keys are looked up in the index files; the log is not read.
+    Errors: UsageError for a TOPIC/QUEUE/OFFSET whose QUEUE or OFFSET is not a number
+    """
+    digits = str(where).replace(",", "").replace("_", "")
+    if digits.isdigit():
+        return by_offset(store, int(digits))
+    text = str(where)
+    place = parse_queue_offset(text)
+    if place is not None:
+        return by_queue_offset(store, *place)
+    return by_message_id(store, text) or next(by_key(store, text), None)
 
 
 def parse_queue_offset(text: str) -> tuple[str, int, int] | None:
@@ -136,18 +153,15 @@ def _unit_offset(store: Store, topic: str, queue_id: int, queue_offset: int) -> 
     if store.rocksdb_consume_queue:
         from rmqstore.files.rocksdb.queues import RocksDBQueues
 
-        raw = RocksDBQueues(store).queue(topic, queue_id).pread(unit.size, queue_offset * unit.size)
+        row = RocksDBQueues(store).queue(topic, queue_id).unit(unit, queue_offset)
     else:
         batch = _batch_offset(store, topic, queue_id, queue_offset)
         if batch is not None:
             return batch
-        raw = store.consume_queue(topic, queue_id).queue.pread(unit.size, queue_offset * unit.size)
-    if len(raw) < unit.size:
+        row = store.consume_queue(topic, queue_id).queue.unit(unit, queue_offset)
+    if row is None or not consumequeue.is_message_unit(row["commitlog_offset"], row["size"]):
         return None
-    row = unit.parse(raw)
-    pre_blank = consumequeue.is_pre_blank(row["commitlog_offset"], row["size"], row["tags_code"])
-    written = consumequeue.is_unit(row["commitlog_offset"], row["size"]) and not pre_blank
-    return int(row["commitlog_offset"]) if written else None
+    return int(row["commitlog_offset"])
 
 
 def _batch_offset(store: Store, topic: str, queue_id: int, queue_offset: int) -> int | None:
@@ -161,25 +175,6 @@ def _batch_offset(store: Store, topic: str, queue_id: int, queue_offset: int) ->
         if hits.any():
             return int(rows["commitlog_offset"][hits][-1])
     return None
-
-
-def _indexed(path: Path, hashes: set[int], slots: int, units: int) -> Iterator[int]:
-    """Log offsets of the units in the chains of these hashes. Source: IndexFile#selectPhyOffset"""
-    for wanted in hashes:
-        slot = read_at(path, index.SLOT.size, index.slot_at(index.slot_of(wanted, slots)))
-        number = int.from_bytes(slot, "big", signed=True)
-        for _ in range(_LONGEST_CHAIN):
-            if not 0 < number < units:
-                break
-            raw = read_at(path, index.UNIT.size, index.unit_at(number, slots))
-            if len(raw) < index.UNIT.size:
-                break
-            row = index.UNIT.parse(raw)
-            if row["key_hash"] == wanted:
-                yield int(row["phy_offset"])
-            if row["prev_index"] >= number:
-                break
-            number = int(row["prev_index"])
 
 
 def _has_key(message: Message, key: str) -> bool:

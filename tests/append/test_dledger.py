@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append.dledger.dledger import DLedgerEntry, DLedgerMmapFileStore
+from rmqstore.append.dledger.dledger import DLedgerEntry, DLedgerMmapFileStore, EntryFiles
 from rmqstore.append.dledger.dledger_member import MemberState, Role
 from rmqstore.errors import MessageRefused, Refused
 from rmqstore.formats.dledger import (
@@ -25,7 +25,7 @@ INDEX_SIZE = 32 * 50
 
 def member(directory: Path, *, role: Role = Role.LEADER, term: int = 3, start: int = 0) -> DLedgerMmapFileStore:
     state = MemberState("n0" if role is Role.LEADER else "n1", role, term, leader_id="n0")
-    return DLedgerMmapFileStore(directory, file_size=SIZE, index_file_size=INDEX_SIZE, member=state, start=start)
+    return DLedgerMmapFileStore(directory, EntryFiles(SIZE, INDEX_SIZE, start=start), member=state)
 
 
 def body(number: int, size: int = 100) -> bytes:

@@ -8,6 +8,7 @@ from rmqstore.brokers.clean_up import (
     HOUR,
     Candidate,
     Disk,
+    DLedgerDisks,
     RetentionRules,
     Why,
     decide_commitlog,
@@ -91,7 +92,7 @@ def test_delete_when_is_read_as_the_broker_reads_it(text: str, hour: int, answer
     if answer is None:
         for decision in (
             decide_commitlog(files(100, 1), rules, now=NOW, hour=hour, log_disk=Disk(99, 100)),
-            decide_dledger(files(100, 1), rules, now=NOW, hour=hour, base_disk=Disk(99, 100)),
+            decide_dledger(files(100, 1), rules, now=NOW, hour=hour, disks=DLedgerDisks(Disk(99, 100))),
         ):
             assert (decision.delete, decision.keep[0][1]) == ((), Why.NO_HOURS)
 
@@ -126,9 +127,9 @@ def test_the_last_legacy_file_goes_in_4_9_once_alone(before_5: bool, ages: tuple
 
 def test_dledger_keeps_an_hour_more_and_everything_beside_legacy_files() -> None:
     ages = files(100, 73, 72, 1)
-    decision = decide_dledger(ages, RULES, now=NOW, hour=4, base_disk=EMPTY)
+    decision = decide_dledger(ages, RULES, now=NOW, hour=4, disks=DLedgerDisks(EMPTY))
     assert (starts(decision.delete), [why for _, why in decision.keep]) == ([0, 1], [Why.YOUNG, Why.LAST])
-    beside = decide_dledger(ages, RULES, now=NOW, hour=4, base_disk=Disk(99, 100), legacy=True)
+    beside = decide_dledger(ages, RULES, now=NOW, hour=4, disks=DLedgerDisks(Disk(99, 100)), legacy=True)
     assert beside.delete == ()
     assert beside.keep[0][1] is Why.BESIDE_LEGACY
     assert beside.write_forbidden
@@ -151,7 +152,7 @@ def test_dledger_compares_the_disk_s_fill_as_a_float_of_32_bits(
     most: int, used: int, gone: int, forbidden: bool
 ) -> None:
     rules, disk = RetentionRules(max_used=most / 100), Disk(used, 100)
-    decision = decide_dledger(files(100, *[1] * 30), rules, now=NOW, hour=5, base_disk=EMPTY, data_disk=disk)
+    decision = decide_dledger(files(100, *[1] * 30), rules, now=NOW, hour=5, disks=DLedgerDisks(EMPTY, disk))
     assert (len(decision.delete), decision.write_forbidden) == (gone, forbidden)
 
 

@@ -57,8 +57,15 @@ def test_control_characters_are_escaped_in_json() -> None:
 def test_tags_in_csv_have_no_escape(hostile: Path) -> None:
     for words in (("dump",), ("dump", "--limit", "5"), ("dump", "--reverse"), ("export",)):
         done = run(words[0], str(hostile), "--format", "csv", *words[1:])
-        assert done.exit_code == 0 and ESC not in done.stdout
-        assert "red\\u001b[31m" in done.stdout
+        assert done.exit_code == 0 and not {ESC, CSI} & set(done.stdout)
+        assert "red\\u001b[31m" in done.stdout and "csi\\u009b31m" in done.stdout
+
+
+def test_tags_in_ndjson_have_no_raw_control_character(hostile: Path) -> None:
+    for words in (("dump",), ("dump", "--limit", "5"), ("dump", "--reverse"), ("export",)):
+        done = run(words[0], str(hostile), "--format", "ndjson", *words[1:])
+        assert done.exit_code == 0 and not {ESC, CSI} & set(done.stdout)
+        assert "csi\\u009b31m" in done.stdout
 
 
 @pytest.mark.parametrize(

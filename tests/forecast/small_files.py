@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from rmqstore.brokers.rules.forecast import StartOptions
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
@@ -93,7 +94,9 @@ def forecast_of(damage: SmallDamage, store: Path) -> tuple[SmallAnswer, int]:
     """The forecast as an answer, and how many messages it says are not delivered."""
     dispatch = "dledger" not in damage.store
     config = BrokerConfig(meta(damage.store).oracle_args)
-    forecast = simulate_start(open_store(store, config), version=damage.version, dispatch=dispatch)
+    forecast = simulate_start(
+        open_store(store, config), version=damage.version, options=StartOptions(dispatch=dispatch)
+    )
     missing = sum(forecast.unreadable_rows.values()) + (forecast.not_dispatched is not None)
     if not forecast.starts and not _read_by_store(damage):
         return SmallAnswer(True, None), 0  # the broker ends; its store's classes do not see this file

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmqstore.brokers.load.controller_start import HIDDEN
-from rmqstore.brokers.rules.forecast import StartForecast
+from rmqstore.brokers.rules.forecast import StartForecast, StartOptions
 from rmqstore.brokers.rules.versions import VERSIONS, rules_for
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.errors import UsageError
@@ -40,7 +40,7 @@ def opened(case: Case, folder: Path) -> tuple[Store, Path]:
 
 
 def forecast_of(case: Case, store: Store, tiling: Tiling | None = None, *, thorough: bool = True) -> StartForecast:
-    return simulate_start(store, tiling, version=case.version, dispatch=case.start, heap=HEAP, thorough=thorough)
+    return simulate_start(store, tiling, version=case.version, options=StartOptions(thorough, case.start, HEAP))
 
 
 def tiling_of(queue: MappedFileQueue, lead: int = 0) -> Tiling:

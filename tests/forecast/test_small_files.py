@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.brokers.rules.forecast import StartOptions
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.verify import VerifyOptions, verify
 from rmqstore.files.broker_config import BrokerConfig
@@ -57,7 +58,7 @@ def test_unreadable_configuration_ends_a_broker_as_it_did(
     for path in (store / "config" / name, store / "config" / f"{name}.bak"):
         path.write_bytes(GARBAGE)
     config = BrokerConfig(meta(f"{version}-clean").oracle_args)
-    forecast = simulate_start(open_store(store, config), version=version, dispatch=False)
+    forecast = simulate_start(open_store(store, config), version=version, options=StartOptions(dispatch=False))
     assert (forecast.starts, forecast.exit_code) == (code is None, code)
     assert forecast.starts or name in (forecast.reason or "")
 

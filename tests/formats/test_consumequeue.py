@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rmqstore.formats import consumequeue as cq
@@ -111,11 +112,25 @@ def test_unit_validity_is_the_recoverys(offset: int, size: int, good: bool) -> N
     assert not cq.is_batch_unit(offset, size, 0, 0)
 
 
-def test_pre_blank_is_told_from_units() -> None:
-    assert cq.is_pre_blank(**cq.UNIT.parse(cq.PRE_BLANK))
-    assert cq.is_unit(0, cq.PRE_BLANK_SIZE)
-    assert not cq.is_pre_blank(0, 105, 0)
-    assert not cq.is_pre_blank(1, cq.PRE_BLANK_SIZE, 0)
+def test_pre_blank_is_a_unit_that_points_to_no_message() -> None:
+    unit = cq.UNIT.parse(cq.PRE_BLANK)
+    offset, size = unit["commitlog_offset"], unit["size"]
+    assert cq.is_pre_blank(offset, size)
+    assert cq.is_unit(offset, size)
+    assert not cq.is_message_unit(offset, size)
+    assert not cq.is_pre_blank(0, 105)
+    assert not cq.is_pre_blank(1, cq.PRE_BLANK_SIZE)
+    assert cq.is_message_unit(1, cq.PRE_BLANK_SIZE)
+
+
+def test_unit_rules_give_the_same_answers_for_arrays() -> None:
+    pairs = [(0, cq.PRE_BLANK_SIZE), (1, cq.PRE_BLANK_SIZE), (0, 105), (0, 0), (-1, 105), (105, -1)]
+    offset = np.array([a for a, _ in pairs], dtype=">i8")
+    size = np.array([b for _, b in pairs], dtype=">i4")
+    for rule in (cq.is_unit, cq.is_pre_blank, cq.is_message_unit):
+        assert rule(offset, size).tolist() == [rule(a, b) for a, b in pairs]
+    base, count = np.array([0, 0, -1, 0, 0, 0]), np.array([1, 0, 1, 1, 1, 1])
+    assert cq.is_batch_unit(offset, size, base, count).tolist() == [True, False, False, False, False, False]
 
 
 def test_files_hold_whole_units_and_begin_with_pre_blanks_where_a_queue_starts_later() -> None:

@@ -23,6 +23,7 @@ from rmqstore.messages.properties import PropertySpans, PropertyTexts
 from rmqstore.messages.rows import BODIES, BodyStyle
 from rmqstore.messages.schema import DUMPED
 from rmqstore.messages.text import csv_cell, dumps
+from rmqstore.scan import native as native_loops
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import U8
 from rmqstore.scan.records import scan_file
@@ -115,6 +116,7 @@ _PIECES = st.sampled_from(
     [
         *(b"TAGS", b"KEYS", b"UNIQ_KEY", b"\1", b"\2", b"\1", b"\2", b"a", b'"', b"\\", b"\0", b"\n"),
         *("用".encode(), b"\xff", b",", b" ", b"}", b"{", b"my UNIQ_KEY", b"x" * 70, b"\x1b[31m", b"\t", b"\r"),
+        *(b"\x7f", "\x80".encode(), "\x9f".encode(), "\xa0".encode(), b"\xc2", b"\x9b", "å".encode()),
     ]
 )
 
@@ -220,7 +222,12 @@ def test_csv_cells_are_what_the_library_writes(value: Any) -> None:
 
 @pytest.mark.parametrize(
     ("value", "cell"),
-    [("\x1b[31m", b"\\u001b[31m"), ("a\0\1\2b,\x1f", b'"a\\u0000\\u0001\\u0002b,\\u001f"'), ("\t\r\n", b'"\t\r\n"')],
+    [
+        ("\x1b[31m", b"\\u001b[31m"),
+        ("a\0\1\2b,\x1f", b'"a\\u0000\\u0001\\u0002b,\\u001f"'),
+        ("\t\r\n", b'"\t\r\n"'),
+        ("\x7f\x80\x9f\xa0", b"\\u007f\\u0080\\u009f\xc2\xa0"),
+    ],
 )
 def test_csv_cells_have_no_control_characters_but_tabs_and_line_ends(value: str, cell: bytes) -> None:
     assert csv_cell(value) == cell
@@ -235,6 +242,26 @@ def test_tags_with_an_escape_are_the_same_on_both_ways(fast: bool, monkeypatch: 
     )
     assert (row["tags"], row["keys"]) == ("red\\u001b[31m", "k")
     assert json.loads(row["properties"]) == {"TAGS": "red\x1b[31m", "KEYS": "k"}
+
+
+@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize("control", ["\x7f", "\x80", "\x9b", "\x9f"])
+def test_controls_that_json_allows_are_escaped_on_all_ways(
+    control: str, fast: bool, native: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(message_lines, "FEW", 0 if fast else 100)
+    if not native:
+        monkeypatch.setattr(native_loops, "load", lambda: None)
+    columns = _columns([f"TAGS\1red{control}31m\2K{control}\1é\xa0\2".encode(), b"TAGS\1blue\2"])
+    escaped = f"\\u{ord(control):04x}"
+    lines = text_of(MessageLines(), columns)
+    assert control not in lines
+    assert [json.loads(line)["tags"] for line in lines.splitlines()] == [f"red{control}31m", "blue"]
+    assert f'"properties":{{"TAGS":"red{escaped}31m","K{escaped}":"é\xa0"}}' in lines
+    table = text_of(MessageLines(csv=True), columns)
+    assert control not in table
+    assert f",red{escaped}31m," in table
 
 
 def test_dumps_shows_undecodable_names_as_escapes() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append.dledger.dledger import DLedgerEntry, DLedgerMmapFileStore
+from rmqstore.append.dledger.dledger import DLedgerEntry, DLedgerMmapFileStore, EntryFiles
 from rmqstore.append.dledger.dledger_member import MemberState, Role
 from rmqstore.append.messages.encoder import NewMessage
 from rmqstore.append.store.dispatch import DispatchOptions
@@ -26,7 +26,7 @@ def member(
     directory: Path, size: int = 1 << 20, index_size: int = 100 * UNIT, *, role: Role = Role.LEADER, name: str = "n0"
 ) -> DLedgerMmapFileStore:
     state = MemberState(name, role, 0, leader_id="n0" if name == "n0" else "n1")
-    return DLedgerMmapFileStore(directory, file_size=size, index_file_size=index_size, member=state, hook=None)
+    return DLedgerMmapFileStore(directory, EntryFiles(size, index_size), member=state, hook=None)
 
 
 def loaded(directory: Path, size: int = 1 << 20, index_size: int = 100 * UNIT) -> DLedgerMmapFileStore:
@@ -57,7 +57,7 @@ def test_a_hook_changes_the_body_before_it_is_written(tmp_path: Path) -> None:
     def hook(pos: int, body: bytearray) -> None:
         body[:8] = pos.to_bytes(8, "big")
 
-    store = DLedgerMmapFileStore(tmp_path, file_size=1 << 20, index_file_size=100 * UNIT, hook=hook)
+    store = DLedgerMmapFileStore(tmp_path, EntryFiles(1 << 20, 100 * UNIT), hook=hook)
     for _ in range(10):
         store.append_as_leader(bytes(128))
     found = [store.get(n) for n in range(10)]

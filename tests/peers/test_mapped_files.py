@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append.dledger.dledger import DLedgerMmapFileStore
+from rmqstore.append.dledger.dledger import DLedgerMmapFileStore, EntryFiles
 from rmqstore.append.files.mapped_file import PAGE, MappedFile
 from rmqstore.append.files.mapped_file_queue import MappedFileQueue
 from rmqstore.errors import Refused
@@ -234,7 +234,7 @@ def test_when_a_flush_does_something(tmp_path: Path, written: int, flushed: int,
 
 def entries(directory: Path, count: int) -> DLedgerMmapFileStore:
     """Entries of 504 bytes in files of 512: with the 8 bytes of a BLANK each fills its file."""
-    store = DLedgerMmapFileStore(directory, file_size=512, index_file_size=32 * 8, hook=None)
+    store = DLedgerMmapFileStore(directory, EntryFiles(512, 32 * 8), hook=None)
     for _ in range(count):
         store.append_as_leader(bytes(504 - 48))
     return store
@@ -308,7 +308,7 @@ def test_a_list_with_a_hole_is_not_loaded(tmp_path: Path) -> None:
     """MmapFileListTest#testTruncateAndReset (checkSelf): DLedger ends its process"""
     entries(tmp_path, 4).close()
     (tmp_path / "data" / f"{1024:020d}").unlink()
-    store = DLedgerMmapFileStore(tmp_path, file_size=512, index_file_size=32 * 8)
+    store = DLedgerMmapFileStore(tmp_path, EntryFiles(512, 32 * 8))
     with pytest.raises(Refused, match="data: a file is missing between others"):
         store.load()
     assert store.data.check_self() == [(1024, 1536)]

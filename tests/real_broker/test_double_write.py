@@ -167,7 +167,7 @@ def test_a_start_goes_back_for_what_the_rocksdb_lacks(
         (store / "abort").touch()
     damage(sorted((store / "commitlog").iterdir())[4], 120, b"\xff" * 40)
     settings = SETTINGS | {EXTRA: more}
-    forecast = simulate_start(opened(store, settings), version="5.4.0", settings={}, thorough=True)
+    forecast = simulate_start(opened(store, settings), version="5.4.0", settings={})
     answer = oracle("5.4.0").load(store, settings, start=True)
     assert (forecast.starts, forecast.max_offset) == (answer.load, answer.max_phy)
     assert {f"{t}/{q}": e[1] for (t, q), e in forecast.queue_ends.items()} == {

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.brokers.rules.forecast import StartOptions
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
@@ -47,7 +48,9 @@ def test_forecast_is_what_the_broker_does(case: Case, tmp_path: Path, oracle: Ca
     store = copy_store(case.store, tmp_path)
     case.damage(store)
     config = BrokerConfig({**meta(case.store).oracle_args, **case.settings})
-    forecast = simulate_start(open_store(store, config), version=case.version, dispatch=case.start, heap=HEAP)
+    forecast = simulate_start(
+        open_store(store, config), version=case.version, options=StartOptions(dispatch=case.start, heap=HEAP)
+    )
     expected = of_forecast(forecast, store)
     assert ask(oracle(case.version), case, store) == expected
 

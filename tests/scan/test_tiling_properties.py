@@ -16,6 +16,7 @@ from rmqstore.formats.message import parse_message
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind, Run, Tiling
 from rmqstore.scan.window import ScanOptions
+from rmqstore.scan.workers import SPLIT_SIZE
 from tests.stores import unpack
 
 LOGS = {
@@ -123,7 +124,7 @@ def test_chunk_size_does_not_change_the_runs(log: str) -> None:
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=12)
 def test_splits_and_jobs_do_not_change_the_answer(seed: int, tmp_path: Path) -> None:
-    from rmqstore.checks.log.commitlog import read_log
+    from rmqstore.checks.log.commitlog import PassWork, read_log
     from rmqstore.checks.log.findings import check_log
     from rmqstore.checks.log.log_pass import PassOptions
     from rmqstore.checks.problems.report import Findings
@@ -139,15 +140,15 @@ def test_splits_and_jobs_do_not_change_the_answer(seed: int, tmp_path: Path) -> 
         (folder / source.name).write_bytes(data)
     queue = MappedFileQueue.open("commitlog", [folder], default=1 << 30)
 
-    def answer(split_size: int | None, jobs: int) -> object:
+    def answer(split_size: int, jobs: int) -> object:
         findings = Findings()
         options = PassOptions(folder, (), ScanOptions(), crosscheck=False)
-        result = read_log(queue, options, findings, split_size=split_size, jobs=jobs)
+        result = read_log(queue, options, findings, work=PassWork(jobs, split_size))
         check_log(result, findings)
         listed = sorted((f.code, f.offset, f.length, tuple(sorted(f.facts.items(), key=str))) for f in findings.listed)
         return listed, dict(findings.counts), list(result.tiling), result.messages, result.wrote
 
-    whole = answer(None, 1)
+    whole = answer(SPLIT_SIZE, 1)
     assert answer(1000, 1) == whole
     assert answer(7777, 1) == whole
     if seed % 4 == 0:

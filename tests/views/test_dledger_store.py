@@ -9,16 +9,16 @@ import pytest
 from rmqstore.errors import NotAStore
 from rmqstore.files.store import open_store
 from rmqstore.formats.consumequeue import UNIT
-from rmqstore.views.dledger_store import DLedgerCommitLog, DLedgerMmapFileStore, NoSuchEntry
+from rmqstore.views.dledger_store import DLedgerCommitLog, DLedgerReader, NoSuchEntry
 from tests.repair.migration_stores import dledger_records, plain_records
 from tests.stores import copy_store, unpack
 from tests.untouched import assert_untouched
 
 
-def _ledger(store: Path) -> DLedgerMmapFileStore:
+def _ledger(store: Path) -> DLedgerReader:
     files = open_store(store).dledger
     assert files is not None
-    return DLedgerMmapFileStore(files)
+    return DLedgerReader(files)
 
 
 @pytest.mark.parametrize("name", ["4.9.7-dledger", "5.4.0-dledger-killed", "5.1.4-dledger-mixed", "head_dledger_150"])

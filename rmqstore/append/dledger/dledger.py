@@ -77,6 +77,22 @@ class DLedgerEntry:
         return _PACK_INDEX.pack(self.magic, self.pos, self.size, self.index, self.term)
 
 
+@dataclass(frozen=True, slots=True)
+class EntryFiles:
+    """Where the files of a member are, and how large; sizes and `start`, where the first file begins, in bytes.
+
+    `data` are the directories of the data (default: data/ of the member), `read_only` those of them that only readers
+    use. `warm`: a new file gets its blocks at once.
+    """
+
+    file_size: int = 1 << 30
+    index_file_size: int = INDEX_FILE_SIZE
+    data: Sequence[Path] = ()
+    read_only: Sequence[Path] = ()
+    start: int = 0
+    warm: bool = False
+
+
 class DLedgerMmapFileStore:
     """Data and index of one member.
 
@@ -86,30 +102,30 @@ class DLedgerMmapFileStore:
     def __init__(
         self,
         directory: Path,
+        files: EntryFiles | None = None,
         *,
-        file_size: int = 1 << 30,
-        index_file_size: int = INDEX_FILE_SIZE,
-        data: Sequence[Path] = (),
-        read_only: Sequence[Path] = (),
-        start: int = 0,
         member: MemberState | None = None,
         hook: AppendHook | None = physical_offset_hook,
         clock: Clock = now_ms,
-        warm: bool = False,
     ) -> None:
+        files = files or EntryFiles()
         self.directory = directory
         self.member = member or MemberState()
         self.data = MappedFileQueue(
-            data or [directory / "data"], file_size, read_only=read_only, clock=clock, warm=warm
+            files.data or [directory / "data"],
+            files.file_size,
+            read_only=files.read_only,
+            clock=clock,
+            warm=files.warm,
         )
-        self.index = MappedFileQueue([directory / "index"], index_file_size, clock=clock)
+        self.index = MappedFileQueue([directory / "index"], files.index_file_size, clock=clock)
         self.begin_index = -1
         self.end_index = -1
         self.end_term = -1
         self.committed_index = -1
         self.committed_pos = -1
         self.disk_full = False
-        self._start = start
+        self._start = files.start
         self._hook = hook
 
     # --- appending -----------------------------------------------------------------------------------------------

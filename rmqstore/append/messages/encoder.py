@@ -6,7 +6,7 @@ Source: MessageExtEncoder#encode, MessageExtBrokerInner#setVersion, CommitLog#as
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from rmqstore.errors import MessageRefused
+from rmqstore.formats import properties
 from rmqstore.formats.consumequeue import MAX_DIRECTORY_NAME, is_directory_name
 from rmqstore.formats.message import (
     BLANK_SIZE,
@@ -43,30 +44,79 @@ _PACKERS = {flags: layout.packer for flags, layout in HEADS_BY_FLAG.items()}
 _PROPERTIES_LENGTH = struct.Struct(">H")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class NewMessage:
     """A message as it comes to the store.
 
-    Hosts are in stored form (8 or 20 bytes: `host_bytes`); times are ms; `store_timestamp` 0 means the store's clock,
+    `properties`: names and values, or the text as a record has it; `tags` and `keys` are added to them. Hosts are in
+    stored form (8 or 20 bytes: `host_bytes`); times are ms; `store_timestamp` 0 means the store's clock,
     `queue_offset` None the queue's next one; `append_crc` None what the store is set to; `version` (1 or 2) None what
     the topic's length asks for.
+    Errors: MessageRefused for properties that cannot be written
     """
 
     topic: str
     body: bytes
-    properties: bytes = b""
-    queue_id: int = 0
-    flag: int = 0
-    sys_flag: int = 0
-    born_timestamp: int = 0
-    born_host: bytes = LOCALHOST
-    store_timestamp: int = 0
-    store_host: bytes = LOCALHOST
-    reconsume_times: int = 0
-    prepared_transaction_offset: int = 0
-    queue_offset: int | None = None
-    append_crc: bool | None = None
-    version: int | None = None
+    properties: bytes
+    """As a record has them."""
+    queue_id: int
+    flag: int
+    sys_flag: int
+    born_timestamp: int
+    born_host: bytes
+    store_timestamp: int
+    store_host: bytes
+    reconsume_times: int
+    prepared_transaction_offset: int
+    queue_offset: int | None
+    append_crc: bool | None
+    version: int | None
+
+    def __init__(
+        self,
+        topic: str,
+        body: bytes,
+        properties: bytes | Mapping[str, str] = b"",
+        queue_id: int = 0,
+        flag: int = 0,
+        sys_flag: int = 0,
+        born_timestamp: int = 0,
+        born_host: bytes = LOCALHOST,
+        store_timestamp: int = 0,
+        store_host: bytes = LOCALHOST,
+        reconsume_times: int = 0,
+        prepared_transaction_offset: int = 0,
+        queue_offset: int | None = None,
+        append_crc: bool | None = None,
+        version: int | None = None,
+        *,
+        tags: str | None = None,
+        keys: Iterable[str] = (),
+    ) -> None:
+        if tags or keys or not isinstance(properties, bytes):
+            properties = _property_text(properties, tags, keys)
+        self.topic, self.body, self.properties, self.queue_id = topic, body, properties, queue_id
+        self.flag, self.sys_flag, self.reconsume_times = flag, sys_flag, reconsume_times
+        self.born_timestamp, self.born_host = born_timestamp, born_host
+        self.store_timestamp, self.store_host = store_timestamp, store_host
+        self.prepared_transaction_offset = prepared_transaction_offset
+        self.queue_offset, self.append_crc, self.version = queue_offset, append_crc, version
+
+
+def _property_text(given: bytes | Mapping[str, str], tags: str | None, keys: Iterable[str]) -> bytes:
+    """Errors: MessageRefused"""
+    if isinstance(keys, str):
+        raise MessageRefused(f"keys are several texts: [{keys!r}]")
+    pairs = dict(given) if isinstance(given, Mapping) else properties.parse_properties(given)
+    words = list(keys)
+    if tags:
+        pairs[properties.TAGS] = tags
+    if words:
+        pairs[properties.KEYS] = " ".join(words)
+    try:
+        return properties.build_properties(pairs)
+    except ValueError as error:
+        raise MessageRefused(str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,16 +174,16 @@ class Encoder:
         """
         limits = self.limits
         topic: TopicName = self.topic(message.topic, message.version)
-        body, properties = message.body, message.properties
+        body, text = message.body, message.properties
         if len(body) > limits.max_message_size:
             raise _too_long(len(body), limits)
         append_crc = limits.append_crc if message.append_crc is None else message.append_crc
         if append_crc:
-            if properties and not properties.endswith(b"\x02"):
-                properties += b"\x02"
-            properties += bytes(CRC32_RESERVED_LEN)
-        if len(properties) > MAX_PROPERTIES:
-            raise MessageRefused(f"properties of {len(properties)} bytes; a record takes at most {MAX_PROPERTIES}")
+            if text and not text.endswith(b"\x02"):
+                text += b"\x02"
+            text += bytes(CRC32_RESERVED_LEN)
+        if len(text) > MAX_PROPERTIES:
+            raise MessageRefused(f"properties of {len(text)} bytes; a record takes at most {MAX_PROPERTIES}")
         if message.queue_id < 0:
             raise MessageRefused(f"queue id {message.queue_id}")
         flags = message.sys_flag & ~0x30
@@ -141,7 +191,7 @@ class Encoder:
             flags |= 0x10
         if len(message.store_host) == 20:
             flags |= 0x20
-        tail = body + topic.field + _PROPERTIES_LENGTH.pack(len(properties)) + properties
+        tail = body + topic.field + _PROPERTIES_LENGTH.pack(len(text)) + text
         head = _PACKERS[flags & 0x30]
         return Prepared(message, topic, head, flags, tail, head.size + len(tail), append_crc)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from rmqstore.append.messages.encoder import TopicName
 from rmqstore.append.store.consumequeue import ConsumeQueue, Put
-from rmqstore.append.store.dispatch import Dispatcher, QueueState
+from rmqstore.append.store.dispatch import Dispatcher, QueueState, WrittenRecord
 from rmqstore.checks.index.keys import KeyReader
 from rmqstore.checks.log.owed_units import owed_units
 from rmqstore.errors import MessageRefused
@@ -91,17 +91,15 @@ class BulkDispatch:
             known = self._states[int(numbers[i])]
             if known is None:
                 continue
-            self._dispatcher.dispatch(
-                known[0],
-                known[1],
+            record = WrittenRecord(
                 int(places[i]),
                 int(columns.size[i]),
                 int(columns.queue_offset[i]),
                 int(columns.store_timestamp[i]),
                 int(columns.sys_flag[i]),
                 bytes(columns.raw[int(starts[i]) : int(stops[i])]),
-                to_index=False,
             )
+            self._dispatcher.dispatch(known[0], known[1], record, to_index=False)
 
     def _to_index(self, columns: Columns, numbers: I64, places: I64, properties: PropertyTexts) -> None:
         keys = self._keys.keys(columns, numbers, properties)

@@ -11,7 +11,15 @@ from enum import Enum
 from pathlib import Path
 
 from rmqstore.append.files.mapped_file_queue import MappedFileQueue
-from rmqstore.formats.consumequeue import BATCH_UNIT, PRE_BLANK, PRE_BLANK_SIZE, UNIT, is_batch_unit, pre_blanks
+from rmqstore.formats.consumequeue import (
+    BATCH_UNIT,
+    PRE_BLANK,
+    UNIT,
+    is_batch_unit,
+    is_pre_blank,
+    is_unit,
+    pre_blanks,
+)
 
 _PACK = UNIT.packer.pack
 _PACK_BATCH = BATCH_UNIT.packer.pack
@@ -123,9 +131,9 @@ class ConsumeQueue:
             file = self.queue.find_by_offset(end - UNIT.size)
             raw = file.read(end - UNIT.size - file.start, UNIT.size) if file else b""
             if len(raw) == UNIT.size:
-                at = int.from_bytes(raw[:8], "big", signed=True)
-                if at < offset and raw != PRE_BLANK:
-                    self.max_physic_offset = at + int.from_bytes(raw[8:12], "big", signed=True)
+                at, size, _ = UNIT.packer.unpack(raw)
+                if at < offset and not is_pre_blank(at, size):
+                    self.max_physic_offset = at + size
                     break
             end -= UNIT.size
         if end == start:
@@ -224,9 +232,9 @@ def _good_units(raw: bytes) -> tuple[int, int]:
     import numpy as np
 
     units = UNIT.array(raw)
-    bad = np.flatnonzero((units["commitlog_offset"] < 0) | (units["size"] <= 0))
+    bad = np.flatnonzero(~is_unit(units["commitlog_offset"], units["size"]))
     n = int(bad[0]) if len(bad) else len(units)
-    if not n or raw[(n - 1) * UNIT.size : n * UNIT.size] == PRE_BLANK:
+    if not n or is_pre_blank(units["commitlog_offset"][n - 1], units["size"][n - 1]):
         return n, -1  # a pre-blank is the unit of no message
     return n, int(units["commitlog_offset"][n - 1]) + int(units["size"][n - 1])
 
@@ -235,14 +243,14 @@ def _leading_pre_blanks(raw: bytes) -> int:
     import numpy as np
 
     units = UNIT.array(raw)
-    blank = (units["commitlog_offset"] == 0) & (units["size"] == PRE_BLANK_SIZE) & (units["tags_code"] == 0)
+    blank = is_pre_blank(units["commitlog_offset"], units["size"])
     return len(blank) if blank.all() else int(np.argmin(blank))
 
 
 def _good_batch_units(raw: bytes) -> tuple[int, int]:
     good, last = 0, -1
     for at in range(0, len(raw) - BATCH_UNIT.size + 1, BATCH_UNIT.size):
-        unit = BATCH_UNIT.parse(raw, at)
+        unit = BATCH_UNIT.unpack(raw, at)
         if not is_batch_unit(unit["commitlog_offset"], unit["size"], unit["base_offset"], unit["batch_size"]):
             break
         good, last = good + 1, unit["commitlog_offset"]

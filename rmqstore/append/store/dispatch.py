@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from rmqstore.append.messages.encoder import TopicName
 from rmqstore.append.store.consumequeue import BatchConsumeQueue, ConsumeQueue
@@ -109,6 +110,20 @@ class DispatchOptions:
     delay_levels: DelayLevels | None = None
 
 
+class WrittenRecord(NamedTuple):
+    """What dispatch needs of a record of the log; `properties` is its property text.
+
+    Units: `offset` and `size` bytes, `queue_offset` units of the queue, `store_timestamp` ms.
+    """
+
+    offset: int
+    size: int
+    queue_offset: int
+    store_timestamp: int
+    sys_flag: int
+    properties: bytes
+
+
 @dataclass(slots=True)
 class Dispatcher:
     """Consume queues and index of a store. `timestamp` is the store time (ms) of the last message dispatched.
@@ -139,27 +154,19 @@ class Dispatcher:
         self,
         topic: TopicName,
         state: QueueState,
-        offset: int,
-        size: int,
-        queue_offset: int,
-        store_timestamp: int,
-        sys_flag: int,
-        text: bytes,
+        record: WrittenRecord,
         *,
         to_queue: bool = True,
         to_index: bool = True,
     ) -> None:
-        """A record at `offset` of the log has been written; `text` is its property text.
-
-        Units: bytes, units of the queue, ms. Errors: NoSpace.
-        """
-        found = read_properties(text)
-        if to_queue and sys_flag & TRANSACTION_MASK not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
-            self._to_queue(topic, state, offset, size, queue_offset, store_timestamp, found, text)
+        """A record has been written to the log. Errors: NoSpace."""
+        found = read_properties(record.properties)
+        if to_queue and record.sys_flag & TRANSACTION_MASK not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
+            self._to_queue(topic, state, record, found)
         if to_index and self.options.index:
             keys = index_keys(found, tag_key=self.options.tag_key)
-            self.index.build(offset, store_timestamp, sys_flag, topic.raw, keys)
-        self.timestamp = store_timestamp
+            self.index.build(record.offset, record.store_timestamp, record.sys_flag, topic.raw, keys)
+        self.timestamp = record.store_timestamp
 
     def own_properties(
         self, topic: str, queue_id: int, sys_flag: int, text: bytes, queue_offset: int, batched: bool
@@ -189,13 +196,10 @@ class Dispatcher:
         self,
         topic: TopicName,
         state: QueueState,
-        offset: int,
-        size: int,
-        queue_offset: int,
-        store_timestamp: int,
+        record: WrittenRecord,
         found: Mapping[bytes, bytes],
-        text: bytes,
     ) -> None:
+        offset, size, queue_offset, store_timestamp, _, text = record
         if topic.text == props.SCHEDULE_TOPIC:
             code = self.tags_code(topic.text, text, store_timestamp)
         else:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from rmqstore.append.dledger.dledger import DLedgerMmapFileStore
+from rmqstore.append.dledger.dledger import DLedgerMmapFileStore, EntryFiles
 from rmqstore.append.dledger.dledger_log import DLedgerLog
 from rmqstore.append.dledger.dledger_member import MemberState
 from rmqstore.append.files.disk import make_directories
@@ -37,7 +37,7 @@ from rmqstore.append.messages.encoder import (
 from rmqstore.append.store.bulk import BulkDispatch, by_queue
 from rmqstore.append.store.checkpoint import CheckpointFile
 from rmqstore.append.store.commitlog import CommitLog, RecordLog
-from rmqstore.append.store.dispatch import Dispatcher, QueueState, messages_in, property_value
+from rmqstore.append.store.dispatch import Dispatcher, QueueState, WrittenRecord, messages_in, property_value
 from rmqstore.append.store.index import IndexService
 from rmqstore.append.store.on_disk import options_of_store
 from rmqstore.append.store.put_result import PutResult, PutStatus, waits
@@ -102,13 +102,15 @@ class MessageStore:
             return DLedgerLog(
                 DLedgerMmapFileStore(
                     self.root / f"dledger-{options.dledger}",
-                    file_size=options.commitlog_file_size,
-                    data=options.directories,
-                    start=options.start,
+                    EntryFiles(
+                        options.commitlog_file_size,
+                        data=options.directories,
+                        start=options.start,
+                        warm=options.warm,
+                    ),
                     member=member,
                     hook=None,  # records are built with the address that they will have
                     clock=self._clock,
-                    warm=options.warm,
                 )
             )
         places = options.directories or (self.root / "commitlog",)
@@ -342,9 +344,8 @@ class MessageStore:
             self.log.write(prepared.record(offset, queue_offset, timestamp), timestamp)
             if self.dispatcher.in_order:  # no unit may reach the system before its record
                 self._commit()
-            self.dispatcher.dispatch(
-                topic, state, offset, prepared.size, queue_offset, timestamp, m.sys_flag, m.properties
-            )
+            written = WrittenRecord(offset, prepared.size, queue_offset, timestamp, m.sys_flag, m.properties)
+            self.dispatcher.dispatch(topic, state, written)
         except MessageRefused:
             raise
         except RmqStoreError as error:
@@ -495,6 +496,24 @@ class MessageStore:
             self.close()
         else:
             self.crash()
+
+
+def open_writable(
+    path: Path | str,
+    options: StoreOptions | None = None,
+    *,
+    create: bool = False,
+    config: BrokerConfig | None = None,
+) -> MessageStore:
+    """A store to append to; use it in a `with` statement.
+
+    Mode, sizes and settings that are not given are read from the store. `create`: a new store in an empty or new
+    directory.
+    Errors: as `MessageStore.open` and `MessageStore.create`
+    """
+    if create:
+        return MessageStore.create(Path(path), options)
+    return MessageStore.open(Path(path), options, config=config)
 
 
 def _discontinued(state: QueueState, wanted: int, following: int) -> MessageRefused:

@@ -21,7 +21,7 @@ from rmqstore.files.mapped_file_queue import MappedFileQueue, list_directory
 from rmqstore.files.store import QueueKind, Store, open_store
 from rmqstore.formats import index
 from rmqstore.formats.checkpoint import FILE_SIZE, parse_checkpoint
-from rmqstore.formats.consumequeue import UNIT, is_pre_blank, round_file_size
+from rmqstore.formats.consumequeue import UNIT, is_message_unit, round_file_size
 from rmqstore.formats.dledger import parse_currterm
 from rmqstore.formats.javatext import parse_int
 from rmqstore.formats.message import parse_message
@@ -243,13 +243,10 @@ def _delay_levels(store: Store, given: DelayLevels | None) -> DelayLevels | None
 def _last_delay(store: Store, queue: MappedFileQueue) -> int | None:
     """Deliver time less store time (ms) of the last unit; None where its message cannot be read or has no level."""
     at = last_nonzero(queue, UNIT.size)
-    raw = queue.pread(UNIT.size, at) if at is not None else b""
-    if len(raw) < UNIT.size:
+    unit = queue.unit(UNIT, at // UNIT.size) if at is not None else None
+    if unit is None or not is_message_unit(unit["commitlog_offset"], unit["size"]) or unit["size"] > _HEAD:
         return None
-    unit = UNIT.parse(raw)
     offset, size, due = unit["commitlog_offset"], unit["size"], unit["tags_code"]
-    if is_pre_blank(offset, size, due) or not 0 < size <= _HEAD:
-        return None
     logs = [store.dledger.data if store.dledger is not None else None, store.commitlog]
     log = next((one for one in logs if one is not None and one.find(offset) is not None), None)
     message = parse_message(log.pread(size, offset))[0] if log is not None else None

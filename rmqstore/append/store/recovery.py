@@ -20,7 +20,7 @@ from rmqstore.append.files.mapped_file_queue import MappedFileQueue
 from rmqstore.append.messages.encoder import TopicName
 from rmqstore.append.store.commitlog import RecordLog
 from rmqstore.append.store.consumequeue import BatchConsumeQueue, ConsumeQueue
-from rmqstore.append.store.dispatch import Dispatcher, messages_in
+from rmqstore.append.store.dispatch import Dispatcher, WrittenRecord, messages_in
 from rmqstore.errors import Refused
 from rmqstore.files.mapped_file_queue import MappedFile as FileToRead
 from rmqstore.files.store import QueueKind, open_store
@@ -270,12 +270,7 @@ def _dispatch(columns: Columns, known: _Known, dispatcher: Dispatcher, index_end
         dispatcher.dispatch(
             topic,
             state,
-            offset,
-            int(columns.size[i]),
-            queue_offset,
-            int(columns.store_timestamp[i]),
-            sys_flag,
-            text,
+            WrittenRecord(offset, int(columns.size[i]), queue_offset, int(columns.store_timestamp[i]), sys_flag, text),
             to_queue=bool(lacks[i]) or options.lmq,
             to_index=offset >= index_end,
         )

@@ -11,12 +11,14 @@ from typing import Self
 
 from rmqstore.brokers.dledger.recovery import DLedgerRecovery, DLedgerState
 from rmqstore.brokers.load.mapped_files import Loaded, SimulatedFiles, load_directories, strictly
+from rmqstore.brokers.log.files import Scanned
 from rmqstore.brokers.log.plain_start import PlainStart
+from rmqstore.brokers.log.start_file import head_store_time
 from rmqstore.brokers.log.walk import LogReader, Walk
 from rmqstore.brokers.queues.batch_queue import BatchQueue
 from rmqstore.brokers.queues.dispatch import Condition
 from rmqstore.brokers.queues.simple_queue import StartFails
-from rmqstore.brokers.rules.forecast import PROCESS_EXIT, QueueKey, StartForecast
+from rmqstore.brokers.rules.forecast import PROCESS_EXIT, QueueKey, StartForecast, StartOptions
 from rmqstore.brokers.rules.record import ParserSettings
 from rmqstore.brokers.rules.versions import BrokerRules, Reput
 from rmqstore.files.broker_config import DLEDGER_INDEX_FILE_SIZE, BrokerConfig
@@ -24,11 +26,9 @@ from rmqstore.files.disk.reading import read_at
 from rmqstore.files.store import DLedgerFiles, Store
 from rmqstore.formats import dledger
 from rmqstore.formats.consumequeue import BATCH_UNIT, UNIT
-from rmqstore.formats.message import BLANK, BLANK_MAGIC, BORN_HOST_V6, HEAD, HEADS_BY_FLAG, MAGIC_V1, SYS_FLAG_AT
+from rmqstore.formats.message import BLANK, BLANK_MAGIC, HEADS_BY_FLAG
 from rmqstore.scan.tiling import Tiling
 from rmqstore.scan.units import KnownUnits
-
-_MAGIC_AT = HEAD.at("magic")
 
 
 class DLedgerStart(PlainStart):
@@ -40,16 +40,14 @@ class DLedgerStart(PlainStart):
         tiling: Tiling | None,
         rules: BrokerRules,
         config: BrokerConfig,
-        thorough: bool,
-        heap: int,
-        dispatch: bool = True,
+        options: StartOptions,
     ) -> None:
         group = store.dledger
         wanted = config.given.get("dLegerSelfId", "").strip()
         if group is not None and wanted and group.self_id != wanted:
             group = None  # the directory of another node: this one starts without entries
         legacy = group is None or not group.data.files
-        super().__init__(store, tiling if legacy else None, rules, config, thorough, heap, dispatch)
+        super().__init__(store, tiling if legacy else None, rules, config, options)
         self.group: DLedgerFiles | None = group
         home = group.directory if group is not None else store.root / f"dledger-{wanted or 'n0'}"
         self.home = home
@@ -60,11 +58,12 @@ class DLedgerStart(PlainStart):
         fits = group is not None and tiling is not None and tiling.start == group.data.start
         tiled = frozenset(f.path for f in group.data.files) if group is not None and fits else frozenset()
         # DLedger looks at entry headers only
-        parser = ParserSettings(self.parser.check_crc, self.parser.force_property_crc, self.parser.duplication, heap)
-        given = None if legacy else tiling
-        self.entries = LogReader(
-            self.data.files, size, rules, parser, given, tiled, thorough=thorough, lead=dledger.ENTRY.size
+        parser = ParserSettings(
+            self.parser.check_crc, self.parser.force_property_crc, self.parser.duplication, options.heap
         )
+        scanned = Scanned(None if legacy else tiling, tiled)
+        lead = dledger.ENTRY.size
+        self.entries = LogReader(self.data.files, size, rules, parser, scanned, thorough=self.thorough, lead=lead)
         self.state = DLedgerState()
         self.divided = -1
         self._before_cut: dict[QueueKey, int] = {}
@@ -172,18 +171,9 @@ class DLedgerStart(PlainStart):
         index_safe = self.config.bool("messageIndexEnable") and self.config.bool("messageIndexSafe")
         for i in range(len(self.data.files) - 1, -1, -1):
             raw = self.data.read(self.data.files[i], HEADS_BY_FLAG[0x30].size, dledger.ENTRY.size)
-            if len(raw) < HEAD.size:
-                continue
-            magic = int.from_bytes(raw[_MAGIC_AT : _MAGIC_AT + 4], "big", signed=True)
-            flags = int.from_bytes(raw[SYS_FLAG_AT : SYS_FLAG_AT + 4], "big") & BORN_HOST_V6
-            at = HEADS_BY_FLAG[flags].at("store_timestamp")
-            time = int.from_bytes(raw[at : at + 8], "big", signed=True)
-            if magic != MAGIC_V1 or time == 0:
-                continue
-            limit = self.checkpoint.min_timestamp()
-            if index_safe:
-                limit = min(limit, self.checkpoint.index_msg_timestamp)
-            if time <= limit:
+            time = head_store_time(raw, v2=False, ipv6=True)
+            limit = self.checkpoint.min_timestamp_index() if index_safe else self.checkpoint.min_timestamp()
+            if time and time <= limit:
                 return i
         return 0
 

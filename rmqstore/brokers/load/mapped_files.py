@@ -6,7 +6,7 @@ Source: MappedFileQueue#load, #doLoad (RocketMQ 4.3.0 to 5.4.0).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -176,6 +176,21 @@ class SimulatedFiles:
                     continue
             kept.append(file)
         self.files = kept
+
+    def recover(self, valid_bytes: Callable[[SimulatedFile], int]) -> None:
+        """What both kinds of consume queues do: count valid units from the third file from the end on, cut behind them.
+
+        `valid_bytes` counts those at the front of a file; a file that is valid throughout leads to the next one.
+        Source: ConsumeQueue#recover, BatchConsumeQueue#recover (RocketMQ 4.3.0 to 5.4.0)
+        """
+        end = None
+        for file in self.files[max(0, len(self.files) - 3) :]:
+            valid = valid_bytes(file)
+            end = file.start + valid
+            if valid != self.file_size:
+                break
+        if end is not None:
+            self.truncate_dirty_files(end)
 
     def delete_last(self) -> None:
         self._delete(self.files.pop())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from rmqstore.brokers.load.mapped_files import SimulatedFile
 from rmqstore.brokers.log.file_bytes import FileBytes
@@ -26,6 +27,13 @@ from rmqstore.scan.window import ScanOptions
 _SEARCH = 4 << 20
 
 
+class Scanned(NamedTuple):
+    """What a scan has found before the simulated start: a tiling, and the files that it covers."""
+
+    tiling: Tiling | None = None
+    files: frozenset[Path] = frozenset()
+
+
 class LogFiles:
     """The loaded files of a log, and the tiling of them when there is one.
 
@@ -39,8 +47,7 @@ class LogFiles:
         file_size: int,
         rules: BrokerRules,
         settings: ParserSettings,
-        tiling: Tiling | None,
-        tiled: frozenset[Path],
+        scanned: Scanned,
         *,
         thorough: bool = True,
         lead: int = 0,
@@ -49,8 +56,8 @@ class LogFiles:
         self.file_size = file_size
         self.rules = rules
         self.settings = settings
-        self.tiling = tiling
-        self.tiled = tiled
+        self.tiling = scanned.tiling
+        self.tiled = scanned.files
         self.thorough = thorough
         self.lead = lead
         self.units: KnownUnits | None = None

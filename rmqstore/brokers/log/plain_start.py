@@ -14,11 +14,12 @@ from rmqstore.brokers.load.config import batch_topics, unreadable_behind_store, 
 from rmqstore.brokers.load.controller_start import HIDDEN, exit_without_store, refusal_before_load
 from rmqstore.brokers.load.index import load_index
 from rmqstore.brokers.load.mapped_files import Obstacle, SimulatedFiles, java_long, load_directories
+from rmqstore.brokers.log.files import Scanned
 from rmqstore.brokers.log.start_file import Exit, start_file
 from rmqstore.brokers.log.walk import LogReader, Losses, Walk
 from rmqstore.brokers.queues.dispatch import Condition, DispatchSettings, Queues
 from rmqstore.brokers.queues.simple_queue import SimpleQueue, StartFails
-from rmqstore.brokers.rules.forecast import LOAD_FALSE, PROCESS_EXIT, QueueKey, StartForecast
+from rmqstore.brokers.rules.forecast import LOAD_FALSE, PROCESS_EXIT, QueueKey, StartForecast, StartOptions
 from rmqstore.brokers.rules.record import ParserSettings
 from rmqstore.brokers.rules.versions import BrokerRules, Reput
 from rmqstore.files.broker_config import BATCH_FILE_SIZE, CONSUME_QUEUE_FILE_SIZE, BrokerConfig
@@ -44,15 +45,13 @@ class PlainStart:
         tiling: Tiling | None,
         rules: BrokerRules,
         config: BrokerConfig,
-        thorough: bool,
-        heap: int,
-        dispatch: bool = True,
+        options: StartOptions,
     ) -> None:
         self.store = store
         self.rules = rules
         self.config = config
-        self.thorough = thorough
-        self.dispatch = dispatch
+        self.thorough = options.thorough
+        self.dispatch = options.dispatch
         self.notes: list[str] = []
         self.deleted: list[Path] = []
         self.clean_exit = not store.abort
@@ -60,16 +59,15 @@ class PlainStart:
             check_crc=config.bool("checkCRCOnRecover"),
             force_property_crc=config.bool("forceVerifyPropCRC"),
             duplication=config.bool("duplicationEnable"),
-            heap=heap,
+            heap=options.heap,
         )
         queue = store.commitlog
         self.file_size = queue.file_size if queue is not None else config.int("mappedFileSizeCommitLog")
         self.log = SimulatedFiles(store.root / "commitlog", self.file_size)
         fits = queue is not None and tiling is not None and tiling.start == queue.start
         self.tiled = frozenset(f.path for f in queue.files) if queue is not None and fits else frozenset()
-        self.reader = LogReader(
-            self.log.files, self.file_size, rules, self.parser, tiling, self.tiled, thorough=thorough
-        )
+        scanned = Scanned(tiling, self.tiled)
+        self.reader = LogReader(self.log.files, self.file_size, rules, self.parser, scanned, thorough=self.thorough)
         self.rocksdb = rules.rocksdb_queues and (
             config.given["storeType"] == "defaultRocksDB"
             if "storeType" in config.given

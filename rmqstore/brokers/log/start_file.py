@@ -73,7 +73,7 @@ def _matches(log: LogReader, index: int, rules: BrokerRules, left: Exit, index_s
     checkpoint = left.checkpoint
     if rules.abnormal_start is AbnormalStart.HEAD:
         raw = log.head(index, HEADS_BY_FLAG[0x30].size)
-        time = head_store_time(raw, rules)
+        time = head_store_time(raw, v2=rules.v2, ipv6=rules.ipv6)
         if left.by_address and time is not None:
             return int.from_bytes(raw[PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8], "big", signed=True) <= left.max_cq
         if time is None or time == 0:
@@ -89,13 +89,13 @@ def _matches(log: LogReader, index: int, rules: BrokerRules, left: Exit, index_s
     return first.store_timestamp <= checkpoint.min_timestamp()
 
 
-def head_store_time(raw: bytes, rules: BrokerRules) -> int | None:
+def head_store_time(raw: bytes, *, v2: bool, ipv6: bool) -> int | None:
     """Store time at a file's start when it has a magic there, without any other check; ms."""
     if len(raw) < HEAD.size:
         return None
     magic = int.from_bytes(raw[MAGIC_AT : MAGIC_AT + 4], "big", signed=True)
-    if magic != MAGIC_V1 and not (rules.v2 and magic == MAGIC_V2):
+    if magic != MAGIC_V1 and not (v2 and magic == MAGIC_V2):
         return None
-    flags = int.from_bytes(raw[SYS_FLAG_AT : SYS_FLAG_AT + 4], "big") & BORN_HOST_V6 if rules.ipv6 else 0
+    flags = int.from_bytes(raw[SYS_FLAG_AT : SYS_FLAG_AT + 4], "big") & BORN_HOST_V6 if ipv6 else 0
     at = HEADS_BY_FLAG[flags].at("store_timestamp")
     return int.from_bytes(raw[at : at + 8], "big", signed=True)

@@ -29,7 +29,7 @@ class BatchUnit:
 
     @property
     def valid(self) -> bool:
-        return self.offset >= 0 and self.size > 0 and self.base >= 0 and self.count > 0
+        return consumequeue.is_batch_unit(self.offset, self.size, self.base, self.count)
 
 
 _EMPTY = BatchUnit(0, 0, 0, 0)
@@ -82,23 +82,18 @@ class BatchQueue:
 
     def recover(self) -> None:
         """BatchConsumeQueue#recover."""
-        files = self.files.files
-        if not files:
-            return
-        index = max(0, len(files) - 3)
-        while True:
-            file = files[index]
-            valid = 0
-            for at, unit in self._units(file):
-                if not unit.valid:
-                    break
-                valid = at + UNIT
-                self.max_physic_offset = unit.offset
-            if valid != self.files.file_size or index + 1 >= len(files):
+        if self.files.files:
+            self.files.recover(self._valid_bytes)
+            self._revise()
+
+    def _valid_bytes(self, file: SimulatedFile) -> int:
+        valid = 0
+        for at, unit in self._units(file):
+            if not unit.valid:
                 break
-            index += 1
-        self.files.truncate_dirty_files(file.start + valid)
-        self._revise()
+            valid = at + UNIT
+            self.max_physic_offset = unit.offset
+        return valid
 
     def truncate(self, log_end: int) -> None:
         """BatchConsumeQueue#truncateDirtyLogicFiles."""

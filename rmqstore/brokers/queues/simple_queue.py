@@ -133,25 +133,19 @@ class SimpleQueue:
 
     def recover(self) -> None:
         """ConsumeQueue#recover: from the third file from the end, units until the first that is not valid."""
-        files = self.files.files
-        if not files:
-            return
-        index = max(0, len(files) - 3)
-        while True:
-            file = files[index]
-            valid = 0
-            for units in self.units(file):
-                ok = (units.offset >= 0) & (units.size > 0)
-                n = len(ok) if ok.all() else int(np.argmin(ok))
-                if n:
-                    valid = units.at + n * UNIT
-                    self.max_physic_offset = self._address(int(units.offset[n - 1]), int(units.size[n - 1]))
-                if n < len(ok):
-                    break
-            if valid != self.files.file_size or index + 1 >= len(files):
+        self.files.recover(self._valid_bytes)
+
+    def _valid_bytes(self, file: SimulatedFile) -> int:
+        valid = 0
+        for units in self.units(file):
+            ok = consumequeue.is_unit(units.offset, units.size)
+            n = len(ok) if ok.all() else int(np.argmin(ok))
+            if n:
+                valid = units.at + n * UNIT
+                self.max_physic_offset = self._address(int(units.offset[n - 1]), int(units.size[n - 1]))
+            if n < len(ok):
                 break
-            index += 1
-        self.files.truncate_dirty_files(file.start + valid)
+        return valid
 
     def truncate(self, log_end: int) -> None:
         """ConsumeQueue#truncateDirtyLogicFiles: unit 0 of a file is kept without a look at its size."""
@@ -167,7 +161,7 @@ class SimpleQueue:
             for units in self.units(file):
                 skip = 1 if units.at == 0 else 0
                 offset, sizes = units.offset[skip:], units.size[skip:]
-                ok = (offset >= 0) & (sizes > 0) & (offset < log_end)
+                ok = consumequeue.is_unit(offset, sizes) & (offset < log_end)
                 n = len(ok) if ok.all() else int(np.argmin(ok))
                 if n:
                     file.wrote = units.at + (skip + n) * UNIT
@@ -331,7 +325,7 @@ class SimpleQueue:
         for file in self.files.files:
             for span in file.added:
                 low, high = (file.start + span.at) // UNIT, (file.start + min(span.stop, file.wrote)) // UNIT
-                if low >= high or (span.last, span.last_size) == (0, PRE_BLANK_SIZE):
+                if low >= high or consumequeue.is_pre_blank(span.last, span.last_size):
                     continue
                 if out and out[-1][1] == low:
                     low = out.pop()[0]
@@ -351,7 +345,7 @@ class SimpleQueue:
             if not raw:
                 break
             table = consumequeue.UNIT.array(raw)
-            ok = (table["commitlog_offset"] >= 0) & (table["size"] > 0)
+            ok = consumequeue.is_unit(table["commitlog_offset"], table["size"])
             n = len(ok) if ok.all() else int(np.argmin(ok))
             count += n
             if n < len(ok):

@@ -5,10 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from rmqstore.brokers.rules.record import DEFAULT_HEAP
+
 QueueKey = tuple[str, int]
 LOAD_FALSE = 253  # BrokerStartup: System.exit(-3)
 PROCESS_EXIT = 255  # System.exit(-1)
 Json = bool | int | str | list["Json"] | dict[str, "Json"] | None
+
+
+@dataclass(frozen=True, slots=True)
+class StartOptions:
+    """How much of a start is simulated.
+
+    `thorough=False` takes runs of good records as they are: cheap, but it does not see a property that makes the
+    broker's parser throw, and does not name the topics of lost messages. `dispatch=False` ends behind load(), before
+    re-dispatch. `heap` bounds one record in versions that allocate TOTALSIZE unseen, bytes.
+    """
+
+    thorough: bool = True
+    dispatch: bool = True
+    heap: int = DEFAULT_HEAP
 
 
 @dataclass(frozen=True, slots=True)

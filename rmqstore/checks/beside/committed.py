@@ -25,9 +25,8 @@ def committed_end(files: DLedgerFiles, tiling: Tiling | None = None) -> int | No
     index = dledger.parse_dledger_checkpoint(read_at(files.directory / "checkpoint", _TEXT_LIMIT, 0)).committed_index
     if index is None or index < 0:
         return None
-    raw = files.index.pread(dledger.INDEX_UNIT.size, dledger.index_at(index)) if files.index.files else b""
-    if len(raw) == dledger.INDEX_UNIT.size:
-        unit = dledger.INDEX_UNIT.parse(raw)
+    unit = files.index.unit(dledger.INDEX_UNIT, index)
+    if unit is not None:
         found = _header(files.data, unit["pos"])
         if unit["index"] == index and found is not None and found["index"] == index and found["size"] == unit["size"]:
             return int(unit["pos"]) + int(unit["size"])

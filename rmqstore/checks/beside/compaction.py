@@ -90,7 +90,7 @@ def _units(label: str, file: MappedFile, records: tuple[I64, I64], findings: Fin
         offset = units["commitlog_offset"].astype(np.int64)
         size = units["size"].astype(np.int64)
         bases = units["base_offset"].astype(np.int64)
-        unit = (offset >= 0) & (size > 0) & (bases >= 0) & (units["batch_size"] > 0)
+        unit = consumequeue.is_batch_unit(offset, size, bases, units["batch_size"])
         n = len(unit) if unit.all() else int(np.argmin(unit))
         where = np.minimum(np.searchsorted(starts, offset[:n]), max(0, len(starts) - 1))
         good = (starts[where] == offset[:n]) & (sizes[where] == size[:n]) if len(starts) else np.zeros(n, np.bool_)

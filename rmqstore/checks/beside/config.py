@@ -258,32 +258,38 @@ def _offsets(tables: dict[str, dict[str, JsonValue]], queue_range: QueueRange, f
         for topic_group, table in _objects(tables.get(file), "offsetTable"):
             topic, _, group = topic_group.partition("@")
             for queue_id, offset in _numbers(table):
-                _beyond(_OFFSET, file, topic, queue_id, offset, queue_range, findings, group)
+                _beyond(_OFFSET, file, _Position(topic, queue_id, offset, group), queue_range, findings)
         for topic_group, offset in _numbers_by_text(tables.get(file), "lmqOffsetTable"):
             topic, _, group = topic_group.partition("@")
-            _beyond(_OFFSET, file, topic, 0, offset, queue_range, findings, group)
+            _beyond(_OFFSET, file, _Position(topic, 0, offset, group), queue_range, findings)
     delay = tables.get("delayOffset.json", {}).get("offsetTable")
     for level, offset in _numbers(delay):
-        _beyond(_DELAY, "delayOffset.json", SCHEDULE_TOPIC, level - 1, offset, queue_range, findings)
+        _beyond(_DELAY, "delayOffset.json", _Position(SCHEDULE_TOPIC, level - 1, offset), queue_range, findings)
+
+
+class _Position(NamedTuple):
+    """How far a consumer group, or the delivery of a delay level, has come in a queue."""
+
+    topic: str
+    queue_id: int
+    offset: int
+    group: str | None = None
 
 
 def _beyond(
     code: str,
     file: str,
-    topic: str,
-    queue_id: int,
-    offset: int,
+    at: _Position,
     queue_range: QueueRange,
     findings: Findings,
-    group: str | None = None,
 ) -> None:
-    known = queue_range(topic, queue_id)
-    if known is None or offset <= known[1]:
+    known = queue_range(at.topic, at.queue_id)
+    if known is None or at.offset <= known[1]:
         return
-    about: dict[str, Fact] = {"topic": topic, "queue_id": queue_id, "offset": offset, "max": known[1]}
-    if group is not None:
-        about["group"] = group
-    findings.add(Finding(code, f"{topic}/{queue_id}", file, facts=about))
+    about: dict[str, Fact] = {"topic": at.topic, "queue_id": at.queue_id, "offset": at.offset, "max": known[1]}
+    if at.group is not None:
+        about["group"] = at.group
+    findings.add(Finding(code, f"{at.topic}/{at.queue_id}", file, facts=about))
 
 
 def _objects(table: dict[str, JsonValue] | None, name: str) -> list[tuple[str, JsonValue]]:

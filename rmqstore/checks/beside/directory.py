@@ -37,6 +37,8 @@ _CODE = {
     OddKind.SPECIAL: codes.DIR_STRAY_FILE,
     OddKind.UNREADABLE: codes.DIR_UNREADABLE,
 }
+_FOR_ALL = (OddKind.UNREADABLE, OddKind.DUPLICATE)
+"""What a repair cannot decide on, in DLedger's directories as in any other."""
 _SIZE_KEY = {
     QueueKind.SIMPLE: "mappedFileSizeConsumeQueue",
     QueueKind.BATCH: "mapperFileSizeBatchConsumeQueue",
@@ -206,7 +208,9 @@ def _odd(store: Store, name: str, queue: MappedFileQueue, odd: OddEntry, code: s
     if odd.kind is OddKind.WRONG_LENGTH:
         facts["length"] = odd.length
         facts["expected"] = queue.file_size
-    own = codes.DIR_UNREADABLE if odd.kind is OddKind.UNREADABLE else code or _CODE[odd.kind]
+    if odd.kind is OddKind.DUPLICATE and (other := queue.find(start)) is not None:
+        facts["other"] = store.relative(other.path)
+    own = _CODE[odd.kind] if odd.kind in _FOR_ALL else code or _CODE[odd.kind]
     return Finding(own, name, odd.path.name, start, odd.length, facts)
 
 

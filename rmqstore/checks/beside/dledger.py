@@ -95,7 +95,8 @@ def check_dledger_texts(store: Store, findings: Findings) -> None:
 
 def _missing_files(store: Store, files: DLedgerFiles, findings: Findings) -> None:
     for queue, name in ((files.data, "dledger"), (files.index, "dledger-index")):
-        for start, stop in queue.holes():
+        front = [(queue.begin, queue.start)] if queue is files.data and queue.begin < queue.start else []
+        for start, stop in (*front, *queue.holes()):
             facts: dict[str, Fact] = {"files": (stop - start) // queue.file_size, "next": offset_to_file_name(stop)}
             file = offset_to_file_name(start)
             findings.add(Finding(codes.DL_MISSING_FILE, name, file, start, stop - start, facts))

@@ -19,6 +19,7 @@ from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.index_sizes import configured_index_sizes, index_sizes
+from rmqstore.files.index_units import index_unit
 from rmqstore.files.mapped_file_queue import DirEntry, MappedFile
 from rmqstore.files.store import Store
 from rmqstore.formats import index
@@ -147,8 +148,8 @@ class _FileCheck:
         return bool(head["end_phy_offset"] != self._offset(last))
 
     def _offset(self, unit: int) -> int:
-        raw = read_at(self.file.path, _UNIT.size, index.unit_at(unit, self.slots))
-        return int(_UNIT.parse(raw)["phy_offset"]) if len(raw) == _UNIT.size else -1
+        found = index_unit(self.file.path, self.slots, unit)
+        return int(found["phy_offset"]) if found is not None else -1
 
     # --- units ------------------------------------------------------------------------------------------------
 
@@ -279,8 +280,8 @@ class _FileCheck:
             self.bad.forget(first, loops)
 
     def _prev(self, unit: int) -> int:
-        raw = read_at(self.file.path, _UNIT.size, index.unit_at(unit, self.slots))
-        return int(_UNIT.parse(raw)["prev_index"]) if len(raw) == _UNIT.size else 0
+        found = index_unit(self.file.path, self.slots, unit)
+        return int(found["prev_index"]) if found is not None else 0
 
     def _say(self) -> None:
         if self.bad.count:

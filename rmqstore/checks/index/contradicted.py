@@ -14,8 +14,8 @@ import numpy as np
 from rmqstore.checks.index.files import IndexFile, time_diffs
 from rmqstore.checks.index.tally import Contradicted
 from rmqstore.checks.problems import codes
-from rmqstore.files.disk.reading import read_at
-from rmqstore.formats import index, properties
+from rmqstore.files.index_units import index_chain
+from rmqstore.formats import properties
 from rmqstore.formats.javatext import java_text
 from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from rmqstore.scan.columns import Columns
@@ -74,19 +74,11 @@ class _Chains:
 
     def hold(self, number: int, unit: int, key_hash: int) -> bool:
         file = self.files[number]
-        at = _int(file, index.slot_at(index.slot_of(key_hash, file.slots)))
-        while self.left > 0 and unit < at <= file.last:
+        for at, _ in index_chain(file.path, file.slots, file.last + 1, key_hash):
+            if at <= unit or self.left <= 0:
+                return at == unit
             self.left -= 1
-            before = _int(file, index.unit_at(at, file.slots) + index.UNIT.at("prev_index"))
-            if before >= at:
-                return False
-            at = before
-        return at == unit
-
-
-def _int(file: IndexFile, at: int) -> int:
-    raw = read_at(file.path, 4, at)
-    return int.from_bytes(raw, "big", signed=True) if len(raw) == 4 else 0
+        return False
 
 
 def _properties(columns: Columns, i: int) -> dict[str, str]:

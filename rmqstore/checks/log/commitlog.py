@@ -22,7 +22,7 @@ from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind, Run, Tiling
 from rmqstore.scan.units import KnownUnits
 from rmqstore.scan.window import ScanOptions
-from rmqstore.scan.workers import Mapper, Split, joined, plan_splits
+from rmqstore.scan.workers import SPLIT_SIZE, Mapper, Split, joined, plan_splits
 
 Progress = Callable[[int], None]
 UnitOf = Callable[[str, int, int], int | None]
@@ -125,7 +125,7 @@ class LogResult:
     @property
     def min_offset(self) -> int:
         """Start of the first file (CommitLog#getMinOffset)."""
-        return max(self.queue.start, self.expired_to)
+        return max(self.queue.begin, self.expired_to)
 
     def file_of(self, offset: int) -> str:
         """Name of the file that holds a global offset; "" without one."""
@@ -187,44 +187,47 @@ class LogResult:
         return self._bad_cache
 
 
+@dataclass(frozen=True, slots=True)
+class PassWork:
+    """How a pass over a log is carried out: by how many processes, in which splits (bytes), until when.
+
+    `mapper` does the work in place of `jobs` processes. Behind `deadline` (monotonic clock, s) no further split is
+    begun: `LogResult.cut_at` then says how far the pass came. `units` gets the units that the messages should have.
+    """
+
+    jobs: int = 1
+    split_size: int = SPLIT_SIZE
+    progress: Progress | None = None
+    mapper: Mapper | None = None
+    deadline: float | None = None
+    units: UnitKeeper | None = None
+
+
 def read_log(
     queue: MappedFileQueue,
     options: PassOptions,
     findings: Findings,
     *,
     lead: int = 0,
-    jobs: int = 1,
-    split_size: int | None = None,
-    progress: Progress | None = None,
-    mapper: Mapper | None = None,
-    deadline: float | None = None,
-    units: UnitKeeper | None = None,
+    work: PassWork | None = None,
 ) -> LogResult:
-    """Pass over all files of a log and put the parts together. Findings about records are in `findings` behind it.
-
-    `mapper` does the work in place of `jobs` processes. Behind `deadline` (monotonic clock, s) no further split is
-    begun: `cut_at` then says how far it came. `units` gets the units that the messages should have.
-    """
+    """Pass over all files of a log and put the parts together. Findings about records are in `findings` behind it."""
+    work = work or PassWork()
+    units = work.units
     if units is not None:
         options = replace(options, keep_units=True)
         units.begin_log()
-    splits = plan_splits(queue, lead=lead) if split_size is None else plan_splits(queue, lead=lead, size=split_size)
-    result = _pass(
-        queue,
-        lead,
-        options,
-        joined(partial(scan_split, options=options), splits, jobs, mapper),
-        findings,
-        progress,
-        deadline,
-        units,
-    )
+    splits = plan_splits(queue, lead=lead, size=work.split_size)
+    jobs, mapper = work.jobs, work.mapper
+    parts = joined(partial(scan_split, options=options), splits, jobs, mapper)
+    result = _pass(queue, lead, options, parts, findings, work)
     if result.inner:
         options = replace(options, batch_topics=options.batch_topics | result.inner)
         if units is not None:
             units.forget_log()
         parts = joined(partial(scan_split, options=options), splits, jobs, mapper)
-        inner, result = result.inner, _pass(queue, lead, options, parts, Findings(keep=0), None, deadline, units)
+        silent = replace(work, progress=None)
+        inner, result = result.inner, _pass(queue, lead, options, parts, Findings(keep=0), silent)
         result.inner |= inner
     _stale(result)
     if result.stale_from is not None:  # what stale records say of queues, keys and entries is not of this log
@@ -234,7 +237,7 @@ def read_log(
         if units is not None:
             units.forget_log()
         parts = joined(bounded, valid, jobs, mapper)
-        again = _pass(queue, lead, options, parts, Findings(keep=0), None, units=units)
+        again = _pass(queue, lead, options, parts, Findings(keep=0), replace(work, progress=None, deadline=None))
         again.tiling, again.stale_from = result.tiling, result.stale_from
         again.back_from, again.back_max = result.back_from, result.back_max
         again.inner |= result.inner
@@ -250,12 +253,10 @@ def _pass(
     options: PassOptions,
     parts: Iterable[tuple[Split, LogPart]],
     findings: Findings,
-    progress: Progress | None,
-    deadline: float | None = None,
-    units: UnitKeeper | None = None,
+    work: PassWork,
 ) -> LogResult:
     unit_at = unit_reader(options)
-    result = LogResult(queue, Tiling(queue.start), lead)
+    result = LogResult(queue, Tiling(queue.begin), lead)
     result.tiling.breaks = frozenset(f.start for f in queue.files)
     result.tiling.parsed = set() if options.crosscheck or options.forecast else None
     for split, part in parts:
@@ -263,12 +264,12 @@ def _pass(
             result.expired_to = split.file.stop
             continue
         _append(result, part, findings, unit_at)
-        if units is not None:
-            units.add(part.units, complete=part.units_complete)
-        if progress is not None:
-            progress(split.stop - split.start)
+        if work.units is not None:
+            work.units.add(part.units, complete=part.units_complete)
+        if work.progress is not None:
+            work.progress(split.stop - split.start)
         # whole files, so that a run that goes on begins at a boundary and every run gets on
-        late = deadline is not None and time.monotonic() > deadline
+        late = work.deadline is not None and time.monotonic() > work.deadline
         if late and split.stop >= split.file.file_size and split.file.stop < queue.stop:
             result.cut_at = split.file.stop
             break

@@ -183,12 +183,10 @@ def _between(
 
 def _read(queue: MappedFileQueue, logs: list[MappedFileQueue], level: int, number: int) -> tuple[int, int] | None:
     """Delay of a unit and store time of its message, in ms; None for a non-unit or an unreadable message."""
-    raw = queue.pread(UNIT, number * UNIT)
-    if len(raw) < UNIT:
+    unit = queue.unit(consumequeue.UNIT, number)
+    if unit is None or not consumequeue.is_message_unit(unit["commitlog_offset"], unit["size"]):
         return None
-    offset, size, code = consumequeue.UNIT.array(raw).tolist()[0]
-    if not consumequeue.is_unit(offset, size):
-        return None
+    offset, size, code = unit["commitlog_offset"], unit["size"], unit["tags_code"]
     for log in logs:
         message = _message(log, offset, size)
         if message is not None and _level(message) == level:

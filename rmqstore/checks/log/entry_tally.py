@@ -115,7 +115,7 @@ def add_internal(raw: bytes, begin: int, index: MappedFileQueue | None, tally: E
     number, term = entry["index"], entry["term"]
     part = EntryTally(1, begin, begin + entry["size"], number, number, term, term, internal=1)
     if index is not None:
-        unit = _UNIT.unpack(index.pread(_UNIT.size, dledger.index_at(number)).ljust(_UNIT.size, b"\0"))
+        unit = index.unit(_UNIT, number) or _UNIT.unpack(bytes(_UNIT.size))
         wanted = {"pos": begin, "size": entry["size"], "index": number, "term": term}
         if unit["magic"] not in (dledger.NORMAL, entry["magic"]) or any(unit[k] != v for k, v in wanted.items()):
             part.wrong, part.absent = 1, int(unit["magic"] == 0 and unit["size"] == 0)

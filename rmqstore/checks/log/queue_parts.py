@@ -283,7 +283,11 @@ class QueueRows:
                 self._compare(name, part, index[near], offset[near], units[near])
             return
         stored = self.read_units(name[0], name[1], low, high - low)
-        if len(stored) == len(index) and bool((np.diff(index) == 1).all()) and stored.tobytes() == units.tobytes():
+        if (
+            len(stored) == len(index)
+            and bool((index[1:] - index[:-1] == 1).all())
+            and stored.tobytes() == units.tobytes()
+        ):
             add_interval(part.accounted, low, high)
             return
         at = index - low
@@ -292,7 +296,7 @@ class QueueRows:
             found = stored[np.where(inside, at, 0)]
             size, code, tags = found["size"], found["tags_code"].astype(np.int64), units["tags_code"].astype(np.int64)
             points = inside & (found["commitlog_offset"] == offset)
-            points &= (size > 0) & (size != consumequeue.PRE_BLANK_SIZE)  # zero and pre-blank point nowhere
+            points &= consumequeue.is_message_unit(found["commitlog_offset"], size)
             # an extension address replaces the tags code; the extension's own check compares that
             same_tag = (code == tags) | ((code < 0) & (code <= consumequeue.EXT_MAX_ADDRESS))
             if name[0] == SCHEDULE_TOPIC:
@@ -327,7 +331,7 @@ class QueueRows:
         if rest.any() and self.read_units is not None:
             low = max(0, int(index.min()) - SHIFT)
             near = self.read_units(name[0], name[1], low, int(index.max()) - low + 1 + SHIFT)
-            real = (near["size"] > 0) & (near["size"] != consumequeue.PRE_BLANK_SIZE)
+            real = consumequeue.is_message_unit(near["commitlog_offset"], near["size"])
             where = np.where(real, near["commitlog_offset"], -1).astype(np.int64)
             order = np.argsort(where, kind="stable")
             found = np.searchsorted(where[order], offset[rest])

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 UNIT = consumequeue.UNIT.size
 _OPEN_QUEUES = 4096
+_AHEAD = 204  # units read at a time from a store that does not change: a page
 
 
 @lru_cache(maxsize=4)
@@ -31,7 +32,7 @@ def opened(path: Path, given: tuple[tuple[str, str], ...], look: bytes) -> Store
 @lru_cache(maxsize=1)
 def _shared_units(path: Path, given: tuple[tuple[str, str], ...], look: bytes) -> UnitReader:
     """The units of a store for all splits of a look at it: each queue directory is listed once, not once per split."""
-    return UnitReader(opened(path, given, look))
+    return UnitReader(opened(path, given, look), ahead=True)
 
 
 def units_of(store: Store, look: bytes, *, fresh: bool) -> UnitReader:
@@ -63,10 +64,14 @@ def rows_of_rocksdb(store: Store) -> RocksDBQueues | None:
 
 
 class UnitReader:
-    """Units of consume queues by index; queues stay listed in a small cache."""
+    """Units of consume queues by index; queues stay listed in a small cache.
 
-    def __init__(self, store: Store) -> None:
+    `ahead`: read a page of a queue at a time. Each of many small log files has few messages of a queue.
+    """
+
+    def __init__(self, store: Store, *, ahead: bool = False) -> None:
         self.store = store
+        self._ahead: dict[tuple[str, int], tuple[int, bytes]] | None = {} if ahead else None
         self._open: OrderedDict[tuple[str, int], MappedFileQueue] = OrderedDict()
         self._rows = rows_of_rocksdb(store)
 
@@ -83,13 +88,25 @@ class UnitReader:
                 found = self.store.consume_queue(topic, queue_id).queue
             self._open[key] = found
             if len(self._open) > _OPEN_QUEUES:
-                self._open.popitem(last=False)
+                old, _ = self._open.popitem(last=False)
+                if self._ahead is not None:
+                    self._ahead.pop(old, None)
         else:
             self._open.move_to_end(key)
         return found
 
     def read(self, topic: str, queue_id: int, first: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
         """Units [first, first + count), fewer where the queue ends; zeros where files are missing before that."""
+        if self._ahead is None or count > _AHEAD:
+            return consumequeue.UNIT.array(self._read(topic, queue_id, first, count))
+        start, raw = self._ahead.get((topic, queue_id), (0, b""))
+        at = (first - start) * UNIT
+        if at < 0 or at + count * UNIT > len(raw):
+            at, raw = 0, self._read(topic, queue_id, first, _AHEAD)
+            self._ahead[topic, queue_id] = first, raw
+        return consumequeue.UNIT.array(raw[at : at + count * UNIT])
+
+    def _read(self, topic: str, queue_id: int, first: int, count: int) -> bytes:
         queue = self.queue(topic, queue_id)
         before = min(count * UNIT, max(0, queue.start - first * UNIT)) if queue.files else 0
         raw = bytes(before) + queue.pread(count * UNIT - before, first * UNIT + before)
@@ -99,7 +116,7 @@ class UnitReader:
             if start <= at < min(end, stop):
                 raw += bytes(min(end, stop) - at)
                 raw += queue.pread(stop - min(end, stop), min(end, stop))
-        return consumequeue.UNIT.array(raw)
+        return raw
 
     def file_of(self, topic: str, queue_id: int, at: int) -> str:
         """Name of the file that holds a byte of a queue."""

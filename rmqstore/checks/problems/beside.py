@@ -78,7 +78,7 @@ DIRECTORY: Rows = (
     ),
     Problem(
         code=codes.DIR_DUPLICATE_FILE,
-        title="same file name in two commitlog paths",
+        title="two files that start at the same offset",
         severity=_E,
         needs_operator=OperatorTask(
             why="nothing shows which of the two files is the right one",
@@ -86,8 +86,9 @@ DIRECTORY: Rows = (
             stops_all=True,
         ),
         about=(
-            "Two directories of a multi-path commitlog hold a file with the same name. The broker loads both and reads "
-            "one of them (apache/rocketmq issue 8859)."
+            "Two directories of a multi-path commitlog hold a file with the same name, or a directory has two names "
+            "of the same number (one with fewer zeros). The broker loads both and reads `other` (apache/rocketmq issue "
+            "8859)."
         ),
     ),
     Problem(

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 from rmqstore.checks.log.log_pass import is_sound_topic
 from rmqstore.checks.log.logs import Logs
-from rmqstore.checks.log.queue_parts import UNIT
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.disk.reading import read_at
@@ -76,8 +75,8 @@ def _asked(store: Store, file: MappedFile, lead: int, most: int = _ASKED) -> tup
         seen += 1
         if name not in queues:
             queues[name] = store.consume_queue(*name).queue
-        raw = queues[name].pread(UNIT, max(0, message.queue_offset) * UNIT)
-        fit += len(raw) == UNIT and consumequeue.UNIT.parse(raw)["commitlog_offset"] == message.physical_offset
+        unit = queues[name].unit(consumequeue.UNIT, message.queue_offset)
+        fit += unit is not None and unit["commitlog_offset"] == message.physical_offset
         if seen >= most:
             break
     return seen, fit, host

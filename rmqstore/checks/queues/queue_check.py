@@ -95,10 +95,8 @@ class QueueCheck:
             offset: I64 = chunk.units["commitlog_offset"].astype(np.int64)
             size: I64 = chunk.units["size"].astype(np.int64)
             index = np.arange(chunk.number, chunk.number + len(offset))
-            valid: Bool = (offset >= 0) & (size > 0)
-            blank: Bool = valid & (offset == 0) & (size == consumequeue.PRE_BLANK_SIZE)
-            self.pre_blanks.extend(_stretches(index[blank]))
-            real = np.flatnonzero(valid & ~blank & (index < self.end))
+            self.pre_blanks.extend(_stretches(index[consumequeue.is_pre_blank(offset, size)]))
+            real = np.flatnonzero(consumequeue.is_message_unit(offset, size) & (index < self.end))
             if len(real) and self.first < 0:
                 self.first = int(index[real[0]])
             falls = real[np.flatnonzero(np.diff(np.concatenate(([before], offset[real]))) <= 0)] if len(real) else real
@@ -128,8 +126,8 @@ class QueueCheck:
         if not used.any():
             return
         index = np.arange(start, start + len(units))
-        blank: Bool = (offset == 0) & (size == consumequeue.PRE_BLANK_SIZE)
-        valid: Bool = (offset >= 0) & (size > 0)
+        blank: Bool = consumequeue.is_pre_blank(offset, size)
+        valid: Bool = consumequeue.is_unit(offset, size)
         expired: Bool = valid & ~blank & (offset < self.logs.min_offset)
         if blank.any():
             for a, b in _stretches(index[blank]):
@@ -287,8 +285,8 @@ class QueueCheck:
         part = self.logs.queues.get((topic, queue_id))
         if part is None or not any(a <= queue_offset < b for a, b in part.accounted):
             return False
-        raw = self._queue_of(topic, queue_id).pread(UNIT, queue_offset * UNIT)
-        return len(raw) == UNIT and int(consumequeue.UNIT.parse(raw)["commitlog_offset"]) == offset
+        unit = self._queue_of(topic, queue_id).unit(consumequeue.UNIT, queue_offset)
+        return unit is not None and unit["commitlog_offset"] == offset
 
     def shifted(self) -> None:
         """Units at another index than their messages say; a lost order is reported too."""
@@ -350,11 +348,8 @@ class QueueCheck:
         if not self.part.accounted:
             return -1
         last = max(b for _, b in self.part.accounted) - 1
-        raw = self.queue.pread(UNIT, last * UNIT)
-        if len(raw) < UNIT:
-            return -1
-        unit = consumequeue.UNIT.parse(raw)
-        return int(unit["commitlog_offset"]) + int(unit["size"])
+        unit = self.queue.unit(consumequeue.UNIT, last)
+        return unit["commitlog_offset"] + unit["size"] if unit is not None else -1
 
     def state(self) -> QueueState:
         """Min and max as a reader sees them, and the max that the log asks for."""

@@ -12,7 +12,7 @@ from rmqstore.checks.verify import Verified
 from rmqstore.errors import NotReadable
 from rmqstore.files.disk.reading import open_regular
 from rmqstore.files.disk.sparse import data_end
-from rmqstore.files.mapped_file_queue import MappedFileQueue, OddEntry, OddKind
+from rmqstore.files.mapped_file_queue import MappedFileQueue, OddEntry, OddKind, file_name_to_offset
 from rmqstore.files.store import QueueKind
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import MOST_KEPT, RecoverOptions
@@ -28,15 +28,18 @@ _CODE = {
 }
 
 
-def plan_directories(draft: PlanBuilder, verified: Verified, options: RecoverOptions) -> None:
-    """Steps for all odd entries of the store's directories."""
+def plan_directories(draft: PlanBuilder, verified: Verified, options: RecoverOptions, *, filled: bool = True) -> None:
+    """Steps for all odd entries of the store's directories.
+
+    `filled`: the plan puts something in the place of files that are missing in front of a log, or removes what follows.
+    """
     store = draft.store
     if codes.DIR_QUEUE_KIND in options.only:
         _queue_kinds(draft, verified)
     if store.commitlog is not None:
-        _queue(draft, options, store.commitlog, log=True)
+        _queue(draft, options, store.commitlog, log=True, filled=filled)
     if store.dledger is not None:
-        _queue(draft, options, store.dledger.data, log=True, code=codes.DL_STRAY_FILE)
+        _queue(draft, options, store.dledger.data, log=True, filled=filled, code=codes.DL_STRAY_FILE)
         _queue(draft, options, store.dledger.index, code=codes.DL_STRAY_FILE)
     if store.timer_log is not None:
         _queue(draft, options, store.timer_log, log=True)
@@ -82,7 +85,13 @@ def _queue_kinds(draft: PlanBuilder, verified: Verified) -> None:
 
 
 def _queue(
-    draft: PlanBuilder, options: RecoverOptions, queue: MappedFileQueue, *, log: bool = False, code: str = ""
+    draft: PlanBuilder,
+    options: RecoverOptions,
+    queue: MappedFileQueue,
+    *,
+    log: bool = False,
+    filled: bool = True,
+    code: str = "",
 ) -> None:
     """`log`: what its files hold cannot be made again."""
     for odd in queue.odd:
@@ -95,6 +104,8 @@ def _queue(
         if odd.kind is OddKind.SPECIAL and not odd.path.is_symlink():
             draft.notes.append(f"{draft.path(odd.path)} is a pipe, a socket or a device: move it away by hand")
             continue
+        if not filled and _proves_loss(queue, odd):
+            continue
         if odd.kind is not OddKind.WRONG_LENGTH:
             draft.discard(odd.path, why)
         elif log:
@@ -102,6 +113,12 @@ def _queue(
         else:
             draft.discard(odd.path, why)  # what its units should be is made again from the log
         draft.cures.add(own)
+
+
+def _proves_loss(queue: MappedFileQueue, odd: OddEntry) -> bool:
+    """Whether an empty file in front of the others is all that shows that their messages begin too late."""
+    start = file_name_to_offset(odd.path.name)
+    return odd.kind is OddKind.EMPTY and start is not None and queue.begin <= start < queue.start
 
 
 def _length(draft: PlanBuilder, queue: MappedFileQueue, odd: OddEntry) -> None:

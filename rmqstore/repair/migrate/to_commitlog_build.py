@@ -10,23 +10,19 @@ from rmqstore.append.readdress.files import IdMap, building, copy_file, copy_tre
 from rmqstore.append.readdress.readdress import WHEEL_TOPIC, Readdressing, ReaddressOptions
 from rmqstore.append.readdress.timer import fix_timercheck, relay_timer_log
 from rmqstore.append.store.dispatch import DispatchOptions
+from rmqstore.checks.beside.tag_keys import indexes_tags
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import PlanStale
 from rmqstore.files.broker_config import BATCH_FILE_SIZE, CONSUME_QUEUE_FILE_SIZE
-from rmqstore.files.disk.reading import read_at
 from rmqstore.files.index_sizes import index_sizes
 from rmqstore.files.mapped_file_queue import MappedFile, list_directory
-from rmqstore.files.records import message_at
 from rmqstore.files.store import QueueKind, Store
-from rmqstore.formats import index
-from rmqstore.formats.message import Message
 from rmqstore.formats.properties import (
     LMQ_PREFIX,
     is_lmq,
     is_system_topic,
-    parse_properties,
 )
 from rmqstore.repair.migrate.to_commitlog import COPIED_FILES, COPIED_TREES, CommitLogMigration
 from rmqstore.scan.columns import Columns
@@ -34,7 +30,6 @@ from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
 
-_SAMPLE = 256  # index entries that are looked at
 Progress = Callable[[int], None]
 
 
@@ -129,7 +124,7 @@ def _options(store: Store, verified: Verified, migration: CommitLogMigration) ->
         consume_queue_file_size=store.queue_file_size(QueueKind.SIMPLE) or CONSUME_QUEUE_FILE_SIZE,
         batch_file_size=store.queue_file_size(QueueKind.BATCH) or BATCH_FILE_SIZE,
         index=config.bool("messageIndexEnable"),
-        tag_key=_indexes_tags(store, verified, slots),
+        tag_key=indexes_tags(store, verified.logs, [e.path for e in reversed(store.index_files)], slots),
         lmq=light or (config.bool("enableLmq") and config.bool("enableMultiDispatch")),
         batch_topics=verified.batch_topics,
         delay_levels=delay_levels(store),
@@ -144,31 +139,6 @@ def _index_sizes(store: Store, verified: Verified) -> tuple[int, int]:
     if config.given_int("maxHashSlotNum") is not None or not store.index_files:
         return slots, units
     return index_sizes(store) or (slots, units)
-
-
-def _indexes_tags(store: Store, verified: Verified, slots: int) -> bool:
-    """Whether this store's broker (5.4.0 and newer) indexes whole TAGS values too: its own entries say it.
-
-    Where they say nothing: 5.4.0 makes rocksdbstore/ at every start.
-    """
-    for entry in store.index_files:
-        raw = read_at(entry.path, _SAMPLE * index.UNIT.size, index.unit_at(1, slots))
-        seen = index.UNIT.array(raw)
-        hashes, offsets = set(seen["key_hash"].tolist()), seen["phy_offset"].tolist()
-        for offset in dict.fromkeys(o for o in offsets if o > 0):
-            message = _message_at(verified, offset)
-            found = parse_properties(message.properties) if message is not None else {}
-            if message is not None and found.get("TAGS"):
-                return index.key_hash(index.key_text(message.topic_text, f"T#{found['TAGS']}")) in hashes
-    return (store.root / "rocksdbstore").is_dir()
-
-
-def _message_at(verified: Verified, offset: int) -> Message | None:
-    """The message at an address of either log."""
-    for log in (verified.legacy, verified.dledger):
-        if log is not None and log.queue.find(offset) is not None:
-            return message_at(log.queue, offset)
-    return None
 
 
 def _known(store: Store, verified: Verified) -> Callable[[str, int], bool]:

@@ -23,6 +23,7 @@ from rmqstore.repair.migrate.to_dledger_preflight import Refusal, ReplicaCheck, 
 from rmqstore.repair.plan.content import Json, Literal, Zeros
 from rmqstore.repair.plan.fingerprints import fingerprint_entry, fingerprint_range
 from rmqstore.repair.plan.plan import Create, Discard, Loss, MakeDirectory, Overwrite, Plan, Step
+from rmqstore.scan.units import last_nonzero
 
 SCHEMA = "rmqstore.migrate/1"
 COMMAND = "migrate-to-dledger"
@@ -149,7 +150,8 @@ def _without_log(store: Store, target: Target, notes: list[str]) -> DLedgerMigra
     for kind in (QueueKind.SIMPLE, QueueKind.BATCH):
         for queue in store.consume_queues(kind):
             directory = queue.queue.directories[0]
-            units = _written_units(queue.queue, UNIT_SIZE[kind])
+            last = last_nonzero(queue.queue, UNIT_SIZE[kind])
+            units = 0 if last is None else last // UNIT_SIZE[kind] + 1
             if units:
                 lost[queue.label] = lost.get(queue.label, 0) + units
             steps.append(
@@ -181,15 +183,6 @@ def _without_log(store: Store, target: Target, notes: list[str]) -> DLedgerMigra
     )
     known = store.config.given_int("mappedFileSizeCommitLog")
     return DLedgerMigration(target, plan=plan, settings=target.settings(known), notes=tuple(notes))
-
-
-def _written_units(queue: MappedFileQueue, unit: int) -> int:
-    """How many units of a queue are written: up to the last one that is not all zero."""
-    for file in reversed(queue.files):
-        data = queue.pread(file.length, file.start).rstrip(b"\0")
-        if data:
-            return file.start // unit + -(-len(data) // unit)
-    return 0
 
 
 def _empty_store(store: Store, places: _Places) -> list[Step]:

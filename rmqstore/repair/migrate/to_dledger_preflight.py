@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from rmqstore.brokers.rules.forecast import StartOptions
 from rmqstore.brokers.rules.versions import RUN_VERSIONS, rules_for
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.problems import codes
@@ -291,7 +292,7 @@ def _end_of_log(store: Store, verified: Verified, target: Target) -> list[Refusa
     for version in versions:
         if _cannot_read(store, verified, version) is not None:
             continue
-        forecast = simulate_start(store, legacy.tiling, version=version, thorough=False)
+        forecast = simulate_start(store, legacy.tiling, version=version, options=StartOptions(thorough=False))
         if not forecast.starts:
             return [Refusal(f"RocketMQ {version} would not start: {forecast.reason}", _settings_advice(store, version))]
         if forecast.messages_lost:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -41,14 +42,26 @@ _FAKE = consumequeue.UNIT.build(size=1)
 """A unit of a message that expired long ago: what a queue's end is kept with when no unit of it is left."""
 
 
+@dataclass(frozen=True, slots=True)
+class KeptCodes:
+    """Units whose third field stays although their message says another one.
+
+    `extension` says which of its addresses hold something (None: all do); `delay` (ms) is the longest of the queue's
+    delay level; `messages` are offsets of messages whose unit may be right and their tags wrong.
+    """
+
+    extension: Extension | None = None
+    delay: int = 0
+    messages: Collection[int] = ()
+
+
 class QueueImage:
     """What the files of a queue should hold; queue offsets are in units.
 
     `units` are those of the log's messages; `min_offset` the log's first byte, before which units are expired;
-    `damaged` tells whether one of its bytes is damaged, and stays so; `extension` which of its addresses hold something
-    (None: believed); `delay` (ms) the longest of the queue's delay level; `kept_codes` messages
-    (offsets) whose unit keeps its tags code, though they have another. `gaps` are offsets between the first and the
-    last message that nothing fills, `strays` offsets so far from all others that a header must be wrong.
+    `damaged` tells whether one of its bytes is damaged, and stays so; `codes` which tags codes stay. `gaps` are offsets
+    between the first and the last message that nothing fills, `strays` offsets so far from all others that a header
+    must be wrong.
     """
 
     def __init__(
@@ -58,13 +71,9 @@ class QueueImage:
         min_offset: int,
         damaged: Callable[[int], bool],
         gone: Collection[Path] = (),
-        extension: Extension | None = None,
-        delay: int = 0,
-        kept_codes: Collection[int] = (),
+        codes: KeptCodes | None = None,
     ) -> None:
-        self.kept_codes = kept_codes
-        self.extension = extension
-        self.delay = delay
+        self.codes = codes or KeptCodes()
         self.files = files
         self.queue = files.queue
         self.units = units
@@ -105,8 +114,8 @@ class QueueImage:
 
     def _expired(self, units: np.ndarray[tuple[int], np.dtype[np.void]]) -> Bool:
         offset, size = units["commitlog_offset"], units["size"]
-        blank = (offset == 0) & (size == consumequeue.PRE_BLANK_SIZE) & (units["tags_code"] == 0)
-        keep: Bool = (offset >= 0) & (size > 0) & ((offset < self.min_offset) | blank)
+        before_log = (offset < self.min_offset) | consumequeue.is_pre_blank(offset, size)
+        keep: Bool = consumequeue.is_unit(offset, size) & before_log
         return keep
 
     def _stored(self, start: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
@@ -145,8 +154,8 @@ class QueueImage:
 
     def _right(self, units: np.ndarray[tuple[int], np.dtype[np.void]]) -> Bool:
         """Units in a gap that are right though their record is damaged: they stay as they are."""
-        keep: Bool = (units["commitlog_offset"] >= self.min_offset) & (units["size"] > 0)
-        keep &= units["size"] != consumequeue.PRE_BLANK_SIZE
+        offset, size = units["commitlog_offset"], units["size"]
+        keep: Bool = consumequeue.is_message_unit(offset, size) & (offset >= self.min_offset)
         for i in np.flatnonzero(keep).tolist():
             keep[i] = self.damaged(int(units["commitlog_offset"][i]))
         return keep
@@ -186,7 +195,7 @@ class QueueImage:
     def only_pre_blanks(self) -> bool:
         """Whether the last unit that is kept is a pre-blank: then all of them are."""
         last = self._stored(self.high - 1, 1)
-        return bool(last["size"][0] == consumequeue.PRE_BLANK_SIZE and last["commitlog_offset"][0] == 0)
+        return bool(consumequeue.is_pre_blank(last["commitlog_offset"], last["size"])[0])
 
     @staticmethod
     def _set(out: bytearray, where: Bool, unit: bytes) -> None:
@@ -203,13 +212,13 @@ class QueueImage:
         same = (old["commitlog_offset"] == new["commitlog_offset"]) & (old["size"] == new["size"])
         if self.files.topic == SCHEDULE_TOPIC:
             was_due, due = (units["tags_code"].astype(np.int64) for units in (old, new))
-            same &= due_by_another_table(was_due, due, self.delay)
+            same &= due_by_another_table(was_due, due, self.codes.delay)
         else:
             same &= old["tags_code"] != new["tags_code"]
             addresses = same & (old["tags_code"] <= consumequeue.EXT_MAX_ADDRESS)
-            if addresses.any() and self.extension is not None:
-                addresses &= self.extension.holds(old["tags_code"], new["tags_code"])
-            same &= np.isin(old["commitlog_offset"], sorted(self.kept_codes))
+            if addresses.any() and self.codes.extension is not None:
+                addresses &= self.codes.extension.holds(old["tags_code"], new["tags_code"])
+            same &= np.isin(old["commitlog_offset"], sorted(self.codes.messages))
             same |= addresses
         if same.any():
             rows, was = (np.frombuffer(b, dtype=np.uint8).reshape(-1, UNIT) for b in (out, stored))

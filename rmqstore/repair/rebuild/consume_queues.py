@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 
 from rmqstore.checks.log.delay_levels import delay_levels
@@ -20,7 +21,7 @@ from rmqstore.repair.log.redispatch import Dispatcher, Name, can_have_queues
 from rmqstore.repair.log.repaired_log import RepairedLog
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.rebuild.batch_queue import plan_batch_queue
-from rmqstore.repair.rebuild.consume_queue import QueueImage, gaps_text, plan_queue
+from rmqstore.repair.rebuild.consume_queue import KeptCodes, QueueImage, gaps_text, plan_queue
 from rmqstore.repair.rebuild.extension import Extension
 from rmqstore.repair.rebuild.unit_buffer import KeptUnits, QueueUnits, UnitBuffer
 from rmqstore.scan.tiling import Kind
@@ -100,13 +101,24 @@ def queue_files(store: Store, name: Name, kind: QueueKind) -> ConsumeQueueFiles:
     return files
 
 
-class QueueRebuild:
-    """The rows of the queues wanted, read once from the repaired log; then the steps, queue by queue.
+@dataclass(frozen=True, slots=True)
+class RebuildChoices:
+    """What the user, or the plan so far, has decided about queues that are rebuilt.
 
-    `rewrite_codes`: tags codes give way to what their messages say, also where the code may be the right one.
-    `allow_gaps`: queue offsets without a message are only noted; False: an option would accept them. `limit`: messages
-    that end behind this global offset get no unit, a broker dispatches them when they are committed.
+    `deleted_too`: queues of deleted topics come back. `rewrite_codes`: tags codes give way to what their messages say,
+    also where the code may be the right one. `allow_gaps`: queue offsets without a message are only noted; False: an
+    option would accept them. `limit`: messages that end behind this global offset get no unit, a broker dispatches them
+    when they are committed.
     """
+
+    deleted_too: bool = False
+    allow_gaps: bool | None = None
+    limit: int | None = None
+    rewrite_codes: bool = False
+
+
+class QueueRebuild:
+    """The rows of the queues wanted, read once from the repaired log; then the steps, queue by queue."""
 
     def __init__(
         self,
@@ -114,21 +126,19 @@ class QueueRebuild:
         verified: Verified,
         views: list[RepairedLog],
         wanted: frozenset[Name] | None,
-        *,
-        deleted_too: bool = False,
-        allow_gaps: bool | None = None,
-        limit: int | None = None,
-        rewrite_codes: bool = False,
+        choices: RebuildChoices | None = None,
     ) -> None:
-        self.kept_codes = frozenset() if rewrite_codes else frozenset(doubtful_tags(verified, views))
+        choices = choices or RebuildChoices()
+        limit = choices.limit
+        self.kept_codes = frozenset() if choices.rewrite_codes else frozenset(doubtful_tags(verified, views))
         self.draft = draft
         self.store = draft.store
         self.verified = verified
         self.views = views
         self.logs = verified.logs
         self.wanted = wanted
-        self.deleted_too = deleted_too
-        self.allow_gaps = allow_gaps
+        self.deleted_too = choices.deleted_too
+        self.allow_gaps = choices.allow_gaps
         self.min_offset = self.logs.min_offset
         self.batch_topics = verified.batch_topics
         self.left: set[str] = set()  # problems that stay, though their queues were asked for
@@ -220,7 +230,8 @@ class QueueRebuild:
         gone = {f.path for f in files.queue.files if self.draft.path(f.path) in self.draft.gone}
         extension = Extension.of(self.store, files.topic, files.queue_id)
         delay = delay_levels(self.store).longest(files.queue_id + 1)
-        image = QueueImage(files, units, self.min_offset, self.damaged, gone, extension, delay, self.kept_codes)
+        codes = KeptCodes(extension, delay, self.kept_codes)
+        image = QueueImage(files, units, self.min_offset, self.damaged, gone, codes)
         plan_queue(self.draft, image, WHY)
         extension.plan(self.draft, files)
         label = files.label
@@ -278,15 +289,15 @@ def _cut_queue(draft: PlanBuilder, files: ConsumeQueueFiles, cut: int) -> None:
 
 def _only_pre_blanks(files: ConsumeQueueFiles, stop: int) -> bool:
     """Whether only pre-blanks precede a place: a queue must not be left so."""
-    return stop > files.queue.start and files.queue.pread(UNIT, stop - UNIT) == consumequeue.PRE_BLANK
+    unit = files.queue.unit(consumequeue.UNIT, stop // UNIT - 1) if stop > files.queue.start else None
+    return unit is not None and consumequeue.is_pre_blank(unit["commitlog_offset"], unit["size"])
 
 
 def _batch_end(files: ConsumeQueueFiles, stop: int) -> int:
     """Queue offset behind the last unit before a place in the files."""
-    unit = consumequeue.BATCH_UNIT.array(
-        files.queue.pread(consumequeue.BATCH_UNIT.size, stop - consumequeue.BATCH_UNIT.size)
-    )
-    return int(unit["base_offset"][0]) + int(unit["batch_size"][0]) if len(unit) and stop > files.queue.start else 0
+    last = stop // consumequeue.BATCH_UNIT.size - 1
+    unit = files.queue.unit(consumequeue.BATCH_UNIT, last) if stop > files.queue.start else None
+    return unit["base_offset"] + unit["batch_size"] if unit is not None else 0
 
 
 def _parts(logs: Logs) -> Mapping[Name, QueuePart]:

@@ -17,6 +17,7 @@ import numpy as np
 
 from rmqstore.append.store.index_builder import IndexFileBuilder
 from rmqstore.checks.beside.index import check_index
+from rmqstore.checks.beside.tag_keys import indexes_tags
 from rmqstore.checks.index.files import IndexFile
 from rmqstore.checks.index.keys import KeyReader
 from rmqstore.checks.index.tally import Contradicted
@@ -73,6 +74,7 @@ class IndexRebuild:
         self.draft = draft
         self.store = draft.store
         self.views = views
+        self.logs = verified.logs
         self.folder = self.store.root / "index"
         self.end = max((v.end for v in views), default=0)
         self.catalog = check_index(self.store, Findings(keep=0))
@@ -203,25 +205,10 @@ class IndexRebuild:
         return sorted(((o, m) for o, m in view.patched() if start <= o <= stop), key=lambda row: row[0])
 
     def _tag_keys(self) -> bool:
-        """Whether this store's broker (5.4.0 and newer) indexes whole TAGS values too."""
-        for file in sorted(self.catalog.files, key=lambda f: f.name in self.bad):
-            count = min(file.last, _SAMPLE)
-            raw = read_at(file.path, count * index.UNIT.size, index.unit_at(1, file.slots))
-            units: Any = index.UNIT.array(raw)
-            offsets = units["phy_offset"].astype(np.int64)
-            offsets = offsets[(offsets >= 0) & (offsets < self.end)]
-            if not len(offsets):
-                continue
-            have = set(units["key_hash"].tolist())
-            table = QueueTable()
-            reader = KeyReader(table)
-            for view in self.views:
-                for columns in view.chunks(start=max(0, int(offsets.min()) - view.lead)):
-                    keys = reader.keys(columns, table.of(columns))
-                    optional = keys.hash[~keys.required]
-                    if len(optional):
-                        return bool(have.intersection(optional[:64].tolist()))
-        return (self.store.root / "rocksdbstore").is_dir()
+        """Whether this store's broker indexes whole TAGS values too: sound files say it before those to be replaced."""
+        newest_first = list(reversed(self.catalog.files))
+        files = [f.path for bad in (False, True) for f in newest_first if (f.name in self.bad) is bad]
+        return indexes_tags(self.store, self.logs, files, self.slots)
 
 
 class _Writer:

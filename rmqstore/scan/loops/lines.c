@@ -1,21 +1,23 @@
 /* Text of a chunk of records: property texts as objects, and lines put together of parts. */
 #include "bytes.h"
 
-/* One bit for each of 64 bytes: those below 0x20, quotes and backslashes; and those that are not ASCII. */
+/* One bit for each of 64 bytes: those below 0x20, quotes, backslashes and DEL; and those that are not ASCII. */
 static uint64_t odd_bytes(const uint8_t *at, uint64_t *wide) {
     uint64_t odd = 0, high = 0;
 #ifdef __SSE2__
-    const __m128i control = _mm_set1_epi8(0x1F), quote = _mm_set1_epi8('"'), slash = _mm_set1_epi8(0x5C);
+    const __m128i control = _mm_set1_epi8(0x1F), quote = _mm_set1_epi8('"'), slash = _mm_set1_epi8(0x5C),
+                  del = _mm_set1_epi8(0x7F);
     for (int k = 0; k < 64; k += 16) {
         __m128i bytes = _mm_loadu_si128((const __m128i *)(at + k));
         __m128i found = _mm_cmpeq_epi8(_mm_min_epu8(bytes, control), bytes);
         found = _mm_or_si128(found, _mm_or_si128(_mm_cmpeq_epi8(bytes, quote), _mm_cmpeq_epi8(bytes, slash)));
+        found = _mm_or_si128(found, _mm_cmpeq_epi8(bytes, del));
         odd |= (uint64_t)_mm_movemask_epi8(found) << k;
         high |= (uint64_t)_mm_movemask_epi8(bytes) << k;
     }
 #else
     for (int k = 0; k < 64; k++) {
-        odd |= (uint64_t)(at[k] < 0x20 || at[k] == '"' || at[k] == 0x5C) << k;
+        odd |= (uint64_t)(at[k] < 0x20 || at[k] == '"' || at[k] == 0x5C || at[k] == 0x7F) << k;
         high |= (uint64_t)(at[k] >> 7) << k;
     }
 #endif
@@ -208,8 +210,8 @@ void rmqstore_contents(const uint8_t *buf, int64_t have, int64_t n, const int64_
             for (; odd; odd &= odd - 1) {
                 uint8_t byte = bytes[__builtin_ctzll(odd)];
                 if (byte < 0x20 && byte != '\t' && byte != '\n' && byte != '\r') found |= 1;
+                if (byte == 0x7F) found |= 4;
             }
-            if (memchr(bytes, 0x7F, 64)) found |= 4;
         }
         marks[i] = found;
     }
@@ -225,6 +227,14 @@ static inline int is_short_escape(uint8_t byte) {
     return byte == '"' || byte == 0x5C || (byte >= 8 && byte <= 13 && byte != 11);
 }
 
+/* The C1 characters among 64 bytes, which are two bytes each; `left` bytes of the text follow `at`. */
+static uint64_t c1_bytes(const uint8_t *at, int64_t left) {
+    uint64_t found = 0;
+    for (int64_t k = 0; k < 64 && k + 1 < left; k++)
+        found |= (uint64_t)(at[k] == 0xC2 && at[k + 1] >= 0x80 && at[k + 1] < 0xA0) << k;
+    return found;
+}
+
 static int64_t escaped_size(const uint8_t *text, int64_t length) {
     int64_t size = length;
     for (int64_t block = 0; block < length; block += 64) {
@@ -237,6 +247,7 @@ static int64_t escaped_size(const uint8_t *text, int64_t length) {
         }
         uint64_t wide, odd = odd_bytes(bytes, &wide);
         for (; odd; odd &= odd - 1) size += is_short_escape(bytes[__builtin_ctzll(odd)]) ? 1 : 5;
+        if (wide) size += 4 * __builtin_popcountll(c1_bytes(text + block, length - block));
     }
     return size;
 }
@@ -252,11 +263,13 @@ static uint8_t *put_escaped(uint8_t *to, const uint8_t *text, int64_t length) {
             bytes = copy;
         }
         uint64_t wide, odd = odd_bytes(bytes, &wide);
+        if (wide) odd |= c1_bytes(text + block, length - block);
         for (; odd; odd &= odd - 1) {
             int64_t here = block + __builtin_ctzll(odd);
             uint8_t byte = text[here];
             to = put(to, text + begin, here - begin);
             begin = here + 1;
+            if (byte == 0xC2) byte = text[begin++];
             *to++ = 0x5C;
             if (is_short_escape(byte)) {
                 *to++ = byte == '"' || byte == 0x5C ? byte : (uint8_t)"btn0fr"[byte - 8];

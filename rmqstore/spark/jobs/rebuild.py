@@ -34,7 +34,7 @@ from rmqstore.repair.plan.content import Content
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.steps import Create, Discard, Overwrite
 from rmqstore.repair.rebuild.batch_queue import plan_batch_queue
-from rmqstore.repair.rebuild.consume_queue import QueueImage, plan_queue
+from rmqstore.repair.rebuild.consume_queue import KeptCodes, QueueImage, plan_queue
 from rmqstore.repair.rebuild.consume_queues import WHY, known_topic, queue_files, size_brake
 from rmqstore.repair.rebuild.extension import Extension
 from rmqstore.repair.rebuild.unit_buffer import QueueUnits, UnitBuffer
@@ -306,7 +306,7 @@ class _Queue:
         else:
             extension = Extension.of(store, topic, queue_id)
             delay = delay_levels(store).longest(queue_id + 1)
-            image = QueueImage(files, units, facts.min_offset, facts.damaged, extension=extension, delay=delay)
+            image = QueueImage(files, units, facts.min_offset, facts.damaged, codes=KeptCodes(extension, delay))
             plan_queue(draft, image, WHY)
             if image.gaps:
                 answer["notes"] = [f"{files.label}: {len(image.gaps)} gaps: no message has these queue offsets"]

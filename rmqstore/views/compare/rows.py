@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rmqstore.checks.log.commitlog import LogResult, read_log
+from rmqstore.checks.log.commitlog import LogResult, PassWork, read_log
 from rmqstore.checks.log.log_pass import PassOptions
 from rmqstore.checks.problems.report import Findings
 from rmqstore.errors import NotAStore
@@ -87,8 +87,8 @@ class LogRows:
             queues.append((store.dledger.data, ENTRY_SIZE))
         for queue, lead in queues:
             if queue.files:
-                jobs_here = jobs_or_default(jobs) if queue.bytes_on_disk > 64 << 20 else 1
-                self.results.append(read_log(queue, passing, self.findings, lead=lead, jobs=jobs_here, mapper=mapper))
+                work = PassWork(jobs_or_default(jobs, queue.bytes_on_disk), mapper=mapper)
+                self.results.append(read_log(queue, passing, self.findings, lead=lead, work=work))
         if not self.results:
             raise NotAStore(f"{store.path} has no file of a log")
 

@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
+from rmqstore.messages.text import dumps
+
 Array = npt.NDArray[Any]
 Batch = Mapping[str, "Array | str | int"]
 
@@ -37,7 +39,7 @@ def batch_lines(batch: Batch) -> list[str]:
             cells.append(text.split(",") if n else [])
         else:
             text = value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else ""
-            cells.append(repeat(orjson.dumps(text if isinstance(value, str) else value).decode(), n))
+            cells.append(repeat(dumps(text if isinstance(value, str) else value), n))
     form = "{{" + ",".join(f'"{name}":{{}}' for name in batch) + "}}"
     return [form.format(*row) for row in zip(*cells, strict=True)]
 

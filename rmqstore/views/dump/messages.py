@@ -7,10 +7,10 @@ runs that are not records; `Damage` reads off them what was skipped.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import orjson
@@ -19,7 +19,7 @@ from rmqstore.files.disk.sparse import data_end
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.store import Store
 from rmqstore.formats import dledger
-from rmqstore.formats.message import Fault
+from rmqstore.formats.message import Fault, Message
 from rmqstore.messages.lines import MessageLines
 from rmqstore.messages.rows import BodyStyle, Row, record_is_sound
 from rmqstore.messages.table import MessageTable
@@ -42,6 +42,7 @@ _WRONG_CRC = (Fault.BODY_CRC, Fault.RECORD_CRC)
 _KEPT = 100
 
 Buffer = bytes | memoryview
+T = TypeVar("T")
 Progress = Callable[[int], None]
 
 
@@ -133,10 +134,10 @@ def logs_of(store: Store, what: str = "messages") -> list[Log]:
 class Job:
     """What a worker does with a split: everything in it can be sent to another process.
 
-    `form` is how records are rendered: "row" (a dict), "arrow" (a batch) or "columns" (a table); "text" (JSON lines)
-    or "csv" for `read_text`. `entries`: as DLedger entries with the message inside. `foreign` shows records whose
-    PHYSICALOFFSET is not their own. `export`: sound records only, with the fields of an export, and with `positions`
-    those that another store will not have.
+    `form` is how records are rendered: "row" (a dict), "message" (the record itself), "arrow" (a batch) or "columns" (a
+    table); "text" (JSON lines) or "csv" for `read_text`. `entries`: as DLedger entries with the message inside.
+    `foreign` shows records whose PHYSICALOFFSET is not their own. `export`: sound records only, with the fields of an
+    export, and with `positions` those that another store will not have.
     """
 
     selection: Selection
@@ -147,6 +148,15 @@ class Job:
     export: bool = False
     positions: bool = False
     scan: ScanOptions = field(default_factory=ScanOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRecord:
+    """A record as it was parsed, its global offset, and what is wrong with it."""
+
+    message: Message
+    offset: int
+    fault: Fault
 
 
 @dataclass(slots=True)
@@ -214,7 +224,12 @@ def render_split(job: Job, split: Split, area: U8 | None = None) -> Rendered:
             columns, oks, shown = _shown(run, job, selector)
             if columns is not None and len(columns):
                 out.count += len(columns)
-                if job.form == "row":
+                if job.form == "message":
+                    fault = run.cause if run.kind is Kind.DIRTY else Fault.NONE
+                    out.records += [
+                        FoundRecord(columns.message(i), at, fault) for i, at in enumerate(columns.offset.tolist())
+                    ]
+                elif job.form == "row":
                     oks = np.ones(len(columns), dtype=np.bool_) if oks is None else oks
                     out.records += [lines.row(columns, i, name, ok) for i, ok in enumerate(oks.tolist())]
                 elif job.form == "columns":
@@ -294,9 +309,20 @@ def read_messages(
     store: Store, what: str, job: Job, damage: Damage, *, jobs: int = 1, progress: Progress = _silent
 ) -> Iterator[list[Any]]:
     """As `read_text`, for rows (dicts)."""
-    left = job.selection.limit
-    for part in _parts(store, what, job, damage, jobs, progress):
-        rows = (part.records[::-1] if job.selection.reverse else part.records)[:left]
+    return _limited(job.selection, (part.records for part in _parts(store, what, job, damage, jobs, progress)))
+
+
+def read_records(store: Store, what: str, selection: Selection, damage: Damage) -> Iterator[list[FoundRecord]]:
+    """As `read_text`, for the records themselves."""
+    job = Job(selection, "message")
+    return _limited(selection, (part.records for part in _parts(store, what, job, damage, 1, _silent)))
+
+
+def _limited(selection: Selection, parts: Iterable[list[T]]) -> Iterator[list[T]]:
+    """The wanted number of rows, newest first where that is asked for; reading stops with the last of them."""
+    left = selection.limit
+    for part in parts:
+        rows = (part[::-1] if selection.reverse else part)[:left]
         left = left if left is None else left - len(rows)
         if rows:
             yield rows

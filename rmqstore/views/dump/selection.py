@@ -35,6 +35,12 @@ class Selection:
     limit: int | None = None
     reverse: bool = False
 
+    def __post_init__(self) -> None:
+        """Errors: TypeError for one text where several are expected: "Order" would be the letters O, r, d and e."""
+        for name in ("topics", "tags", "keys", "msg_ids"):
+            if isinstance(getattr(self, name), str):
+                raise TypeError(f"{name} is a set of texts: frozenset({{{getattr(self, name)!r}}})")
+
     @property
     def by_text(self) -> bool:
         """Whether property texts have to be read."""

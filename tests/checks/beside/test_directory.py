@@ -16,6 +16,7 @@ from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
 from rmqstore.views.info import info
 from tests.checks.sound import above_note, opened, said
+from tests.command import run
 from tests.damage import cut, grow
 from tests.stores import BROKER_STORES, STORES
 
@@ -130,6 +131,32 @@ def test_the_same_name_in_two_paths_is_a_duplicate(store_copy: Copy) -> None:
     (second / name).write_bytes((store / "commitlog" / name).read_bytes())
     findings, _ = check(store, {"storePathCommitLog": f"{store / 'commitlog'},{second}"})
     assert said(findings) == [("DIR-DUPLICATE-FILE", "commitlog", name, 65_536)]
+
+
+def test_two_names_of_the_same_number_are_a_duplicate(store_copy: Copy) -> None:
+    """Seen on all versions: the broker sorts by name and reads the first, here the one with fewer zeros."""
+    store = store_copy("5.4.0-clean")
+    name = f"{0:020}"
+    (store / "commitlog" / name[1:]).write_bytes((store / "commitlog" / name).read_bytes())
+    findings, _ = check(store, {})
+    assert said(findings) == [("DIR-DUPLICATE-FILE", "commitlog", name, 0)]
+    facts = {"reason": "duplicate", "path": f"commitlog/{name}", "other": f"commitlog/{name[1:]}"}
+    assert findings.listed[0].facts == facts
+    done = run("recover", str(store), "--apply")
+    assert done.exit_code == 1
+    said_by_recover = " ".join(done.stdout.split())
+    assert f"commitlog/{name} and commitlog/{name[1:]} start at the same offset: keep one of them" in said_by_recover
+
+
+def test_two_names_of_the_same_number_in_dledger_are_for_an_operator(store_copy: Copy) -> None:
+    """No version starts: DLedger checks the order of its files."""
+    store = store_copy("5.4.0-dledger")
+    data, name = store / "dledger-n0" / "data", f"{0:020}"
+    (data / name[1:]).write_bytes((data / name).read_bytes())
+    assert said(check(store, {})[0]) == [("DIR-DUPLICATE-FILE", "dledger", name, 0)]
+    done = run("recover", str(store))
+    assert done.exit_code == 1
+    assert "DIR-DUPLICATE-FILE x 1: nothing shows which of the two files is the right one" in done.stdout
 
 
 def test_read_only_paths_count_only_beside_several_paths(store_copy: Copy) -> None:

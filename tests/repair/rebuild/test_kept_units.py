@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.brokers.rules.forecast import StartOptions
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.verify import Verified, VerifyOptions, examine
 from rmqstore.files.broker_config import BrokerConfig
@@ -62,7 +63,9 @@ def test_plans_and_forecasts_are_the_same(name: str, tmp_path: Path) -> None:
         assert result is not None
         for version in VERSIONS:
             told, seen = (
-                simulate_start(opened, result.tiling, version=version, thorough=False, units=units)
+                simulate_start(
+                    opened, result.tiling, version=version, options=StartOptions(thorough=False), units=units
+                )
                 for units in (kept.units, None)
             )
             assert told == seen, version
@@ -141,7 +144,9 @@ def test_the_forecast_takes_the_kept_units(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("rmqstore.brokers.log.files.scan_file", None)  # no look at the log
     (store / "abort").unlink(missing_ok=True)
     opened = open_store(store)
-    forecast = simulate_start(opened, kept.legacy.tiling, version="5.4.0", thorough=False, units=kept.units)
+    forecast = simulate_start(
+        opened, kept.legacy.tiling, version="5.4.0", options=StartOptions(thorough=False), units=kept.units
+    )
     owed = sum(count for _, _, count, _ in kept.units.segments()) if isinstance(kept.units, KeptUnits) else 0
     assert sum(forecast.redispatched.values()) == owed > 0
     assert not list(opened.queue_directories(QueueKind.SIMPLE))

@@ -1,0 +1,110 @@
+"""Defaults of options, from environment variables and from a settings file.
+
+    # ~/.config/rmqstore.toml
+    jobs = 4
+    max-rate = "100M"
+    utc = true
+
+    [stores."/data/rocketmq/store"]
+    config = "/etc/rocketmq/broker.conf"
+
+What is typed goes before the environment (`RMQSTORE_JOBS=4`), which goes before the file. Only options that decide how
+a command works and talks have defaults: no setting can make a command write.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from rmqstore.errors import UsageError
+
+OPTIONS = ("jobs", "max-rate", "broker", "utc", "color", "progress")
+"""The options that can have a default here, by their long names."""
+FILE_VARIABLE = "RMQSTORE_SETTINGS"
+_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+
+
+def settings_file() -> Path | None:
+    """RMQSTORE_SETTINGS (empty: no file), else rmqstore.toml in XDG_CONFIG_HOME or ~/.config; None without a file.
+
+    Errors: UsageError where RMQSTORE_SETTINGS names no file.
+    """
+    named = os.environ.get(FILE_VARIABLE)
+    if named == "":
+        return None
+    if named is not None:
+        if not Path(named).is_file():
+            raise UsageError(f"{FILE_VARIABLE} names {named}, which is not a file", f"correct or unset {FILE_VARIABLE}")
+        return Path(named)
+    try:
+        folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    except RuntimeError:  # a user without HOME and without an entry in passwd
+        return None
+    path = folder / "rmqstore.toml"
+    return path if path.is_file() else None
+
+
+def read_settings() -> Mapping[str, Any]:
+    """The settings file as a mapping, empty without a file.
+
+    Errors: UsageError for a file that is not TOML, and for a key that is not a setting.
+    """
+    path = settings_file()
+    if path is None:
+        return {}
+    import tomllib
+
+    try:
+        found = tomllib.loads(path.read_text("utf-8"))
+    except (ValueError, OSError) as error:
+        raise UsageError(f"{path}: {error}", "correct the file, or remove it") from None
+    _refuse_unknown(path, "", found, (*OPTIONS, "stores"))
+    stores = found.get("stores", {})
+    if not isinstance(stores, dict) or not all(isinstance(own, dict) for own in stores.values()):
+        raise UsageError(f"{path}: stores is not a table of stores", '[stores."/data/rocketmq/store"]')
+    for store, own in stores.items():
+        _refuse_unknown(path, f"stores.{store}.", own, ("config",))
+    return found
+
+
+def defaults(known: Collection[str]) -> dict[str, Any]:
+    """Parameter name → default of a command that has the parameters `known`.
+
+    Errors: as `read_settings`; UsageError for a switch that is neither on nor off.
+    """
+    file = read_settings()
+    out: dict[str, Any] = {}
+    for option in OPTIONS:
+        name, variable = option.replace("-", "_"), f"RMQSTORE_{option.replace('-', '_').upper()}"
+        value = os.environ.get(variable) or file.get(option)
+        if value is not None and name in known:
+            out[name] = _switch(variable, value) if option == "utc" else value
+    return out
+
+
+def config_of(store: Path) -> Path | None:
+    """The broker.conf that the settings file names for a store; relative paths are relative to that file."""
+    path = settings_file()
+    for name, own in read_settings().get("stores", {}).items():
+        if path is not None and "config" in own and Path(name).expanduser().resolve() == store.resolve():
+            return path.parent / Path(str(own["config"])).expanduser()
+    return None
+
+
+def _switch(variable: str, value: Any) -> bool:
+    text = str(value).lower()
+    if text not in (*_TRUE, *_FALSE):
+        raise UsageError(f"{variable}: {value!r} is neither on nor off", "give true or false")
+    return text in _TRUE
+
+
+def _refuse_unknown(path: Path, where: str, found: Mapping[str, Any], known: Collection[str]) -> None:
+    for key in found:
+        if key not in known:
+            close = difflib.get_close_matches(key, known, 1, 0.6)
+            hint = f"did you mean {close[0]}?" if close else f"settings are {', '.join(known)}"
+            raise UsageError(f"{path}: {where}{key} is not a setting", hint)

@@ -1,0 +1,35 @@
+"""Single units of an index file, and the chain of units that a query for a key follows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rmqstore.files.disk.reading import read_at
+from rmqstore.formats import index
+
+
+def index_unit(path: Path, slots: int, number: int) -> dict[str, Any] | None:
+    """One unit by its number; None where the file does not hold all of it."""
+    raw = read_at(path, index.UNIT.size, index.unit_at(number, slots))
+    return index.UNIT.unpack(raw) if len(raw) == index.UNIT.size else None
+
+
+def index_chain(path: Path, slots: int, units: int, key_hash: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Number and fields of the units that a query for a hash meets, the newest first, as far as the chain goes down.
+
+    `units`: a number at or above it ends the chain. The units of other hashes of the same slot are among them. A broker
+    also follows a link that leads up, which only damage makes.
+    Source: IndexFile#selectPhyOffset (RocketMQ 5.4.0)
+    """
+    slot = read_at(path, index.SLOT.size, index.slot_at(index.slot_of(key_hash, slots)))
+    number = int.from_bytes(slot, "big", signed=True)
+    while 0 < number < units:
+        unit = index_unit(path, slots, number)
+        if unit is None:
+            return
+        yield number, unit
+        if unit["prev_index"] >= number:
+            return
+        number = unit["prev_index"]

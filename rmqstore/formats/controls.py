@@ -1,0 +1,35 @@
+"""Control characters: C0, DEL and C1 (U+0080 to U+009F). Terminals may obey them: outputs escape or replace them."""
+
+from __future__ import annotations
+
+import re
+
+CONTROLS = (*range(0x20), *range(0x7F, 0xA0))
+"""Code points of all control characters."""
+LAYOUT = b"\t\n\r"
+"""Control characters that text may contain."""
+
+_LEFT_BY_JSON = re.compile(rb"\x7f|\xc2[\x80-\x9f]")  # in UTF-8 the byte C2 begins a character wherever it is
+_CSV = {code: f"\\u{code:04x}" for code in CONTROLS if code not in LAYOUT}
+
+
+def escape_json(text: bytes) -> bytes:
+    """JSON text (UTF-8) in which DEL and C1 characters, which JSON allows unescaped, are escaped as well."""
+    return _LEFT_BY_JSON.sub(_escape, text) if b"\xc2" in text or b"\x7f" in text else text
+
+
+def has_unescaped(text: bytes) -> bool:
+    """Whether `escape_json` would change a text."""
+    return (b"\xc2" in text or b"\x7f" in text) and _LEFT_BY_JSON.search(text) is not None
+
+
+def escape_csv(text: str) -> str:
+    """A text for CSV: control characters except tab, LF and CR as the escapes of JSON.
+
+    CSV has no escapes of its own. The properties column, which is JSON, keeps the exact value.
+    """
+    return text if text.isprintable() else text.translate(_CSV)
+
+
+def _escape(found: re.Match[bytes]) -> bytes:
+    return b"\\u%04x" % ord(found[0].decode())

@@ -1,0 +1,73 @@
+"""Times as people write them: `1763712000`, `2026-11-21T08:00`, `-2h`, `today 10:00`."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import time as Clock
+
+UNITS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+"""Units of durations in ms."""
+_AGO = re.compile(r"-\s*(\d+(?:\.\d+)?)\s*(ms|min|s|m|h|d|w)")
+
+
+def parse_time(text: str, now: float | None = None, zone: tzinfo | None = None) -> int:
+    """Epoch ms of a time.
+
+    13 digits are epoch ms, 10 are epoch s. A date and time without a zone is in `zone`, by default the local one.
+    `today` and `yesterday` are midnight, or the time of day that follows the word; `-2h` is two hours ago. `now` is
+    in seconds (default: the clock).
+    Errors: ValueError, with the reason; also for a text with two meanings
+    """
+    text = text.strip()
+    now = time.time() if now is None else now
+    if re.fullmatch(r"[0-9]+", text):
+        return _epoch(text)
+    ago = _AGO.fullmatch(text)
+    if ago:
+        return round(now * 1000 - float(ago[1]) * UNITS[ago[2]])
+    if text.lower() == "now":
+        return round(now * 1000)
+    day, _, clock = text.partition(" ")
+    back = {"today": 0, "yesterday": 1}.get(day.lower())
+    if back is None:
+        return _moment(datetime.fromisoformat(text), text, zone)
+    date = datetime.fromtimestamp(now, zone).date() - timedelta(days=back)
+    return _moment(datetime.combine(date, Clock.fromisoformat(clock.strip() or "00:00")), text, zone)
+
+
+def epoch_ms(when: int | str | datetime) -> int:
+    """Epoch ms of a time in any form that Python code has: ms, a text as in `parse_time`, or a datetime with a zone.
+
+    Errors: ValueError
+    """
+    if isinstance(when, datetime):
+        if when.tzinfo is None:
+            raise ValueError(f"{when!r} has no zone: add one, such as tzinfo=datetime.UTC")
+        return round(when.timestamp() * 1000)
+    return when if isinstance(when, int) else parse_time(when)
+
+
+def utc(milliseconds: int) -> datetime:
+    """The moment of an epoch time in ms, in UTC.
+
+    Errors: OverflowError where Python has no such year
+    """
+    return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=milliseconds)
+
+
+def _epoch(digits: str) -> int:
+    if len(digits) == 13:
+        return int(digits)
+    if len(digits) == 10:
+        return int(digits) * 1000
+    raise ValueError(f"{digits} has {len(digits)} digits: epoch milliseconds have 13, epoch seconds have 10")
+
+
+def _moment(when: datetime, text: str, zone: tzinfo | None) -> int:
+    if when.tzinfo is None and zone is not None:
+        when = when.replace(tzinfo=zone)
+    if when.tzinfo is None and when.timestamp() != when.replace(fold=1).timestamp():
+        raise ValueError(f"{text} occurs twice or never in the local zone: add a zone, such as +01:00")
+    return round(when.timestamp() * 1000)

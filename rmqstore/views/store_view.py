@@ -1,0 +1,295 @@
+"""A store as Python objects: messages to iterate over, one message by its address, a queue as a sequence.
+
+store = rmqstore.open("/data/rocketmq/store")
+for message in store.messages(topic="Order", since="-2h"):
+    print(message.keys, message.body)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import overload
+
+from rmqstore.errors import UsageError
+from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.log_ends import queue_bounds
+from rmqstore.files.store import QueueKind, Store, recognised
+from rmqstore.formats import properties
+from rmqstore.formats.bodies import decompress
+from rmqstore.formats.message import Fault, Message, check_message, host_text, parse_message
+from rmqstore.formats.times import epoch_ms, utc
+from rmqstore.views import lookup
+from rmqstore.views.dump.messages import Damage, read_records
+from rmqstore.views.dump.selection import Selection
+
+Words = str | Iterable[str]
+"""One word, or several."""
+When = int | str | datetime
+"""Epoch ms, a text such as "-2h" or "2026-11-21T08:00", or a datetime with a zone."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A message of a store, in Python's types.
+
+    `record`: every field as stored. `offset`: global log offset of the record; None for a record outside of a log.
+    `fault`: what is wrong with the record; NONE for a sound one. Times are epoch ms, as in `dump`.
+    """
+
+    record: Message
+    offset: int | None
+    fault: Fault = Fault.NONE
+
+    def __repr__(self) -> str:
+        size = self.record.body_length
+        return f"<message {self.topic}/{self.queue_id} offset {self.queue_offset}: body of {size} bytes>"
+
+    @property
+    def sound(self) -> bool:
+        """Whether lengths, CRCs and the record's own position agree."""
+        return self.fault is Fault.NONE
+
+    @property
+    def topic(self) -> str:
+        return self.record.topic_text
+
+    @property
+    def queue_id(self) -> int:
+        return self.record.queue_id
+
+    @property
+    def queue_offset(self) -> int:
+        return self.record.queue_offset
+
+    @property
+    def store_timestamp(self) -> int:
+        """When the broker stored it, epoch ms."""
+        return self.record.store_timestamp
+
+    @property
+    def born_timestamp(self) -> int:
+        """When the producer made it, epoch ms."""
+        return self.record.born_timestamp
+
+    @property
+    def store_time(self) -> datetime:
+        """When the broker stored it, in UTC.
+
+        Errors: OverflowError for a damaged time that no datetime can hold
+        """
+        return utc(self.record.store_timestamp)
+
+    @property
+    def born_host(self) -> str:
+        """The producer's address, "ip:port"."""
+        return host_text(self.record.born_host)
+
+    @property
+    def store_host(self) -> str:
+        """The broker's address, "ip:port"."""
+        return host_text(self.record.store_host)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """All properties, those of the broker and the client too."""
+        return properties.parse_properties(self.record.properties)
+
+    @property
+    def tags(self) -> str | None:
+        return self.properties.get(properties.TAGS)
+
+    @property
+    def keys(self) -> list[str]:
+        """The words of KEYS."""
+        return [word for word in self.properties.get(properties.KEYS, "").split(" ") if word]
+
+    @property
+    def unique_key(self) -> str | None:
+        """The id that the producer's client gave it (UNIQ_KEY)."""
+        return self.properties.get(properties.UNIQ_KEY)
+
+    @property
+    def msg_id(self) -> str:
+        """The offset message id, which contains the log offset. Source: MessageDecoder#createMessageId"""
+        return self.record.offset_message_id()
+
+    @property
+    def body(self) -> bytes:
+        """The body, decompressed.
+
+        Errors: BodyError where it cannot be decompressed; `raw_body` has it as stored
+        """
+        return decompress(self.record.sys_flag, self.record.body)
+
+    @property
+    def raw_body(self) -> bytes:
+        """The body as stored."""
+        return self.record.body
+
+
+class Queue:
+    """One consume queue as a sequence of messages: `queue[17]`, `queue[5:10]`, `len(queue)`, iteration.
+
+    Indexes are queue offsets, `min` to `max` (excluded). A slice is read lazily. Negative indexes are errors: a queue
+    offset is an address, not a position from the end.
+    Errors: IndexError for a queue offset outside of [min, max), LookupError for a unit whose message is gone
+    """
+
+    def __init__(self, store: StoreView, topic: str, queue_id: int) -> None:
+        self._store = store
+        self.topic = topic
+        self.queue_id = queue_id
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.topic}/{self.queue_id}: {self.min} to {self.max}>"
+
+    @cached_property
+    def _bounds(self) -> tuple[int, int]:
+        store = self._store
+        if store.rocksdb_consume_queue:
+            from rmqstore.views.dump.rocksdb import queue_bounds as bounds_of_rows
+
+            for row in bounds_of_rows(store, store.log_start):
+                if (row.topic, row.queue_id) == (self.topic, self.queue_id):
+                    return row.min, row.max
+        for kind in (QueueKind.SIMPLE, QueueKind.BATCH):
+            queue = store.consume_queue(self.topic, self.queue_id, kind).queue
+            if queue.files:
+                found = queue_bounds(queue, store.log_start, batch=kind is QueueKind.BATCH)
+                return found.min, found.max
+        raise LookupError(f"{store.path} has no queue {self.topic}/{self.queue_id}")
+
+    @property
+    def min(self) -> int:
+        """The first queue offset whose message has not expired."""
+        return self._bounds[0]
+
+    @property
+    def max(self) -> int:
+        """The queue offset that the next message would get."""
+        return self._bounds[1]
+
+    def __len__(self) -> int:
+        return self.max - self.min
+
+    def __iter__(self) -> Iterator[StoredMessage]:
+        return (self[number] for number in range(self.min, self.max))
+
+    @overload
+    def __getitem__(self, at: int) -> StoredMessage: ...
+    @overload
+    def __getitem__(self, at: slice) -> Iterator[StoredMessage]: ...
+    def __getitem__(self, at: int | slice) -> StoredMessage | Iterator[StoredMessage]:
+        if isinstance(at, slice):
+            start = self.min if at.start is None else max(at.start, self.min)
+            stop = self.max if at.stop is None else min(at.stop, self.max)
+            return (self[number] for number in range(start, stop, at.step or 1))
+        if not self.min <= at < self.max:
+            raise IndexError(f"{self.topic}/{self.queue_id} has queue offsets {self.min} to {self.max}, not {at}")
+        found = lookup.by_queue_offset(self._store, self.topic, self.queue_id, at)
+        if found is None:
+            raise LookupError(
+                f"{self.topic}/{self.queue_id}: the message at {at} cannot be read; run `rmqstore verify`"
+            )
+        return StoredMessage(found.message, found.offset, found.fault)
+
+    def at_time(self, when: When) -> int:
+        """The first queue offset stored at or after a time; `max` where no message is that late.
+
+        A binary search: store times rise along a queue. Source: ConsumeQueue#getOffsetInQueueByTime
+        """
+        wanted, low, high = epoch_ms(when), self.min, self.max
+        while low < high:
+            middle = (low + high) // 2
+            if self[middle].store_timestamp < wanted:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+
+class StoreView(Store):
+    """A store to read from. Every function of rmqstore that takes a Store takes it.
+
+    It reads its directories once: open it again after a change.
+    """
+
+    def __repr__(self) -> str:
+        return f"<rmqstore store {str(self.path)!r}: {self.kind.value}>"
+
+    @property
+    def log_start(self) -> int:
+        """The first log offset that the store has; 0 without a log."""
+        logs = [self.commitlog, self.dledger.data if self.dledger is not None else None]
+        return next((log.start for log in logs if log is not None and log.files), 0)
+
+    def messages(
+        self,
+        topic: Words = (),
+        queue: int | Iterable[int] = (),
+        tag: Words = (),
+        key: Words = (),
+        *,
+        since: When | None = None,
+        until: When | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+        damage: Damage | None = None,
+    ) -> Iterator[StoredMessage]:
+        """Messages in the order of the log, those whose body does not match its CRC too (`message.sound` tells).
+
+        Store times are half-open, [since, until). `reverse`: newest first. `damage` is filled with what was skipped.
+        Errors: ValueError for a time that cannot be understood
+        """
+        selection = Selection(
+            topics=_words(topic),
+            queue_ids=frozenset([queue] if isinstance(queue, int) else queue),
+            tags=_words(tag),
+            keys=_words(key),
+            since=None if since is None else epoch_ms(since),
+            until=None if until is None else epoch_ms(until),
+            limit=limit,
+            reverse=reverse,
+        )
+        for records in read_records(self, "messages", selection, damage if damage is not None else Damage()):
+            for one in records:
+                yield StoredMessage(one.message, one.offset, one.fault)
+
+    def message(self, where: int | str) -> StoredMessage | None:
+        """One message by log offset, "TOPIC/QUEUE/OFFSET", offset message id, unique id or key; None without one.
+
+        It reads a few kilobytes. A unique id or a key is looked up in the index files only.
+        """
+        found = lookup.find_one(self, where)
+        return StoredMessage(found.message, found.offset, found.fault) if found is not None else None
+
+    def queue(self, topic: str, queue_id: int) -> Queue:
+        """A consume queue: simple, BatchCQ, light (LMQ), or in RocksDB."""
+        return Queue(self, topic, queue_id)
+
+
+def open(path: Path | str, config: BrokerConfig | None = None) -> StoreView:  # noqa: A001 - the word of the library, as gzip.open
+    """A store, or a part of one, to read from. Only directory listings are read.
+
+    Errors: NotReadable (missing, no permission), NotAStore (nothing of RocketMQ's there)
+    """
+    return recognised(StoreView(Path(path), config or BrokerConfig()))
+
+
+def parse_stored(data: bytes) -> StoredMessage:
+    """The message that a record's bytes hold, as they were cut from a log or from `lost+found`.
+
+    Errors: UsageError where no record starts at the first byte
+    """
+    record, fault = parse_message(data)
+    if record is None:
+        raise UsageError(f"these {len(data)} bytes do not start with a record: {fault.name.lower().replace('_', ' ')}")
+    return StoredMessage(record, None, check_message(record, None) if fault is Fault.NONE else fault)
+
+
+def _words(given: Words) -> frozenset[str]:
+    return frozenset([given] if isinstance(given, str) else given)

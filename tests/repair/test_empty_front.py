@@ -1,0 +1,75 @@
+"""The first file of a log is empty: it did not expire, so its messages are lost, and the loss is counted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqstore.files.store import open_store
+from tests.command import run, run_json
+from tests.repair.salvaging import rows
+from tests.stores import unpack
+
+Copy = Callable[[str], Path]
+STORES = [
+    ("5.4.0-clean", "commitlog", "CL-MISSING-FILE", "DIR-EMPTY-FILE"),
+    ("5.4.0-dledger", "dledger-n0/data", "DL-MISSING-FILE", "DL-STRAY-FILE"),
+]
+
+
+def _emptied(store: Path, folder: str, number: int = 0) -> Path:
+    path = store / folder / f"{number * 65_536:020}"
+    os.truncate(path, 0)
+    return path
+
+
+@pytest.mark.parametrize(("name", "folder", "missing", "empty"), STORES)
+def test_messages_of_an_empty_first_file_are_lost(
+    name: str, folder: str, missing: str, empty: str, store_copy: Copy
+) -> None:
+    store = store_copy(name)
+    path = _emptied(store, folder)
+    lost = sum(row.path.name == path.name for row in rows(unpack(name)))
+    report = run_json("verify", str(store), exit_code=1)
+    assert report["counts"] == {missing: 1, empty: 1}
+    plan = run_json("recover", str(store), "--role", "single", exit_code=1)
+    assert plan["steps"] == []
+    done = run_json("recover", str(store), "--role", "single", "--accept-fillers", "--apply", exit_code=0)
+    assert isinstance(done["loss"], dict)
+    assert done["loss"]["messages"] == lost == 120
+    assert path.stat().st_size == 65_536
+    assert run_json("verify", str(store), exit_code=0)["counts"] == {}
+
+
+def test_several_empty_files_in_front_are_lost(store_copy: Copy) -> None:
+    store = store_copy("5.4.0-clean")
+    for number in (0, 1):
+        _emptied(store, "commitlog", number)
+    lost = sum(row.offset < 131_072 for row in rows(unpack("5.4.0-clean")))
+    done = run_json("recover", str(store), "--accept-fillers", exit_code=1)
+    assert isinstance(done["loss"], dict)
+    assert done["loss"]["messages"] == lost
+
+
+def test_replica_gets_all_messages_behind_an_empty_first_file_again(store_copy: Copy) -> None:
+    store = store_copy("5.4.0-slave")
+    path = _emptied(store, "commitlog")
+    done = run("recover", str(store), "--role", "slave")
+    assert f"move commitlog/{path.name} into quarantine (0 bytes)" in done.stdout
+    assert "Cures: CL-MISSING-FILE, DIR-EMPTY-FILE" in done.stdout
+
+
+def test_empty_file_far_before_the_log_says_nothing_of_it(store_copy: Copy) -> None:
+    store = store_copy("5.4.0-clean")
+    for number in (0, 1):
+        (store / "commitlog" / f"{number * 65_536:020}").unlink()
+    (store / "commitlog" / f"{0:020}").touch()
+    log = open_store(store).commitlog
+    assert log is not None
+    assert log.begin == log.start == 131_072
+    counts = run_json("verify", str(store), exit_code=1)["counts"]
+    assert isinstance(counts, dict)
+    assert "CL-MISSING-FILE" not in counts
