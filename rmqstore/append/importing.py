@@ -31,6 +31,8 @@ from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
 
+_PLACES = (b"INNER_MULTI_QUEUE_OFFSET", b"INNER_BASE")
+
 
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
@@ -125,6 +127,45 @@ def import_messages(
     return Imported(total, done, queues)
 
 
+def import_into(
+    store: MessageStore,
+    chunks: Callable[[], Iterator[Chunk]],
+    options: ImportOptions,
+    *,
+    progress: Callable[[int], None] | None = None,
+) -> Imported:
+    """Append to a store that is open; `chunks` gives the same messages twice: all are checked before one is written.
+
+    Errors: BadRow, MessageRefused with file and line (nothing is written); else as `MessageStore.put`.
+    """
+    ends: dict[tuple[str, int], int] = {}
+    dispatch = store.options.dispatch
+    options = replace(options, store=replace(options.store, dispatch=dispatch))
+    for table, where in chunks():
+        try:
+            _refuse_placed(table)
+            store.check_table(prepared(table, options), ends, renumber=options.renumber)
+        except RowRefused as error:
+            raise MessageRefused(f"{where(error.row)}: {error.message}", error.advice) from error
+    total = append_chunks(store, chunks(), options, progress=progress)
+    queues = _queues(store)
+    written = {f"{topic}/{queue_id}" for topic, queue_id in ends}
+    _write_topics(store.root, {name: end for name, end in queues.items() if name in written}, dispatch.batch_topics)
+    return Imported(total, 0, queues)
+
+
+def _refuse_placed(table: MessageTable) -> None:
+    """Errors: RowRefused for a message whose properties say where it is in queues of another store."""
+    source = table.properties.source.tobytes()
+    if any(name in source for name in _PLACES):
+        for row, text in enumerate(table.properties.raw()):
+            for name in _PLACES:
+                if name in text:
+                    reason = f"the property {name.decode()} says where the message is in queues of another store"
+                    advice = "leave it out of the file, or import it into a new store (--output)"
+                    raise RowRefused(row, MessageRefused(reason, advice))
+
+
 def _stop(store: MessageStore) -> None:
     """Leave a store that can be gone on with; nobody sees it yet."""
     try:
@@ -215,7 +256,7 @@ def _queues(store: MessageStore) -> dict[str, int]:
 
 
 def _write_topics(root: Path, queues: Mapping[str, int], batch_topics: frozenset[str]) -> None:
-    """config/topics.json with every topic, so that a broker serves what is in the store."""
+    """Have every topic in config/topics.json, so that a broker serves what is in the store; what is there stays."""
     numbers: dict[str, int] = {}
     for name in queues:
         topic, _, queue_id = name.rpartition("/")
@@ -235,6 +276,14 @@ def _write_topics(root: Path, queues: Mapping[str, int], batch_topics: frozenset
         }
         for topic, count in numbers.items()
     }
-    version = {"counter": len(table), "stateVersion": 0, "timestamp": 0}
-    text = json.dumps({"dataVersion": version, "topicConfigTable": table}, indent="\t", ensure_ascii=False)
-    replace_file(root / "config" / "topics.json", text.encode("utf-8", "surrogatepass"))
+    path = root / "config" / "topics.json"
+    try:
+        whole = json.loads(path.read_bytes())
+        known = whole["topicConfigTable"]
+    except (OSError, ValueError, KeyError, TypeError):
+        whole, known = {"dataVersion": {"counter": 0, "stateVersion": 0, "timestamp": 0}}, {}
+    if known and table.keys() <= known.keys():
+        return
+    whole["topicConfigTable"] = table | known
+    whole["dataVersion"]["counter"] += len(table.keys() - known.keys())
+    replace_file(path, json.dumps(whole, indent="\t", ensure_ascii=False).encode("utf-8", "surrogatepass"))

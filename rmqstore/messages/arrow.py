@@ -203,13 +203,15 @@ class _Pairs:
             odd[wide] |= np.array(not_utf8(spans.take(wide).raw()))
         self.unusual = odd | ((pairs.marks & 4) != 0)
         if odd.any():
-            spans = _with_texts(spans, {i: _canonical(spans.take(np.array([i])).raw()[0]) for i in np.flatnonzero(odd)})
+            rows = np.flatnonzero(odd)
+            texts = dict(zip(rows.tolist(), map(_canonical, spans.take(rows).raw()), strict=True))
+            spans = _with_texts(spans, texts)
             pairs = loops.pairs(spans.source, spans.starts, spans.stops, names)
-        texts = (
+        pair_columns = (
             pa.Array.from_buffers(pa.string(), len(ends) - 1, [None, pa.py_buffer(ends), pa.py_buffer(data)])
             for data, ends in ((pairs.names, pairs.name_ends), (pairs.values, pairs.value_ends))
         )
-        self.map = pa.MapArray.from_arrays(pa.array(pairs.after), *texts)
+        self.map = pa.MapArray.from_arrays(pa.array(pairs.after), *pair_columns)
         self.values = [
             text_array(Spans(spans.source, np.maximum(a, 0), np.maximum(b, 0)), a < 0)
             for a, b in zip(pairs.first, pairs.last, strict=True)

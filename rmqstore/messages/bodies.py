@@ -33,7 +33,7 @@ def bodies_of(columns: Columns, *, stored: bool = False) -> Bodies:
     starts = columns.body_at
     stops = starts + np.maximum(columns.body_length, 0)
     flags = columns.sys_flag
-    packed = np.flatnonzero(flags & COMPRESSED) if not stored else ()
+    packed = np.flatnonzero(flags & (0 if stored else COMPRESSED))
     if not len(packed):
         return Bodies(Spans(columns.buf, starts, stops), None, {})
     source, at = [columns.buf.tobytes()], len(columns.buf)
@@ -52,7 +52,7 @@ def bodies_of(columns: Columns, *, stored: bool = False) -> Bodies:
 
 
 def contents(texts: Spans) -> U8:
-    """What is in each text: CONTROL characters other than tabs and line ends, WIDE bytes, DELETE, C1; INVALID is no UTF-8.
+    """What is in each text: CONTROL characters but tabs and line ends, WIDE bytes, DELETE, C1; INVALID is no UTF-8.
 
     Shape: (n,)
     """

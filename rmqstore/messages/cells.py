@@ -52,8 +52,8 @@ class Spans:
     def __len__(self) -> int:
         return len(self.starts)
 
-    def take(self, index: I64 | Bool) -> Spans:
-        """The texts of an index array or mask."""
+    def take(self, index: I64 | Bool | slice) -> Spans:
+        """The texts of an index array, a mask or a slice."""
         return replace(self, starts=self.starts[index], stops=self.stops[index])
 
     def where(self, mask: Bool) -> Spans:

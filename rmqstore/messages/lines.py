@@ -288,7 +288,8 @@ class _Fields:
         """The cells of CSV for the body, as text and in base64."""
         style = self.lines.body.style
         if not style:
-            yield from ([b""], [b""])
+            yield [b""]
+            yield [b""]
             return
         spans = self._bodies.spans
         text = self._is_text() if style == "text" else np.zeros(len(spans), dtype=np.bool_)

@@ -133,19 +133,19 @@ class PropertySpans:
     @property
     def objects(self) -> Spans:
         """All properties as an object."""
-        return Spans(self.source, *self._objects)
+        return Spans(self.source, self._objects[0], self._objects[1])
 
     @property
     def tags(self) -> Spans:
-        return Spans(self.source, *self._values[0])
+        return Spans(self.source, self._values[0][0], self._values[0][1])
 
     @property
     def keys(self) -> Spans:
-        return Spans(self.source, *self._values[1])
+        return Spans(self.source, self._values[1][0], self._values[1][1])
 
     @property
     def unique(self) -> Spans:
-        return Spans(self.source, *self._values[2])
+        return Spans(self.source, self._values[2][0], self._values[2][1])
 
     def _side_by_side(self, starts: I64, stops: I64) -> tuple[bytes, Bool]:
         """The texts between borders; those with a zero byte or invalid UTF-8 are left empty and reported."""

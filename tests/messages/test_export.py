@@ -27,7 +27,7 @@ from tests import command
 from tests.messages.reference import as_json, exported
 from tests.stores import STORES, copy_store, unpack
 
-WAYS = ([], ["--decode", "--text"])
+WAYS: tuple[list[str], ...] = ([], ["--decode", "--text"])
 
 
 def expected(store: Path, words: list[str]) -> list[dict[str, Any]]:

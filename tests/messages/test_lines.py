@@ -54,7 +54,7 @@ def rows_of(lines: MessageLines, columns: Columns, file: str = "f", *, ok: bool 
 
 def escaped(text: str) -> str:
     """Control characters other than tab and line ends as escapes of JSON."""
-    return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f]", lambda m: f"\\u{ord(m[0]):04x}", text)
+    return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]", lambda m: f"\\u{ord(m[0]):04x}", text)
 
 
 def csv_of(rows: list[dict[str, Any]]) -> str:

@@ -6,7 +6,7 @@ Source: MessageExtEncoder#encode, MessageExtBrokerInner#setVersion, CommitLog#as
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -265,15 +265,15 @@ def messages_of(table: MessageTable, *, renumber: bool = False) -> Iterator[NewM
     topics = [topic.decode("utf-8", "surrogateescape") for topic in table.topics]
     texts = zip(table.topic.tolist(), table.properties.raw(), table.body.raw(), strict=True)
     hosts = zip(table.born_host.tolist(), table.store_host.tolist(), strict=True)
-    for row, (topic, properties, body), (born, stored) in zip(rows, texts, hosts, strict=True):
+    for row, (topic, text, body), (born, stored) in zip(rows, texts, hosts, strict=True):
         values: dict[str, Any] = dict(zip(names, row, strict=True))
         values["version"] = values["version"] or None
         values["queue_offset"] = None if renumber else values["queue_offset"]
-        crc = properties[-CRC32_RESERVED_LEN:].startswith(CRC32_PROPERTY)
+        crc = text[-CRC32_RESERVED_LEN:].startswith(CRC32_PROPERTY)
         yield NewMessage(
             topic=topics[topic],
             body=body,
-            properties=properties[:-CRC32_RESERVED_LEN] if crc else properties,
+            properties=text[:-CRC32_RESERVED_LEN] if crc else text,
             append_crc=crc or None,
             born_host=table.hosts[born],
             store_host=table.hosts[stored],
@@ -297,14 +297,15 @@ def encode_table(table: MessageTable, limits: Limits) -> Columns:
     text_length = texts.stops - texts.starts + separate + CRC32_RESERVED_LEN * signed
     body_length = table.body.stops - table.body.starts
     queue_id = table.numbers["queue_id"]
-    for mask, say in (
+    checks: tuple[tuple[Bool, Callable[[int], MessageRefused]], ...] = (
         (body_length > limits.max_message_size, lambda i: _too_long(int(body_length[i]), limits)),
         (
             text_length > MAX_PROPERTIES,
             lambda i: MessageRefused(f"properties of {text_length[i]} bytes; a record takes at most {MAX_PROPERTIES}"),
         ),
         (queue_id < 0, lambda i: MessageRefused(f"queue id {queue_id[i]}")),
-    ):
+    )
+    for mask, say in checks:
         if mask.any():
             first = int(np.argmax(mask))
             refused.append((first, say(first)))

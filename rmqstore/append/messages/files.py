@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -87,11 +88,13 @@ def _csv(path: Path) -> Iterator[tuple[str, Row]]:
                 where = f"{path}:{reader.line_num}"
                 if None in row or None in row.values():
                     raise BadRow(f"{where}: not the number of fields that the heading has")
-                out = {name: value for name, value in row.items() if value != "" or name == "body_base64"}
+                out: dict[str, Any] = {
+                    name: value for name, value in row.items() if value != "" or name == "body_base64"
+                }
                 for name in INTEGERS:
-                    if (text := out.get(name, "")).lstrip("-").isdigit() and len(text) <= 20:
+                    if (number := out.get(name, "")).lstrip("-").isdigit() and len(number) <= 20:
                         with suppress(ValueError):
-                            out[name] = int(text)
+                            out[name] = int(number)
                 if out.get("properties"):
                     try:
                         out["properties"] = orjson.loads(out["properties"])

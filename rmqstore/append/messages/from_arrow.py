@@ -11,7 +11,7 @@ import orjson
 
 from rmqstore.append.messages.exchange import Chunk, Unusual, assembled, in_range, table_of_rows
 from rmqstore.errors import BadRow, UsageError
-from rmqstore.messages.cells import Spans, assemble
+from rmqstore.messages.cells import Part, Spans, assemble
 from rmqstore.messages.table import NUMBERS, MessageTable
 from rmqstore.scan.kernels import I64, Bool
 
@@ -45,8 +45,9 @@ def _read(path: Path) -> Iterator[Any]:
     if path.suffix.lower() == ".parquet":
         import pyarrow.parquet as pq
 
-        with pq.ParquetFile(path) as file:
-            yield from file.iter_batches(batch_size=ROWS)
+        with pq.ParquetFile(path, pre_buffer=False) as file:
+            for group in range(file.num_row_groups):  # one at a time: the next ones are not read ahead
+                yield from file.iter_batches(batch_size=ROWS, row_groups=[group], use_threads=False)
         return
     with path.open("rb") as raw, pa.ipc.open_stream(raw) as stream:
         yield from stream
@@ -65,7 +66,7 @@ def _row(row: dict[str, Any]) -> dict[str, Any]:
     if isinstance(pairs, str):  # as rmqstore 0.1 wrote it
         out["properties"] = orjson.loads(pairs)
     elif isinstance(pairs, list):
-        out["properties"] = dict(one.values() if isinstance(one, dict) else one for one in pairs)
+        out["properties"] = dict(tuple(one.values()) if isinstance(one, dict) else one for one in pairs)
     if isinstance(out.get("body"), bytes):
         out["body_base64"] = out.pop("body")
     return out
@@ -173,7 +174,7 @@ def _properties(columns: dict[str, Any]) -> Spans:
     ends = np.zeros(high - low + 1, dtype=np.int64)
     data = np.zeros(1, dtype=np.uint8)
     if high > low:
-        parts = [_spans(names.slice(low, high - low)), b"\1", _spans(values.slice(low, high - low)), b"\2"]
+        parts: list[Part] = [_spans(names.slice(low, high - low)), b"\1", _spans(values.slice(low, high - low)), b"\2"]
         data, ends[1:] = assemble(high - low, parts)
     starts, stops = ends[edges[:-1] - low], ends[edges[1:] - low]
     last = columns.get("last_separator")

@@ -9,11 +9,10 @@ Source: DefaultMessageStore, CommitLog#asyncPutMessage, #asyncPutMessages (Rocke
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import numpy as np
 
@@ -48,7 +47,13 @@ from rmqstore.append.store.store_options import StoreOptions
 from rmqstore.checks.log.owed_units import owed_units
 from rmqstore.errors import MessageRefused, OutputExists, Refused, RmqStoreError
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.formats.message import BLANK_SIZE, TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from rmqstore.formats.message import (
+    BLANK_SIZE,
+    INNER_BATCH,
+    TRANSACTION_MASK,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+)
 from rmqstore.messages.table import MessageTable
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64
@@ -230,21 +235,15 @@ class MessageStore:
         with self._guard:
             if not self._usable:
                 self._refuse()
-            numbers, states = self._bulk.states(columns)
-            too_big = columns.size + BLANK_SIZE > self.log.queue.file_size
-            if too_big.any():
-                row = int(np.argmax(too_big))
-                try:
-                    refuse_oversize(int(columns.size[row]), self.log.queue.file_size)
-                except MessageRefused as error:
-                    raise RowRefused(row, error) from error
-            queue_offset, ends = self._queue_offsets(table, columns, numbers, states, renumber)
+            self._refuse_oversize(columns)
+            queue_offset, ends = self._queue_offsets(table, columns, renumber, {})
             given = table.numbers["store_timestamp"]
             try:
                 self._write_records(columns, queue_offset, np.where(given == 0, self._clock(), given))
             except RmqStoreError as error:
                 self._fail(error)
-            for state, end in ends:
+            for key, end in ends.items():
+                state = self.dispatcher.queue(*key)
                 state.next_offset, state.started = end, True
             self.appended += len(columns)
             self._commit()
@@ -275,28 +274,64 @@ class MessageStore:
             return True
         return options.lmq and b"INNER_MULTI_DISPATCH" in table.properties.source.tobytes()
 
+    def check_table(self, table: MessageTable, ends: dict[tuple[str, int], int], *, renumber: bool = False) -> None:
+        """Raise what `put_table` would, and write nothing. `ends`: where queues end with the tables checked before.
+
+        Errors: RowRefused.
+        """
+        if len(table):
+            columns = encode_table(table, self._encoder.limits)
+            self._refuse_oversize(columns)
+            ends |= self._queue_offsets(table, columns, renumber, ends)[1]
+
+    def _refuse_oversize(self, columns: Columns) -> None:
+        """Errors: RowRefused for the first record that does not fit into a file."""
+        too_big = columns.size + self.log.lead + BLANK_SIZE > self.log.queue.file_size
+        if too_big.any():
+            row = int(np.argmax(too_big))
+            try:
+                refuse_oversize(int(columns.size[row]), self.log.queue.file_size, self.log.lead)
+            except MessageRefused as error:
+                raise RowRefused(row, error) from error
+
     def _queue_offsets(
-        self, table: MessageTable, columns: Columns, numbers: I64, states: Sequence[Any], renumber: bool
-    ) -> tuple[I64, list[tuple[QueueState, int]]]:
-        """The queue offset of every record, and where each queue ends with them.
+        self, table: MessageTable, columns: Columns, renumber: bool, ahead: Mapping[tuple[str, int], int]
+    ) -> tuple[I64, dict[tuple[str, int], int]]:
+        """The queue offset of every record, and where each queue ends with them; `ahead`: where it would end by now.
 
         Errors: RowRefused for the first message that does not continue its queue.
         """
-        out, ends = np.zeros(len(columns), dtype=np.int64), []
-        given = table.numbers["queue_offset"]
+        numbers, states = self._bulk.states(columns)
+        ends: dict[tuple[str, int], int] = {}
+        out = np.zeros(len(columns), dtype=np.int64)
+        given, count = table.numbers["queue_offset"], self._counts(table)
         wrong: list[tuple[int, MessageRefused]] = []
         for rows in by_queue(numbers, owed_units(columns)):
-            state = states[int(numbers[rows[0]])][1]
-            first = state.next_offset if renumber or state.started else int(given[rows[0]])
-            out[rows] = first + np.arange(len(rows))
-            bad = np.flatnonzero(given[rows] != out[rows]) if not renumber else ()
+            known = states[int(numbers[rows[0]])]
+            assert known is not None
+            state = known[1]
+            key = (state.topic, state.queue_id)
+            following = ahead.get(key, state.next_offset)
+            first = following if renumber or state.started or key in ahead else int(given[rows[0]])
+            stops = first + np.cumsum(count[rows])
+            out[rows] = stops - count[rows]
+            bad = np.flatnonzero(given[rows] != (given[rows] if renumber else out[rows]))
             if first < 0 or len(bad):
                 at = 0 if first < 0 else int(bad[0])
-                wrong.append((int(rows[at]), _discontinued(state, int(given[rows[at]]), first + at)))
-            ends.append((state, first + len(rows)))
+                wrong.append((int(rows[at]), _discontinued(state, int(given[rows[at]]), int(out[rows[at]]))))
+            ends[key] = int(stops[-1])
         if wrong:
             raise RowRefused(*min(wrong, key=lambda found: found[0]))
         return out, ends
+
+    def _counts(self, table: MessageTable) -> I64:
+        """How many messages of its queue each record counts for."""
+        out = np.ones(len(table), dtype=np.int64)
+        for i in np.flatnonzero(table.numbers["sys_flag"] & INNER_BATCH).tolist():
+            topic = table.topics[int(table.topic[i])].decode("utf-8", "surrogateescape")
+            if topic in self.options.dispatch.batch_topics:
+                out[i] = messages_in(INNER_BATCH, table.properties.take(np.array([i])).raw()[0])
+        return out
 
     def put_batch(self, messages: Sequence[NewMessage]) -> list[PutResult]:
         """Append a client's batch: one topic and queue, consecutive queue offsets, all in one file.
