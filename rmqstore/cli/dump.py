@@ -221,13 +221,14 @@ def _messages(
     entries = what == "dledger"
     scan = ScanOptions(drop_cache=live, max_rate=max_rate, chunk=CHUNK)
     form = _text_form(out, selection, body)
-    job = Job(selection, form or "row", entries, body, foreign=what == "commitlog", scan=scan)
+    job = Job(selection, form or "text", entries, body, foreign=what == "commitlog", scan=scan)
     count = jobs_or_default(jobs) if total > ALONE and not max_rate else 1
     if form:
         with out.progress("dump", total) as progress:
             found = write_text(out, store, what, job, damage, count, progress)
     else:
-        rows: Iterable[dict[str, Any]] = chain.from_iterable(read_messages(store, what, job, damage, jobs=count))
+        found_rows = read_messages(store, what, job, damage, jobs=count)
+        rows: Iterable[dict[str, Any]] = chain.from_iterable(found_rows)
         columns = _ENTRY_COLUMNS if entries else _MESSAGE_COLUMNS
         if body.style and out.format == "table":
             rows, columns = map(with_body, rows), (*columns, "body")
@@ -336,7 +337,7 @@ def _hex(out: Output, store: Store, what: str, selection: Selection, body: BodyS
                     return 0
             raise UsageError(f"no log has the offset {selection.start:,}", "see `rmqstore info` for its range")
         entries = what == "dledger"
-        for rows in read_messages(store, what, Job(selection, "row", entries, foreign=what == "commitlog"), damage):
+        for rows in read_messages(store, what, Job(selection, "text", entries, foreign=what == "commitlog"), damage):
             for row in rows:
                 at = int(row["offset"])
                 log = next(one for one in logs if one.queue.start <= at < one.queue.stop)

@@ -262,11 +262,15 @@ def write_file(file: BinaryIO, kind: str, rows: ArrowRows, batches: Iterable[Any
         return
     import pyarrow.parquet as pq
 
-    repeated = [name for name in _REPEATED if name in schema.names] + ["properties.key_value.key"]
-    options: dict[str, Any] = {"compression": "zstd", "compression_level": 1, "use_dictionary": repeated}
-    with pq.ParquetWriter(file, schema, **options) as writer:
+    with pq.ParquetWriter(file, schema, **parquet_options(schema)) as writer:
         for table in fitting:
             writer.write_table(table)
+
+
+def parquet_options(schema: Any) -> dict[str, Any]:
+    """How Parquet is written: dictionaries for columns whose values repeat, and only for them."""
+    repeated = [name for name in _REPEATED if name in schema.names] + ["properties.key_value.key"]
+    return {"compression": "zstd", "compression_level": 1, "use_dictionary": repeated}
 
 
 def _fitting(batches: Iterable[Any], schema: Any) -> Iterator[Any]:

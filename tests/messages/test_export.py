@@ -212,3 +212,21 @@ def test_any_messages_are_the_same_in_every_format(messages: list[dict[str, Any]
             one["body_base64"] = one.pop("body")
         kept = {"tags", "keys", "unique_key"}
         assert {k: v for k, v in one.items() if v is not None or k in kept} == wanted
+
+
+@pytest.mark.parametrize("library", ["duckdb", "pandas", "polars"])
+def test_other_tools_see_typed_columns_without_a_cast(library: str, tmp_path: Path) -> None:
+    tool = pytest.importorskip(library, reason=f"{library} is not installed")
+    path = export(unpack("5.4.0-clean"), tmp_path / "all.parquet", [])
+    if library == "duckdb":
+        query = f"select typeof(store_timestamp), typeof(properties), typeof(body), properties['KEYS'] from '{path}'"
+        found = tool.sql(f"{query} where queue_id = 0 limit 1").fetchone()
+        assert found[:3] == ("TIMESTAMP WITH TIME ZONE", "MAP(VARCHAR, VARCHAR)", "BLOB")
+    elif library == "pandas":
+        frame = tool.read_parquet(path)
+        assert str(frame.store_timestamp.dtype) == "datetime64[ms, UTC]"
+        assert isinstance(frame.body[0], bytes) and str(frame.queue_id.dtype) == "int32"
+    else:
+        frame = tool.read_parquet(path)
+        assert frame.schema["store_timestamp"] == tool.Datetime("ms", "UTC")
+        assert (frame.schema["body"], frame.schema["queue_id"]) == (tool.Binary, tool.Int32)

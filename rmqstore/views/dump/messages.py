@@ -134,14 +134,14 @@ def logs_of(store: Store, what: str = "messages") -> list[Log]:
 class Job:
     """What a worker does with a split: everything in it can be sent to another process.
 
-    `form` is how records are rendered: "row" (a dict), "message" (the record itself), "arrow" (a batch) or "columns" (a
-    table); "text" (JSON lines) or "csv" for `read_text`. `entries`: as DLedger entries with the message inside.
+    `form` is how records are rendered: "text" (JSON lines) or "csv" for `read_text` and `read_messages`, "message" (the
+    record itself), "arrow" (a batch) or "columns" (a table). `entries`: as DLedger entries with the message inside.
     `foreign` shows records whose PHYSICALOFFSET is not their own. `export`: sound records only, with the fields of an
     export, and with `positions` those that another store will not have.
     """
 
     selection: Selection
-    form: str = "row"
+    form: str = "text"
     entries: bool = False
     body: BodyStyle = field(default_factory=BodyStyle)
     foreign: bool = False
@@ -229,9 +229,6 @@ def render_split(job: Job, split: Split, area: U8 | None = None) -> Rendered:
                     out.records += [
                         FoundRecord(columns.message(i), at, fault) for i, at in enumerate(columns.offset.tolist())
                     ]
-                elif job.form == "row":
-                    oks = np.ones(len(columns), dtype=np.bool_) if oks is None else oks
-                    out.records += [lines.row(columns, i, name, ok) for i, ok in enumerate(oks.tolist())]
                 elif job.form == "columns":
                     copy = Columns(bytearray(columns.raw), columns.base, columns.at, columns.lead)
                     out.records.append(MessageTable.of(copy, selector.table))
@@ -307,9 +304,10 @@ def _cut_lines(text: bytes, chunks: list[I64]) -> list[bytes]:
 
 def read_messages(
     store: Store, what: str, job: Job, damage: Damage, *, jobs: int = 1, progress: Progress = _silent
-) -> Iterator[list[Any]]:
+) -> Iterator[list[Row]]:
     """As `read_text`, for rows (dicts)."""
-    return _limited(job.selection, (part.records for part in _parts(store, what, job, damage, jobs, progress)))
+    for _, text in read_text(store, what, replace(job, form="text"), damage, jobs=jobs, progress=progress):
+        yield [orjson.loads(line) for line in b"".join(text).splitlines()]
 
 
 def read_records(store: Store, what: str, selection: Selection, damage: Damage) -> Iterator[list[FoundRecord]]:
@@ -456,7 +454,7 @@ def dump_messages(
     `body` is one of text, json, hex, base64, or None for none; `damage` is filled with what was passed over.
     """
     style = BodyStyle(body or ("base64" if raw_body else None), raw_body)
-    job = Job(selection or Selection(), "row", what == "dledger", style, foreign=what == "commitlog")
+    job = Job(selection or Selection(), "text", what == "dledger", style, foreign=what == "commitlog")
     for rows in read_messages(store, what, job, damage if damage is not None else Damage()):
         yield from rows
 
@@ -494,8 +492,7 @@ def export_messages(
     `damage` is filled with what was passed over. Errors: OSError only for files that cannot be opened.
     """
     job = (options or ExportOptions()).job(selection or Selection(), "text")
-    for _, text in read_text(store, "messages", job, damage if damage is not None else Damage(), jobs=jobs):
-        yield [orjson.loads(line) for line in b"".join(text).splitlines()]
+    return read_messages(store, "messages", job, damage if damage is not None else Damage(), jobs=jobs)
 
 
 def read_batches(
