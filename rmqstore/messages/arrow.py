@@ -17,7 +17,7 @@ from rmqstore.errors import UsageError
 from rmqstore.formats import properties
 from rmqstore.formats.message import COMPRESSED, COMPRESSION_TYPE_MASK, MAGIC_V2_U32, host_text
 from rmqstore.messages.bodies import INVALID, Bodies, bodies_of, contents
-from rmqstore.messages.cells import Spans, assemble, hexadecimal, listed
+from rmqstore.messages.cells import KeyTable, Spans, assemble, hexadecimal, listed
 from rmqstore.messages.hosts import host_digits, host_digits_table, raw_hosts
 from rmqstore.messages.properties import rebuilt, untold
 from rmqstore.messages.rows import BodyStyle
@@ -66,6 +66,20 @@ def text_array(spans: Spans, missing: Bool | None = None, kind: Any = None) -> A
     return pa.Array.from_buffers(kind or pa.string(), len(ends), buffers)
 
 
+def host_array(columns: Columns, name: str) -> Any:
+    """`born_host` or `store_host` as text, such as 10.0.0.1:10911."""
+    raw = text_array(raw_hosts(columns, name), kind=pa.binary()).dictionary_encode()
+    texts = [host_text(host) for host in raw.dictionary.to_pylist()]
+    return pa.array(texts, pa.string()).take(raw.indices)
+
+
+def message_ids(columns: Columns, hosts: KeyTable) -> Any:
+    """Offset message ids."""
+    parts = [host_digits(columns, hosts), hexadecimal(columns.physical_offset)]
+    texts, ends = assemble(len(columns), parts)
+    return text_array(Spans(texts, np.concatenate(([0], ends[:-1])), ends))
+
+
 class ArrowRows:
     """Turns chunks of records into batches with the columns of an export. One per process: it remembers topics."""
 
@@ -103,12 +117,12 @@ class _Arrays:
                 [t.decode("utf-8", "backslashreplace") for t in self.rows.queues.topics[: self._numbers.max() + 1]],
                 pa.string(),
             ).take(pa.array(self._numbers)),
-            "store_host": lambda: self._host(name),
-            "born_host": lambda: self._host(name),
+            "store_host": lambda: host_array(columns, name),
+            "born_host": lambda: host_array(columns, name),
             "properties": lambda: self._pairs.map,
             "offset": lambda: pa.array(columns.physical_offset),
             "sys_flag": lambda: pa.array(self._sys_flag().astype(np.int32)),
-            "msg_id": self._message_ids,
+            "msg_id": lambda: message_ids(columns, self.rows.hosts),
         }
         if name in ("tags", "keys", "unique_key"):
             return self._pairs.values[("tags", "keys", "unique_key").index(name)]
@@ -124,19 +138,9 @@ class _Arrays:
     def _numbers(self) -> I64:
         return self.rows.queues.of(self.columns)
 
-    def _host(self, name: str) -> Any:
-        raw = text_array(raw_hosts(self.columns, name), kind=pa.binary()).dictionary_encode()
-        texts = [host_text(host) for host in raw.dictionary.to_pylist()]
-        return pa.array(texts, pa.string()).take(raw.indices)
-
-    def _message_ids(self) -> Any:
-        parts = [host_digits(self.columns, self.rows.hosts), hexadecimal(self.columns.physical_offset)]
-        texts, ends = assemble(len(self.columns), parts)
-        return text_array(Spans(texts, np.concatenate(([0], ends[:-1])), ends))
-
     @cached_property
-    def _pairs(self) -> _Pairs:
-        return _Pairs(self.columns)
+    def _pairs(self) -> Pairs:
+        return Pairs(self.columns)
 
     @cached_property
     def _bodies(self) -> Bodies:
@@ -181,7 +185,7 @@ class _Arrays:
         return out
 
 
-class _Pairs:
+class Pairs:
     """The property texts of a chunk: as a map, the values of TAGS, KEYS and UNIQ_KEY, and which have to be compared."""
 
     def __init__(self, columns: Columns) -> None:
