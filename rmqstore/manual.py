@@ -232,7 +232,7 @@ def _problems_page() -> str:
         "without being asked; others need --only CODE, or the option shown."
     )
     for problem in PROBLEMS.values():
-        cure = f"Cure: rmqstore {problem.remedy}" if problem.remedy else "No cure."
+        cure = f"Repair: rmqstore {problem.remedy}" if problem.remedy else "No command repairs it."
         if problem.remedy == "recover":
             cure += f" {option_of(problem)}" if option_of(problem) else " (safe)"
         lines += [f".SH {_escape(problem.code)}", _escape(f"{problem.severity.name}: {problem.title}.")]

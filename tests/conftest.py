@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -31,7 +32,7 @@ settings.register_profile(
 )
 settings.load_profile("rmqstore")
 
-BROKER_TESTS = Path(__file__).parent / "broker"
+BROKER_TESTS = Path(__file__).parent / "real_broker"
 DISK = pytest.StashKey[memory_disk.MemoryDisk]()
 FAILED = pytest.StashKey[bool]()
 
@@ -52,6 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["RMQSTORE_SETTINGS"] = ""  # the developer's own defaults are not those that are tested
     if not hasattr(config, "workerinput"):
         _work_in_memory(config)
+        _keep_bytecode(config)
 
 
 def _work_in_memory(config: pytest.Config) -> None:
@@ -71,6 +73,23 @@ def _work_in_memory(config: pytest.Config) -> None:
         del os.environ["TMPDIR"]
         tempfile.tempdir = None
         disk.leave(keep=config.stash[FAILED])
+
+    config.add_cleanup(leave)
+
+
+def _keep_bytecode(config: pytest.Config) -> None:
+    """Python processes that tests start compile the sources once, not each again; this run's own are left alone.
+
+    Images for containers set PYTHONDONTWRITEBYTECODE: there, compiling is more than half of a command's time.
+    """
+    folder = tempfile.mkdtemp(prefix="rmqstore-bytecode-")
+    kept = {name: os.environ.pop(name, None) for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX")}
+    os.environ["PYTHONPYCACHEPREFIX"] = folder
+
+    def leave() -> None:
+        del os.environ["PYTHONPYCACHEPREFIX"]
+        os.environ.update({name: value for name, value in kept.items() if value is not None})
+        shutil.rmtree(folder, ignore_errors=True)
 
     config.add_cleanup(leave)
 

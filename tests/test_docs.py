@@ -19,7 +19,7 @@ from tests.stores import ROOT, copy_store
 
 PAGES = (
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "fixtures/README.md"),
-    *("docs/architecture.md", "docs/decisions.md", "docs/pipeline.md", "docs/python.md"),
+    *("docs/architecture.md", "docs/decisions.md", "docs/pipeline.md", "docs/python.md", "docs/monitoring.md"),
 )
 
 

@@ -1,4 +1,4 @@
-"""The pages in man/ are what the code says; every command, option, layout and problem stands in them."""
+"""The pages in man/ are what the code says; they contain every command, option, layout and problem."""
 
 from __future__ import annotations
 

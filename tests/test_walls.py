@@ -1,4 +1,4 @@
-"""The walls of the house, read from the source: who imports whom, who writes, who prints, who exits, how long it is."""
+"""The layering, read from the source: which module imports, writes, prints and exits, and no import cycle."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def writing_call(node: ast.Call) -> str:
 
 
 def locks(tree: ast.AST) -> Iterator[int]:
-    """Lines that take a lock (asking with F_GETLK is no lock)."""
+    """Lines that take a lock (asking with F_GETLK takes none)."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr in ("lockf", "flock", "F_SETLK", "F_SETLKW", "LOCK_EX"):
             yield node.lineno

@@ -28,9 +28,8 @@ def simulate_start(
 
     `tiling` is that of `store.commitlog`, for a store with DLedger entries that of `store.dledger.data`; without it
     the files that recovery would read are scanned. `settings` are broker.conf keys on top of the store's own.
-    `units`, where they are
-    known with the tiling, save a second look at the log; `unreadable_rows`, messages per queue whose rows in RocksDB
-    cannot be read, save a second look at the rows.
+    `units` and `unreadable_rows` (messages per queue whose rows in RocksDB cannot be read) save a second look at the
+    log and at the rows, where the caller knows them.
     Errors: UsageError for an unknown version, for DLedger mode in a version without it, and for a part of a store.
     """
     rules = rules_for(version)

@@ -16,6 +16,7 @@ from rmqstore.checks.beside.config import ConfigFacts, check_batch_topics, check
 from rmqstore.checks.beside.directory import check_directory
 from rmqstore.checks.index.tally import IndexTally
 from rmqstore.checks.log.commitlog import LogResult, PassWork, end_of_log, join_queues, reach_of, read_log
+from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.log.entry_tally import EntryTally
 from rmqstore.checks.log.findings import check_false_blanks, check_log, check_missing_files, check_queue_offsets
 from rmqstore.checks.log.log_pass import PassOptions
@@ -155,6 +156,7 @@ class Examination:
             batch_topics=self.verified.batch_topics,
             known_topics=topics_of_known_kind(store, types) if asks else None,
             keep=options.keep,
+            levels=delay_levels(store),
             index=self.verified.index,
         )
         deadline = self.started + options.max_duration if options.max_duration else None

@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rmqstore.cli.filters import Filters, note_no_message, note_unknown_topics
+from rmqstore.cli.metrics import Metrics, metrics_option, of_usage
 from rmqstore.cli.options import command
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import bytes_text, columns, fitted, many
-from rmqstore.errors import NotAStore
+from rmqstore.errors import NotAStore, UsageError
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
+    from rmqstore.files.store import Store
+    from rmqstore.views.disk_usage import DiskUsage
     from rmqstore.views.usage import Usage
 
-DIMENSIONS = ("topic", "queue", "tag", "host", "day")
+DIMENSIONS = ("topic", "queue", "tag", "host", "day", "hour")
+_EACH = ("topic", "queue", "tag", "host", "day")
+_TIMES = ("day", "hour")
 _TOP = 10
-_TITLES = {"topic": "topic", "queue": "queue", "tag": "tag", "host": "producer host", "day": "day (UTC)"}
+_TITLES = {
+    "topic": "topic",
+    "queue": "queue",
+    "tag": "tag",
+    "host": "producer host",
+    "day": "day (UTC)",
+    "hour": "hour (UTC)",
+}
+_SPARKS = " ▁▂▃▄▅▆▇█"
 
 
 @command(
@@ -31,33 +44,44 @@ _TITLES = {"topic": "topic", "queue": "queue", "tag": "tag", "host": "producer h
     examples=(
         "rmqstore du /data/rocketmq/store --by topic --top 20",
         "rmqstore du /data/rocketmq/store --by day --topic Order",
-        "rmqstore du /data/rocketmq/store --since today --json | jq '.by.host'",
+        "rmqstore du /data/rocketmq/store --plot --since yesterday",
+        "rmqstore du /data/rocketmq/store --files",
     ),
 )
 @click.option(
-    "--by", multiple=True, type=click.Choice(DIMENSIONS), help="Count by this (may be repeated; default: by each)."
+    "--by",
+    multiple=True,
+    type=click.Choice(DIMENSIONS),
+    help="Count by this (default: by each). Repeated: by all of them together.",
 )
+@click.option("--plot", is_flag=True, help="Show bytes over time as a line for each topic, or for each --by.")
+@click.option("--files", is_flag=True, help="Show what the files take on the disk, per part and topic.")
 @click.option(
     "--top",
     type=click.IntRange(1),
     metavar="N",
-    help="Show only the N largest rows, but all days (default: 10 in text, all in JSON).",
+    help="Show only the N largest rows, but all days and hours (default: 10 in text, all in JSON).",
 )
+@metrics_option
 def du(
     out: Output,
     store: Path,
     config: BrokerConfig,
     by: tuple[str, ...],
+    plot: bool,
+    files: bool,
     top: int | None,
+    metrics: Path | None,
     filters: Filters,
     jobs: int | None,
     max_rate: int | None,
 ) -> int:
-    """Count messages and bytes per topic, queue, tag, producer host and day (UTC).
+    """Count messages and bytes per topic, queue, tag, producer host, day and hour (UTC).
 
     Counts every message of the log whose record is valid, also those that consumers no longer see. Bytes include the
     whole record. Bodies are not checked: `rmqstore verify` finds damaged ones. Damaged parts and missing files are
-    skipped and named on stderr; the exit code is then 1.
+    skipped and named on stderr; the exit code is then 1. --files does not read the log: it counts files, and how much
+    of them is on the disk where they are sparse.
     """
     from rmqstore.cli.dump import tell_damage
     from rmqstore.files.store import open_store
@@ -67,15 +91,18 @@ def du(
     from rmqstore.views.usage import usage
 
     opened = open_store(store, config)
+    if files:
+        return _files(out, store, opened, (by, plot, top), filters, metrics)
     logs = logs_of(opened)
     if not logs and not (opened.commitlog or opened.dledger):
         raise NotAStore(f"{store} has no log", "name a store, or its commitlog/")
     live = opened.lock_state().held
+    measured = Metrics(out, metrics, "du", store)
     if live:
         out.note("note: a broker is running on this store; the numbers change")
     selection = filters.selection()
     note_unknown_topics(out, opened, filters.topics, selection.queues)
-    wanted = tuple(d for d in DIMENSIONS if not by or d in by)
+    wanted = _dimensions(by, plot)
     damage = Damage(live=live)
     options = ScanOptions(crc=False, drop_cache=live, max_rate=max_rate or 0)
     with out.progress("du", sum(log.queue.bytes_on_disk for log in logs)) as progress:
@@ -88,36 +115,171 @@ def du(
             damage=damage,
             progress=progress.add,
         )
+    measured.write(of_usage(found), 1 if damage else 0)
     if out.as_json:
         out.report(found.to_json(str(store), top))
     else:
-        out.lines(_text(found, str(store), wanted, top or _TOP, out.width))
+        out.lines(
+            _text(found, str(store), wanted, top or _TOP, out.width) if not plot else _plot(found, wanted, top, out)
+        )
     if not found.messages:
         note_no_message(out, selection, logs)
     return tell_damage(out, damage)
 
 
+def _dimensions(by: tuple[str, ...], plot: bool) -> tuple[str, ...]:
+    """What to count by: all of --by together, and each of them for JSON; with --plot over time."""
+    if plot:
+        by = (*(dict.fromkeys(name for name in by if name not in _TIMES)),) or ("topic",)
+        return (",".join((*by, "hour")),)
+    chosen = tuple(d for d in (DIMENSIONS if by else _EACH) if not by or d in by)
+    return chosen if len(chosen) == 1 or not by else (*chosen, ",".join(dict.fromkeys(by)))
+
+
 def _text(found: Usage, store: str, dimensions: tuple[str, ...], top: int, width: int) -> Iterator[str]:
     yield f"{store}: {many(found.messages, 'message')}, {bytes_text(found.bytes)}"
-    for dimension in dimensions:
+    together = [d for d in dimensions if "," in d]
+    for dimension in together or dimensions:
+        names = dimension.split(",")
         rows = found.rows(dimension)
-        shown = rows if dimension == "day" else rows[:top]
+        shown = rows if set(names) & {*_TIMES} else rows[:top]
         yield ""
         if not rows:
-            yield f"by {dimension}: no messages"
+            yield f"by {', '.join(names)}: no messages"
             continue
-        labels = ["(none)" if r[dimension] is None else _printable(str(r[dimension])) for r in shown]
-        name = max(len(_TITLES[dimension]) + 3, min(max(map(columns, labels)), width - 46, 48))
-        bar = max(0, min(30, width - name - 37))
-        biggest = max(r["bytes"] for r in rows) or 1
-        yield f"{'by ' + _TITLES[dimension]:<{name}} {'messages':>12} {'bytes':>11} {'share':>6}"
-        for label, row in zip(labels, shown, strict=True):
-            share = row["bytes"] / found.bytes if found.bytes else 0
-            line = f"{fitted(label, name)} {row['messages']:>12,} {bytes_text(row['bytes']):>11} {share:>6.1%}"
-            yield f"{line}  {_bar(row['bytes'] / biggest, bar)}".rstrip()
+        yield from _table(found, names, shown, width, max(r["bytes"] for r in rows) or 1)
         if len(shown) < len(rows):
-            rest = many(len(rows) - len(shown), f"more {_TITLES[dimension]}")
+            rest = many(len(rows) - len(shown), f"more {', '.join(_TITLES[name] for name in names)}")
             yield f"… and {rest} (--top {len(rows)} shows all)"
+
+
+def _table(
+    found: Usage, names: Sequence[str], rows: Sequence[Mapping[str, Any]], width: int, biggest: int
+) -> Iterator[str]:
+    """Rows with a bar each; the columns of labels share what the numbers leave."""
+    labels = [[_label(r[name]) for name in names] for r in rows]
+    titles = [_TITLES[name] for name in names]
+    titles[0] = f"by {titles[0]}"
+    room = (width - 40 - 2 * len(names)) // len(names)
+    wide = [max(columns(t), min(max(columns(label[i]) for label in labels), room, 48)) for i, t in enumerate(titles)]
+    bar = max(0, min(30, width - sum(wide) - 2 * len(wide) - 33))
+    head = "  ".join(fitted(t, w) for t, w in zip(titles, wide, strict=True))
+    yield f"{head} {'messages':>12} {'bytes':>11} {'share':>6}"
+    for label, row in zip(labels, rows, strict=True):
+        share = row["bytes"] / found.bytes if found.bytes else 0
+        text = "  ".join(fitted(t, w) for t, w in zip(label, wide, strict=True))
+        line = f"{text} {row['messages']:>12,} {bytes_text(row['bytes']):>11} {share:>6.1%}"
+        yield f"{line}  {_bar(row['bytes'] / biggest, bar)}".rstrip()
+
+
+def _label(value: str | None) -> str:
+    return "(none)" if value is None else _printable(value)
+
+
+# --- over time -------------------------------------------------------------------------------------------------------
+
+
+def _plot(found: Usage, dimensions: tuple[str, ...], top: int | None, out: Output) -> Iterator[str]:
+    """A line of eighths for each label: bytes over time, each line on a scale of its own."""
+    (dimension,) = dimensions
+    rows = found.rows(dimension)
+    if not rows:
+        yield "no messages"
+        return
+    names = dimension.split(",")[:-1]
+    hours = [hour_number(row["hour"]) for row in rows]
+    first, last = min(hours), max(hours)
+    sums: dict[str, dict[int, int]] = {}
+    for row, hour in zip(rows, hours, strict=True):
+        line = sums.setdefault("  ".join(_label(row[name]) for name in names), {})
+        line[hour] = line.get(hour, 0) + row["bytes"]
+    name = max(12, min(max(map(columns, sums)), out.width // 3))
+    room = max(8, out.width - name - 27)
+    step = -(-(last - first + 1) // room)
+    count = (last - first) // step + 1
+    yield f"{many(found.messages, 'message')}, {bytes_text(found.bytes)}, bytes per {span_words(step)}"
+    yield f"from {hour_text(first)} to {hour_text(last + 1)} UTC; each line has a scale of its own"
+    yield ""
+    yield f"{fitted('by ' + ', '.join(_TITLES[n] for n in names), name)}  {' ' * count}  {'most':>10}  {'bytes':>10}"
+    ordered = sorted(sums.items(), key=lambda kv: (-sum(kv[1].values()), kv[0]))
+    for label, line in ordered[: top or _TOP]:
+        buckets = [0] * count
+        for hour, size in line.items():
+            buckets[(hour - first) // step] += size
+        most = max(buckets)
+        spark = "".join(_SPARKS[-(-size * 8 // most) if most else 0] for size in buckets)
+        yield f"{fitted(label, name)}  {spark}  {bytes_text(most):>10}  {bytes_text(sum(buckets)):>10}"
+    if len(ordered) > (top or _TOP):
+        yield f"… and {many(len(ordered) - (top or _TOP), 'more line')} (--top {len(ordered)} shows all)"
+
+
+def hour_number(text: str) -> int:
+    """Hours since 1970 of a label; a time out of range is a number of ms."""
+    from datetime import datetime
+
+    if text.lstrip("-").isdigit():
+        return int(text) // 3_600_000
+    return int(datetime.fromisoformat(text).timestamp()) // 3600
+
+
+def hour_text(hour: int) -> str:
+    from datetime import UTC, datetime
+
+    try:
+        return f"{datetime.fromtimestamp(hour * 3600, UTC):%Y-%m-%d %H:%M}"
+    except (ValueError, OverflowError, OSError):
+        return str(hour * 3_600_000)
+
+
+def span_words(hours: int) -> str:
+    return "hour" if hours == 1 else f"{hours} hours" if hours % 24 else "day" if hours == 24 else f"{hours // 24} days"
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def _files(
+    out: Output,
+    store: Path,
+    opened: Store,
+    others: tuple[tuple[str, ...], bool, int | None],
+    filters: Filters,
+    metrics: Path | None,
+) -> int:
+    from rmqstore.views.disk_usage import disk_usage
+
+    by, plot, top = others
+    if by or plot or metrics or filters != Filters():
+        raise UsageError("--files counts files: it has no --by, --plot, --metrics and no filters", "leave them out")
+    found = disk_usage(opened)
+    if out.as_json:
+        out.report({"schema": "rmqstore.du/1", "store": str(store), "files": found.to_json()})
+        return 0
+    out.lines(_files_text(found, str(store), top or _TOP, out.width))
+    return 0
+
+
+def _files_text(found: DiskUsage, store: str, top: int, width: int) -> Iterator[str]:
+    total = sum(s.allocated for s in found.parts.values())
+    length = sum(s.bytes for s in found.parts.values())
+    yield f"{store}: {bytes_text(total)} on the disk, files of {bytes_text(length)}"
+    yield ""
+    yield f"{'part':<20} {'files':>8} {'length':>11} {'on disk':>11} {'share':>6}"
+    for name, space in found.parts.items():
+        share = space.allocated / total if total else 0
+        sizes = f"{bytes_text(space.bytes):>11} {bytes_text(space.allocated):>11}"
+        yield f"{name:<20} {space.files:>8,} {sizes} {share:>6.1%}"
+    if not found.topics:
+        return
+    shown = list(found.topics.items())[:top]
+    wide = min(max(len("queues of topic"), *(columns(_printable(name)) for name, _ in shown)), width - 44)
+    yield ""
+    yield f"{fitted('queues of topic', wide)} {'queues':>8} {'length':>11} {'on disk':>11} {'empty':>6}"
+    for name, space in shown:
+        sizes = f"{bytes_text(space.bytes):>11} {bytes_text(space.allocated):>11}"
+        yield f"{fitted(_printable(name), wide)} {space.queues:>8,} {sizes} {space.empty_share:>6.1%}"
+    if len(found.topics) > top:
+        yield f"… and {many(len(found.topics) - top, 'more topic')} (--top {len(found.topics)} shows all)"
 
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"

@@ -140,12 +140,13 @@ def _text(found: Found, row: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"  {name:<13}{text}" for name, text in rows.items())
     yield "  properties"
     yield from (f"    {name} = {value}" for name, value in row["properties"].items())
-    yield from _body(row, message.body_length)
+    yield from body_lines(row, message.body_length, compressed="compressed" in row["flags"])
 
 
-def _body(row: Mapping[str, Any], length: int) -> Iterator[str]:
+def body_lines(row: Mapping[str, Any], length: int, *, compressed: bool) -> Iterator[str]:
+    """The body of a message's row as text; `length`: of the body as stored, bytes."""
     shown = next((name for name in ("body", "body_base64", "body_hex") if name in row), None)
-    packed = " as stored, compressed" if "compressed" in row["flags"] else ""
+    packed = " as stored, compressed" if compressed else ""
     yield f"  body ({length:,} bytes{packed})" + (f": {row['body_error']}" if "body_error" in row else "")
     if shown is None:
         return

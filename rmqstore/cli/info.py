@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rmqstore.cli.metrics import Metrics, metrics_option, of_info
 from rmqstore.cli.options import command
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import bytes_text, columns, fitted, in_words, many, time_text
@@ -30,7 +31,8 @@ _ODD = 5
         "rmqstore info /data/rocketmq/store --json | jq '.queues'",
     ),
 )
-def info(out: Output, store: Path, config: BrokerConfig) -> int:
+@metrics_option
+def info(out: Output, store: Path, config: BrokerConfig, metrics: Path | None) -> int:
     """Show what a store contains.
 
     Kind, files, sizes, first and last offsets, topics and queues, clean or unclean shutdown, whether a broker runs,
@@ -40,15 +42,19 @@ def info(out: Output, store: Path, config: BrokerConfig) -> int:
     from rmqstore.files.store import open_store
     from rmqstore.views.info import info as look
 
-    seen = look(open_store(store, config))
+    opened = open_store(store, config)
+    measured = Metrics(out, metrics, "info", store)
+    seen = look(opened)
     if seen.live:
         pid = seen.lock.get("pid")
         out.note(f"note: a broker is running on this store{f' (pid {pid})' if pid else ''}; the numbers change")
+    code = 4 if seen.unchecked else 0
+    measured.write(of_info(seen), code)
     if out.as_json:
         out.report(seen.to_json())
     else:
         out.lines(_text(seen, out.verbose, out.width, config.source))
-    return 4 if seen.unchecked else 0
+    return code
 
 
 def _head(seen: Info) -> Iterator[str]:

@@ -32,7 +32,10 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "verify": ("verify", READING, "Find all problems, and forecast the next broker start."),
     "dump": ("dump", READING, "Print records as a table, NDJSON, CSV or hex."),
     "get": ("get", READING, "Show one message: by offset, queue offset, id or key."),
+    "find": ("find", READING, "Find messages by key or id; say whether consumers get them."),
+    "lost": ("lost", READING, "List the messages that are lost or damaged."),
     "du": ("du", READING, "Count messages and bytes per topic, queue, tag or day."),
+    "report": ("report", READING, "Make one HTML page of what verify finds, with a map and charts."),
     "export": ("export", READING, "Write messages to NDJSON, CSV or Parquet."),
     "compare": ("compare", READING, "Find where two replicas differ."),
     "recover": ("recover", CHANGING, "Repair a store, losing as little as possible."),
@@ -41,13 +44,16 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "migrate-to-dledger": ("migrate_to_dledger", CHANGING, "Convert a plain store to DLedger."),
     "migrate-to-commitlog": ("migrate_to_commitlog", MAKING, "Make a plain store from a DLedger store."),
     "import": ("import_", MAKING, "Make a store from exported messages."),
+    "journals": ("journals", REPAIRS, "List what repairs did; remove old journals."),
     "undo": ("undo", REPAIRS, "Undo a repair, byte for byte."),
     "resume": ("resume", REPAIRS, "Continue an interrupted repair."),
     "pipeline": ("pipeline", FLEET, "Run the same work on many stores, with Spark."),
 }
 
 MEANT = {
-    "find": ("dump", "--key, --msg-id and --topic select messages"),
+    "search": ("find", ""),
+    "grep": ("find", "--grep REGEX searches bodies and properties"),
+    "trace": ("find", ""),
     "show": ("dump", ""),
     "list": ("dump", ""),
     "cat": ("dump", ""),

@@ -168,10 +168,10 @@ def _bytes_of(store: Store) -> int:
 def _remaining(report: Report) -> dict[str, int]:
     """What verify still says afterwards, but for what no broker looks at."""
     from rmqstore.checks.problems.table import PROBLEMS, Severity
-    from rmqstore.repair.migrate.to_dledger_preflight import HARMLESS
 
     counts = sorted(report.findings.counts.items())
-    return {code: n for code, n in counts if PROBLEMS[code].severity >= Severity.WARNING and code != HARMLESS}
+    rows = ((PROBLEMS[code], n) for code, n in counts)
+    return {row.code: n for row, n in rows if row.severity >= Severity.WARNING and not row.ignored_by_brokers}
 
 
 def _apply_saved(out: Output, store: Store, plan_file: Path, applying: Applying) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from rmqstore.cli.json_text import json_bytes as json_bytes
 from rmqstore.cli.json_text import quote_wide
-from rmqstore.errors import NotReadable, OutputExists, UsageError
+from rmqstore.errors import NotReadable, OutputExists, Refused, UsageError
 from rmqstore.files.disk.paths import real_path
 from rmqstore.formats.controls import CONTROLS
 
@@ -69,6 +69,17 @@ def write_file(path: Path, data: bytes) -> None:
         beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
         beside.write_bytes(data)
         beside.replace(path)
+
+
+def new_directory(path: Path) -> None:
+    """A directory for output that must not be there yet, with those that it lies in.
+
+    Errors: Refused where it exists.
+    """
+    try:
+        path.mkdir(parents=True)
+    except FileExistsError:
+        raise Refused(f"{path} exists", "name a directory that does not") from None
 
 
 def remove_file(path: Path) -> None:

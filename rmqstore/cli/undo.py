@@ -17,23 +17,28 @@ from rmqstore.cli.quantities import many
     report=True,
     examples=(
         "rmqstore undo /data/rocketmq/store/.rmqstore/20260301T101500.405722Z",
+        "rmqstore undo /data/rocketmq/store --last",
         "rmqstore undo /backup/journals/20260301T101500.405722Z --json",
-        "ls /data/rocketmq/store/.rmqstore",
     ),
 )
-@click.argument("journal", type=click.Path(path_type=Path))
+@click.argument("journal", type=click.Path(path_type=Path), metavar="JOURNAL|STORE")
+@click.option("--last", is_flag=True, help="Undo the newest repair of STORE that is not undone yet.")
 @broker_is_stopped
-def undo(out: Output, journal: Path, stopped: bool) -> int:
+def undo(out: Output, journal: Path, last: bool, stopped: bool) -> int:
     """Undo a repair: restore every byte, name, size, owner, mode and time.
 
-    JOURNAL is the directory that the repair printed. Refused (exit code 5) if anything that the repair changed has
-    changed again since, for example after a broker ran: undoing would destroy those changes. Also works after a crash
-    in the middle of a repair.
+    JOURNAL is the directory that the repair printed; `rmqstore journals STORE` lists them. Refused (exit code 5) if
+    anything that the repair changed has changed again since, for example after a broker ran: undoing would destroy
+    those changes. Also works after a crash in the middle of a repair.
     """
     from rmqstore.cli.apply_command import after_change
+    from rmqstore.repair.journal.journal import last_journal
     from rmqstore.repair.journal.journal import undo as take_back
 
     out.check()
+    if last:
+        journal = last_journal(_store(journal)).path
+        out.note(f"note: the newest repair is {journal}")
     done = take_back(journal, stopped=stopped)
     with after_change(f"{done.store} is restored", "run `rmqstore verify`"):
         if out.as_json:
@@ -42,3 +47,16 @@ def undo(out: Output, journal: Path, stopped: bool) -> int:
             said = f"restored: {many(done.restored, 'step')} undone" if done.restored else "was already restored"
             out.lines([f"{done.store} {said}"])
     return 0
+
+
+def _store(path: Path) -> Path:
+    """The root of a store, whichever of its paths is named.
+
+    Errors: NotReadable, NotAStore; UsageError for a journal.
+    """
+    from rmqstore.errors import UsageError
+    from rmqstore.files.store import open_store
+
+    if (path / "state").is_file():
+        raise UsageError(f"{path} is a journal", "leave --last out, or name the store")
+    return open_store(path).root

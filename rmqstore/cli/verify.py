@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqstore.cli.filters import Filters, note_unknown_topics, parse_queues, refuse_unknown_codes
+from rmqstore.cli.metrics import Metrics, metrics_option, of_report
 from rmqstore.cli.options import command
 from rmqstore.cli.output import Output, json_bytes
 from rmqstore.cli.quantities import Span
+from rmqstore.cli.report import refuse_existing, write_page
 from rmqstore.errors import UsageError
 from rmqstore.files.disk.paths import real_path
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from rmqstore.checks.problems.report import Finding, Report
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
+    from rmqstore.views.report import StoreReport
 
 
 @command(
@@ -51,6 +54,13 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Write all findings to FILE as NDJSON.",
 )
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Also make the HTML page of `rmqstore report`.",
+)
+@metrics_option
 def verify(
     out: Output,
     store: Path,
@@ -60,6 +70,8 @@ def verify(
     max_duration: float | None,
     resume: bool,
     findings_out: Path | None,
+    html: Path | None,
+    metrics: Path | None,
     filters: Filters,
     jobs: int | None,
     max_rate: int | None,
@@ -69,15 +81,22 @@ def verify(
 
     Checks every byte of the log, compares it with the consume queues, index, checkpoint and configuration, and
     simulates the recovery of the --broker version.
+    With -q nothing is printed where nothing is wrong, and one line where something is: for cron.
     Exit code 0: no problems; 1: problems; 4: not everything was checked.
     """
-    from rmqstore.checks.verify import VerifyOptions
-    from rmqstore.checks.verify import verify as run
+    from rmqstore.checks.expiring import while_files_expire
+    from rmqstore.checks.verify import VerifyOptions, examine_lasting
     from rmqstore.files.store import open_store
 
     refuse_unknown_codes(only)
     out.keep_out_of(store)
     opened = open_store(store, config)
+    measured = Metrics(out, metrics, "verify", store)
+    if html is not None:
+        from rmqstore.views.report import report_of
+
+        Output(path=html).keep_out_of(store)
+        refuse_existing(html)
     if opened.lock_state().held:
         out.note("note: a broker is running on this store; records that it is writing now are not reported as damage")
     ids, pairs = parse_queues(filters.queues)
@@ -98,15 +117,34 @@ def verify(
             sink=sink,
             progress=progress.add,
         )
-        report = run(opened, options)
+        look, verified = while_files_expire(opened, lambda look: examine_lasting(look, options))
+        report = verified.report
+        if html is not None:
+            _make_page(out, html, report_of(look, verified, options))
     _remember(opened, report)
+    measured.write(of_report(report), report.exit_code)
     if out.as_json:
         out.report(report.to_json())
+    elif out.quiet and out.path is None:
+        out.lines(_in_a_line(report))
     else:
         from rmqstore.cli.verify_text import verify_text
 
         out.render(*verify_text(report, out.verbose, out.width))
     return report.exit_code
+
+
+def _make_page(out: Output, path: Path, found: StoreReport) -> None:
+    write_page(Output(path=path, quiet=out.quiet), found)
+
+
+def _in_a_line(report: Report) -> Iterator[str]:
+    """What cron is to send by mail: nothing for a store that is clean."""
+    if report.clean:
+        return
+    codes = ", ".join(f"{code} x {count:,}" for code, count in sorted(report.findings.counts.items()))
+    unchecked = f"; not checked: {'; '.join(report.unchecked)}" if report.unchecked else ""
+    yield f"{report.store}: {report.verdict or 'problems were found'}{f' ({codes})' if codes else ''}{unchecked}"
 
 
 def _state_folder() -> Path:

@@ -48,6 +48,11 @@ def verify_text(report: Report, verbose: int = 0, width: int = 80) -> Iterator[T
     yield from _next(report, width)
 
 
+def verdict_sentence(report: Report) -> str:
+    """The first lines of the report, as one."""
+    return _verdict(report, 1 << 20).plain
+
+
 def _verdict(report: Report, width: int) -> Text:
     worst = report.findings.worst
     starts = report.broker is None or bool(report.broker.get("starts"))

@@ -58,14 +58,8 @@ EXT_END = Layout(
 
 PRE_BLANK_SIZE = 0x7FFFFFFF
 PRE_BLANK = UNIT.build(size=PRE_BLANK_SIZE)
-END_OF_DATA = b"\0" * UNIT.size
-EXT_END_OF_FILE = EXT_END.build()
-EXT_END_BLANK_LENGTH = 4  # a unit needs this many bytes more than its size
 SPARSE_END = BATCH_UNIT.build(commitlog_offset=-1)
 
-DEFAULT_FILE_SIZE = 300_000 * UNIT.size
-DEFAULT_BATCH_FILE_SIZE = 300_000 * BATCH_UNIT.size
-DEFAULT_EXT_FILE_SIZE = 48 << 20
 
 EXT_MAX_ADDRESS = -(1 << 31) - 1
 _LONG_MIN = -(1 << 63)

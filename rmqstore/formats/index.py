@@ -116,22 +116,3 @@ def file_name(time: int, zone: tzinfo | None = None) -> str:
     """
     moment = datetime.fromtimestamp(time // 1000, zone)
     return f"{moment.year:04d}{moment:%m%d%H%M%S}{time % 1000:03d}"
-
-
-def file_time(name: str, zone: tzinfo | None = None) -> int | None:
-    """When an index file was made, in ms, by its name; None for a name that is not a time."""
-    if len(name) != 17 or not (name.isascii() and name.isdigit()):
-        return None
-    try:
-        moment = datetime(
-            int(name[:4]),
-            int(name[4:6]),
-            int(name[6:8]),
-            int(name[8:10]),
-            int(name[10:12]),
-            int(name[12:14]),
-            tzinfo=zone,
-        )
-        return round(moment.timestamp()) * 1000 + int(name[14:])
-    except (ValueError, OverflowError, OSError):
-        return None

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import re
 import sys
+from operator import mul
 
 INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
 LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
 
 _UTF16 = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
 _ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+_POWERS = [pow(31, n, 1 << 32) for n in reversed(range(256))]
 _DECIMAL = re.compile(r"[+-]?\d+")
 
 
@@ -30,9 +32,14 @@ def java_text(data: bytes) -> str:
 
 def java_string_hash(text: str) -> int:
     """Java's String.hashCode: h = 31 h + c over UTF-16 units, as signed 32-bit number."""
+    units: bytes | memoryview[int]
+    units = text.encode() if text.isascii() else memoryview(text.encode(_UTF16, "surrogatepass")).cast("H")
     h = 0
-    for unit in memoryview(text.encode(_UTF16, "surrogatepass")).cast("H"):
-        h = (31 * h + unit) & 0xFFFFFFFF
+    for at in range(0, len(units), len(_POWERS)):
+        piece = units[at : at + len(_POWERS)]
+        powers = _POWERS[len(_POWERS) - len(piece) :]
+        before = h * pow(31, len(piece), 1 << 32) if h else 0
+        h = (before + sum(map(mul, piece, powers))) & 0xFFFFFFFF
     return h - (1 << 32) if h >= 1 << 31 else h
 
 

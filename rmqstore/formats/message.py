@@ -45,7 +45,6 @@ BLANK_MAGIC_U32 = BLANK_MAGIC & 0xFFFFFFFF
 BLANK_SIZE = 8
 
 COMPRESSED = 0x1
-MULTI_TAGS = 0x2
 TRANSACTION_MASK = 0xC
 TRANSACTION_PREPARED = 0x4
 TRANSACTION_COMMIT = 0x8
@@ -284,7 +283,7 @@ def check_message(message: Message, offset: int | None) -> Fault:
     return Fault.NONE
 
 
-def build_message(
+def build_message(  # noqa: PLR0913 - one for each field of a record
     *,
     topic: str | bytes,
     body: bytes = b"",

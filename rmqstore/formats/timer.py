@@ -54,15 +54,9 @@ TIMERCHECK = Layout(
 )
 
 TIMERCHECK_FILE_SIZE = 4096
-DEFAULT_LOG_FILE_SIZE = 100 << 20
 DEFAULT_SLOTS = 7 * 24 * 3600
 DEFAULT_PRECISION = 1000  # ms
 MAGIC_DEFAULT, MAGIC_ROLL, MAGIC_DELETE = 1, 2, 4
-
-
-def is_log_magic(magic: int) -> bool:
-    """Magic bits that the reader accepts (TimerMessageStore#isMagicOK)."""
-    return (magic & 0xFFFFFFFF) | 0xF == 0xF
 
 
 def slot_index(time: int, slots: int = DEFAULT_SLOTS, precision: int = DEFAULT_PRECISION) -> int:

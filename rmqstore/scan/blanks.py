@@ -24,7 +24,7 @@ def is_contradicted(window: Window, at: int, claimed: int, lead: int, good_befor
 
     With a wrong size, any byte behind it does. With the right size, a good record behind it counts only when it is not
     the rest of a log that a broker truncated: it is no older than the last good record before the BLANK, and the first
-    record of the next file would have fit here. `good_before` gives the position of that record, None if there is none.
+    record of the next file would have fit here. `good_before` gives the position of that record, None without one.
     Units: `at` is a position in the file, `claimed` is the size in bytes that the BLANK states.
     Source: DefaultAppendMessageCallback#doAppend, MmapFileList#preAppend
     """

@@ -22,7 +22,7 @@ class Kind(IntEnum):
 
     RECORDS = 1  # good records, one behind the other
     BLANK = 2  # the end-of-file record and the undefined bytes behind it
-    ZERO = 3  # zero bytes where a record could stand
+    ZERO = 3  # zero bytes where a record could start
     DIRTY = 4  # anything else: damage, or a record that is not what it says
     HOLE = 5  # bytes that no file holds: a missing file, or the part that a short file lacks
     INTERNAL = 6  # a DLedger entry without a message: NOOP or CONFIG_CHANGE of DLedger 0.4

@@ -6,19 +6,22 @@ the caller read the log.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from rmqstore.errors import UsageError
 from rmqstore.files.disk.reading import read_at
-from rmqstore.files.index_sizes import index_sizes
-from rmqstore.files.index_units import index_chain
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.records import MAX_RECORD, message_at
+from rmqstore.files.rocksdb.database import CannotRead
+from rmqstore.files.rocksdb.queues import RocksDBQueues
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats import consumequeue, dledger, index, messageid, properties
 from rmqstore.formats.message import Fault, Message, check_message, parse_message
+from rmqstore.views.consumers import config_table
+from rmqstore.views.index_files import IndexFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +56,8 @@ def by_offset(store: Store, offset: int) -> Found | None:
 
 def by_queue_offset(store: Store, topic: str, queue_id: int, queue_offset: int) -> Found | None:
     """The message of a consume queue unit: in queue files, in BatchCQ files, or in the RocksDB of queues."""
-    offset = _unit_offset(store, topic, queue_id, queue_offset)
-    return by_offset(store, offset) if offset is not None else None
+    unit = unit_at(store, topic, queue_id, queue_offset)
+    return by_offset(store, unit.offset) if unit is not None else None
 
 
 def by_message_id(store: Store, text: str) -> Found | None:
@@ -67,26 +70,20 @@ def by_message_id(store: Store, text: str) -> Found | None:
     return found if found is not None and found.message.offset_message_id() == text.upper() else None
 
 
-def by_key(store: Store, key: str) -> Iterator[Found]:
+def by_key(store: Store, key: str, files: IndexFiles | None = None, names: Iterable[str] = ()) -> Iterator[Found]:
     """Messages whose unique id or one of whose keys is this text, by the index files, newest file first.
 
+    `files` and `names` (of topics): for callers that ask more than once.
     Source: IndexService#queryOffset; a hash may lead to other messages, which are left out
     """
-    hashes = {index.key_hash(index.key_text(topic, key)) for topic in topics(store)}
-    sizes = index_sizes(store)
-    if sizes is None:
-        return
     seen: set[int] = set()
-    for entry in reversed(store.index_files):
-        chains = ((wanted, index_chain(entry.path, *sizes, wanted)) for wanted in hashes)
-        offsets = (unit["phy_offset"] for wanted, chain in chains for _, unit in chain if unit["key_hash"] == wanted)
-        for offset in offsets:
-            if offset in seen:
-                continue
-            seen.add(offset)
-            found = by_offset(store, offset)
-            if found is not None and _has_key(found.message, key):
-                yield found
+    for hit in (files or IndexFiles(store)).hits(names or topics(store), (key,)):
+        if hit.offset in seen:
+            continue
+        seen.add(hit.offset)
+        found = by_offset(store, hit.offset)
+        if found is not None and has_key(found.message, key):
+            yield found
 
 
 def in_file(path: Path) -> Found | None:
@@ -98,13 +95,13 @@ def in_file(path: Path) -> Found | None:
 
 
 def topics(store: Store) -> frozenset[str]:
-    """Every topic that has a consume queue, in files or in RocksDB."""
+    """Every topic that has a consume queue, in files or in RocksDB, or that topics.json names."""
     kinds = (QueueKind.SIMPLE, QueueKind.BATCH)
     out = {topic for kind in kinds for topic, _, _ in store.queue_directories(kind)}
+    out |= config_table(store, "topics.json", "topicConfigTable").keys()
     if store.rocksdb_consume_queue:
-        from rmqstore.files.rocksdb.queues import RocksDBQueues
-
-        out.update(topic for topic, _ in RocksDBQueues(store).names())
+        with contextlib.suppress(CannotRead):
+            out.update(topic for topic, _ in RocksDBQueues(store).names())
     return frozenset(out)
 
 
@@ -145,38 +142,54 @@ def _logs(store: Store) -> Iterator[tuple[MappedFileQueue, int]]:
         yield store.dledger.data, dledger.ENTRY.size
 
 
-def _unit_offset(store: Store, topic: str, queue_id: int, queue_offset: int) -> int | None:
-    """The log offset that a queue's unit gives; None where the queue has no such unit."""
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What a consume queue says of a message: where its record is (global offset, bytes), its size and its tags code.
+
+    `batch`: the unit stands for this many messages (BatchCQ), else 1.
+    """
+
+    offset: int
+    size: int
+    tags_code: int
+    batch: int = 1
+
+
+def unit_at(store: Store, topic: str, queue_id: int, queue_offset: int) -> Unit | None:
+    """The unit of a queue offset, from files, BatchCQ files or the RocksDB; None where the queue has none.
+
+    Errors: CannotRead for a RocksDB that cannot be read.
+    """
     if queue_offset < 0:
         return None
-    unit = consumequeue.UNIT
+    layout = consumequeue.UNIT
     if store.rocksdb_consume_queue:
-        from rmqstore.files.rocksdb.queues import RocksDBQueues
-
-        row = RocksDBQueues(store).queue(topic, queue_id).unit(unit, queue_offset)
+        row = RocksDBQueues(store).queue(topic, queue_id).unit(layout, queue_offset)
     else:
-        batch = _batch_offset(store, topic, queue_id, queue_offset)
+        batch = _batch_unit(store, topic, queue_id, queue_offset)
         if batch is not None:
             return batch
-        row = store.consume_queue(topic, queue_id).queue.unit(unit, queue_offset)
+        row = store.consume_queue(topic, queue_id).queue.unit(layout, queue_offset)
     if row is None or not consumequeue.is_message_unit(row["commitlog_offset"], row["size"]):
         return None
-    return int(row["commitlog_offset"])
+    return Unit(int(row["commitlog_offset"]), int(row["size"]), int(row["tags_code"]))
 
 
-def _batch_offset(store: Store, topic: str, queue_id: int, queue_offset: int) -> int | None:
+def _batch_unit(store: Store, topic: str, queue_id: int, queue_offset: int) -> Unit | None:
     """The same of a BatchCQ, whose units are searched: their base offsets rise."""
     queue = store.consume_queue(topic, queue_id, QueueKind.BATCH).queue
-    unit = consumequeue.BATCH_UNIT
+    layout = consumequeue.BATCH_UNIT
     for file in reversed(queue.files):
-        rows = unit.array(queue.pread(file.length, file.start))
+        rows = layout.array(queue.pread(file.length, file.start))
         first, count = rows["base_offset"], rows["batch_size"]
         hits = (first <= queue_offset) & (queue_offset < first + count) & (rows["size"] > 0)
         if hits.any():
-            return int(rows["commitlog_offset"][hits][-1])
+            row = rows[hits][-1]
+            return Unit(int(row["commitlog_offset"]), int(row["size"]), int(row["tags_code"]), int(row["batch_size"]))
     return None
 
 
-def _has_key(message: Message, key: str) -> bool:
+def has_key(message: Message, key: str) -> bool:
+    """Whether a text is a message's unique id or one of its keys."""
     topic = message.topic_text
     return index.key_text(topic, key) in properties.index_keys(topic, properties.parse_properties(message.properties))

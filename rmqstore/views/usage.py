@@ -1,8 +1,11 @@
-"""Messages and bytes per topic, queue, tag, producer host and day: one pass of columns, mergeable over splits."""
+"""Messages and bytes per topic, queue, tag, producer host, day and hour: one pass of columns, mergeable over splits.
+
+Several dimensions together are one more, named by all of them: `topic,hour`. Its labels are tuples.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -25,9 +28,11 @@ from rmqstore.views.dump.selection import Selection, Selector
 
 SCHEMA = "rmqstore.du/1"
 DIMENSIONS = ("topic", "queue", "tag", "host", "day")
-_DAY = 86_400_000
+TIMES = ("day", "hour")
+_DAY, _HOUR = 86_400_000, 3_600_000
 _BORN_HOST = HEAD.at("born_host")
-Table = dict[str | None, list[int]]  # label -> [messages, bytes]
+Label = str | None | tuple[str | None, ...]
+Table = dict[Label, list[int]]  # label -> [messages, bytes]
 
 
 @dataclass(slots=True)
@@ -50,12 +55,17 @@ class Usage:
                 row[1] += size
 
     def rows(self, dimension: str) -> list[dict[str, Any]]:
-        """{DIMENSION, "messages", "bytes"}, the biggest first; days in order of time."""
-        table = self.tables.get(dimension, {})
-        rows = [{dimension: k, "messages": m, "bytes": b} for k, (m, b) in table.items()]
-        if dimension == "day":
-            return sorted(rows, key=lambda r: str(r["day"]))
-        return sorted(rows, key=lambda r: (-r["bytes"], str(r[dimension])))
+        """{DIMENSION, "messages", "bytes"}, the biggest first; days and hours in order of time.
+
+        Of several dimensions together, each has its own field.
+        """
+        names = dimension.split(",")
+        rows = []
+        for label, (messages, size) in self.tables.get(dimension, {}).items():
+            labels = label if isinstance(label, tuple) else (label,)
+            rows.append({**dict(zip(names, labels, strict=True)), "messages": messages, "bytes": size})
+        times = [name for name in names if name in TIMES]
+        return sorted(rows, key=lambda r: (*(str(r[t]) for t in times), -r["bytes"], *(str(r[n]) for n in names)))
 
     def to_json(self, store: str, top: int | None = None) -> dict[str, Any]:
         """The object of `du --json`."""
@@ -64,7 +74,7 @@ class Usage:
             "store": store,
             "messages": self.messages,
             "bytes": self.bytes,
-            "by": {name: self.rows(name)[: None if name == "day" else top] for name in self.tables},
+            "by": {name: self.rows(name)[: None if set(name.split(",")) & {*TIMES} else top] for name in self.tables},
             "distinct": {name: len(table) for name, table in self.tables.items()},
         }
 
@@ -77,6 +87,9 @@ class _Part:
     runs: list[Run] = field(default_factory=list)
 
 
+_Codes = tuple[I64, Sequence[str | None]]
+
+
 class _Counter:
     def __init__(self, dimensions: tuple[str, ...]) -> None:
         self.dimensions = dimensions
@@ -85,57 +98,73 @@ class _Counter:
     def count(self, columns: Columns) -> Usage:
         size = columns.size
         out = Usage(len(columns), int(size.sum()), {})
-        if {"topic", "queue"} & set(self.dimensions):
-            numbers = self.queues.of(columns)
-            messages, total = _sums(numbers, size, len(self.queues))
-            topics = [t.decode("utf-8", "backslashreplace") for t in self.queues.topics]
-            for name, label in (
-                ("topic", lambda i: topics[i]),
-                ("queue", lambda i: f"{topics[i]}/{self.queues.queue_ids[i]}"),
-            ):
-                if name in self.dimensions:
-                    _fill(out, name, map(label, range(len(topics))), messages, total)
-        if "day" in self.dimensions:
-            days, inverse = np.unique(columns.store_timestamp // _DAY, return_inverse=True)
-            _fill(out, "day", map(_day, days.tolist()), *_sums(inverse, size, len(days)))
-        if "host" in self.dimensions:
-            self._hosts(columns, out)
-        if "tag" in self.dimensions:
-            self._tags(columns, out)
+        known: dict[str, _Codes] = {}
+        for dimension in self.dimensions:
+            names = dimension.split(",")
+            for name in names:
+                if name not in known:
+                    known[name] = self._codes(name, columns)
+            if len(names) == 1:
+                codes, labels = known[dimension]
+                _fill(out, dimension, labels, *_sums(codes, size, len(labels)))
+            else:
+                codes, together = _together([known[name] for name in names])
+                _fill(out, dimension, together, *_sums(codes, size, len(together)))
         return out
 
-    def _hosts(self, columns: Columns, out: Usage) -> None:
-        wide = (columns.sys_flag & BORN_HOST_V6) != 0
-        # the producer's process has a port for each connection: hosts are counted without it
-        words, inverse = np.unique(u64(columns.buf)[columns.at + _BORN_HOST] >> np.uint64(32), return_inverse=True)
-        size = columns.size
-        if not wide.any():
-            labels = [_host(int(w).to_bytes(4, "big") + bytes(4)) for w in words.tolist()]
-            _fill(out, "host", labels, *_sums(inverse, size, len(words)))
-            return
-        table = out.tables.setdefault("host", {})
-        for i in range(len(columns)):
-            at = int(columns.at[i]) + _BORN_HOST
-            label = _host(columns.buf[at : at + (20 if wide[i] else 8)].tobytes())
-            row = table.setdefault(label, [0, 0])
-            row[0] += 1
-            row[1] += int(size[i])
+    def _codes(self, name: str, columns: Columns) -> _Codes:
+        """The label of every record, as a number in a list of labels. A label may be there more than once."""
+        if name in ("topic", "queue"):
+            numbers = self.queues.of(columns)
+            labels = [t.decode("utf-8", "backslashreplace") for t in self.queues.topics]
+            if name == "queue":
+                labels = [f"{topic}/{i}" for topic, i in zip(labels, self.queues.queue_ids, strict=True)]
+            return numbers, labels
+        if name in TIMES:
+            unit = _DAY if name == "day" else _HOUR
+            times, inverse = np.unique(columns.store_timestamp // unit, return_inverse=True)
+            return inverse, [_time(n * unit, name) for n in times.tolist()]
+        return self._hosts(columns) if name == "host" else self._tags(columns)
 
     @staticmethod
-    def _tags(columns: Columns, out: Usage) -> None:
-        table = out.tables.setdefault("tag", {})
-        quoted: dict[str, list[int]] = {}
-        for tag, size in zip(PropertyTexts(columns).tags, columns.size.tolist(), strict=True):
-            row = quoted.get(tag)
-            if row is None:
-                quoted[tag] = [1, size]
-            else:
-                row[0] += 1
-                row[1] += size
+    def _hosts(columns: Columns) -> _Codes:
+        wide = (columns.sys_flag & BORN_HOST_V6) != 0
+        if not wide.any():
+            # the producer's process has a port for each connection: hosts are counted without it
+            words, inverse = np.unique(u64(columns.buf)[columns.at + _BORN_HOST] >> np.uint64(32), return_inverse=True)
+            return inverse, [_host(int(w).to_bytes(4, "big") + bytes(4)) for w in words.tolist()]
+        raw = (columns.buf[at : at + (20 if w else 8)] for at, w in zip(columns.at + _BORN_HOST, wide, strict=True))
+        return _numbered(_host(data.tobytes()) for data in raw)
+
+    @staticmethod
+    def _tags(columns: Columns) -> _Codes:
         import orjson
 
-        for tag, row in quoted.items():
-            table[orjson.loads(tag)] = row
+        codes, quoted = _numbered(PropertyTexts(columns).tags)
+        return codes, [orjson.loads(tag) for tag in quoted if isinstance(tag, str)]
+
+
+def _numbered(texts: Iterable[str]) -> _Codes:
+    """Texts as numbers in a list of the different ones."""
+    known: dict[str, int] = {}
+    codes = np.array([known.setdefault(text, len(known)) for text in texts], dtype=np.int64)
+    return codes, list(known)
+
+
+def _together(parts: Sequence[_Codes]) -> tuple[I64, list[Label]]:
+    """Several labels of every record as one."""
+    codes = np.zeros(len(parts[0][0]), dtype=np.int64)
+    for own, labels in parts:
+        codes = codes * max(1, len(labels)) + own
+    found, inverse = np.unique(codes, return_inverse=True)
+    combined: list[Label] = []
+    for code in found.tolist():
+        one: list[str | None] = []
+        for _, labels in reversed(parts):
+            code, i = divmod(code, max(1, len(labels)))
+            one.append(labels[i])
+        combined.append(tuple(reversed(one)))
+    return inverse, combined
 
 
 def _sums(codes: I64, size: I64, n: int) -> tuple[list[int], list[int]]:
@@ -144,7 +173,7 @@ def _sums(codes: I64, size: I64, n: int) -> tuple[list[int], list[int]]:
     return messages, np.bincount(codes, weights=size, minlength=n).astype(np.int64).tolist()
 
 
-def _fill(out: Usage, name: str, labels: Iterable[str | None], messages: list[int], total: list[int]) -> None:
+def _fill(out: Usage, name: str, labels: Iterable[Label], messages: list[int], total: list[int]) -> None:
     table = out.tables.setdefault(name, {})
     for label, m, b in zip(labels, messages, total, strict=True):
         if m:
@@ -153,11 +182,12 @@ def _fill(out: Usage, name: str, labels: Iterable[str | None], messages: list[in
             row[1] += b
 
 
-def _day(number: int) -> str:
+def _time(ms: int, name: str) -> str:
     try:
-        return datetime.fromtimestamp(number * 86400, UTC).date().isoformat()
+        when = datetime.fromtimestamp(ms / 1000, UTC)
     except (ValueError, OverflowError, OSError):
-        return str(number * _DAY)
+        return str(ms)
+    return when.date().isoformat() if name == "day" else f"{when:%Y-%m-%dT%H}:00Z"
 
 
 def _host(raw: bytes) -> str:

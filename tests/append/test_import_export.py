@@ -1,4 +1,4 @@
-"""export and import as commands: equal on the way back, restartable, nothing half-visible."""
+"""export and import as commands: what was exported is imported again unchanged; restartable; nothing half-visible."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_decoded_bodies_are_exported_as_they_were_sent(tmp_path: Path) -> None:
     assert run_json("verify", str(tmp_path / "made"))["clean"] is True
 
 
-def test_topics_are_renamed_and_queues_numbered_anew(tmp_path: Path) -> None:
+def test_topics_are_renamed_and_queues_numbered_again(tmp_path: Path) -> None:
     source, made = unpack("5.4.0-clean"), tmp_path / "made"
     lines = export(source, tmp_path / "all.ndjson", "--topic", "Order_11")
     (tmp_path / "half.ndjson").write_text("\n".join(lines[1::2]) + "\n")
@@ -204,7 +204,7 @@ def test_topics_are_renamed_and_queues_numbered_anew(tmp_path: Path) -> None:
         ("csv", lambda line: line.replace(",", ",x", 1), "bad.csv:200: queue_id must be an integer"),
     ],
 )
-def test_a_damaged_export_is_told_with_its_line_and_nothing_is_visible(
+def test_a_damaged_export_is_reported_with_its_line_and_nothing_is_visible(
     kind: str, damage: object, words: str, tmp_path: Path
 ) -> None:
     good = export(unpack("4.9.7-clean"), tmp_path / f"good.{kind}")
@@ -220,7 +220,7 @@ def test_a_damaged_export_is_told_with_its_line_and_nothing_is_visible(
     assert run_json("import", str(tmp_path / f"good.{kind}"), *options)["messages"] == len(good) - (kind == "csv")
 
 
-def test_a_parquet_file_that_is_cut_is_told(tmp_path: Path) -> None:
+def test_a_parquet_file_that_is_cut_is_reported(tmp_path: Path) -> None:
     export(unpack("4.9.7-clean"), tmp_path / "all.parquet")
     data = (tmp_path / "all.parquet").read_bytes()
     (tmp_path / "all.parquet").write_bytes(data[: len(data) // 2])
@@ -363,7 +363,7 @@ def test_a_source_that_cannot_be_read_is_not_in_the_way_of_the_next_import(
     assert [path.name for path in tmp_path.iterdir()] == ([source.name] if content is not None else [])
 
 
-def test_a_store_whose_log_is_elsewhere_is_no_empty_one(tmp_path: Path, store_copy: object) -> None:
+def test_a_store_whose_log_is_elsewhere_is_not_an_empty_one(tmp_path: Path, store_copy: object) -> None:
     store = store_copy("5.4.0-clean")  # type: ignore[operator]
     (store / "commitlog").rename(tmp_path / "on another disk")
     answer = run("import", str(store), "--output", str(tmp_path / "made"), exit_code=3)

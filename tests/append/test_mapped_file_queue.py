@@ -198,7 +198,7 @@ def test_warming_reserves_the_blocks(tmp_path: Path) -> None:
     assert file.path.stat().st_blocks * 512 >= SIZE
 
 
-def test_a_cut_keeps_what_stands_before_it_in_the_buffer(tmp_path: Path) -> None:
+def test_a_cut_keeps_what_is_before_it_in_the_buffer(tmp_path: Path) -> None:
     queue = MappedFileQueue([tmp_path], SIZE)
     queue.last_file().append(b"abcdef")
     queue.truncate_dirty_files(4, blank=True)

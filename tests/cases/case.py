@@ -1,4 +1,4 @@
-"""A two-pass case as it stands in case.toml, and how its damage is done. `README.md` describes the file."""
+"""A two-pass case as case.toml describes it, and how its damage is done. `README.md` describes the file."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def test_case_shows_its_own_problem(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", case_names())
-def test_damage_is_found_cured_and_taken_back(name: str, tmp_path: Path) -> None:
+def test_damage_is_found_repaired_and_undone(name: str, tmp_path: Path) -> None:
     case = read_case(name)
     store = make(case, tmp_path)
     verify = ("verify", str(store), *options(case, store), *case.verify.options)
@@ -82,7 +82,7 @@ def _unkept_promises(report: Mapping[str, object], plans: dict[tuple[str, ...], 
 
 
 def _problems(report: object) -> dict[str, int]:
-    """Counts without notes: a note is no problem, and the second pass may have some."""
+    """Counts without notes: a note is not a problem, and the second pass may have some."""
     assert isinstance(report, dict)
     notes = {finding["code"] for finding in report["findings"] if finding["severity"] == "note"}
     return {code: count for code, count in report["counts"].items() if code not in notes}

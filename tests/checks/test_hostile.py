@@ -118,7 +118,7 @@ def test_a_log_of_nothing_but_record_heads_is_damage(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("offset", [1 << 62, (1 << 63) - 21, -(1 << 62)])
-def test_a_queue_of_absurd_offsets_is_said_unit_by_unit(tmp_path: Path, offset: int) -> None:
+def test_a_queue_of_absurd_offsets_is_reported_unit_by_unit(tmp_path: Path, offset: int) -> None:
     store = copy_store("498_many", tmp_path)
     for file in (store / "consumequeue" / "T" / "0").iterdir():
         file.write_bytes(unit(offset, 0x7FFFFFFE, -1) * 50)
@@ -177,7 +177,7 @@ ODD_PLACES = (
 
 @pytest.mark.parametrize("kind", ["fifo", "socket", "dangling", "loop", "empty", "device"])
 @pytest.mark.parametrize("name", ["00000000000000999424", "notes", "20260101000000000"])
-def test_entries_that_are_no_files_are_named_and_every_message_is_still_read(
+def test_entries_that_are_not_files_are_named_and_every_message_is_still_read(
     tmp_path: Path, kind: str, name: str
 ) -> None:
     store = copy_store("498_many", tmp_path)
@@ -203,7 +203,7 @@ READ_AT_ONCE = ("lock", "config/topics.json", "config/consumerOffset.json", "con
         *((path, kind) for path in READ_AT_ONCE for kind in ("fifo", "socket", "dangling", "loop", "empty")),
     ],
 )
-def test_a_known_name_that_is_no_file_is_taken_for_a_file_that_is_gone(tmp_path: Path, path: str, kind: str) -> None:
+def test_a_known_name_that_is_not_a_file_is_taken_for_a_file_that_is_gone(tmp_path: Path, path: str, kind: str) -> None:
     store = copy_store("498_many", tmp_path)
     target = store / path
     target.parent.mkdir(exist_ok=True)
@@ -221,7 +221,7 @@ def test_a_known_name_that_is_no_file_is_taken_for_a_file_that_is_gone(tmp_path:
         *((f"{part}/{49152:020d}", kind) for part in ("data", "index") for kind in ("fifo", "dangling")),
     ],
 )
-def test_a_dledger_name_that_is_no_file_is_named(tmp_path: Path, name: str, kind: str) -> None:
+def test_a_dledger_name_that_is_not_a_file_is_named(tmp_path: Path, name: str, kind: str) -> None:
     store = copy_store("head_dledger_150", tmp_path)
     (group,) = store.glob("dledger-*")
     target = group / name

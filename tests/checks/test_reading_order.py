@@ -1,4 +1,4 @@
-"""What refers to the log is read before its end is looked for: what a broker writes in between is no finding."""
+"""What refers to the log is read before its end is looked for: what a broker writes in between is not a finding."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def bad(store: Store) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("live", [False, True])
-def test_checkpoint_and_offsets_that_move_while_the_log_is_read_are_no_finding(
+def test_checkpoint_and_offsets_that_move_while_the_log_is_read_are_not_a_finding(
     live: bool, store_copy: Copy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = store_copy("5.4.0-clean")

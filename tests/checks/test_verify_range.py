@@ -52,7 +52,7 @@ def test_runs_cut_short_go_on_until_all_is_read(damaged: Path) -> None:
     assert runs == 8  # one file a run
 
 
-def test_other_topics_are_left_out_and_that_is_said(damaged: Path) -> None:
+def test_other_topics_are_left_out_and_that_is_reported(damaged: Path) -> None:
     report = verify(open_store(damaged), VerifyOptions(jobs=1, topics=("NoSuchTopic",)))
     assert report.findings.listed == []
     assert report.exit_code == 4

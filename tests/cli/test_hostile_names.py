@@ -1,4 +1,4 @@
-"""Names and texts that somebody made to steer a terminal, and paths that are no files."""
+"""Names and texts that would control a terminal, and paths that are not files."""
 
 from __future__ import annotations
 

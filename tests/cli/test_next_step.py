@@ -1,4 +1,4 @@
-"""The commands that reports and plans end with: pasted as they stand, they do what was said."""
+"""The commands that reports and plans end with: pasted unchanged, they do what was announced."""
 
 from __future__ import annotations
 

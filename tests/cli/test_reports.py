@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from rmqstore.checks.problems.table import PROBLEMS
+from rmqstore.cli.du import _plot
+from rmqstore.cli.output import Output
+from rmqstore.cli.quantities import columns
+from rmqstore.views.usage import Table, Usage, _time
 from tests.command import run, run_json
 from tests.damage import flip, zero
 from tests.rocksdb_rows import without_extra
 from tests.stores import BROKER_STORES, copy_store, meta, unpack
-from tests.views.decoder import read_folder
+from tests.views.decoder import find_records, read_folder
 
 ROCKSDB = [name for name in BROKER_STORES if "rocksdb" in name]
 # loading a killed store completes its queues, and a follower cuts entries that were not committed: there the real store
@@ -208,3 +213,85 @@ def test_du_says_what_it_passed_over(tmp_path: Path) -> None:
     result = run("du", str(store))
     assert result.exit_code == 1
     assert result.stderr.startswith("warning: 1 damaged place (")
+
+
+@pytest.mark.parametrize("name", ["5.4.0-killed", "4.9.7-ipv6", "5.1.4-dledger"])
+def test_du_counts_several_dimensions_together_and_hours(name: str) -> None:
+    records = list(find_records(unpack(name)))
+    hours = {r.position: f"{datetime.fromtimestamp(r.store_timestamp / 1000, UTC):%Y-%m-%dT%H}:00Z" for r in records}
+    found = run_json("du", str(unpack(name)), "--by", "tag", "--by", "topic", "--by", "hour", exit_code=0)["by"]
+    assert isinstance(found, dict)
+    assert list(found) == ["topic", "tag", "hour", "tag,topic,hour"]
+    expected = Counter((r.properties.get("TAGS"), r.topic, hours[r.position]) for r in records)
+    rows = found["tag,topic,hour"]
+    assert {(row["tag"], row["topic"], row["hour"]): row["messages"] for row in rows} == expected
+    assert sum(row["bytes"] for row in rows) == sum(r.size for r in records)
+    assert {row["hour"]: row["messages"] for row in found["hour"]} == Counter(hours.values())
+
+
+@pytest.mark.parametrize("width", ["80", "120"])
+def test_du_tables_fit_the_terminal(width: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    for words in (
+        ("--by", "topic", "--by", "day"),
+        ("--by", "queue", "--by", "tag", "--by", "host"),
+        ("--plot",),
+        ("--files",),
+    ):
+        lines = run("du", str(unpack("5.4.0-clean")), *words).stdout.splitlines()[1:]
+        assert len(lines) > 5
+        assert max(map(columns, lines)) <= int(width), words
+
+
+def test_du_plots_bytes_over_time_with_all_of_them_in_it() -> None:
+    hour = 494_000
+    table: Table = {("Order", _time((hour + n) * 3_600_000, "hour")): [1, size] for n, size in enumerate([8, 0, 4, 1])}
+    table["Pay", _time(hour * 3_600_000, "hour")] = [1, 5]
+    lines = list(_plot(Usage(5, 18, {"topic,hour": table}), ("topic,hour",), None, Output(path=Path("x"))))
+    assert lines[0] == "5 messages, 18 B, bytes per hour"
+    assert [line.split() for line in lines[4:]] == [
+        ["Order", "█", "▄▁", "8", "B", "13", "B"],
+        ["Pay", "█", "5", "B", "5", "B"],
+    ]
+    wide: Table = {("Order", _time((hour + n) * 3_600_000, "hour")): [1, 1] for n in range(2000)}
+    lines = list(_plot(Usage(2000, 2000, {"topic,hour": wide}), ("topic,hour",), None, Output(path=Path("x"))))
+    assert max(map(len, lines)) <= 80
+    assert lines[-1].split()[-2:] == ["2,000", "B"]
+
+
+def test_du_files_counts_every_file_once() -> None:
+    for name in ("5.4.0-clean", "5.1.4-dledger-mixed", "5.4.0-rocksdb"):
+        store = unpack(name)
+        files = [path for path in store.rglob("*") if path.is_file()]
+        found = run_json("du", str(store), "--files", exit_code=0)["files"]
+        assert isinstance(found, dict)
+        parts = {row["part"]: row for row in found["parts"]}
+        assert sum(row["files"] for row in parts.values()) == len(files)
+        assert sum(row["bytes"] for row in parts.values()) == sum(path.stat().st_size for path in files)
+        assert sum(row["allocated"] for row in parts.values()) == sum(path.stat().st_blocks * 512 for path in files)
+        logs = [*(store / "commitlog").glob("*"), *store.glob("dledger-*/data/*")]
+        assert parts["log"]["bytes"] == sum(path.stat().st_size for path in logs)
+    found = run_json("du", str(unpack("5.4.0-clean")), "--files", exit_code=0)["files"]
+    assert isinstance(found, dict)
+    topics = {row["topic"]: row for row in found["topics"]}
+    queues = list((unpack("5.4.0-clean") / "consumequeue" / "Order_11").rglob("0*"))
+    size = sum(path.stat().st_size for path in queues if path.is_file())
+    written = sum(len(path.read_bytes().rstrip(b"\0")) // 20 + 1 for path in queues if path.is_file())
+    assert topics["Order_11"]["bytes"] == size
+    assert topics["Order_11"]["used"] == pytest.approx(written * 20, abs=80)
+    assert topics["Order_11"]["empty_share"] == pytest.approx(1 - written * 20 / size, abs=0.02)
+
+
+def test_du_files_counts_a_log_outside_of_the_store(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    (store / "commitlog").rename(tmp_path / "log")
+    config = tmp_path / "broker.conf"
+    config.write_text(f"storePathRootDir={store}\nstorePathCommitLog={tmp_path}/log\n")
+    found = run_json("du", str(store), "--files", "-c", str(config), exit_code=0)["files"]
+    assert isinstance(found, dict)
+    assert {row["part"]: row["bytes"] for row in found["parts"]}["log"] == 8 * 65536
+
+
+def test_du_files_has_no_filters() -> None:
+    assert run("du", str(unpack("5.4.0-clean")), "--files", "--topic", "Order_11").exit_code == 2
+    assert run("du", str(unpack("5.4.0-clean")), "--files", "--by", "topic").exit_code == 2

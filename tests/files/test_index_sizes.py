@@ -52,7 +52,7 @@ def test_sizes_are_found_in_the_file_whatever_their_ratio(slots: int, units: int
     assert index_sizes(_index_of(tmp_path, slots, units)) == (slots, units)
 
 
-def test_broker_conf_is_believed_where_a_file_has_that_length(tmp_path: Path) -> None:
+def test_broker_conf_decides_where_a_file_has_that_length(tmp_path: Path) -> None:
     store = _index_of(tmp_path, 100, 400, maxHashSlotNum=100, maxIndexNum=400)
     assert index_sizes(store) == (100, 400)
 

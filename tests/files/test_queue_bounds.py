@@ -1,4 +1,4 @@
-"""Where `info` sees a consume queue begin and end: pre-blanks and zeros are no messages."""
+"""Where `info` sees a consume queue begin and end: pre-blanks and zeros are not messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which queues a broker reads where files and a RocksDB stand in one consumequeue/, by broker.conf or by config/."""
+"""Which queues a broker reads where consumequeue/ has both files and a RocksDB, by broker.conf or by config/."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_only_the_database_s_own_files_belong_there(store_copy: Copy) -> None:
 
 
 def store_copy_without_manifest(store: Path) -> Path:
-    """What is left of a database is no database."""
+    """The remains of a database are not a database."""
     for path in (store / "consumequeue").iterdir():
         if path.name.startswith("MANIFEST-") or path.name == "IDENTITY":
             path.unlink()

@@ -1,4 +1,4 @@
-"""What stands in a file's place, or cannot stand there: nothing is read, and nothing waits."""
+"""Something else than a regular file under a file's name: nothing is read, and nothing blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""open_store: what a path is, and what is said of one that is no store."""
+"""open_store: what a path is, and the error for one that is not a store."""
 
 from __future__ import annotations
 

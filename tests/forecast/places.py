@@ -1,4 +1,4 @@
-"""What stands where in a fixture's store: its log files and records, the queues of one topic, DLedger's files."""
+"""Where the parts of a fixture's store are: its log files and records, the queues of one topic, DLedger's files."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ def test_dledger_mode_may_be_switched_off(tmp_path: Path) -> None:
     assert on.max_offset > off.max_offset
 
 
-def test_queues_in_rocksdb_are_said_not_to_be_simulated() -> None:
+def test_queues_in_rocksdb_are_reported_not_to_be_simulated() -> None:
     name = "5.4.0-rocksdb"
     forecast = simulate_start(open_store(unpack(name), BrokerConfig(meta(name).oracle_args)))
     assert (forecast.consume_queues_simulated, forecast.max_offset) == (False, meta(name).oracle_load.max_phy)
@@ -233,7 +233,7 @@ def test_the_newest_snapshot_of_the_timer_wheel_is_the_one_that_is_opened(tmp_pa
     assert not simulate_start(store).starts
 
 
-def test_versions_that_fail_in_their_own_shutdown_are_told_with_that_exit_code(tmp_path: Path) -> None:
+def test_versions_that_fail_in_their_own_shutdown_are_reported_with_that_exit_code(tmp_path: Path) -> None:
     path, config = clean("5.4.0", tmp_path)
     put("commitlog/notes.txt", b"hello")(path)
     store = open_store(path, config)
@@ -295,7 +295,7 @@ def test_dledger_loses_what_is_behind_a_wrong_header(tmp_path: Path) -> None:
     damaged = entries(data_files(whole)[-2])[5]
     assert forecast.commitlog_stop == int(data_files(path)[-2].name) + damaged
     assert forecast.stop_reason.startswith("pos ")
-    # the entry that is damaged itself is no good record any more
+    # the damaged entry itself is not a good record any more
     assert forecast.messages_lost == before - 5 - 1 + last
     assert f"dledger-n0/data/{data_files(path)[-1].name}" in forecast.other_files_deleted
 

@@ -91,7 +91,7 @@ def test_unreadable_rocksdb_of_the_configuration_ends_a_broker_as_it_did(
         assert verify(opened, VerifyOptions(jobs=1)).exit_code == 4
 
 
-def test_damaged_rows_are_said_in_the_verdict(tmp_path: Path) -> None:
+def test_damaged_rows_are_reported_in_the_verdict(tmp_path: Path) -> None:
     """The broker starts and reads none of the 292 messages."""
     need_rocksdict()
     store = copy_store(ROCKSDB, tmp_path)

@@ -43,8 +43,7 @@ def test_a_unit_has_the_bytes_that_java_writes(offset: int, size: int, tags_code
 
 def test_fillers_are_the_brokers() -> None:
     assert bytes.fromhex("00000000000000007FFFFFFF0000000000000000") == cq.PRE_BLANK
-    assert bytes(20) == cq.END_OF_DATA
-    assert cq.EXT_END_OF_FILE == b"\xff\xff"
+    assert cq.EXT_END.build() == b"\xff\xff"
     assert b"\xff" * 8 + bytes(30) + b"\xff" * 4 + bytes(4) == cq.SPARSE_END
 
 
@@ -95,7 +94,7 @@ def test_extension_addresses_both_ways(offset: int, raw: str) -> None:
     assert cq.ext_offset(address) == offset
 
 
-def test_hashes_are_no_extension_addresses() -> None:
+def test_hashes_are_not_extension_addresses() -> None:
     assert not cq.is_ext_address(-(1 << 31))
     with pytest.raises(ValueError, match="not an extension address"):
         cq.ext_offset(-(1 << 31))
@@ -137,9 +136,8 @@ def test_files_hold_whole_units_and_begin_with_pre_blanks_where_a_queue_starts_l
     assert [cq.round_file_size(size) for size in (1, 20, 21, 6_000_000)] == [20, 20, 40, 6_000_000]
     assert cq.first_file(149, 2000) == 2000
     assert cq.pre_blanks(149, 2000) == 49
-    assert cq.first_file(300_000, cq.DEFAULT_FILE_SIZE) == 6_000_000
-    assert cq.pre_blanks(300_000, cq.DEFAULT_FILE_SIZE) == 0
-    assert (cq.DEFAULT_BATCH_FILE_SIZE, cq.DEFAULT_EXT_FILE_SIZE) == (13_800_000, 50_331_648)
+    assert cq.first_file(300_000, 6_000_000) == 6_000_000
+    assert cq.pre_blanks(300_000, 6_000_000) == 0
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import UTC, timedelta, timezone
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rmqstore.formats import index
 from rmqstore.formats.properties import index_keys
@@ -85,16 +83,3 @@ def test_key_text_joins_topic_and_key() -> None:
 def test_file_name_is_local_time() -> None:
     assert index.file_name(1795245017072, UTC) == "20261121071017072"
     assert index.file_name(1795245017072, timezone(timedelta(hours=8))) == "20261121151017072"
-    assert index.file_time("20261121071017072", UTC) == 1795245017072
-
-
-@pytest.mark.parametrize(
-    "name", ["", "2026112107101707", "20261321071017072", "2026112107101707x", "٢0261121071017072"]
-)
-def test_other_names_are_no_times(name: str) -> None:
-    assert index.file_time(name, UTC) is None
-
-
-@given(st.integers(0, 253402300799999))
-def test_file_names_go_both_ways(time: int) -> None:
-    assert index.file_time(index.file_name(time, UTC), UTC) == time

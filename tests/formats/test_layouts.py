@@ -94,7 +94,7 @@ def test_fields_tile_the_record_and_say_what_they_are(layout: Layout) -> None:
     assert "#" in layout.source or "RocketMQ" in layout.source or "DLedger" in layout.source
 
 
-def test_what_does_not_fit_is_said_by_the_declaration() -> None:
+def test_what_does_not_fit_is_reported_by_the_declaration() -> None:
     layout = Layout("pair", "Somewhere#here", Field("a", Int8sb, "One."), Field("b", Bytes(2), "Two."))
     for wrong in ({"a": 128}, {"b": b"1"}, {"b": b"123"}, {"a": "x"}):
         with pytest.raises(ConstructError):

@@ -28,7 +28,7 @@ def test_offset_message_id_of_ipv6_both_ways() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0A", "zz" * 16, "0A 1020300002A9F0000000000000195", "0" * 34, " " * 32])
-def test_other_texts_are_no_ids(text: str) -> None:
+def test_other_texts_are_not_ids(text: str) -> None:
     assert m.decode_offset_message_id(text) is None
     assert m.decode_uniq_key(text) is None
 

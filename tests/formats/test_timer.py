@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from rmqstore.formats import timer
 
 # first two units of the timer log, and the first used wheel slot, of a 5.4.0 broker
@@ -65,9 +63,3 @@ def test_unit_blank_and_slot_of_the_vectors() -> None:
 
 def test_wheel_size_is_the_default_files() -> None:
     assert timer.wheel_size() == 38_707_200
-    assert timer.DEFAULT_LOG_FILE_SIZE == 104_857_600
-
-
-@pytest.mark.parametrize(("magic", "good"), [(0, True), (1, True), (7, True), (15, True), (16, False), (-1, False)])
-def test_magic_of_a_timer_unit_has_the_four_known_bits_only(magic: int, good: bool) -> None:
-    assert timer.is_log_magic(magic) is good

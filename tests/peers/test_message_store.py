@@ -135,7 +135,7 @@ def test_messages_have_the_time_that_the_put_told(store: MessageStore) -> None:
 
 
 @pytest.mark.parametrize("offset", [-10, 1 << 40])
-def test_outside_of_the_log_is_no_store_time(store: MessageStore, offset: int) -> None:
+def test_outside_of_the_log_is_not_a_store_time(store: MessageStore, offset: int) -> None:
     """DefaultMessageStoreTest#testGetStoreTime_PhyOffsetIsLessThanCommitLogMinOffset, #testGetStoreTime_ParamIsNull"""
     put_ten(store)
     assert message_at(store.root, offset) is None

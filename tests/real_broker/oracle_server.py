@@ -6,7 +6,7 @@
 
 Each store is copied; the copy is loaded, started, read to the last offset and shut down. Where that does not go well
 (RocketMQ calls System.exit, the JVM hangs, load() says no, the shutdown leaves threads behind), a fresh copy goes to
-the plain `Oracle`, with a JVM of its own: its answer holds, and the server begins anew.
+the plain `Oracle`, with a JVM of its own: its answer counts, and the server starts again.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def sound(name: str) -> Sound:
 
 
 def told(name: str, damaged: Path) -> frozenset[Place]:
-    """Messages whose unit stands in the damaged store as in the undamaged one: their loss can be counted."""
+    """Messages whose unit is the same in the damaged and the undamaged store: their loss can be counted."""
     store, out = unpack(name), set()
     for path in store.glob("consumequeue/*/*/*"):
         other = damaged / path.relative_to(store)

@@ -1,6 +1,6 @@
 """What recover puts right without a filler, and a whole broker with clients on it: every message is there again.
 
-Log files under each other's names, ports of hosts that are none, and compression bits that are not true of the body.
+Log files with swapped names, invalid ports of hosts, and compression flags that do not match the body.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def test_broker_goes_on_takes_messages_and_reads_all_after_a_restart(
 
 
 def _tear(store: Path) -> tuple[Path, int]:
-    """A torn record behind the last one: the size and magic of a message, then little of it; where it stands."""
+    """A torn record behind the last one: the size and magic of a message, then little of it; where it starts."""
     path, at = end_of(store)
     with path.open("r+b") as file:
         file.seek(at)

@@ -83,7 +83,7 @@ def test_after_a_clean_exit_the_message_at_the_rows_end_gets_no_row(
 ) -> None:
     need_rocksdict()
     store = copy_store(NAME, tmp_path)
-    shutil.rmtree(store / "consumequeue")  # rows of a database that is made anew end at 0, where the log begins
+    shutil.rmtree(store / "consumequeue")  # rows of a new database end at 0, where the log begins
     settings = {**meta(NAME).oracle_args, CAP: "100"}
     report = examine(open_store(store, BrokerConfig(settings)), VerifyOptions(jobs=1)).report
     assert "would start and never deliver 1 message" in report.verdict

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.slow]
 FILE = 520  # bytes: 9 units and a BLANK
 PER_FILE = 9
 UNITS = 45
-OLD = 18  # units that no start links anew: it goes one file back from the flushed position
+OLD = 18  # units that no start links again: it goes one file back from the flushed position
 END = UNITS // PER_FILE * FILE - 52
 DEADLINE_SECONDS = 600
 
@@ -99,7 +99,7 @@ def hurt(store: Path, base: int) -> dict[int, int]:
     """Damages old slots and a chain, each in its own way; how often each unit's message is then delivered."""
     delivered = dict.fromkeys(range(UNITS), 1)
     with (store / "timerwheel").open("r+b") as wheel:
-        for second in (0, 6, 7, 8):  # the start links the last three anew
+        for second in (0, 6, 7, 8):  # the start links the last three again
             wheel.seek(timer.slot_at(timer.slot_index((base + second) * 1000)))
             wheel.write(bytes(32))
     write_slot(store, base + 1, at(of(1)[0]), at(of(1)[0]))

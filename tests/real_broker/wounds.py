@@ -1,7 +1,7 @@
 """Random damage of a store, the same for a seed: flips, zeroed pages, cut files, swapped files, removed files.
 
 `wound_more` does what a power cut, a bad disk or a half-restored backup does: pages of several files at once, pages in
-the place of others, header fields, queues of an earlier time, times that are none.
+the place of others, header fields, queues of an earlier time, invalid times.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def tree(store: Path, *, without: tuple[str, ...] = ()) -> dict[str, bytes | Non
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record as it stands in a log, found by walking sizes; `address` is that of the record itself, bytes."""
+    """A record as it is in a log, found by walking sizes; `address` is that of the record itself, bytes."""
 
     address: int
     data: bytes

@@ -1,4 +1,4 @@
-"""plan_recovery over copies of real stores: strategies, roles, brakes, what is left alone, and the way back."""
+"""plan_recovery over copies of real stores: strategies, roles, brakes, what is left alone, and undo."""
 
 from __future__ import annotations
 

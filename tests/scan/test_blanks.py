@@ -79,7 +79,7 @@ def test_a_blank_of_the_right_size_is_false_where_the_next_record_would_have_fit
 
 
 def test_a_blank_of_the_right_size_stays_in_front_of_older_records(tmp_path: Path) -> None:
-    """A broker that truncated the log leaves the old records behind its new end; a BLANK may come to stand there."""
+    """A broker that truncated the log leaves the old records behind its new end; a BLANK may be written there."""
     folder = copy_store("5.4.0-clean", tmp_path) / "commitlog"
     path = sorted(folder.iterdir())[1]
     at = starts(path)

@@ -1,4 +1,4 @@
-"""Stores of DLedger 0.4: entries without a message and a BLANK in front are no damage, and a flipped magic still is."""
+"""Stores of DLedger 0.4: entries without a message and a BLANK in front are not damage; a flipped magic still is."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_a_config_change_may_have_a_body(tmp_path: Path) -> None:
     assert "DL-HEADER" not in verified.report.findings.counts
 
 
-def test_a_missing_unit_of_one_is_said(tmp_path: Path) -> None:
+def test_a_missing_unit_of_one_is_reported(tmp_path: Path) -> None:
     store = written(tmp_path)
     assert store.dledger is not None
     zero(store.dledger.index.files[0].path, 20 * dledger.INDEX_UNIT.size, dledger.INDEX_UNIT.size)

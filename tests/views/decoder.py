@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+_MAGIC = re.compile(rb"\xda\xa3\x20[\xa7\xab]")
 _V1, _V2, _BLANK = 0xDAA320A7, 0xDAA320AB, 0xCBD43194
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record as it stands in the file; `position` is its global offset."""
+    """One record of the file; `position` is its global offset."""
 
     position: int
     size: int
@@ -41,7 +43,7 @@ class Record:
 
 
 def read_folder(folder: Path, *, entries: bool = False) -> Iterator[Record]:
-    """Every record of a folder of files, up to the first byte that is none."""
+    """Every record of a folder of files, up to the first byte that belongs to none."""
     for path in sorted(folder.iterdir()):
         yield from read_file(path, entries=entries)
 
@@ -79,13 +81,34 @@ def _record(data: bytes, at: int, base: int) -> Record:
     at += length
     (topic_length,) = struct.unpack_from(">h" if magic == _V2 else ">b", data, at)
     at += 2 if magic == _V2 else 1
-    topic = data[at : at + topic_length].decode()
+    topic = data[at : at + topic_length].decode(errors="surrogateescape")
     at += topic_length
     (properties_length,) = struct.unpack_from(">h", data, at)
-    text = data[at + 2 : at + 2 + properties_length].decode()
+    text = data[at + 2 : at + 2 + properties_length].decode(errors="surrogateescape")
     pairs = (part.split("\1", 1) for part in text.split("\2") if "\1" in part)
     assert at + 2 + properties_length == start + size
     return Record(
         base + start, size, magic, crc, queue_id, flag, queue_offset, physical, sys_flag, born, stored, host, body,
         topic, {k: v for k, v in pairs if k and v},
     )  # fmt: skip
+
+
+def find_records(store: Path) -> Iterator[Record]:
+    """Every record of a store's logs, also behind damage: at each magic number whose record says its own offset."""
+    for folder in (store / "commitlog", *store.glob("dledger-*/data")):
+        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+            data, base = path.read_bytes(), int(path.name)
+            for match in _MAGIC.finditer(data):
+                at = match.start() - 4
+                if at >= 0 and _frames(data, at, base):
+                    yield _record(data, at, base)
+
+
+def _frames(data: bytes, at: int, base: int) -> bool:
+    size, physical_offset = struct.unpack_from(">I", data, at)[0], struct.unpack_from(">q", data, at + 28)[0]
+    if physical_offset != base + at or not 90 < size <= len(data) - at:
+        return False
+    try:
+        return _record(data, at, base).size == size
+    except (struct.error, UnicodeDecodeError, AssertionError):
+        return False

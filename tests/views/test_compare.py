@@ -181,7 +181,7 @@ def test_missing_file_leaves_its_messages_on_the_other_side_only(missing: int, t
     start = int(files[missing].name)
     files[missing].unlink()
     lost = [r for r in all_records(unpack(N1)) if start <= r.address < start + 65536]
-    if missing == 0:  # retention runs on each node by itself: what only one still has is no difference
+    if missing == 0:  # retention runs on each node by itself: what only one still has is not a difference
         answer = _compare(store, unpack(N0), 0)
         assert answer["common"]["start"] == 65536  # type: ignore[index]
         return

@@ -96,11 +96,6 @@ class MappedFileQueue:
         """Bytes written and not yet flushed (remainHowManyDataToFlush)."""
         return self.max_offset - self.flushed_where
 
-    @property
-    def next_start(self) -> int | None:
-        """Where the next file will start, None while the last one is not full or no file exists (bytes)."""
-        return self.files[-1].stop if self.files and self.files[-1].full else None
-
     def last_file(self, start_offset: int = 0, content: bytes = b"") -> MappedFile:
         """The file to append to: the last one, or the next one created when it is full.
 

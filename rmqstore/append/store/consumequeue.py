@@ -46,7 +46,7 @@ class ConsumeQueue:
     """One queue of a topic, 20-byte units.
 
     `max_physic_offset` is the end of the last message dispatched to it (-1: none), `min_logic_offset` where its first
-    real unit stands, both bytes.
+    real unit is, both bytes.
     """
 
     def __init__(self, directory: Path, file_size: int) -> None:

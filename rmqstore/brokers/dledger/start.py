@@ -219,6 +219,8 @@ class DLedgerStart(PlainStart):
             self.queues.correct_min_offsets(self._min_offset())
         if self.data.files:
             self._dispatch(begin, self.data.max_offset())
+            # the broker jumps to the position that is committed at that moment, in the middle of an entry or behind it
+            self.depends_on_commits = self.entries.jumped_at
 
     def _dispatch(self, begin: int, end: int) -> int:
         """From `begin` to `end`, through the legacy log and the entries; where it comes to rest."""

@@ -53,6 +53,7 @@ class PlainStart:
         self.thorough = options.thorough
         self.dispatch = options.dispatch
         self.notes: list[str] = []
+        self.depends_on_commits: int | None = None
         self.deleted: list[Path] = []
         self.clean_exit = not store.abort
         self.parser = ParserSettings(
@@ -385,5 +386,6 @@ class PlainStart:
             consume_queues_simulated=not self.rocksdb,
             not_dispatched=self.not_dispatched,
             unreadable_rows=dict(self.unreadable_rows or {}) if starts else {},
+            depends_on_commits=self.depends_on_commits,
             notes=tuple(self.notes),
         )

@@ -56,6 +56,9 @@ class Losses:
 class LogReader(LogFiles):
     """Walks over the files of a log as a start does, then dispatches what they hold."""
 
+    jumped_at: int | None = None
+    """Where the last `reput` passed over the rest of what was readable, for the last time."""
+
     # --- recovery -------------------------------------------------------------------------------------------------
 
     def walk(self, index: int, queues: Queues | None, condition: Condition, *, accept_half: bool = False) -> Walk:
@@ -227,6 +230,7 @@ class LogReader(LogFiles):
             queues.dispatch_known(self.units, start, end, Condition())
             return end
         at = start
+        self.jumped_at = None
         while at < end:
             index = next((i for i, f in enumerate(self.files) if f.start <= at < f.start + self.file_size), None)
             if index is None:
@@ -272,6 +276,7 @@ class LogReader(LogFiles):
                 elif checked.size > 0:
                     at += advance
                 elif jumps:
+                    self.jumped_at = file.start + at
                     return readable
                 else:
                     return None

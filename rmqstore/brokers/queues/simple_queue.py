@@ -94,7 +94,7 @@ class SimpleQueue:
                     yield Units(at, np.array([span.first]), np.array([span.last_size if n == 1 else 1]))
                     n -= 1
                     at += UNIT
-                if n > 0:  # one unit stands for all that follow in the span: their addresses rise to the last one
+                if n > 0:  # one unit represents all that follow in the span: their addresses rise to the last one
                     yield Units(span.stop - UNIT, np.array([span.last]), np.array([span.last_size]))
                 at = span.stop
                 continue

@@ -78,7 +78,18 @@ class StartForecast:
     """Of a store with its queues in RocksDB: what of the log, [start, stop), neither has rows nor gets them."""
     unreadable_rows: Mapping[QueueKey, int] = field(default_factory=dict)
     """Messages per queue whose rows in RocksDB cannot be read: up to so many are not delivered."""
+    depends_on_commits: int | None = None
+    """Where in a damaged DLedger log more messages may be skipped than said here: that depends on when a leader
+    commits the entries (offset). None: nowhere."""
     notes: tuple[str, ...] = ()
+
+    @property
+    def caveat(self) -> str:
+        """What limits a sentence that says "would start", to go behind it."""
+        if self.depends_on_commits is None:
+            return self.unreadable
+        at = f"; behind the damage at {self.depends_on_commits:,} it may skip more"
+        return f"{self.unreadable}{at}, which depends on when a leader commits"
 
     @property
     def unreadable(self) -> str:
@@ -98,15 +109,15 @@ class StartForecast:
         if not self.messages_lost and self.units_cut:
             cut = _count(sum(self.units_cut.values()), "message")
             text = f"{who} would start and drop {cut} from {_count(len(self.units_cut), 'consume queue')}"
-            return text + self.unreadable
+            return text + self.caveat
         if not self.messages_lost:
-            return f"{who} would start" + (self.unreadable or f" and {nothing}")
+            return f"{who} would start" + (self.caveat or f" and {nothing}")
         text = f"{who} would start and lose {_count(self.messages_lost, 'message')}"
         if self.lost_by_topic:
             text += f" of {_count(len(self.lost_by_topic), 'topic')}"
         if self.commitlog_stop is not None:
             text += f" (commitlog cut at {self.commitlog_stop:,})"
-        return text + self.unreadable
+        return text + self.caveat
 
     def to_json(self) -> dict[str, Json]:
         """The forecast as JSON values; queues are named TOPIC/ID."""

@@ -7,16 +7,12 @@ from collections.abc import Iterable
 from rmqstore.checks.index.contradicted import CODE
 from rmqstore.checks.index.tally import Contradicted
 from rmqstore.checks.log.logs import Logs
-from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
-
-_SAID = frozenset({codes.CL_PROPERTIES, codes.CL_TOPIC, codes.CL_HEADER, codes.DL_BODY})
-"""What is said of a record already explains that its keys are others."""
 
 
 def report_contradicted(logs: Logs, findings: Findings) -> None:
     """A finding for each of these messages of which nothing else says already that its header or text is damaged."""
-    said = {(f.queue, f.offset) for f in findings.listed if f.code in _SAID}
+    said = {(f.queue, f.offset) for f in findings.listed if f.problem.alters_keys}
     for result in logs.results:
         name = "dledger" if result.lead else "commitlog"
         for one in _sorted(result.index.contradicted.values()):

@@ -244,8 +244,7 @@ def _consume_queues(store: Store, findings: Findings, live: bool) -> None:
 
 
 def in_place_of_trees(store: Store) -> Iterator[tuple[Path, DirEntry]]:
-    """What stands where the consume queues' directories belong, and is none: a start puts no unit, and says so only
-    in its log."""
+    """Files that take the names of the consume queues' directories: a start then writes no unit, and only logs it."""
     for name in ("consumequeue", "batchconsumequeue") if store.part is None else ():
         entry = store.top.get(name)
         if entry is not None and not entry.directory:

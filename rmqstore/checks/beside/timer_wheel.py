@@ -1,8 +1,8 @@
 """Slots of the timer wheel and chains of the timer log, as they will be after the next start.
 
 A broker delivers what it finds from a slot's last position on, unit by unit, backwards. A start links the units of the
-timer log's end anew (one file size before the flushed position on) and nothing else: a slot whose units are all older
-stays as it is, and so does one that points behind the end with both its positions.
+end of the timer log again (from one file size before the flushed position on) and nothing else: a slot whose units are
+all older stays as it is, and so does one that points behind the end with both its positions.
 
 What a slot's first position and count say is not judged: a start reads the first one only to find out how far back to
 link, and counts are a metric, which a start does not mend after a crash.

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.log.queue_parts import QueuePart
@@ -18,6 +20,23 @@ from rmqstore.scan.resync import ENTRY_SIZE
 from rmqstore.scan.tiling import Kind, Run
 
 
+class _Codes(NamedTuple):
+    """Problems that a commitlog and DLedger data have in common, each under its own code."""
+
+    no_blank: str
+    false_blank: str
+    dirty_tail: str
+    stale_tail: str
+
+
+_COMMITLOG = _Codes(codes.CL_NO_BLANK, codes.CL_FALSE_BLANK, codes.CL_DIRTY_TAIL, codes.CL_STALE_TAIL)
+_DLEDGER = _Codes(codes.DL_NO_BLANK, codes.DL_FALSE_BLANK, codes.DL_DIRTY_TAIL, codes.DL_STALE_TAIL)
+
+
+def _codes_of(result: LogResult) -> _Codes:
+    return _DLEDGER if result.lead else _COMMITLOG
+
+
 def check_log(result: LogResult, findings: Findings, *, last_part: bool = True, followed: bool = False) -> None:
     """Findings that need the whole log. `last_part`: this log's end is the store's end (not a legacy part).
 
@@ -25,7 +44,7 @@ def check_log(result: LogResult, findings: Findings, *, last_part: bool = True, 
     """
     queue, tiling, lead = result.queue, result.tiling, result.lead
     name = "dledger" if lead else "commitlog"
-    prefix = "DL" if lead else "CL"
+    own = _codes_of(result)
     wrote = result.wrote
 
     folded = -1
@@ -45,7 +64,7 @@ def check_log(result: LogResult, findings: Findings, *, last_part: bool = True, 
             if behind.kind is Kind.ZERO and file is not None and behind.stop == file.stop:  # a damaged BLANK
                 folded = behind.start
                 length = behind.stop - run.start
-                findings.add(Finding(f"{prefix}-NO-BLANK", name, file.name, run.start, length, {"damaged": True}))
+                findings.add(Finding(own.no_blank, name, file.name, run.start, length, {"damaged": True}))
                 continue
         if run.kind is Kind.DIRTY and run.cause is Fault.MAGIC and not lead:
             strange = unknown_records(queue, run)
@@ -56,13 +75,13 @@ def check_log(result: LogResult, findings: Findings, *, last_part: bool = True, 
                 continue
         if run.kind is Kind.DIRTY and run.count == 0:
             tail = run.start >= wrote and last_part
-            code = f"{prefix}-DIRTY-TAIL" if tail else code_of(run.cause, lead)
+            code = own.dirty_tail if tail else code_of(run.cause, lead)
             facts = {"cause": run.cause.name.lower()}
             findings.add(Finding(code, name, result.file_of(run.start), run.start, run.stop - run.start, facts))
         elif run.kind is Kind.ZERO and (run.start < wrote or followed):
             file = queue.find(run.start)
             at_end = file is not None and run.stop == file.stop
-            code = f"{prefix}-NO-BLANK" if at_end else (codes.DL_HEADER if lead else codes.CL_ZERO_HOLE)
+            code = own.no_blank if at_end else (codes.DL_HEADER if lead else codes.CL_ZERO_HOLE)
             findings.add(Finding(code, name, result.file_of(run.start), run.start, run.stop - run.start))
         elif run.kind is Kind.BLANK and not lead and run.claimed not in (run.stop - run.start, _left(queue, run)):
             left = _left(queue, run)
@@ -93,14 +112,14 @@ def check_missing_files(result: LogResult, findings: Findings, pointing: Pointin
 
 def _older(result: LogResult, findings: Findings) -> None:
     """Records that are older than those before them: of a truncated log, or of a clock that went back."""
-    name, prefix = ("dledger", "DL") if result.lead else ("commitlog", "CL")
+    name = "dledger" if result.lead else "commitlog"
     wrote = result.wrote
     if result.stale_from is not None:
         stop = result.tiling.wrote()
         facts: dict[str, Fact] = {"records_from": result.stale_from}
         facts |= {"youngest": result.back_max, "end_of_log": result.max_time}
-        code = f"{prefix}-STALE-TAIL"
-        findings.add(Finding(code, name, result.file_of(result.stale_from), wrote, stop - wrote, facts))
+        code, file = _codes_of(result).stale_tail, result.file_of(result.stale_from)
+        findings.add(Finding(code, name, file, wrote, stop - wrote, facts))
     elif result.back_from is not None and not result.lead:
         facts = {"youngest": result.back_max, "before": result.max_time}
         at = result.back_from
@@ -112,7 +131,7 @@ def check_false_blanks(result: LogResult, findings: Findings, pointing: Pointing
 
     Source: CommitLog.DefaultAppendMessageCallback#doAppend writes one only where the next message does not fit, 5.4.0
     """
-    name, prefix = ("dledger", "DL") if result.lead else ("commitlog", "CL")
+    name, code = "dledger" if result.lead else "commitlog", _codes_of(result).false_blank
     for run in list(result.tiling) if pointing.lost else []:
         if run.kind is not Kind.BLANK or run.start not in pointing.lost:
             continue
@@ -122,7 +141,7 @@ def check_false_blanks(result: LogResult, findings: Findings, pointing: Pointing
         result.disbelieve(run.start)
         facts = _lost_facts(pointing, run.start)
         file = result.file_of(run.start)
-        findings.add(Finding(f"{prefix}-FALSE-BLANK", name, file, run.start, run.stop - run.start, facts))
+        findings.add(Finding(code, name, file, run.start, run.stop - run.start, facts))
 
 
 def _lost_facts(pointing: Pointing, start: int) -> dict[str, Fact]:

@@ -31,12 +31,13 @@ from rmqstore.checks.log.owed_units import (
 )
 from rmqstore.checks.log.queue_parts import QueuePart, QueueRows, UnitRows
 from rmqstore.checks.log.record_findings import damage_finding, text_finding, topic_finding
+from rmqstore.checks.log.store_times import time_findings, wrong_times
 from rmqstore.checks.log.stored_units import UnitReader, opened, units_of
 from rmqstore.checks.problems.report import Findings
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.formats.message import INNER_BATCH
-from rmqstore.formats.properties import inner_batch
+from rmqstore.formats.properties import DelayLevels, inner_batch
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64
 from rmqstore.scan.properties.texts import PropertyTexts, Texts, read_texts
@@ -65,6 +66,7 @@ class PassOptions:
     live: bool = False  # a broker writes to the store
     stop_before: int = 1 << 62  # the log's end when the look began, for a store that grows
     keep: int = 10_000
+    levels: DelayLevels | None = None  # of the store; None: each split looks for them
     index: IndexCatalog | None = None  # entries to compare with the messages' keys
     keep_units: bool = False  # give the units that the messages should have: see LogPart.units
     look: bytes = field(default_factory=lambda: os.urandom(8))  # a worker lists the store once for each
@@ -192,7 +194,7 @@ class _SplitScan:
         self.store = opened(options.store, options.given, options.look)
         self.units = _units(options)
         reading = (self.units.read, self.units.file_of) if self.units else (None, _no_file)
-        self.levels = delay_levels(self.store)
+        self.levels = options.levels or delay_levels(self.store)
         self.rows = QueueRows(*reading, keep=options.keep_units, levels=self.levels)
         self.table = QueueTable()
         self.keys: KeyReader | None = None
@@ -230,7 +232,9 @@ class _SplitScan:
         part = self.part
         part.messages += len(columns)
         part.bytes += int(columns.size.sum())
-        self._times(columns)
+        untimely = wrong_times(columns)
+        part.findings.extend(time_findings(columns, untimely, self.split.file.name))
+        self._times(columns, np.delete(np.arange(len(columns)), untimely) if len(untimely) else slice(None))
         if columns.lead:
             add_entries(columns, self.entry_units, part.entries)
         number = self.table.of(columns)
@@ -262,21 +266,21 @@ class _SplitScan:
         if len(columns):
             self._dispatch(columns, number, texts)
 
-    def _times(self, columns: Columns) -> None:
-        part, times = self.part, columns.store_timestamp
+    def _times(self, columns: Columns, sound: I64 | slice) -> None:
+        part, times, offset = self.part, columns.store_timestamp[sound], columns.offset[sound]
         low, high = int(times.min()), int(times.max())
         if part.first_time < 0:
             part.first_time = int(times[0])
-            part.first_at = int(columns.offset[0]) - columns.lead
+            part.first_at = int(offset[0]) - columns.lead
         part.last_time = int(times[-1])
         if high >= part.max_time:
             top = int(np.flatnonzero(times == high)[-1])
             behind = times[top + 1 :]
-            part.back_from = int(columns.offset[top + 1]) - columns.lead if len(behind) else None
+            part.back_from = int(offset[top + 1]) - columns.lead if len(behind) else None
             part.back_max = int(behind.max()) if len(behind) else -1
         else:
             if part.back_from is None:
-                part.back_from = int(columns.offset[0]) - columns.lead
+                part.back_from = int(offset[0]) - columns.lead
             part.back_max = max(part.back_max, high)
         part.min_time = min(part.min_time, low)
         part.max_time = max(part.max_time, high)

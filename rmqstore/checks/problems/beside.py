@@ -18,6 +18,7 @@ DIRECTORY: Rows = (
             why="it is not a regular file, or only a person may move it from where it is",
             do="move it away by hand",
         ),
+        spoils_files=True,
         about=(
             "commitlog/, timerlog/ or a queue directory holds a file whose name is not an offset, a file whose length "
             "does not fit, or (before 5.1.0) a directory. The broker stops at it: `length not matched message store "
@@ -31,6 +32,7 @@ DIRECTORY: Rows = (
         severity=_W,
         remedy="recover",
         safe=True,
+        spoils_files=True,
         about=(
             "RocketMQ before 5.1.0 does not start if commitlog/ or a queue directory contains a directory; newer "
             "versions skip it."
@@ -42,6 +44,7 @@ DIRECTORY: Rows = (
         severity=_E,
         remedy="recover",
         safe=True,
+        spoils_files=True,
         about=(
             "A crash between creating a file and setting its length leaves 0 bytes. Brokers before 5.1.3 do not start "
             "(`length not matched`). Newer ones delete the file if it has the last name, and lose the end of the queue "
@@ -54,6 +57,7 @@ DIRECTORY: Rows = (
         severity=_E,
         remedy="recover",
         safe=True,
+        spoils_files=True,
         about=(
             "A file is shorter or longer than the other files of its queue. Most versions do not start (`length not "
             "matched message store config value`, exit 253); 4.3, 4.4 and 4.9.2 silently ignore this file and all "

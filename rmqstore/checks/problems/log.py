@@ -105,6 +105,7 @@ COMMITLOG: Rows = (
         damages_log=True,
         extent=Extent.RECORD,
         disturbs_queues=True,
+        alters_keys=True,
         about=(
             "The topic is empty or not valid UTF-8. The broker would dispatch the message to a queue that nobody reads."
         ),
@@ -117,6 +118,7 @@ COMMITLOG: Rows = (
         safe=True,
         damages_log=True,
         extent=Extent.RECORD,
+        alters_keys=True,
         about=(
             "Only one consume queue unit points to this record, and the unit belongs to another topic or queue: TOPIC "
             "or QUEUEID of the record is damaged. A rebuild would put the message into the wrong queue."
@@ -149,6 +151,7 @@ COMMITLOG: Rows = (
         safe=True,
         damages_log=True,
         extent=Extent.RECORD,
+        alters_keys=True,
         about=(
             "The properties are not valid UTF-8, break their grammar, or contain control characters where no writer "
             "puts them: in names, in values that clients and brokers set, or eight in a row. Brokers accept the record "
@@ -271,6 +274,21 @@ COMMITLOG: Rows = (
         ),
     ),
     Problem(
+        code=codes.CL_STORE_TIME,
+        title="store time contradicts the neighbours",
+        severity=_W,
+        needs_operator=OperatorTask(
+            why="nothing in the store proves the original time to the millisecond",
+            do="take the file from a replica or a backup; brokers deliver the message as it is",
+        ),
+        about=(
+            "STORETIMESTAMP differs by more than a minute from the records before and behind, and BORNTIMESTAMP agrees "
+            "with those: a damaged field, which no checksum covers, or a clock that was wrong for one message. The "
+            "message is delivered, but a search by time may miss others, and the start of a broker may begin at "
+            "another file."
+        ),
+    ),
+    Problem(
         code=codes.CL_TIME_BACK,
         title="store times go back and stay back until the end",
         severity=_N,
@@ -288,6 +306,7 @@ COMMITLOG: Rows = (
         safe=True,
         mendable=True,
         migration_repairs=True,
+        ignored_by_brokers=True,
         about="The size in a BLANK is not the rest of the file. Brokers accept any size that fits.",
     ),
     Problem(
@@ -441,6 +460,7 @@ DLEDGER: Rows = (
         damages_log=True,
         extent=Extent.RECORD,
         disturbs_queues=True,
+        alters_keys=True,
         about=(
             "The body of an entry is not a message of its position, or fails its CRC. DLedger does not notice; "
             "consumers do."

@@ -84,6 +84,12 @@ class Problem:
     """Whether it only says that the log has no messages."""
     disturbs_queues: bool = False
     """Whether messages with this damage may lack a unit without a finding in the queues themselves."""
+    alters_keys: bool = False
+    """Whether the header or the text of a record is damaged, so that its index entries have other keys than it says."""
+    ignored_by_brokers: bool = False
+    """Whether no broker looks at what is wrong there, so that nothing needs to wait for a repair."""
+    spoils_files: bool = False
+    """Whether an entry of a directory of files is wrong: `rebuild cq` replaces it where it is one of a queue."""
     rebuilt_with: str = ""
     """The part of `rebuild` that repairs it, if its area does not say so."""
     explains: int = 0

@@ -98,7 +98,7 @@ class Left:
         if not then:
             return forecast.sentence()
         lost = forecast.messages_lost or forecast.units_cut  # then the sentence says it already
-        return start + ", and ".join(then) + ("" if lost else forecast.unreadable)
+        return start + ", and ".join(then) + ("" if lost else forecast.caveat)
 
 
 def left_unreadable(

@@ -48,6 +48,8 @@ class State(StrEnum):
     DONE = "done"
     UNDOING = "undoing"
     UNDONE = "undone"
+    PRUNING = "pruning"
+    """It is being removed: what is left of it undoes nothing."""
     MISSING = "missing"
     """The store knows of it, but it is not where it should be, or its state file is damaged."""
 
@@ -225,15 +227,15 @@ class JournalFolder:
         with contextlib.suppress(FileExistsError):
             self.disk.make_directory(path)
 
-    def discard(self) -> None:
-        """Remove a journal that never changed anything.
+    def discard(self, *, quarantine_too: bool = False) -> None:
+        """Remove a journal that never changed anything, or that is being pruned.
 
-        Errors: OSError; Refused when something is in its quarantine after all.
+        Errors: OSError; Refused when something is in its quarantine after all, unless `quarantine_too`.
         """
         pointer = self.store / JOURNAL_FOLDER / self.name
         homes = list(dict.fromkeys([*self.homes(), pointer, self.path]))
         for home in homes:
-            if (home / QUARANTINE).is_dir() and any((home / QUARANTINE).iterdir()):
+            if not quarantine_too and (home / QUARANTINE).is_dir() and any((home / QUARANTINE).iterdir()):
                 raise Refused(
                     f"{home / QUARANTINE} is not empty", "inspect it, and move its files back to their places"
                 )
@@ -250,6 +252,13 @@ class JournalFolder:
             else:
                 self.disk.unlink(entry)
         self.disk.remove_directory(folder)
+
+    def files(self) -> Iterator[Path]:
+        """Every file of the journal, wherever its folders are; links are not followed."""
+        homes = [*self.homes(), self.store / JOURNAL_FOLDER / self.name, self.path]
+        for home in dict.fromkeys(homes):
+            for folder, _, names in os.walk(home):
+                yield from (Path(folder) / name for name in names)
 
     def drop_staged(self) -> None:
         """Remove the content of new/: after an undo nothing needs it."""

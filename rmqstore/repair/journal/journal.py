@@ -11,13 +11,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmqstore.errors import CouldNotCheck, HalfApplied, NoSpace, NotReadable, Refused, RmqStoreError, StoreIsLive
+from rmqstore.errors import (
+    CouldNotCheck,
+    HalfApplied,
+    NoSpace,
+    NotAStore,
+    NotReadable,
+    Refused,
+    RmqStoreError,
+    StoreIsLive,
+)
 from rmqstore.files.disk.disk_errors import is_full
 from rmqstore.files.disk.paths import real_path
 from rmqstore.repair.journal import liveness
 from rmqstore.repair.journal.batches import Work, probe_all, run_batch, undo_batch, undo_times
 from rmqstore.repair.journal.disk import Disk
 from rmqstore.repair.journal.folder import (
+    UNFINISHED,
     JournalFolder,
     JournalInfo,
     Progress,
@@ -30,6 +40,8 @@ from rmqstore.repair.journal.plan_paths import PlanPaths
 from rmqstore.repair.journal.preflight import check_plan, check_space
 from rmqstore.repair.journal.staging import stage
 from rmqstore.repair.plan.plan import Plan
+
+_NOTHING_TO_UNDO = (State.UNDONE, State.PREPARING, State.PRUNING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +63,25 @@ class Undone:
 def list_journals(store: Path) -> list[JournalInfo]:
     """All journals of a store, oldest first. Reads only."""
     return [folder.info() for folder in list_folders(real_path(store), Disk())]
+
+
+def last_journal(store: Path) -> JournalInfo:
+    """The newest journal of a store that `undo` would take back.
+
+    Errors: NotAStore where there is none.
+    """
+    for info in reversed(list_journals(store)):
+        if info.state not in _NOTHING_TO_UNDO:
+            return info
+    raise NotAStore(f"{store} has no repair to undo", "`rmqstore journals` lists the journals of a store")
+
+
+def read_journal(path: Path) -> JournalFolder:
+    """A journal, to read it: `load_plan` gives what it did, LOST_FOUND and QUARANTINE are folders in it.
+
+    Errors: NotAStore, Refused as `open_folder`.
+    """
+    return open_folder(path, Disk())
 
 
 def find_unfinished(store: Path) -> list[JournalInfo]:
@@ -127,6 +158,7 @@ def resume(
     state = folder.record.state
     if state is State.DONE:
         return Applied(folder.path, 0)
+    _refuse_pruned(folder)
     if state in (State.UNDOING, State.UNDONE):
         raise Refused(
             f"{folder.path} was undone, completely or in part", f"run `rmqstore undo {folder.path}`, then repair again"
@@ -156,6 +188,7 @@ def undo(journal: Path | str, *, disk: Disk | None = None, stopped: bool = False
     run again).
     """
     folder = open_folder(Path(journal), disk or Disk())
+    _refuse_pruned(folder)
     if folder.record.state is State.UNDONE:
         with contextlib.suppress(OSError):
             folder.drop_staged()
@@ -166,7 +199,7 @@ def undo(journal: Path | str, *, disk: Disk | None = None, stopped: bool = False
     later = [
         other.path
         for other in list_folders(folder.store, folder.disk)
-        if other.name > folder.name and other.record.state not in (State.UNDONE, State.PREPARING)
+        if other.name > folder.name and other.record.state not in _NOTHING_TO_UNDO
     ]
     if later:
         raise Refused(f"{later[-1]} is newer than {folder.path}", f"run `rmqstore undo {later[-1]}` first")
@@ -183,6 +216,39 @@ def undo(journal: Path | str, *, disk: Disk | None = None, stopped: bool = False
         folder.disk.set_times(ground.store, record.store_atime_ns, record.store_mtime_ns)
         folder.drop_staged()
     return Undone(folder.store, restored)
+
+
+def prune(journal: Path | str, *, disk: Disk | None = None) -> None:
+    """Remove a journal for good, with its quarantine and its lost+found; what it did can never be undone again.
+
+    After kill -9 in the middle the journal is marked, and can be pruned again.
+    Errors: Refused for an unfinished journal, and for one that an older one needs for its undo; StoreIsLive.
+    """
+    folder = open_folder(Path(journal), disk or Disk())
+    state = folder.record.state
+    if state in UNFINISHED:
+        raise Refused(f"{folder.path} is unfinished ({state})", "run `rmqstore undo` or `rmqstore resume` on it first")
+    older = [
+        other.path
+        for other in list_folders(folder.store, folder.disk)
+        if other.name < folder.name and other.record.state not in _NOTHING_TO_UNDO
+    ]
+    if older and state is State.DONE:
+        raise Refused(f"{older[0]} is older than {folder.path}, and needs it for its undo", "prune the older one first")
+    status = folder.store.stat()
+    liveness.refuse_locked(folder.store)
+    with liveness.hold_lock(folder.store, folder.disk, remove=False):
+        if state is not State.PREPARING:
+            folder.save(state=State.PRUNING)
+        folder.discard(quarantine_too=state is not State.PREPARING)
+    folder.disk.set_times(folder.store, status.st_atime_ns, status.st_mtime_ns)
+
+
+def _refuse_pruned(folder: JournalFolder) -> None:
+    if folder.record.state is State.PRUNING:
+        raise Refused(
+            f"{folder.path} was being removed: nothing can be undone with it", "run `rmqstore journals --prune`"
+        )
 
 
 def _go_on(work: Work, progress: Progress | None) -> None:

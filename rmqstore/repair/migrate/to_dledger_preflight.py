@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from rmqstore.brokers.rules.forecast import StartOptions
 from rmqstore.brokers.rules.versions import RUN_VERSIONS, rules_for
 from rmqstore.brokers.simulate import simulate_start
-from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import store_words
 from rmqstore.checks.problems.table import PROBLEMS, Severity
 from rmqstore.checks.verify import Verified
@@ -25,7 +24,6 @@ DEFAULT_PORT = 40911
 DEFAULT_GROUP = "RaftNode00"
 _NODE = re.compile(r"[A-Za-z]\d{1,9}")
 _PEER = re.compile(r"([A-Za-z]\d{1,9})-(.+):(\d{1,5})")
-HARMLESS = codes.CL_BLANK_SIZE  # no broker looks at the size that a BLANK says
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +244,7 @@ def _unsound(store: Store, verified: Verified) -> list[Refusal]:
         code
         for code in sorted(counts)
         if PROBLEMS[code].severity >= Severity.WARNING
-        and code != HARMLESS
+        and not PROBLEMS[code].ignored_by_brokers
         and not (no_log and PROBLEMS[code].gone_with_log)
     ]
     out = []

@@ -44,15 +44,9 @@ def wanted_queues(store: Store, verified: Verified, also: Iterable[Name] = ()) -
     if counted > len(listed) or problem_codes.CQ_FOREIGN in findings.counts:
         return None
     names = {name for f in listed if (name := parse_label(f.queue)) is not None}
-    directories = (
-        problem_codes.DIR_EMPTY_FILE,
-        problem_codes.DIR_WRONG_LENGTH,
-        problem_codes.DIR_STRAY_FILE,
-        problem_codes.DIR_SUB_DIRECTORY,
-    )
     for finding in findings.listed:
         name = parse_label(finding.queue)
-        if finding.code in directories and name is not None:
+        if finding.problem.spoils_files and name is not None:
             names.add(name)
     return frozenset(names | set(also))
 

@@ -43,11 +43,7 @@ _KEPT = 100
 
 Buffer = bytes | memoryview
 T = TypeVar("T")
-Progress = Callable[[int], None]
-
-
-def _silent(_: int) -> None:
-    """The progress of nobody."""
+Progress = Callable[[int], None] | None
 
 
 @dataclass(slots=True)
@@ -269,7 +265,7 @@ def wanted_records(run: Run, columns: Columns, selector: Selector) -> tuple[Colu
 
 
 def read_text(
-    store: Store, what: str, job: Job, damage: Damage, *, jobs: int = 1, progress: Progress = _silent
+    store: Store, what: str, job: Job, damage: Damage, *, jobs: int = 1, progress: Progress = None
 ) -> Iterator[tuple[int, list[Buffer]]]:
     """Text of some thousand records at a time, as (records, pieces), in address order.
 
@@ -303,7 +299,7 @@ def _cut_lines(text: bytes, chunks: list[I64]) -> list[bytes]:
 
 
 def read_messages(
-    store: Store, what: str, job: Job, damage: Damage, *, jobs: int = 1, progress: Progress = _silent
+    store: Store, what: str, job: Job, damage: Damage, *, jobs: int = 1, progress: Progress = None
 ) -> Iterator[list[Row]]:
     """As `read_text`, for rows (dicts)."""
     for _, text in read_text(store, what, replace(job, form="text"), damage, jobs=jobs, progress=progress):
@@ -313,7 +309,7 @@ def read_messages(
 def read_records(store: Store, what: str, selection: Selection, damage: Damage) -> Iterator[list[FoundRecord]]:
     """As `read_text`, for the records themselves."""
     job = Job(selection, "message")
-    return _limited(selection, (part.records for part in _parts(store, what, job, damage, 1, _silent)))
+    return _limited(selection, (part.records for part in _parts(store, what, job, damage, 1, None)))
 
 
 def _limited(selection: Selection, parts: Iterable[list[T]]) -> Iterator[list[T]]:
@@ -352,8 +348,9 @@ def _forwards(log: Log, job: Job, damage: Damage, jobs: int, progress: Progress)
         stop_of_last = split.file.stop
         for run, shown in part.runs:
             damage.feed(log.name, run, shown)
+        if progress is not None:
+            progress(min(split.stop, split.file.length) - split.start)
         yield part
-        progress(min(split.stop, split.file.length) - split.start)
     damage.close()
 
 
@@ -495,9 +492,7 @@ def export_messages(
     return read_messages(store, "messages", job, damage if damage is not None else Damage(), jobs=jobs)
 
 
-def read_batches(
-    store: Store, job: Job, damage: Damage, *, jobs: int = 1, progress: Progress = _silent
-) -> Iterator[Any]:
+def read_batches(store: Store, job: Job, damage: Damage, *, jobs: int = 1, progress: Progress = None) -> Iterator[Any]:
     """The same as Arrow batches; with a limit as many rows."""
     left = job.selection.limit
     for part in _parts(store, "messages", job, damage, jobs, progress):
@@ -510,7 +505,7 @@ def read_batches(
                 return
 
 
-def read_tables(store: Store, damage: Damage, progress: Progress = _silent) -> Iterator[MessageTable]:
+def read_tables(store: Store, damage: Damage, progress: Progress = None) -> Iterator[MessageTable]:
     """The sound messages of a store as tables, each good until the next is asked for."""
     job = ExportOptions(scan=ScanOptions(chunk=CHUNK)).job(Selection(), "columns")
     for part in _parts(store, "messages", job, damage, 1, progress):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
 
+from rmqstore.errors import UsageError
 from rmqstore.formats import properties
+from rmqstore.formats.bodies import BodyError, decompress
+from rmqstore.formats.message import Message
 from rmqstore.formats.messageid import decode_offset_message_id
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import Bool
@@ -18,8 +22,9 @@ class Selection:
     """Filters that all have to hold; an empty one holds for every record.
 
     `queue_ids` count for every topic, `queues` are (topic, id) pairs; `keys` are words of KEYS; `msg_ids` offset
-    message ids or UNIQ_KEYs. Units: `since` and `until` store time in ms, half-open; `start` and `stop` offsets of
-    records (queue offsets for consume queues), half-open.
+    message ids or UNIQ_KEYs; `texts` are words of KEYS or UNIQ_KEYs; `grep` is a regular expression for the body as the
+    producer sent it, and for lines `NAME=value` of the properties. Units: `since` and `until` store time in ms,
+    half-open; `start` and `stop` offsets of records (queue offsets for consume queues), half-open.
     """
 
     topics: frozenset[str] = frozenset()
@@ -28,6 +33,8 @@ class Selection:
     tags: frozenset[str] = frozenset()
     keys: frozenset[str] = frozenset()
     msg_ids: frozenset[str] = frozenset()
+    texts: frozenset[str] = frozenset()
+    grep: str = ""
     since: int | None = None
     until: int | None = None
     start: int | None = None
@@ -44,7 +51,7 @@ class Selection:
     @property
     def by_text(self) -> bool:
         """Whether property texts have to be read."""
-        return bool(self.tags or self.keys or self.msg_ids)
+        return bool(self.tags or self.keys or self.msg_ids or self.texts or self.grep)
 
     @property
     def by_queue(self) -> bool:
@@ -63,7 +70,10 @@ class Selection:
         found = properties.parse_properties(text)
         if self.tags and found.get(properties.TAGS) not in self.tags:
             return False
-        if self.keys and self.keys.isdisjoint(found.get(properties.KEYS, "").split(" ")):
+        keys = found.get(properties.KEYS, "").split(" ")
+        if self.keys and self.keys.isdisjoint(keys):
+            return False
+        if self.texts and self.texts.isdisjoint((*keys, found.get(properties.UNIQ_KEY, ""))):
             return False
         return not (
             self.msg_ids and msg_id not in self.msg_ids and found.get(properties.UNIQ_KEY, "") not in self.msg_ids
@@ -74,7 +84,33 @@ class Selection:
         """Texts of which a chunk with a wanted record contains at least one; empty: no such text is known."""
         if any(decode_offset_message_id(i) is not None for i in self.msg_ids):
             return []
-        return [t.encode("utf-8", "surrogateescape") for t in (self.keys or self.tags or self.msg_ids)]
+        wanted = self.keys or self.texts or self.tags or self.msg_ids
+        return [t.encode("utf-8", "surrogateescape") for t in wanted]
+
+    @property
+    def pattern(self) -> re.Pattern[str] | None:
+        """`grep`, compiled; ^ and $ are the ends of lines.
+
+        Errors: UsageError for what is not a regular expression.
+        """
+        if not self.grep:
+            return None
+        try:
+            return re.compile(self.grep, re.MULTILINE)
+        except re.error as error:
+            raise UsageError(f"--grep {self.grep}: {error}", "give a regular expression of Python's re") from None
+
+
+def matches(pattern: re.Pattern[str], message: Message) -> bool:
+    """Whether a pattern is found in a message's properties, or in its body as the producer sent it."""
+    found = properties.parse_properties(message.properties)
+    if pattern.search("\n".join(f"{name}={value}" for name, value in found.items())):
+        return True
+    try:
+        body = decompress(message.sys_flag, message.body)
+    except BodyError:
+        body = message.body
+    return pattern.search(body.decode("utf-8", "surrogateescape")) is not None
 
 
 class Selector:
@@ -85,6 +121,7 @@ class Selector:
         self.table = QueueTable()
         self._wanted: Bool = np.zeros(0, dtype=np.bool_)
         self._needles = selection.needles
+        self._pattern = selection.pattern
 
     def mask(self, columns: Columns) -> Bool | None:
         """Which records of a chunk are wanted; None for all.
@@ -124,6 +161,8 @@ class Selector:
             text = bytes(view[at : at + int(columns.properties_length[i])])
             msg_id = columns.message(i).offset_message_id() if self.selection.msg_ids else ""
             out[i] = self.selection.wants_texts(text, msg_id)
+            if out[i] and self._pattern is not None:
+                out[i] = matches(self._pattern, columns.message(i))
         return out
 
 

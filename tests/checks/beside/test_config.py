@@ -90,14 +90,14 @@ def test_a_broken_bak_beside_a_good_file_is_a_note(store_copy: Copy) -> None:
     assert above_note(findings) == []
 
 
-def test_a_half_written_file_beside_a_live_broker_is_no_finding(store_copy: Copy) -> None:
+def test_a_half_written_file_beside_a_live_broker_is_not_a_finding(store_copy: Copy) -> None:
     store = store_copy("5.1.4-clean")
     cut(store / "config" / "consumerOffset.json", 30)
     assert said(check(store, live=True)[0]) == []
     assert [c for c, *_ in said(check(store)[0])] == ["CFG-BROKEN"]
 
 
-def test_a_half_written_bak_beside_a_live_broker_is_no_finding(store_copy: Copy) -> None:
+def test_a_half_written_bak_beside_a_live_broker_is_not_a_finding(store_copy: Copy) -> None:
     store = store_copy("4.9.7-clean")
     cut(store / "config" / "subscriptionGroup.json.bak", 30)
     assert [f.code for f in check(store, live=True)[0].listed] == []

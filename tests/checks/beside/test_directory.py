@@ -1,4 +1,4 @@
-"""What stands in a store's directories."""
+"""What a store's directories contain."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_long_queue_file_has_the_wrong_length(store_copy: Copy) -> None:
     assert said(check(store)[0]) == [("DIR-WRONG-LENGTH", "Order_11/1", file.name, 0)]
 
 
-def test_another_configured_size_is_said_once_with_the_key_to_set(store_copy: Copy) -> None:
+def test_another_configured_size_is_reported_once_with_the_key_to_set(store_copy: Copy) -> None:
     store = store_copy("5.4.0-clean")
     findings, _ = check(store, {"mappedFileSizeCommitLog": "1048576"})
     assert said(findings) == [("DIR-FILE-SIZE", "commitlog", "", 0)]
@@ -111,7 +111,7 @@ def test_another_configured_size_is_said_once_with_the_key_to_set(store_copy: Co
     }
 
 
-def test_another_configured_consume_queue_size_is_said_once_for_the_tree(store_copy: Copy) -> None:
+def test_another_configured_consume_queue_size_is_reported_once_for_the_tree(store_copy: Copy) -> None:
     store = store_copy("5.4.0-clean")
     findings, _ = check(store, {"mappedFileSizeConsumeQueue": "6000"})
     assert said(findings) == [("DIR-FILE-SIZE", "consumequeue", "", 0)]
@@ -263,7 +263,7 @@ def test_a_link_at_the_top_is_followed_and_noted(store_copy: Copy) -> None:
 
 
 @pytest.mark.parametrize("name", BROKER_STORES[:1])
-def test_abort_bak_is_no_sign_of_a_crash(store_copy: Copy, name: str) -> None:
+def test_abort_bak_is_not_a_sign_of_a_crash(store_copy: Copy, name: str) -> None:
     store = store_copy(name)
     (store / "abort").unlink(missing_ok=True)
     (store / "abort.bak").write_bytes(b"")

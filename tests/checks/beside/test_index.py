@@ -134,7 +134,7 @@ def test_a_removed_file_in_the_middle_is_noticed_as_messages_not_indexed(store_c
     gone.unlink()
     findings = check(open_store(store))
     assert [c for c, *_ in said(findings)] == ["IX-NOT-INDEXED"]
-    # entries of the message at `begin` stand in the file before, too: all that is lost of it is the tag's
+    # the file before has entries of the message at `begin`, too: only that of its tag is lost
     assert begin < int(str(findings.listed[0].facts["first_offset"])) < begin + 500
     assert findings.listed[0].facts["last_offset"] == end
 
@@ -239,7 +239,7 @@ def test_tallies_of_parts_merge_to_the_tally_of_the_whole(store_copy: Copy) -> N
     assert whole.entries == 3
 
 
-def test_an_unknown_number_of_slots_is_said_and_not_guessed(tmp_path: Path) -> None:
+def test_an_unknown_number_of_slots_is_reported_and_not_guessed(tmp_path: Path) -> None:
     _store_with(tmp_path, [(1, 0)], slots=77, units=50)
     path = next((tmp_path / "index").iterdir())
     overwrite(path, 24, (99).to_bytes(8, "big"))

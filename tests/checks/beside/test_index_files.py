@@ -87,7 +87,7 @@ def test_a_chain_that_leads_back_is_a_loop(store_copy: Copy) -> None:
     assert said(check(open_store(store))) == [("IX-CHAIN-LOOP", "index", path.name, at)]
 
 
-def test_a_unit_that_points_to_itself_is_no_loop_to_the_broker(store_copy: Copy) -> None:
+def test_a_unit_that_points_to_itself_is_not_a_loop_to_the_broker(store_copy: Copy) -> None:
     store = store_copy("5.4.0-clean")
     path = first_index(store)
     unit, _ = _chain(path)

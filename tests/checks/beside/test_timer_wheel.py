@@ -19,7 +19,7 @@ from tests.damage import overwrite
 FILE = 52 * 9 + 52  # 9 units and a BLANK
 START = 1_795_000_000  # s
 UNITS = 45
-OLD = 18  # units behind which a start links anew
+OLD = 18  # units behind which a start links again
 
 
 class Timer:
@@ -149,7 +149,7 @@ DAMAGES: dict[str, tuple[Callable[[Timer], None], dict[tuple[str, object], int]]
         {("TM-WHEEL-SLOT", "behind the end"): 1},
     ),
     "no unit is due, in an expired file": (lambda t: t.slot(9, -52, -52), {}),
-    "linked anew by the start": (lambda t: t.slot(7, 0, 0, time=-START), {}),
+    "linked again by the start": (lambda t: t.slot(7, 0, 0, time=-START), {}),
     "already read": (lambda t: t.slot(-1, 0, t.end + 52), {}),
     "wrong count and first position": (lambda t: t.slot(4, t.at(8), t.at(16)), {}),
     "chain ends early": (lambda t: t.prev(10, -1), {("TM-CHAIN", None): 1}),

@@ -69,7 +69,7 @@ def test_a_bit_that_nothing_else_knows_is_not_guessed_at(store: Path, field: str
 
 
 @pytest.mark.parametrize("bit", [6, 7])
-def test_a_topic_that_is_no_text_is_said_once(store: Path, bit: int) -> None:
+def test_a_topic_that_is_not_text_is_reported_once(store: Path, bit: int) -> None:
     shutil.rmtree(store / "index")  # its keys hold the topic
     middle(store).flip("topic", 0, bit)
     report = look(store)
@@ -99,7 +99,7 @@ def test_a_queue_id_that_its_unit_contradicts_is_named_with_the_unit(store: Path
 
 
 @pytest.mark.parametrize("number", [0, 1, 112, 224, 225, 449])
-def test_a_wrong_queue_offset_is_told_with_the_right_one_wherever_it_stands(store: Path, number: int) -> None:
+def test_a_wrong_queue_offset_is_reported_with_the_right_one_wherever_it_is(store: Path, number: int) -> None:
     records(store)[number].put("queue_offset", number ^ 1 << 40)
     report = look(store)
     assert report.findings.counts == {"CL-QUEUE-OFFSET": 1}
@@ -248,7 +248,7 @@ def test_expired_first_files_leave_a_clean_store(store: Path) -> None:
     assert report.commitlog["min_offset"] == 32768
 
 
-def test_a_missing_middle_file_is_said_once(store: Path) -> None:
+def test_a_missing_middle_file_is_reported_once(store: Path) -> None:
     (store / "commitlog" / f"{32768:020d}").unlink()
     report = look(store, parallel=True)
     assert report.findings.counts == {"CL-MISSING-FILE": 1}

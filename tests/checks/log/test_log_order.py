@@ -23,7 +23,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def restart(store: Path, number: int) -> None:
-    """T deleted and created anew before record `number`: queue offsets and units begin again at 0."""
+    """T deleted and created again before record `number`: queue offsets and units begin again at 0."""
     later = records(store)[number:]
     queue = store / "consumequeue" / "T" / "0"
     old = Units(queue)
@@ -136,7 +136,7 @@ def test_old_records_that_meet_the_end_exactly_are_known_by_their_queue_offsets(
     assert (report.commitlog["wrote"], report.commitlog["messages"]) == (end, 442)
 
 
-def test_old_records_in_earlier_files_are_no_tail(store: Path) -> None:
+def test_old_records_in_earlier_files_are_not_a_tail(store: Path) -> None:
     """A truncation deletes the files behind: damage and a clock must not make a tail of half a log."""
     shutil.rmtree(store / "index")
     set_forward(store, 0, 225)
@@ -146,7 +146,7 @@ def test_old_records_in_earlier_files_are_no_tail(store: Path) -> None:
     assert report.findings.counts == {"CL-TIME-BACK": 1, "CL-MAGIC": 1}
 
 
-def test_a_damaged_record_where_the_clock_went_back_is_no_stale_tail(store: Path) -> None:
+def test_a_damaged_record_where_the_clock_went_back_is_not_a_stale_tail(store: Path) -> None:
     shutil.rmtree(store / "index")
     set_forward(store, 0, 440)
     records(store)[440].flip("body")
@@ -156,7 +156,7 @@ def test_a_damaged_record_where_the_clock_went_back_is_no_stale_tail(store: Path
 # --- the first record of a queue in a split -------------------------------------------------------------------------
 
 
-def test_a_wrong_queue_offset_is_told_where_a_split_begins(tmp_path: Path) -> None:
+def test_a_wrong_queue_offset_is_reported_where_a_split_begins(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     for number in range(301, 330, 5):
         record = records(store)[number]

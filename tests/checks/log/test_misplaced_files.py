@@ -222,7 +222,7 @@ def test_stray_copy_of_a_file_that_is_there_is_only_a_stray(store_copy: Copy) ->
     assert [step.path for step in plan(store).steps if isinstance(step, Discard)] == [f"commitlog/{name(3)}.bak"]
 
 
-def test_nothing_else_is_cured_while_names_stay_wrong(store_copy: Copy) -> None:
+def test_nothing_else_is_repaired_while_names_stay_wrong(store_copy: Copy) -> None:
     store = store_copy("4.9.7-killed")
     log = store / "commitlog"
     swap(log, 3, 9)
@@ -246,7 +246,7 @@ def test_follower_puts_its_own_bytes_back(store_copy: Copy, role: str) -> None:
     }
 
 
-def test_follower_whose_swapped_files_lie_behind_damage_discards_them_where_they_stand(store_copy: Copy) -> None:
+def test_follower_whose_swapped_files_lie_behind_damage_discards_them_where_they_are(store_copy: Copy) -> None:
     store = store_copy("5.4.0-slave")
     log = store / "commitlog"
     damage.flip(log / name(1), 300, 2)
@@ -273,7 +273,7 @@ def test_expire_and_rebuild_know_of_wrong_names(store_copy: Copy) -> None:
     assert verify(open_store(store)).clean
 
 
-def test_files_of_two_paths_get_their_names_where_they_stand(store_copy: Copy) -> None:
+def test_files_of_two_paths_get_their_names_where_they_are(store_copy: Copy) -> None:
     store = store_copy("5.4.0-clean")
     log, second = store / "commitlog", store / "second"
     second.mkdir()

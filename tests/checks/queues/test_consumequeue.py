@@ -52,7 +52,7 @@ def test_a_flipped_bit_of_a_unit_has_exactly_one_code(
 
 
 @pytest.mark.parametrize("index", [0, 49, 50, 225, 449])
-def test_a_zeroed_unit_is_a_missing_one_wherever_it_stands(store: Path, index: int) -> None:
+def test_a_zeroed_unit_is_a_missing_one_wherever_it_is(store: Path, index: int) -> None:
     queue_of(store).zero(index)
     report = look(store)
     assert report.findings.counts == {"CQ-MISSING-UNIT": 1}
@@ -113,7 +113,7 @@ def more(store: Path) -> Path:
     return file
 
 
-def test_a_zero_file_behind_the_last_unit_is_said(store: Path) -> None:
+def test_a_zero_file_behind_the_last_unit_is_reported(store: Path) -> None:
     more(store)
     assert counts(store) == {"CQ-ZERO-LAST-FILE": 1}
 
@@ -126,7 +126,7 @@ def test_units_behind_the_logs_end_are_beyond_it(store: Path) -> None:
     assert facts(report, "CQ-BEYOND-LOG")["units"] == 2
 
 
-def test_a_unit_behind_the_end_that_points_into_the_log_is_no_message(store: Path) -> None:
+def test_a_unit_behind_the_end_that_points_into_the_log_is_not_a_message(store: Path) -> None:
     damage.overwrite(more(store), 0, unit(17, 176))
     assert counts(store) == {"CQ-DANGLING-UNIT": 1}
 
@@ -139,7 +139,7 @@ def test_units_behind_a_zero_unit_are_ghosts(store: Path) -> None:
 
 
 @pytest.mark.parametrize("offset", [1 << 62, (1 << 63) - 1, -(1 << 63), -1])
-def test_absurd_offsets_are_said_once(store: Path, offset: int) -> None:
+def test_absurd_offsets_are_reported_once(store: Path, offset: int) -> None:
     queue_of(store).write(225, unit(offset, 176))
     found = counts(store)
     assert found == {"CQ-DANGLING-UNIT": 1}
@@ -181,7 +181,7 @@ def test_a_stretch_of_zeros_and_pre_blanks_is_counted_once(first: int, stop: int
     assert [f["queue_offset"] for f in missing if "first_offset" in f] == [0] * (first > 0)  # else it is not known
 
 
-def test_a_queue_of_pre_blanks_only_is_said(store: Path) -> None:
+def test_a_queue_of_pre_blanks_only_is_reported(store: Path) -> None:
     queue = store / "consumequeue" / "T" / "0"
     shutil.rmtree(queue)
     queue.mkdir()
@@ -202,7 +202,7 @@ def test_units_are_read_where_the_first_files_of_their_queue_are_gone(store: Pat
 # --- files ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_missing_middle_file_is_said_once(store: Path) -> None:
+def test_a_missing_middle_file_is_reported_once(store: Path) -> None:
     (store / "consumequeue" / "T" / "0" / f"{4000:020d}").unlink()
     assert counts(store) == {"CQ-MISSING-FILE": 1}
 
@@ -255,7 +255,7 @@ def test_lag_behind_a_clean_exit_are_missing_units(store: Path) -> None:
     assert facts(report, "CQ-MISSING-UNIT")["messages"] == 7
 
 
-def test_a_gap_in_the_queue_of_a_killed_broker_is_no_lag(store: Path) -> None:
+def test_a_gap_in_the_queue_of_a_killed_broker_is_not_lag(store: Path) -> None:
     (store / "abort").write_bytes(b"")
     queue_of(store).zero(225)
     assert counts(store) == {"CQ-MISSING-UNIT": 1}

@@ -42,7 +42,7 @@ def test_a_renamed_topic_directory_proves_no_record_wrong(tmp_path: Path, name: 
     assert not plan.brakes
 
 
-def test_a_queue_of_one_message_is_told_by_topics_json(tmp_path: Path) -> None:
+def test_a_queue_of_one_message_is_recognised_by_topics_json(tmp_path: Path) -> None:
     store = copy_store("5.4.0-killed", tmp_path)
     queues = store / "consumequeue"
     (queues / "RMQ_SYS_TRANS_OP_HALF_TOPIC").rename(queues / "RMQ_SYS_TRANS_OP_HALF_TOPIB")
@@ -53,7 +53,7 @@ def test_a_queue_of_one_message_is_told_by_topics_json(tmp_path: Path) -> None:
 
 
 def test_a_log_of_another_broker_with_records_of_the_same_sizes_is_not_mended(tmp_path: Path) -> None:
-    """Every unit meets a record of its own size, most of them one bit away from the queue that the unit stands in."""
+    """Every unit meets a record of its own size, most of them one bit away from the queue that has the unit."""
     store = copy_store("498_many", tmp_path)
     for number, record in enumerate(records(store)):
         with record.file.open("r+b") as file:
@@ -68,7 +68,7 @@ def test_a_log_of_another_broker_with_records_of_the_same_sizes_is_not_mended(tm
     assert len(plan.brakes) == 1
 
 
-def test_queues_of_another_broker_are_written_anew_when_somebody_says_so(tmp_path: Path) -> None:
+def test_queues_of_another_broker_are_written_again_when_somebody_says_so(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     shutil.rmtree(store / "consumequeue")
     (copy_store("5.1.4-clean", tmp_path / "other") / "consumequeue").rename(store / "consumequeue")
@@ -97,7 +97,7 @@ def test_a_file_of_another_log_stops_every_repair(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("queues", [True, False])
-def test_the_own_last_file_behind_one_of_another_log_is_no_stale_tail(tmp_path: Path, queues: bool) -> None:
+def test_the_own_last_file_behind_one_of_another_log_is_not_a_stale_tail(tmp_path: Path, queues: bool) -> None:
     """It is older, and repeats queue offsets; but a truncated log keeps no whole file behind its end."""
     store = copy_store("5.4.0-clean", tmp_path)
     name = "00000000000000393216"

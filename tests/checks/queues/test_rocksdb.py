@@ -90,7 +90,7 @@ def test_missing_rows_are_one_finding(tmp_path: Path) -> None:
     assert finding.facts == {"messages": 3, "queue_offset": 5, "first_offset": places[0], "last_offset": places[2]}
 
 
-def test_a_wrong_size_is_told_with_the_right_one(tmp_path: Path) -> None:
+def test_a_wrong_size_is_reported_with_the_right_one(tmp_path: Path) -> None:
     right: list[int] = []
 
     def change(rows: Rows) -> None:
@@ -102,7 +102,7 @@ def test_a_wrong_size_is_told_with_the_right_one(tmp_path: Path) -> None:
     assert (finding.facts["size"], finding.facts["expected"]) == (right[0] + 1, right[0])
 
 
-def test_a_wrong_tags_code_is_told_with_the_right_one(tmp_path: Path) -> None:
+def test_a_wrong_tags_code_is_reported_with_the_right_one(tmp_path: Path) -> None:
     right: list[int] = []
 
     def change(rows: Rows) -> None:
@@ -114,7 +114,7 @@ def test_a_wrong_tags_code_is_told_with_the_right_one(tmp_path: Path) -> None:
     assert (finding.facts["tags_code"], finding.facts["expected"]) == (7, right[0])
 
 
-def test_a_row_of_another_queues_message_is_told(tmp_path: Path) -> None:
+def test_a_row_of_another_queues_message_is_reported(tmp_path: Path) -> None:
     def change(rows: Rows) -> None:
         other = rows.get(TOPIC, 0, 2)
         rows.put(TOPIC, QUEUE, 4, commitlog_offset=other["commitlog_offset"], size=other["size"])
@@ -130,7 +130,7 @@ def test_a_row_that_points_into_a_message_is_dangling(tmp_path: Path) -> None:
     assert finding.facts["reason"] == "no record starts there"
 
 
-def test_a_row_of_another_length_is_no_unit(tmp_path: Path) -> None:
+def test_a_row_of_another_length_is_not_a_unit(tmp_path: Path) -> None:
     def change(rows: Rows) -> None:
         from rmqstore.formats.rocksdbkeys import UnitKey
 
@@ -182,7 +182,7 @@ def test_rows_behind_the_queues_end_are_leftovers(tmp_path: Path) -> None:
     assert report.queues[LABEL].max == UNITS
 
 
-def test_a_queue_ahead_of_the_log_is_told(tmp_path: Path) -> None:
+def test_a_queue_ahead_of_the_log_is_reported(tmp_path: Path) -> None:
     def change(rows: Rows) -> None:
         rows.put(TOPIC, QUEUE, UNITS, commitlog_offset=1 << 40, size=200)
         rows.end(TOPIC, QUEUE, UNITS, 1 << 40)
@@ -239,7 +239,7 @@ def test_keys_that_are_none_are_noted(tmp_path: Path) -> None:
     )
 
 
-def test_a_consumer_ahead_of_its_queue_is_told(tmp_path: Path) -> None:
+def test_a_consumer_ahead_of_its_queue_is_reported(tmp_path: Path) -> None:
     store = copy_store(NAME, tmp_path)
     with opened_rows(store / "config" / "consumerOffsets") as database:
         database.get_column_family("default")[b"Order_11@CG_part_11"] = b'{"offsetTable":{"0":13,"1":1000}}'
@@ -248,7 +248,7 @@ def test_a_consumer_ahead_of_its_queue_is_told(tmp_path: Path) -> None:
     assert (finding.facts["offset"], finding.facts["max"]) == (1000, UNITS)
 
 
-def test_configuration_that_is_no_json_is_not_taken_for_clean(tmp_path: Path) -> None:
+def test_configuration_that_is_not_json_is_not_taken_for_clean(tmp_path: Path) -> None:
     store = copy_store(NAME, tmp_path)
     with opened_rows(store / "config" / "topics") as database:
         database.get_column_family("default")[b"Order_11"] = b'{"perm":'
@@ -291,7 +291,7 @@ _DAMAGED = sorted(
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("name", _DAMAGED)
-def test_any_damage_of_a_database_is_said(tmp_path: Path, name: str, seed: int) -> None:
+def test_any_damage_of_a_database_is_reported(tmp_path: Path, name: str, seed: int) -> None:
     store = copy_store(NAME, tmp_path)
     path, chance = store / name, random.Random(f"{name} {fresh(seed)}")
     raw = bytearray(path.read_bytes())

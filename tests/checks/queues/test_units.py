@@ -56,7 +56,7 @@ def test_holes_are_left_out_and_units_over_their_edges_are_whole(tmp_path: Path)
     size = 20 * 65_536
     path = tmp_path / offset_to_file_name(0)
     with path.open("wb") as out:
-        for number in (0, 30_000, 65_535):  # 30000 * 20 is no page border
+        for number in (0, 30_000, 65_535):  # 30000 * 20 is not a page border
             out.seek(number * 20)
             out.write(unit(number + 1))
         out.truncate(size)

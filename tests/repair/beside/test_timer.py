@@ -1,4 +1,4 @@
-"""After a cut no wheel slot points behind the timer log, and the others stand as the broker wrote them."""
+"""After a cut no wheel slot points behind the timer log, and the others are as the broker wrote them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Files that get each other's names: a fault at every call, kill -9, undo, resume; and never a hole that a broker sees.
 
-The plan has all that may meet: a circle of three, a file that goes to a free name (where an empty one stands), steps on
+The plan has all that may meet: a circle of three, a file that goes to a free name (where an empty one is), steps on
 files that are renamed, and a new file where one has left.
 """
 
@@ -84,7 +84,7 @@ def rename(store: Path, moves: dict[int, int]) -> list[Step]:
 
 
 def after(store: Path, old: int, new: int, at: int, size: int) -> Overwrite:
-    """An overwrite of the file that will have the name `new`; its bytes stand under `old` before."""
+    """An overwrite of the file that will have the name `new`; its bytes are under `old` before."""
     expect = fingerprint_range(store / name(old), at, size)
     return Overwrite(name(new), at, Literal(pattern(size, 9)), expect, "test")
 
@@ -138,7 +138,7 @@ def test_files_have_their_names_and_the_steps_on_them_are_done(store: Path) -> N
 
 
 class Guard(CountingDisk):
-    """At every call: the names of the log are all as before, or all as after, or one among them is no offset."""
+    """At every call: the names of the log are all as before, or all as after, or one of them is not an offset."""
 
     def __init__(self, store: Path, sound: list[set[str]], at: Callable[[int, str], None]) -> None:
         super().__init__(self._look)

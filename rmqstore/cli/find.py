@@ -1,0 +1,315 @@
+"""`rmqstore find`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqstore.cli.filters import Filters, note_unknown_topics
+from rmqstore.cli.options import command
+from rmqstore.cli.output import Output
+from rmqstore.cli.quantities import in_words, many, time_text
+from rmqstore.errors import UsageError
+
+if TYPE_CHECKING:
+    from rmqstore.files.broker_config import BrokerConfig
+    from rmqstore.files.store import Store
+    from rmqstore.messages.rows import BodyStyle
+    from rmqstore.views.find.fate import Fate
+    from rmqstore.views.find.related import Story
+    from rmqstore.views.find.search import Answer, Means, Trace
+    from rmqstore.views.lookup import Found
+
+_BODIES = ("text", "json", "hex", "base64")
+_GROUPS = 8
+_TRACES = 20
+_STATES = {
+    "damaged": "the record there is damaged",
+    "expired": "its log file has expired",
+    "gone": "the log ends before it",
+}
+_OUTCOMES = {
+    "committed": "committed: consumers get the message below",
+    "rolled-back": "rolled back: no consumer gets it",
+    "undecided": "neither committed nor rolled back",
+    "checked-again": "stored again after the broker asked its producer",
+    "checked-too-often": "given up: the producer did not decide, however often the broker asked",
+    "not-known": "not known: there are too many operation messages to look through",
+    "delivered": "delivered: consumers get the message below",
+    "waiting": "not delivered yet",
+}
+_RELATIONS = {
+    "half": "half message",
+    "op": "end of transaction",
+    "checked-too-often": "given up as",
+    "delayed": "delayed as",
+    "timer": "timed as",
+    "retry": "retried as",
+    "dlq": "dead letter",
+    "original": "original",
+    "real": "for consumers",
+}
+
+
+@command(
+    "find",
+    report=True,
+    filters=True,
+    work=True,
+    examples=(
+        "rmqstore find /data/rocketmq/store ORDER-123",
+        "rmqstore find /data/rocketmq/store 7F00000100002A9F000000000002C297 --json",
+        "rmqstore find /data/rocketmq/store --grep 'order.?123' --topic Order --since -2h",
+    ),
+)
+@click.argument("texts", metavar="[TEXT]...", nargs=-1)
+@click.option("--grep", metavar="REGEX", default="", help="Only messages whose body or properties contain this.")
+@click.option("--limit", type=click.IntRange(1), default=1000, metavar="N", help="Show N messages (default: 1000).")
+@click.option("--read-log", is_flag=True, help="Read the log even if the index answers: for an index in doubt.")
+@click.option("--index-only", is_flag=True, help="Do not read the log, however little ids and index tell.")
+@click.option("--body", type=click.Choice(_BODIES), help="Show bodies, in this form (default: not shown).")
+def find(
+    out: Output,
+    store: Path,
+    config: BrokerConfig,
+    texts: tuple[str, ...],
+    filters: Filters,
+    grep: str,
+    limit: int,
+    read_log: bool,
+    index_only: bool,
+    body: str | None,
+    jobs: int | None,
+    max_rate: int | None,
+) -> int:
+    """Find messages, and say whether consumers get them.
+
+    TEXT is a key, a unique id, an offset message id or TOPIC/QUEUE/OFFSET; several are looked for at once. Ids and the
+    index files answer at once; what they do not answer is looked for in the log, which is said. For each message: its
+    record, its queue entry, its index entries, the groups that have consumed it, and where it went from a delay, a
+    timer, a transaction or a retry. Exit code 1: nothing was found.
+    """
+    from rmqstore.files.store import open_store
+    from rmqstore.messages.rows import BodyStyle
+    from rmqstore.scan.window import ScanOptions
+    from rmqstore.scan.workers import jobs_or_default
+    from rmqstore.views.find.search import Means, Question
+
+    if read_log and index_only:
+        raise UsageError("--read-log and --index-only exclude each other", "leave one of them out")
+    if grep and index_only:
+        raise UsageError("--grep reads the log: it cannot be used with --index-only", "leave one of them out")
+    if filters.queues:
+        raise UsageError("find has no --queue", "use --topic, or TOPIC/QUEUE/OFFSET as TEXT")
+    opened = open_store(store, config)
+    live = opened.lock_state().held
+    if live:
+        out.note("note: a broker is running on this store; what it stores meanwhile is not found")
+    note_unknown_topics(out, opened, filters.topics)
+    depth = "always" if read_log else "never" if index_only else "if-needed"
+    question = Question(
+        tuple(dict.fromkeys(texts)), frozenset(filters.topics), filters.since, filters.until, grep, limit, depth
+    )
+    scan = ScanOptions(drop_cache=live, max_rate=max_rate or 0)
+    means = Means(jobs_or_default(jobs), scan, lambda said: out.note(f"note: {said}"), None, live)
+    started = time.monotonic()
+    answer = _search(out, opened, question, means)
+    found = list(_described(opened, answer))
+    if out.as_json:
+        rows = [_row(*one, BodyStyle(body, False)) for one in found]
+        out.report(_report(store, answer, rows, time.monotonic() - started))
+    else:
+        out.lines(_text(found, answer, BodyStyle(body, False)))
+    _tell(out, question.texts, answer)
+    return 0 if found else 1
+
+
+def _search(out: Output, opened: Store, question: Any, means: Means) -> Answer:
+    from dataclasses import replace
+
+    from rmqstore.views.dump.messages import logs_of
+    from rmqstore.views.find.search import search
+
+    total = sum(log.queue.bytes_on_disk for log in logs_of(opened))
+    with out.progress("find", total) as progress:
+        return search(opened, question, replace(means, progress=progress.add))
+
+
+def _described(opened: Store, answer: Answer) -> Iterator[tuple[Found, Fate, Story]]:
+    from rmqstore.views.find.fate import Fates
+    from rmqstore.views.find.related import Stories
+
+    found = answer.sorted()
+    if not found:
+        return
+    fates = Fates(opened)
+    stories = Stories(opened, fates.index)
+    for one in found:
+        yield one, fates.of(one), stories.of(one, found)
+
+
+def _tell(out: Output, texts: tuple[str, ...], answer: Answer) -> None:
+    from rmqstore.cli.dump import tell_damage
+
+    if not answer.found:
+        out.note(f"nothing found{' for ' + ', '.join(texts) if texts else ''}")
+    if answer.more:
+        out.note(
+            f"note: there are more than {len(answer.found):,} messages: --limit shows more, --topic and --since fewer"
+        )
+    if answer.open_texts:
+        out.note(f"note: the log was not read for {', '.join(answer.open_texts)}")
+    if answer.searched == "time":
+        out.note("note: found by the time in the id; copies stored much later were not looked for (--read-log does)")
+    tell_damage(out, answer.damage)
+
+
+# --- JSON ------------------------------------------------------------------------------------------------------------
+
+
+def _report(store: Path, answer: Answer, rows: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
+    return {
+        "schema": "rmqstore.find/1",
+        "store": str(store),
+        "messages": rows,
+        "traces": [_trace_row(trace) for _, trace in sorted(answer.traces.items())],
+        "searched": answer.searched,
+        "log_read": [{"start": start, "stop": stop} for start, stop in answer.read],
+        "more": answer.more,
+        "not_searched": list(answer.open_texts),
+        "damaged_spans": answer.damage.count,
+        "seconds": round(seconds, 3),
+    }
+
+
+def _trace_row(trace: Trace) -> dict[str, Any]:
+    return {"offset": trace.offset, "topic": trace.topic, "key": trace.key, "state": trace.state}
+
+
+def _row(found: Found, fate: Fate, story: Story, body: BodyStyle) -> dict[str, Any]:
+    from rmqstore.messages.rows import message_row
+
+    assert found.offset is not None
+    row = message_row(found.message, found.offset, found.file, found.sound, body)
+    consumers = None
+    if fate.consumers is not None:
+        consumers = [
+            {"group": p.group, "offset": p.offset, "consumed": p.has_consumed(found.message.queue_offset)}
+            for p in fate.consumers
+        ]
+    entry, index = fate.queue_entry, fate.index
+    return row | {
+        "record": fate.record,
+        "queue_entry": {"state": entry.state, "offset": entry.offset, "tag_matches": entry.tag_matches},
+        "index": {"state": index.state, "present": list(index.present), "missing": list(index.missing)},
+        "consumers": consumers,
+        "outcome": story.outcome or None,
+        "due": story.due,
+        "related": [
+            {
+                "relation": r.relation,
+                "topic": r.found.message.topic_text,
+                "queue_id": r.found.message.queue_id,
+                "queue_offset": r.found.message.queue_offset,
+                "offset": r.found.offset,
+                "store_timestamp": r.found.message.store_timestamp,
+            }
+            for r in story.related
+        ],
+    }
+
+
+# --- text ------------------------------------------------------------------------------------------------------------
+
+
+def _text(found: list[tuple[Found, Fate, Story]], answer: Answer, body: BodyStyle) -> Iterator[str]:
+    for number, (one, fate, story) in enumerate(found):
+        if number:
+            yield ""
+        yield _place(one)
+        yield f"  record       {_record(fate)}"
+        yield f"  queue entry  {_queue_entry(one, fate)}"
+        yield f"  index        {_index(fate)}"
+        yield from _consumers(one, fate)
+        if story.outcome:
+            due = f" (due {time_text(story.due)})" if story.due else ""
+            yield f"  {'transaction' if story.due is None else 'delay':<13}{_OUTCOMES[story.outcome]}{due}"
+        for related in story.related:
+            yield f"    {_RELATIONS[related.relation]:<19}{_place(related.found)}"
+        if body.style:
+            yield from _body(one, body)
+    traces = [trace for offset, trace in sorted(answer.traces.items()) if offset not in answer.found]
+    if traces and found:
+        yield ""
+    for trace in traces[:_TRACES]:
+        yield f"{trace.topic}   log offset {trace.offset:,}   {_STATES[trace.state]}"
+        yield f"  index        has an entry for {trace.key} here"
+    if len(traces) > _TRACES:
+        yield f"… and {many(len(traces) - _TRACES, 'more index entry', 'more index entries')} (--json)"
+
+
+def _place(found: Found) -> str:
+    message = found.message
+    where = f"{message.topic_text}/{message.queue_id} offset {message.queue_offset:,}"
+    return f"{where}   log offset {found.offset:,}   stored {time_text(message.store_timestamp)}"
+
+
+def _record(fate: Fate) -> str:
+    return "sound (body CRC matches)" if fate.record == "sound" else f"damaged: {in_words(fate.record)}"
+
+
+def _queue_entry(found: Found, fate: Fate) -> str:
+    entry = fate.queue_entry
+    if entry.state == "present":
+        tag = {True: ", tag matches", False: ", but its tag is another one", None: ""}[entry.tag_matches]
+        return f"present{tag}"
+    return {
+        "missing": "missing: consumers do not get this message",
+        "wrong": f"wrong: it leads to log offset {entry.offset or 0:,}",
+        "not-wanted": "none, as for every prepared or rolled back message",
+        "unreadable": "not known: the RocksDB of the queues cannot be read",
+    }[entry.state]
+
+
+def _index(fate: Fate) -> str:
+    index = fate.index
+    if index.state == "present":
+        return f"present ({', '.join(index.present)})"
+    if index.state == "partly":
+        return f"incomplete: {', '.join(index.missing)} is missing"
+    return {
+        "missing": "missing: a query by key or id does not find this message",
+        "not-wanted": "none: the message has no key",
+        "no-index": "no index files",
+    }[index.state]
+
+
+def _consumers(found: Found, fate: Fate) -> Iterator[str]:
+    if fate.consumers is None:
+        yield "  consumers    not known: the progress of consumer groups cannot be read"
+        return
+    if found.message.topic_text in ("SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"):
+        return  # the broker itself reads it
+    if not fate.consumers:
+        yield "  consumers    no group has consumed this topic"
+        return
+    offset = found.message.queue_offset
+    for number, progress in enumerate(fate.consumers[:_GROUPS]):
+        name = "consumers" if not number else ""
+        has = "has consumed it" if progress.has_consumed(offset) else "has not consumed it"
+        yield f"  {name:<13}{progress.group} {has} (at {progress.offset:,})"
+    if len(fate.consumers) > _GROUPS:
+        yield f"  {'':<13}… and {many(len(fate.consumers) - _GROUPS, 'more group')} (--json)"
+
+
+def _body(found: Found, style: BodyStyle) -> Iterator[str]:
+    from rmqstore.cli.get import body_lines
+    from rmqstore.messages.rows import message_row
+
+    row = message_row(found.message, found.offset or 0, found.file, found.sound, style)
+    compressed = bool(found.message.sys_flag & 1)
+    yield from body_lines(row, found.message.body_length, compressed=compressed)

@@ -1,0 +1,213 @@
+"""`rmqstore journals`."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqstore.cli.options import command
+from rmqstore.cli.output import Output
+from rmqstore.cli.quantities import Span, bytes_text, many, time_text
+from rmqstore.errors import CouldNotCheck, NotAStore, UsageError
+
+if TYPE_CHECKING:
+    from rmqstore.files.broker_config import BrokerConfig
+    from rmqstore.repair.journal.folder import JournalFolder
+    from rmqstore.repair.plan.plan import Plan
+
+_STATES = {
+    "preparing": "never began",
+    "applying": "unfinished: undo or resume it",
+    "done": "applied",
+    "undoing": "unfinished: undo it again",
+    "undone": "undone",
+    "pruning": "being removed",
+    "missing": "missing: mount the disk that it is on",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """A journal as it is listed. `bytes`: on disk; `kept`: files in its quarantine and lost+found; `made`: ms."""
+
+    folder: JournalFolder
+    plan: Plan | None
+    bytes: int
+    kept: int
+
+    @property
+    def state(self) -> str:
+        return self.folder.record.state.value
+
+    @property
+    def made(self) -> int:
+        with contextlib.suppress(ValueError):
+            when = datetime.strptime(self.folder.name[:22], "%Y%m%dT%H%M%S.%f").replace(tzinfo=UTC)
+            return round(when.timestamp() * 1000)
+        return 0
+
+    @property
+    def command(self) -> str:
+        """The command whose plan it is, as far as the plan's facts tell."""
+        facts: Mapping[str, Any] = self.plan.facts if self.plan is not None else {}
+        if "command" in facts:
+            return str(facts["command"])
+        names = {"strategy": "recover", "part": "rebuild", "expire": "expire"}
+        return next((name for fact, name in names.items() if fact in facts), "")
+
+    def to_json(self) -> dict[str, Any]:
+        """The row of `journals --json`."""
+        loss = self.plan.loss.to_json() if self.plan is not None else None
+        return self.folder.info().to_json() | {
+            "made": self.made,
+            "command": self.command or None,
+            "bytes": self.bytes,
+            "files_kept": self.kept,
+            "loss": loss,
+            "cures": list(self.plan.cures) if self.plan is not None else [],
+        }
+
+
+@command(
+    "journals",
+    report=True,
+    examples=(
+        "rmqstore journals /data/rocketmq/store",
+        "rmqstore journals /data/rocketmq/store --prune --older-than 30d",
+        "rmqstore journals /data/rocketmq/store --prune --keep 1 --apply",
+    ),
+)
+@click.option(
+    "--prune", is_flag=True, help="Remove journals: those that are undone, and those that the limits leave out."
+)
+@click.option("--keep", type=click.IntRange(0), metavar="N", help="With --prune: keep only the N newest repairs.")
+@click.option(
+    "--older-than", type=Span(), metavar="TIME", help="With --prune: also repairs older than this, such as 30d."
+)
+@click.option("--apply", "apply_it", is_flag=True, help="With --prune: remove them. Without this nothing is written.")
+def journals(
+    out: Output,
+    store: Path,
+    config: BrokerConfig,
+    prune: bool,
+    keep: int | None,
+    older_than: float | None,
+    apply_it: bool,
+) -> int:
+    """List the journals of repairs, newest last: when, what each did, how big it is, and whether it can be undone.
+
+    --prune removes journals that are undone or never began; with --keep or --older-than also those of repairs, which
+    can then not be undone any more, and whose quarantine and lost+found are gone. An unfinished journal always stays.
+    Exit code 1: there is something to prune, and --apply was not given.
+    """
+    from rmqstore.files.store import open_store
+    from rmqstore.repair.journal.journal import list_journals
+    from rmqstore.repair.journal.journal import prune as remove
+
+    if not prune and (keep is not None or older_than is not None or apply_it):
+        raise UsageError("--keep, --older-than and --apply need --prune", "add --prune")
+    opened = open_store(store, config)
+    if opened.part is not None:
+        raise NotAStore(f"{store} is a part of a store", "name the store, where the journals are")
+    found = [_read(info.path) for info in list_journals(opened.root)]
+    going = list(_going(found, keep, older_than)) if prune else []
+    if apply_it:
+        out.check()
+        for one in going:
+            remove(one.folder.path)
+    if out.as_json:
+        removed = {one.folder.path for one in going}
+        rows = [one.to_json() | {"prune": one.folder.path in removed} for one in found]
+        out.report({"schema": "rmqstore.journals/1", "store": str(store), "pruned": apply_it, "journals": rows})
+    else:
+        out.lines(_text(found, going, prune, apply_it))
+    return 1 if going and not apply_it else 0
+
+
+def _read(path: Path) -> Journal:
+    from rmqstore.repair.journal.folder import LOST_FOUND, QUARANTINE
+    from rmqstore.repair.journal.journal import read_journal
+
+    folder = read_journal(path)
+    size = kept = 0
+    for file in folder.files():
+        with contextlib.suppress(OSError):
+            size += file.lstat().st_blocks * 512
+        kept += file.parent.name in (QUARANTINE, LOST_FOUND)
+    try:
+        plan = folder.load_plan()
+    except CouldNotCheck:
+        plan = None
+    return Journal(folder, plan, size, kept)
+
+
+def _going(found: list[Journal], keep: int | None, older_than: float | None) -> Iterator[Journal]:
+    """What is pruned: repairs only from the oldest on, since an older one cannot be undone without the newer ones."""
+    now = time.time() * 1000
+    done = [one for one in found if one.state == "done"]
+    limit = 0 if keep is None and older_than is None else len(done) - (keep or 0)
+    staying = False
+    for one in found:
+        if one.state in ("undone", "preparing", "pruning"):
+            yield one
+        elif one.state == "done":
+            old = older_than is None or one.made < now - older_than * 1000
+            if staying or done.index(one) >= limit or not old:
+                staying = True
+            else:
+                yield one
+        else:
+            staying = True
+
+
+def _text(found: list[Journal], going: list[Journal], prune: bool, applied: bool) -> Iterator[str]:
+    if not found:
+        yield "No journals: this store was never repaired."
+        return
+    for one in found:
+        yield f"{one.folder.name}   {_STATES[one.state]}   {bytes_text(one.bytes)}"
+        yield f"  {time_text(one.made)}: {_did(one)}"
+        if one.folder.path.parent.parent != one.folder.store:
+            yield f"  in {one.folder.path}"
+        if one.state == "done":
+            yield f"  to undo: rmqstore undo {one.folder.path}"
+    if not prune:
+        return
+    yield ""
+    if not going:
+        yield "Nothing to prune."
+        return
+    total = bytes_text(sum(one.bytes for one in going))
+    yield f"{'Removed' if applied else 'To remove'}: {many(len(going), 'journal')}, {total}"
+    for one in going:
+        lasting = ""
+        if one.state == "done":
+            lasting = f": it can {'no longer' if applied else 'then not'} be undone"
+            lasting += (
+                f", and {many(one.kept, 'saved file')} {'are' if one.kept != 1 else 'is'} gone" if one.kept else ""
+            )
+        yield f"  {one.folder.name} ({_STATES[one.state]}){lasting}"
+    if not applied:
+        yield "Nothing was removed. To remove them, add --apply"
+
+
+def _did(one: Journal) -> str:
+    plan = one.plan
+    if plan is None:
+        return "its plan cannot be read" if one.state != "preparing" else "nothing"
+    words = [f"{one.command or 'a plan'}, {many(len(plan.steps), 'step')}"]
+    mended = plan.facts.get("mended")
+    if isinstance(mended, list):
+        words.append(f"{many(len(mended), 'message')} mended")
+    if plan.loss.messages:
+        words.append(f"{many(plan.loss.messages, 'message')} lost")
+    if plan.cures:
+        words.append(f"cured {', '.join(plan.cures[:4])}{' …' if len(plan.cures) > 4 else ''}")
+    return ", ".join(words)

@@ -1,0 +1,124 @@
+"""`--metrics FILE`: a result for the textfile collector of Prometheus's node exporter.
+
+All commands use the same names; the labels `store` and `command` keep their samples apart.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from rmqstore.cli.output import Output
+
+if TYPE_CHECKING:
+    from rmqstore.checks.problems.report import Report
+    from rmqstore.views.info import Info
+    from rmqstore.views.usage import Usage
+
+_HELP = {
+    "rmqstore_store_clean": "1 if everything was checked and nothing is wrong, else 0.",
+    "rmqstore_problems": "Problems found, by code.",
+    "rmqstore_next_start_ok": "1 if the next broker start would succeed and lose nothing, else 0.",
+    "rmqstore_messages_lost_at_next_start": "Messages that the next broker start would delete.",
+    "rmqstore_messages": "Messages in the log; info: in the consume queues.",
+    "rmqstore_bytes": "Bytes of the messages; info: of the log's files.",
+    "rmqstore_exit_code": "Exit code of the command.",
+    "rmqstore_last_run_timestamp_seconds": "When the command ended.",
+    "rmqstore_run_seconds": "How long the command took.",
+}
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", **{chr(c): "·" for c in (*range(10), *range(11, 32))}})
+
+
+class Sample(NamedTuple):
+    """One line: a name of `_HELP`, a value, and the labels beside `store` and `command`."""
+
+    name: str
+    value: float
+    labels: Mapping[str, str] = {}
+
+
+def metrics_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--metrics."""
+    file = click.Path(path_type=Path, dir_okay=False)
+    words = "Also write the result for Prometheus's textfile collector, atomically; name it *.prom."
+    return click.option("--metrics", type=file, metavar="FILE", help=words)(function)
+
+
+class Metrics:
+    """Writes the samples of one run; without a path it does nothing."""
+
+    def __init__(self, out: Output, path: Path | None, command: str, store: Path) -> None:
+        self._out, self._path = out, path
+        self._labels = {"store": str(store.absolute()), "command": command}
+        self._started = time.monotonic()
+        if path is not None:
+            self._target = Output(path=path)
+            self._target.keep_out_of(store)
+            self._target.check()
+            if path.suffix != ".prom":
+                out.note(f"note: the textfile collector reads only files named *.prom: {path} is not")
+
+    def write(self, samples: Iterable[Sample], exit_code: int) -> None:
+        """The samples, and those that every command has. Errors: NotReadable, OSError."""
+        if self._path is None:
+            return
+        own = [
+            Sample("rmqstore_exit_code", exit_code),
+            Sample("rmqstore_last_run_timestamp_seconds", round(time.time(), 3)),
+            Sample("rmqstore_run_seconds", round(time.monotonic() - self._started, 3)),
+        ]
+        with self._target.stream() as file:
+            for line in _lines([*samples, *own], self._labels):
+                file.write(line.encode("utf-8", "replace"))
+
+
+def _lines(samples: Iterable[Sample], labels: Mapping[str, str]) -> Iterator[str]:
+    """The text format, grouped by name as it demands."""
+    groups: dict[str, list[Sample]] = {}
+    for sample in samples:
+        groups.setdefault(sample.name, []).append(sample)
+    for name, group in groups.items():
+        yield f"# HELP {name} {_HELP[name]}\n# TYPE {name} gauge\n"
+        for sample in group:
+            pairs = (f'{key}="{text.translate(_ESCAPES)}"' for key, text in {**labels, **sample.labels}.items())
+            yield f"{name}{{{','.join(pairs)}}} {sample.value:.17g}\n"
+
+
+def of_report(report: Report) -> Iterator[Sample]:
+    """What `verify` found."""
+    yield Sample("rmqstore_store_clean", int(report.clean))
+    for code, count in sorted(report.findings.counts.items()):
+        yield Sample("rmqstore_problems", count, {"code": code})
+    if report.broker is not None:
+        lost = int(report.broker["messages_lost"] or 0)
+        yield Sample("rmqstore_next_start_ok", int(bool(report.broker["starts"]) and not lost))
+        yield Sample("rmqstore_messages_lost_at_next_start", lost)
+    logs = [log for log in (report.commitlog, report.dledger) if log is not None]
+    if logs:
+        yield Sample("rmqstore_messages", sum(int(log.get("messages") or log.get("entries") or 0) for log in logs))
+        yield Sample("rmqstore_bytes", sum(int(log.get("bytes") or 0) for log in logs))
+
+
+def of_info(seen: Info) -> Iterator[Sample]:
+    """What `info` saw."""
+    logs = [log for log in (seen.commitlog, seen.dledger.data if seen.dledger else None) if log is not None]
+    yield Sample("rmqstore_bytes", sum(log.bytes for log in logs))
+    for topic in seen.topics:
+        yield Sample("rmqstore_messages", topic.messages, {"topic": topic.topic})
+
+
+def of_usage(found: Usage) -> Iterator[Sample]:
+    """What `du` counted: per topic where it counted by topic."""
+    table = found.tables.get("topic")
+    if table is None:
+        yield Sample("rmqstore_messages", found.messages)
+        yield Sample("rmqstore_bytes", found.bytes)
+        return
+    for topic, (messages, _) in sorted(table.items(), key=lambda kv: str(kv[0])):
+        yield Sample("rmqstore_messages", messages, {"topic": str(topic)})
+    for topic, (_, size) in sorted(table.items(), key=lambda kv: str(kv[0])):
+        yield Sample("rmqstore_bytes", size, {"topic": str(topic)})

@@ -1,0 +1,76 @@
+"""`rmqstore report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rmqstore.cli.options import command
+from rmqstore.cli.output import Output
+from rmqstore.errors import Refused
+
+if TYPE_CHECKING:
+    from rmqstore.files.broker_config import BrokerConfig
+    from rmqstore.views.report import StoreReport
+
+
+@command(
+    "report",
+    work=True,
+    broker=True,
+    examples=(
+        "rmqstore report /data/rocketmq/store -o report.html",
+        "rmqstore report /data/rocketmq/store -c /etc/rocketmq/broker.conf -o report.html --jobs 4",
+        "rmqstore verify /data/rocketmq/store --html report.html",
+    ),
+)
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="The page to make; it must not exist yet.",
+)
+def report(
+    out: Output, store: Path, config: BrokerConfig, jobs: int | None, max_rate: int | None, broker: str | None
+) -> int:
+    """Verify a store, and make one HTML page of what was found.
+
+    The verdict, what the next start of each tested version would do, the problems with the commands that cure them, a
+    map of the log, messages over time and by topic, the lag of consumer groups, and what was not checked. The page
+    needs no network and no JavaScript, and no body is in it. Exit code: as of verify.
+    """
+    from rmqstore.checks.verify import VerifyOptions
+    from rmqstore.files.store import open_store
+    from rmqstore.scan.workers import jobs_or_default
+    from rmqstore.views.report import store_report
+
+    assert out.path is not None
+    refuse_existing(out.path)
+    opened = open_store(store, config)
+    with out.progress("report", None) as progress:
+        options = VerifyOptions(
+            jobs=jobs_or_default(jobs), max_rate=max_rate or 0, broker=broker or "", progress=progress.add
+        )
+        found = store_report(opened, options, progress=progress.add)
+    write_page(out, found)
+    return found.report.exit_code
+
+
+def refuse_existing(path: Path) -> None:
+    """Errors: Refused for a page that is there: it may be the one of another day."""
+    if Output(path=path).is_file:
+        raise Refused(f"{path} exists", "give another name, or remove it")
+
+
+def write_page(out: Output, found: StoreReport) -> None:
+    """The page into the output, all or nothing."""
+    from rmqstore.cli.html_page import page
+
+    with out.stream() as file:
+        for piece in page(found):
+            file.write(piece.encode("utf-8", "replace"))
+    out.note(f"report saved to {out.path}")

@@ -1,0 +1,138 @@
+"""What a store takes on the disk: per part and, for consume queues, per topic. Reads listings and a few units only."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rmqstore.files.log_ends import queue_bounds
+from rmqstore.files.store import UNIT_SIZE, QueueKind, Store
+
+_PARTS = {
+    "commitlog": "log",
+    "consumequeue": "queues",
+    "batchconsumequeue": "queues",
+    "consumequeue_ext": "queues",
+    "index": "index",
+    "timerlog": "timer",
+    "timerwheel": "timer",
+    "compaction": "compaction",
+    "config": "configuration",
+    ".rmqstore": "journals of repairs",
+}
+_BLOCK = 512  # bytes that a count of st_blocks stands for, whatever the file system's blocks are
+
+
+@dataclass(slots=True)
+class Space:
+    """Files, their lengths, and what they take on the disk: less where they are sparse. `used`: bytes that hold units.
+
+    Units: bytes.
+    """
+
+    files: int = 0
+    bytes: int = 0
+    allocated: int = 0
+    queues: int = 0
+    used: int = 0
+
+    def add(self, path: Path) -> None:
+        """Counts one file; one that has vanished meanwhile is not there."""
+        try:
+            status = path.lstat()
+        except OSError:
+            return
+        self.files += 1
+        self.bytes += status.st_size
+        self.allocated += status.st_blocks * _BLOCK
+
+    @property
+    def empty_share(self) -> float:
+        """Which part of a topic's queue files holds no unit."""
+        return 1 - self.used / self.bytes if self.bytes else 0.0
+
+
+@dataclass(slots=True)
+class DiskUsage:
+    """The parts by name, the biggest first, and the topics by what their queues take."""
+
+    parts: dict[str, Space] = field(default_factory=dict)
+    topics: dict[str, Space] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The value of `files` in `du --files --json`."""
+        return {
+            "parts": [
+                {"part": name, "files": s.files, "bytes": s.bytes, "allocated": s.allocated}
+                for name, s in self.parts.items()
+            ],
+            "topics": [
+                {
+                    "topic": name,
+                    "queues": s.queues,
+                    "files": s.files,
+                    "bytes": s.bytes,
+                    "allocated": s.allocated,
+                    "used": s.used,
+                    "empty_share": round(s.empty_share, 4),
+                }
+                for name, s in self.topics.items()
+            ],
+        }
+
+
+def disk_usage(store: Store) -> DiskUsage:
+    """What a store takes; paths of its logs outside of its root are counted too."""
+    out = DiskUsage()
+    _walk(out, store.root if store.part is None else store.path, store)
+    inside = store.root.resolve()
+    for directory in _log_directories(store):
+        if not directory.resolve().is_relative_to(inside):
+            _walk(out, directory, store, "log")
+    _topics(out, store)
+    out.parts = dict(sorted(out.parts.items(), key=lambda kv: -kv[1].allocated))
+    out.topics = dict(sorted(out.topics.items(), key=lambda kv: -kv[1].allocated))
+    return out
+
+
+def _log_directories(store: Store) -> list[Path]:
+    logs = (store.commitlog, store.dledger.data if store.dledger is not None else None)
+    return list(dict.fromkeys(d for log in logs if log is not None for d in log.directories))
+
+
+def _walk(out: DiskUsage, top: Path, store: Store, part: str = "") -> None:
+    if not top.is_dir():
+        out.parts.setdefault(part or store.part or "other", Space()).add(top)
+        return
+    for folder, _, names in os.walk(top):
+        here = Path(folder)
+        inside = here.relative_to(top).parts
+        for name in names:
+            out.parts.setdefault(part or _part_of((*inside, name), store), Space()).add(here / name)
+
+
+def _part_of(names: tuple[str, ...], store: Store) -> str:
+    if store.part is not None:
+        return store.part
+    if names[0].startswith("dledger-") and len(names) > 1:
+        return {"data": "log", "index": "DLedger index"}.get(names[1], "other")
+    if "rocksdb" in names[0].lower():
+        return "RocksDB"
+    return _PARTS.get(names[0], "other")
+
+
+def _topics(out: DiskUsage, store: Store) -> None:
+    log = store.commitlog or (store.dledger.data if store.dledger is not None else None)
+    start = log.start if log is not None else 0
+    for kind in (QueueKind.SIMPLE, QueueKind.BATCH):
+        if kind is QueueKind.SIMPLE and store.rocksdb_consume_queue:
+            continue  # a RocksDB's files belong to all topics
+        for one in store.consume_queues(kind):
+            space = out.topics.setdefault(one.topic, Space())
+            space.queues += 1
+            for file in one.queue.files:
+                space.add(file.path)
+            bounds = queue_bounds(one.queue, start, batch=kind is QueueKind.BATCH)
+            space.used += bounds.units * UNIT_SIZE[kind]

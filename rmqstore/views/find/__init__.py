@@ -1,0 +1,1 @@
+"""Where a message is, and whether consumers get it."""

@@ -1,0 +1,104 @@
+"""What consumers get of a message: its record, its queue entry, its index entries, and the groups that are past it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rmqstore.checks.log.delay_levels import delay_levels
+from rmqstore.files.rocksdb.database import CannotRead
+from rmqstore.files.store import Store
+from rmqstore.formats import consumequeue, properties
+from rmqstore.formats.message import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, Message
+from rmqstore.views.consumers import ConsumerOffsets, Progress
+from rmqstore.views.index_files import IndexFiles
+from rmqstore.views.lookup import Found, Unit, unit_at
+
+
+@dataclass(frozen=True, slots=True)
+class QueueEntry:
+    """The unit that a consume queue has for a message.
+
+    `state`: present, wrong (the unit leads to another message), missing, not-wanted (a queue gets no such message) or
+    unreadable. `tag_matches`: whether consumers that filter by tag get it; None where the unit does not tell.
+    """
+
+    state: str
+    offset: int | None = None
+    tag_matches: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEntries:
+    """Which keys of a message the index holds. `state`: present, partly, missing, not-wanted or no-index."""
+
+    state: str
+    present: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """All of it. `consumers` is None where the progress of groups is not known, see `ConsumerOffsets.unreadable`."""
+
+    record: str
+    queue_entry: QueueEntry
+    index: IndexEntries
+    consumers: tuple[Progress, ...] | None
+
+
+class Fates:
+    """Answers for many messages of one store; what they share is read once."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.index = IndexFiles(store)
+        self.offsets = ConsumerOffsets.read(store)
+
+    def of(self, found: Found) -> Fate:
+        """What became of a message of the log."""
+        message = found.message
+        known = properties.parse_properties(message.properties)
+        groups = self.offsets.of(message.topic_text, message.queue_id)
+        return Fate(
+            "sound" if found.sound else found.fault.name.lower(),
+            self._queue_entry(found, known),
+            self._index_entries(found, known),
+            None if self.offsets.unreadable else tuple(groups),
+        )
+
+    def _queue_entry(self, found: Found, known: dict[str, str]) -> QueueEntry:
+        message = found.message
+        if message.transaction_type in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
+            return QueueEntry("not-wanted")
+        try:
+            unit = unit_at(self.store, message.topic_text, message.queue_id, message.queue_offset)
+        except CannotRead:
+            return QueueEntry("unreadable")
+        if unit is None:
+            return QueueEntry("missing")
+        if unit.offset != found.offset:
+            return QueueEntry("wrong", unit.offset)
+        return QueueEntry("present", unit.offset, self._tag_matches(message, known, unit))
+
+    def _tag_matches(self, message: Message, known: dict[str, str], unit: Unit) -> bool | None:
+        if consumequeue.is_ext_address(unit.tags_code):
+            return None  # the extension has the code
+        topic = message.topic_text
+        if topic == properties.SCHEDULE_TOPIC:  # the code is the time that the message is due
+            code = properties.dispatch_tags_code(topic, known, message.store_timestamp, delay_levels(self.store))
+        else:
+            code = properties.dispatch_tags_code(topic, known, message.store_timestamp)
+        return unit.tags_code == code
+
+    def _index_entries(self, found: Found, known: dict[str, str]) -> IndexEntries:
+        topic = found.message.topic_text
+        keys = [text.removeprefix(f"{topic}#") for text in properties.index_keys(topic, known)]
+        if not keys or found.message.transaction_type == TRANSACTION_ROLLBACK:
+            return IndexEntries("not-wanted")
+        if not self.index:
+            return IndexEntries("no-index", missing=tuple(keys))
+        held = {hit.key for hit in self.index.hits((topic,), keys) if hit.offset == found.offset}
+        present = tuple(key for key in keys if key in held)
+        missing = tuple(key for key in keys if key not in held)
+        state = "missing" if not present else "partly" if missing else "present"
+        return IndexEntries(state, present, missing)

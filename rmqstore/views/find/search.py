@@ -1,0 +1,345 @@
+"""The messages that a question asks for: by the offset in an id, by the index, by the time in an id, else by the log.
+
+The quicker ways answer only where they can: an index that does not cover a part of the log is completed with that part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC
+
+from rmqstore.errors import UsageError
+from rmqstore.files.mapped_file_queue import MappedFileQueue
+from rmqstore.files.records import message_at
+from rmqstore.files.rocksdb.database import CannotRead
+from rmqstore.files.store import Store
+from rmqstore.formats import messageid
+from rmqstore.formats.message import Fault
+from rmqstore.scan.window import ScanOptions
+from rmqstore.views import lookup
+from rmqstore.views.dump.messages import Damage, Job, Log, logs_of, read_messages
+from rmqstore.views.dump.selection import Selection, matches
+from rmqstore.views.index_files import Covered, IndexFiles, IndexHit
+from rmqstore.views.log_times import offsets_between, time_span
+from rmqstore.views.lookup import Found
+
+_BEFORE, _AFTER = 5 * 60_000, 30 * 60_000
+"""How long before and after the time in a unique id (ms) its message is looked for: clocks differ, sends take time."""
+_DAY = 86_400_000
+LIMIT = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is looked for: any of the texts, and all that narrows it.
+
+    `texts`: keys, unique ids, offset message ids or TOPIC/QUEUE/OFFSET. `since` and `until`: store time in ms,
+    half-open. `read_log`: "never", "if-needed" or "always".
+    """
+
+    texts: tuple[str, ...]
+    topics: frozenset[str] = frozenset()
+    since: int | None = None
+    until: int | None = None
+    grep: str = ""
+    limit: int = LIMIT
+    read_log: str = "if-needed"
+
+    @property
+    def selection(self) -> Selection:
+        """The same for a scan, but for the places and offset message ids among the texts."""
+        return Selection(
+            self.topics,
+            texts=frozenset(self.texts),
+            grep=self.grep,
+            since=self.since,
+            until=self.until,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """An index entry for a wanted key whose record cannot be read: `state` is damaged, expired or gone."""
+
+    offset: int
+    topic: str
+    key: str
+    state: str
+
+
+@dataclass(slots=True)
+class Answer:
+    """The messages by log offset, and traces of others.
+
+    `searched`: offset, index, time or log, the slowest way taken. `read`: ranges of the log that were read.
+    `more`: the limit was reached. `open_texts`: texts without an answer because the log was not to be read.
+    """
+
+    found: dict[int, Found] = field(default_factory=dict)
+    traces: dict[int, Trace] = field(default_factory=dict)
+    searched: str = "offset"
+    read: list[tuple[int, int]] = field(default_factory=list)
+    more: bool = False
+    open_texts: tuple[str, ...] = ()
+    damage: Damage = field(default_factory=Damage)
+
+    def sorted(self) -> list[Found]:
+        return [self.found[offset] for offset in sorted(self.found)]
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """How to read the log: with `jobs` processes; `say` is told before, `progress` how many bytes were read."""
+
+    jobs: int = 1
+    scan: ScanOptions = field(default_factory=ScanOptions)
+    say: Callable[[str], None] = lambda _: None
+    progress: Callable[[int], None] | None = None
+    live: bool = False
+
+
+def search(store: Store, question: Question, means: Means | None = None) -> Answer:
+    """The answer to a question.
+
+    Errors: UsageError for a `grep` that is no regular expression, or a question without anything to look for.
+    """
+    if not question.texts and not question.grep:
+        raise UsageError("nothing to look for", "give a key, a message id, or --grep REGEX")
+    return _Search(store, question, means or Means()).run()
+
+
+class _Search:
+    def __init__(self, store: Store, question: Question, means: Means) -> None:
+        self.store, self.question, self.means = store, question, means
+        self.pattern = question.selection.pattern
+        self.answer = Answer(damage=Damage(live=means.live))
+        self.logs = logs_of(store)
+
+    def run(self) -> Answer:
+        question = self.question
+        if not question.texts or question.read_log == "always":
+            self._places(question.texts)
+            self._log(frozenset(question.texts), "")
+            return self.answer
+        left = self._places(question.texts)
+        left = self._index(left)
+        left = self._times(left)
+        if left and question.read_log == "if-needed":
+            self._log(left, f"neither an id nor the index answers for {_few(left)}: reading the log")
+        elif left:
+            self.answer.open_texts = tuple(sorted(left))
+        return self.answer
+
+    # --- direct -----------------------------------------------------------------------------------------------------
+
+    def _places(self, texts: Iterable[str]) -> frozenset[str]:
+        """Looks up offset message ids and queue places; the texts that this does not answer."""
+        left = set()
+        for text in texts:
+            found = lookup.by_message_id(self.store, text) or self._at_place(text)
+            if found is not None:
+                self._take(found)
+            else:
+                left.add(text)
+        return frozenset(left)
+
+    def _at_place(self, text: str) -> Found | None:
+        try:
+            place = lookup.parse_queue_offset(text)
+            return lookup.by_queue_offset(self.store, *place) if place is not None else None
+        except (UsageError, CannotRead):  # a key may contain slashes
+            return None
+
+    def _take(self, found: Found | None) -> bool:
+        """Takes a message that fits all that narrows the question; whether the text is answered."""
+        question = self.question
+        if found is None or found.offset is None:
+            return False
+        message = found.message
+        fits = not question.topics or message.topic_text in question.topics
+        fits &= question.since is None or message.store_timestamp >= question.since
+        fits &= question.until is None or message.store_timestamp < question.until
+        if fits and (self.pattern is None or matches(self.pattern, message)):
+            if len(self.answer.found) >= question.limit and found.offset not in self.answer.found:
+                self.answer.more = True
+            else:
+                self.answer.found[found.offset] = found
+        return True
+
+    # --- the index --------------------------------------------------------------------------------------------------
+
+    def _index(self, texts: frozenset[str]) -> frozenset[str]:
+        """Looks up keys in the index, and in what it does not cover of the log; the texts without an answer."""
+        files = IndexFiles(self.store)
+        if not texts or not files:
+            return texts
+        self.answer.searched = "index"
+        topics = self.question.topics or lookup.topics(self.store)
+        seen, known = set(), set()
+        for hit in files.hits(topics, sorted(texts)):
+            if (hit.offset, hit.key) not in seen:
+                seen.add((hit.offset, hit.key))
+                if self._hit(hit):
+                    known.add(hit.key)
+            if self.answer.more:
+                return frozenset()
+        if files.broken:
+            return texts
+        gaps = list(self._uncovered(files.covered()))
+        if self.question.read_log == "never":
+            return texts - known
+        for log, start, stop in gaps:
+            known |= self._read(log, self._scan_for(texts), start, stop)
+        return texts - known
+
+    def _hit(self, hit: IndexHit) -> bool:
+        """Takes what an index entry leads to; whether there is such a message."""
+        found = lookup.by_offset(self.store, hit.offset)
+        if found is not None and found.offset == hit.offset and lookup.has_key(found.message, hit.key):
+            return self._take(found)
+        if found is None or found.fault is not Fault.NONE:
+            start = min((log.queue.start for log in self.logs), default=0)
+            stop = max((log.queue.stop for log in self.logs), default=0)
+            state = "expired" if hit.offset < start else "gone" if hit.offset >= stop else "damaged"
+            self.answer.traces[hit.offset] = Trace(hit.offset, hit.topic, hit.key, state)
+        return False
+
+    def _uncovered(self, covered: list[Covered]) -> Iterator[tuple[Log, int, int]]:
+        """Ranges of the logs that no index file covers. The first and last message of a file are covered by it."""
+        reached: int | None = None
+        ranges: list[tuple[int, int | None]] = []
+        for one in sorted(covered):
+            if reached is None:
+                ranges.append((0, one.first))
+            elif one.first > reached and not self._is_next(reached, one.first):
+                ranges.append((reached, one.first))
+            reached = max(one.last, reached or 0)
+        ranges.append((reached or 0, None))
+        for log in self.logs:
+            since, until = offsets_between(log, self.question.since, self.question.until)
+            for start, stop in ranges:
+                low = max(start, since)
+                high = until if stop is None else min(stop, until)
+                if low < high:
+                    yield log, low, high
+
+    def _is_next(self, offset: int, following: int) -> bool:
+        """Whether nothing is between the record at an offset and another offset but the end of a file."""
+        for log in self.logs:
+            message = message_at(log.queue, offset)
+            if message is not None:
+                end = offset + message.size + log.lead
+                return end == following or _only_blank(log.queue, end - log.lead, following - log.lead)
+        return False
+
+    # --- the time in a unique id ------------------------------------------------------------------------------------
+
+    def _times(self, texts: frozenset[str]) -> frozenset[str]:
+        """Looks for unique ids around the time that they contain; the texts without an answer."""
+        if self.question.read_log == "never":
+            return texts
+        left = set(texts)
+        spans = [span for log in self.logs if (span := time_span(log)) is not None]
+        if not spans:
+            return texts
+        first, last = min(span[0] for span in spans), max(span[1] for span in spans)
+        for text in sorted(texts):
+            key = messageid.decode_uniq_key(text)
+            for made in _made(key, first, last) if key is not None else ():
+                if text in left and self._around(text, made):
+                    left.discard(text)
+                    self.answer.searched = "time"
+        return frozenset(left)
+
+    def _around(self, text: str, made: int) -> bool:
+        selection = replace(self._scan_for((text,)), since=made - _BEFORE, until=made + _AFTER)
+        found: set[str] = set()
+        for log in self.logs:
+            start, stop = offsets_between(log, selection.since, selection.until)
+            found |= self._read(log, replace(selection, since=None, until=None), start, stop)
+        return bool(found)
+
+    # --- the log ----------------------------------------------------------------------------------------------------
+
+    def _scan_for(self, texts: Iterable[str]) -> Selection:
+        return replace(self.question.selection, texts=frozenset(texts))
+
+    def _log(self, texts: frozenset[str], said: str) -> None:
+        """Reads the log, as far as the times asked for are in it."""
+        self.answer.searched = "log"
+        self.means.say(said or "reading the log")
+        for log in self.logs:
+            start, stop = offsets_between(log, self.question.since, self.question.until)
+            self._read(log, self._scan_for(texts), start, stop)
+            self._ids_in(log, texts)
+
+    def _ids_in(self, log: Log, texts: frozenset[str]) -> None:
+        """Queue places whose unit is missing: their records are found by topic, queue and queue offset."""
+        for text in texts:
+            try:
+                place = lookup.parse_queue_offset(text)
+            except UsageError:
+                continue
+            if place is not None and not any(_is_at(f, *place) for f in self.answer.found.values()):
+                selection = Selection(queues=frozenset({place[:2]}), topics=frozenset({place[0]}))
+                self._read(log, selection, log.queue.start, log.queue.stop, lambda f, at=place: _is_at(f, *at))  # type: ignore[misc]
+
+    def _read(
+        self,
+        log: Log,
+        selection: Selection,
+        start: int,
+        stop: int,
+        wanted: Callable[[Found], bool] = lambda _: True,
+    ) -> set[str]:
+        """Reads a range of a log; the texts that were found in it."""
+        answered: set[str] = set()
+        if start >= stop or self._has_more_than_enough():
+            return answered
+        self.answer.read.append((start, stop))
+        # a record's offset in DLedger is behind the header of its entry
+        job = Job(replace(selection, start=start, stop=stop + log.lead), scan=self.means.scan)
+        rows = read_messages(
+            self.store, log.name, job, self.answer.damage, jobs=self.means.jobs, progress=self.means.progress
+        )
+        for row in (row for chunk in rows for row in chunk):
+            found = lookup.by_offset(self.store, int(row["offset"]))
+            if found is not None and wanted(found) and self._take(found):
+                answered |= {text for text in selection.texts if lookup.has_key(found.message, text)}
+            if self._has_more_than_enough():
+                break
+        return answered
+
+    def _has_more_than_enough(self) -> bool:
+        return len(self.answer.found) >= self.question.limit and self.answer.more
+
+
+def _made(key: messageid.UniqKey, first: int, last: int) -> Iterator[int]:
+    """When a unique id can have been made, latest first, for a store with messages of [first, last] (ms).
+
+    An id knows the time in a month, of a time zone that it does not tell: this machine's or UTC.
+    """
+    seen = set()
+    for zone in (None, UTC):
+        near = last + _DAY
+        while near > first - _DAY and (made := key.time(near, zone)) not in seen and made < near:
+            seen.add(made)
+            near = made
+    yield from sorted((made for made in seen if made >= first - _DAY), reverse=True)
+
+
+def _is_at(found: Found, topic: str, queue_id: int, queue_offset: int) -> bool:
+    message = found.message
+    return (message.topic_text, message.queue_id, message.queue_offset) == (topic, queue_id, queue_offset)
+
+
+def _only_blank(queue: MappedFileQueue, end: int, following: int) -> bool:
+    """Whether the file ends behind `end`, and `following` begins the next one."""
+    file = queue.find(end)
+    return file is not None and file.stop == following and queue.find(following) is not None
+
+
+def _few(texts: Iterable[str]) -> str:
+    found = sorted(texts)
+    return ", ".join(found[:3]) + (f" and {len(found) - 3:,} more" if len(found) > 3 else "")

@@ -1,0 +1,179 @@
+"""What a report of a store shows beside its findings: the forecast per version, the map of the log, usage, lag."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+from rmqstore.brokers.rules.forecast import StartForecast
+from rmqstore.brokers.rules.versions import RUN_VERSIONS, rules_for
+from rmqstore.brokers.simulate import simulate_start
+from rmqstore.checks.expiring import while_files_expire
+from rmqstore.checks.log.commitlog import LogResult
+from rmqstore.checks.problems.report import Report
+from rmqstore.checks.verify import Verified, VerifyOptions, examine_lasting
+from rmqstore.errors import UsageError
+from rmqstore.files.store import Store
+from rmqstore.scan.tiling import Kind, Run
+from rmqstore.scan.window import ScanOptions
+from rmqstore.views.consumers import ConsumerOffsets
+from rmqstore.views.usage import Usage, usage
+
+CELLS = 200
+"""How many pieces a row of the map has at most."""
+ROWS = 48
+"""How many rows the map has at most: files of a long log share one."""
+_RANK = (Kind.ZERO, Kind.INTERNAL, Kind.BLANK, Kind.RECORDS, Kind.DIRTY, Kind.HOLE)
+_NAMES = {Kind.HOLE: "missing", Kind.DIRTY: "damaged", Kind.ZERO: "empty", Kind.BLANK: "blank"}
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Bytes [start, stop) of a log, global offsets. `kind`: records, damaged, missing, filler, blank or empty."""
+
+    kind: str
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A file of a log, or several that share a row."""
+
+    log: str
+    name: str
+    start: int
+    stop: int
+    files: int
+    stretches: tuple[Stretch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """What a consumer group has not consumed of a topic, in messages over all queues."""
+
+    group: str
+    topic: str
+    messages: int
+
+
+@dataclass(slots=True)
+class StoreReport:
+    """All. `lags` is None where the progress of groups is not known; versions without DLedger have no forecast."""
+
+    report: Report
+    forecasts: list[StartForecast] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    usage: Usage = field(default_factory=Usage)
+    lags: list[Lag] | None = None
+
+
+def store_report(store: Store, options: VerifyOptions, *, progress: Callable[[int], None] | None = None) -> StoreReport:
+    """Verifies a store, and counts its messages by topic and hour.
+
+    Errors: as of `examine_lasting`.
+    """
+    look, verified = while_files_expire(store, lambda look: examine_lasting(look, options))
+    return report_of(look, verified, options, progress=progress)
+
+
+def report_of(
+    store: Store, verified: Verified, options: VerifyOptions, *, progress: Callable[[int], None] | None = None
+) -> StoreReport:
+    """The same of a store that was just verified."""
+    out = StoreReport(verified.report)
+    if store.part is None:
+        out.forecasts = list(_forecasts(store, verified, options.broker))
+        out.lags = _lags(store, verified.report)
+    for result in verified.logs.results:
+        out.rows += _map(result)
+    out.usage = usage(
+        store,
+        ("topic", "hour"),
+        jobs=options.jobs or 1,
+        options=ScanOptions(crc=False, drop_cache=verified.report.live, max_rate=options.max_rate),
+        progress=progress,
+    )
+    return out
+
+
+def _forecasts(store: Store, verified: Verified, wanted: str) -> Iterator[StartForecast]:
+    """What each of the versions that were tested would do, and the one that was asked for."""
+    versions = sorted({*RUN_VERSIONS, rules_for(wanted or None).version}, key=_by_number)
+    result = verified.dledger or verified.legacy
+    tiling = result.tiling if result is not None and verified.misplaced is None else None
+    for version in versions:
+        try:
+            yield simulate_start(store, tiling, version=version, unreadable_rows=verified.unreadable_rows)
+        except UsageError:  # no DLedger in this version
+            continue
+
+
+def _by_number(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdigit())
+
+
+def _lags(store: Store, report: Report) -> list[Lag] | None:
+    """By size, the largest first; groups that have nothing left are among them."""
+    offsets = ConsumerOffsets.read(store)
+    if offsets.unreadable:
+        return None
+    left: dict[tuple[str, str], int] = {}
+    for label, state in report.queues.items():
+        topic, _, queue_id = label.rpartition("/")
+        for progress in offsets.of(topic, int(queue_id)) if queue_id.isdigit() else ():
+            key = (progress.group, topic)
+            left[key] = left.get(key, 0) + max(0, state.max - max(progress.offset, state.min))
+    rows = [Lag(group, topic, messages) for (group, topic), messages in left.items()]
+    return sorted(rows, key=lambda lag: (-lag.messages, lag.group, lag.topic))
+
+
+def _map(result: LogResult) -> Iterator[Row]:
+    """The files of a log and what is in them, each cut into cells that show the worst of what they hold."""
+    queue = result.queue
+    if not queue.files:
+        return
+    size = queue.file_size
+    count = -(-(max(queue.stop, result.tiling.stop) - queue.start) // size)
+    share = -(-count // ROWS)
+    wrote = result.tiling.wrote()
+    # zeros that messages follow are damage
+    runs = [
+        replace(run, kind=Kind.DIRTY) if run.kind is Kind.ZERO and run.start < wrote else run for run in result.tiling
+    ]
+    fillers = sorted(result.fillers)
+    at = 0
+    for first in range(0, count, share):
+        start = queue.start + first * size
+        stop = min(queue.start + (first + share) * size, queue.start + count * size)
+        while at < len(runs) and runs[at].stop <= start:
+            at += 1
+        own = []
+        for run in runs[at:]:
+            if run.start >= stop:
+                break
+            own.append(run)
+        here = [f for f in queue.files if start <= f.start < stop]
+        name = here[0].name if here else f"{start:020}"
+        marks = [offset for offset in fillers if start <= offset < stop]
+        yield Row(queue.name, name, start, stop, len(here), tuple(_cells(own, marks, start, stop)))
+
+
+def _cells(runs: list[Run], fillers: list[int], start: int, stop: int) -> Iterator[Stretch]:
+    width = max(1, -(-(stop - start) // CELLS))
+    worst = [Kind.ZERO] * -(-(stop - start) // width)
+    for run in runs:
+        low, high = max(run.start, start), min(run.stop, stop)
+        for cell in range((low - start) // width, -(-(high - start) // width)):
+            if _RANK.index(run.kind) > _RANK.index(worst[cell]):
+                worst[cell] = run.kind
+    names = [_NAMES.get(kind, "records") for kind in worst]
+    for offset in fillers:
+        cell = (offset - start) // width
+        if names[cell] == "records":
+            names[cell] = "filler"
+    begin = 0
+    for cell in range(1, len(names) + 1):
+        if cell == len(names) or names[cell] != names[begin]:
+            yield Stretch(names[begin], start + begin * width, min(stop, start + cell * width))
+            begin = cell

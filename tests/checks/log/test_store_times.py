@@ -1,0 +1,60 @@
+"""A bit of a store time that makes more than a minute is found, where the born time agrees with the neighbours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rmqstore.formats.message import HEAD
+from tests import damage
+from tests.command import run_json
+from tests.repair.salvaging import Row, look, rows
+from tests.stores import BROKER_STORES, copy_store, unpack
+
+CODE = "CL-STORE-TIME"
+
+
+def _flip(row: Row, bit: int) -> None:
+    hosts = len(row.message.born_host) - 8
+    damage.flip(row.path, row.at + HEAD.at("store_timestamp") + hosts + 7 - bit // 8, bit % 8)
+
+
+def _found(store: Path) -> list[int | None]:
+    listed = look(store)[1].report.findings.listed
+    return [f.offset for f in listed if f.code == CODE]
+
+
+@pytest.mark.parametrize("bit", [17, 20, 31, 40, 62, 63])
+@pytest.mark.parametrize("name", ["4.9.7-ipv6", "5.4.0-clean", "5.1.4-dledger"])
+def test_a_flipped_bit_is_found_at_every_place(name: str, bit: int, tmp_path: Path) -> None:
+    store = copy_store(name, tmp_path)
+    near = [row for row in rows(store) if row.message.store_timestamp - row.message.born_timestamp < 1000]
+    first_of_file = next(row for row in near if row.at == row.lead and row.offset > 65_536)
+    hit = [near[0], near[100], first_of_file]
+    for row in hit:
+        _flip(row, bit)
+    offsets = sorted({row.offset - row.lead for row in hit})
+    assert _found(store) == offsets
+
+
+@pytest.mark.parametrize("name", BROKER_STORES)
+def test_no_store_of_a_broker_has_one(name: str) -> None:
+    assert _found(unpack(name)) == []
+
+
+@pytest.mark.parametrize("bit", range(12))
+def test_seconds_say_nothing(bit: int, tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    _flip(rows(store)[100], bit)
+    assert _found(store) == []
+
+
+def test_a_wrong_time_is_not_the_time_of_the_log(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    was = run_json("verify", str(store), exit_code=0)["commitlog"]
+    _flip(rows(store)[300], 61)
+    _flip(rows(store)[100], 63)
+    report = run_json("verify", str(store), exit_code=1)
+    assert report["commitlog"] == was
+    assert report["counts"] == {CODE: 2, "IX-BAD-ENTRY": 2}

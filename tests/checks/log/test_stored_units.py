@@ -1,0 +1,53 @@
+"""UnitReader: reading a page of units at a time gives what single reads give, with far fewer reads."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqstore.checks.log.stored_units import UnitReader
+from rmqstore.files.mapped_file_queue import MappedFileQueue
+from rmqstore.files.store import open_store
+from tests.seeds import fresh
+
+UNITS = 100
+"""In a queue file of these stores."""
+
+
+@pytest.mark.parametrize("without", [(), (0,), (1,), (2,)])
+def test_reading_ahead_gives_the_same_units(
+    without: tuple[int, ...], store_copy: Callable[[str], Path], tmp_path: Path
+) -> None:
+    store = store_copy("5.4.0-killed")
+    queue = store / "consumequeue" / "Order_11" / "0"
+    units = b"".join(path.read_bytes() for path in sorted(queue.iterdir()))
+    for number in range(4):  # four files of 2,000 bytes
+        (queue / f"{number * 2000:020}").write_bytes(units[:2000])
+    for number in without:
+        (queue / f"{number * 2000:020}").unlink()
+    opened = open_store(store)
+    single, ahead = UnitReader(opened), UnitReader(opened, ahead=True)
+    dice = random.Random(fresh(1))
+    for _ in range(500):
+        first, count = dice.randrange(5 * UNITS), dice.choice((1, 2, 3, 50, 203, 204, 205, 400))
+        expected = single.read("Order_11", 0, first, count)
+        assert ahead.read("Order_11", 0, first, count).tobytes() == expected.tobytes(), (first, count)
+
+
+def test_a_page_of_units_is_read_once(store_copy: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = UnitReader(open_store(store_copy("5.4.0-clean")), ahead=True)
+    reads = 0
+    pread = MappedFileQueue.pread
+
+    def counted(queue: MappedFileQueue, size: int, offset: int) -> bytes:
+        nonlocal reads
+        reads += 1
+        return pread(queue, size, offset)
+
+    monkeypatch.setattr(MappedFileQueue, "pread", counted)
+    for first in range(40):
+        assert len(reader.read("Order_11", 0, first, 1)) == 1
+    assert reads == 1

@@ -1,0 +1,320 @@
+"""`rmqstore find`: the answers of a full scan, from ids and the index; what becomes of a message; what is gone."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqstore.formats.bodies import decompress
+from tests.command import run, run_json
+from tests.damage import flip, garble, zero
+from tests.stores import CLASS_STORES, STORES, copy_store, unpack
+from tests.views.decoder import Record, find_records
+
+STORE = "5.4.0-clean"
+WITH_LOG = tuple(name for name in STORES if name not in CLASS_STORES)
+
+
+def found(store: Path, *words: str, exit_code: int = 0) -> Mapping[str, Any]:
+    answer = run_json("find", str(store), *words, exit_code=exit_code)
+    assert answer["schema"] == "rmqstore.find/1"
+    return answer
+
+
+def offsets(answer: Mapping[str, Any]) -> list[int]:
+    return [message["offset"] for message in answer["messages"]]
+
+
+def keys_of(record: Record) -> Iterator[str]:
+    yield from filter(None, record.properties.get("KEYS", "").split(" "))
+    if record.properties.get("UNIQ_KEY"):
+        yield record.properties["UNIQ_KEY"]
+
+
+def by_key(records: list[Record]) -> dict[str, list[int]]:
+    out: dict[str, list[int]] = {}
+    for record in records:
+        for key in set(keys_of(record)):
+            out.setdefault(key, []).append(record.position)
+    return out
+
+
+def some(keys: dict[str, list[int]], count: int) -> list[str]:
+    """Keys spread over all, those of most messages among them."""
+    keys = {key: places for key, places in keys.items() if key.isprintable()}  # damage leaves bytes that are no text
+    ordered = sorted(keys, key=lambda key: (zlib.crc32(key.encode()), key))
+    return sorted(keys, key=lambda key: -len(keys[key]))[:2] + ordered[:count]
+
+
+def index_files(store: Path) -> list[Path]:
+    return [path for path in sorted((store / "index").iterdir()) if path.stat().st_size]
+
+
+def drop_index(store: Path) -> None:
+    shutil.rmtree(store / "index", ignore_errors=True)
+
+
+def zero_slots(store: Path) -> None:
+    for path in index_files(store)[1:]:
+        zero(path, 40, 200)
+
+
+def break_chains(store: Path) -> None:
+    for path in index_files(store):
+        garble(path, 40 + 4 * 100, 400)
+
+
+def damage_log(store: Path) -> None:
+    for folder in (store / "commitlog", *store.glob("dledger-*/data")):
+        for path in sorted(folder.iterdir())[1:4] if folder.is_dir() else ():
+            garble(path, 5_000, 3_000)
+            garble(path, 30_000, 700)
+
+
+def no_change(store: Path) -> None:
+    pass
+
+
+FEW = (STORE, "4.9.7-dledger-killed", "5.1.4-dledger-mixed", "5.4.0-slave", "5.4.0-rocksdb")
+CHANGES = [(name, change) for change in (no_change, damage_log) for name in WITH_LOG]
+CHANGES += [(name, change) for change in (drop_index, zero_slots, break_chains) for name in FEW]
+
+
+@pytest.mark.parametrize(("name", "change"), CHANGES, ids=lambda v: v if isinstance(v, str) else v.__name__)
+def test_keys_and_ids_give_what_a_full_scan_gives(name: str, change: Callable[[Path], None], tmp_path: Path) -> None:
+    store = unpack(name) if change is no_change else copy_store(name, tmp_path)
+    if change is not no_change and change is not drop_index and not (store / "index").is_dir():
+        pytest.skip("this store has no index to damage")
+    change(store)
+    keys = by_key(list(find_records(store)))
+    for key in some(keys, 4):
+        answer = found(store, key, *(["--read-log"] if change is zero_slots else []))
+        expected = keys[key]
+        if answer["searched"] == "time":  # copies that were stored much later are not looked for, which is said
+            assert set(offsets(answer)) <= set(expected) and offsets(answer)
+        else:
+            assert offsets(answer) == expected, key
+
+
+@pytest.mark.parametrize("name", [STORE, "5.1.4-dledger-mixed", "5.4.0-rocksdb", "4.9.7-killed"])
+def test_offset_message_ids_are_answered_without_index_and_log(name: str) -> None:
+    store = unpack(name)
+    records = list(find_records(store))
+    for record in records[:: len(records) // 4]:
+        answer = found(store, record.msg_id)
+        assert offsets(answer) == [record.position]
+        assert (answer["searched"], answer["log_read"]) == ("offset", [])
+
+
+def test_a_key_that_the_index_knows_needs_no_log() -> None:
+    answer = found(unpack(STORE), "ord11_42")
+    assert answer["searched"] == "index"
+    # the end of transaction has no key: it is the last record, behind the last indexed one
+    assert sum(span["stop"] - span["start"] for span in answer["log_read"]) < 70_000
+
+
+@pytest.mark.parametrize("name", [STORE, "5.4.0-dledger", "4.9.7-clean", "5.1.4-formats"])
+def test_grep_finds_bodies_as_they_were_sent_and_properties(name: str) -> None:
+    store = unpack(name)
+    for pattern in ("repeat", "^region=华东1$", '"id":7\\d', "no such text"):
+        wanted = re.compile(pattern, re.MULTILINE)
+        expected = []
+        for record in find_records(store):
+            body = decompress(record.sys_flag, record.body).decode("utf-8", "surrogateescape")
+            lines = "\n".join(f"{name}={value}" for name, value in record.properties.items())
+            if wanted.search(body) or wanted.search(lines):
+                expected.append(record.position)
+        answer = found(store, "--grep", pattern, exit_code=0 if expected else 1)
+        assert offsets(answer) == expected
+        assert answer["searched"] == "log"
+
+
+def test_topic_and_time_narrow_the_answer() -> None:
+    store = unpack(STORE)
+    records = [r for r in find_records(store) if "tx11_0" in keys_of(r)]
+    assert offsets(found(store, "tx11_0", "--topic", "Order_11")) == [
+        r.position for r in records if r.topic == "Order_11"
+    ]
+    middle = records[-1].store_timestamp
+    late = [r.position for r in records if r.store_timestamp >= middle]
+    assert offsets(found(store, "tx11_0", "--since", str(middle))) == late
+    assert offsets(found(store, "tx11_0", "--until", str(middle))) == [
+        r.position for r in records if r.position not in late
+    ]
+
+
+@pytest.mark.parametrize("name", [STORE, "5.4.0-dledger"])
+def test_a_unique_id_is_found_by_its_time_without_an_index(name: str, tmp_path: Path) -> None:
+    store = copy_store(name, tmp_path)
+    drop_index(store)
+    record = next(r for r in find_records(store) if r.topic == "Order_11" and r.queue_offset == 7)
+    answer = found(store, record.properties["UNIQ_KEY"])
+    assert answer["searched"] == "time"
+    assert record.position in offsets(answer)
+
+
+def test_what_is_in_no_index_is_looked_for_in_the_log_which_is_said() -> None:
+    result = run("find", str(unpack(STORE)), "no-such-key")
+    assert result.exit_code == 1
+    assert "reading the log" in result.stderr and "nothing found for no-such-key" in result.stderr
+    result = run("find", str(unpack(STORE)), "no-such-key", "--index-only")
+    assert result.exit_code == 1
+    assert "the log was not read for no-such-key" in result.stderr
+
+
+# --- what became of it -----------------------------------------------------------------------------------------------
+
+
+def relations(message: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [(row["relation"], row["topic"]) for row in message["related"]]
+
+
+@pytest.mark.parametrize("name", ["4.9.7-clean", "5.1.4-clean", STORE, "5.4.0-dledger"])
+def test_transactions_are_followed_to_commit_and_rollback(name: str) -> None:
+    store = unpack(name)
+    half, real = found(store, "tx11_0")["messages"][:2]  # 5.1.4 gave a retry to a consumer, too
+    assert (half["outcome"], real["topic"]) == ("committed", "Order_11")
+    assert ("real", "Order_11") in relations(half)
+    assert ("half", "RMQ_SYS_TRANS_HALF_TOPIC") in relations(real)
+    (half,) = found(store, "tx11_1")["messages"]
+    assert half["outcome"] == "rolled-back"
+    assert relations(half) == [("op", "RMQ_SYS_TRANS_OP_HALF_TOPIC")]
+    outcomes = [m["outcome"] for m in found(store, "tx11_2")["messages"]]
+    assert outcomes.count("checked-too-often") == len(outcomes) - 1 and outcomes[-1] is None
+
+
+def test_a_delayed_message_is_followed_to_its_real_topic() -> None:
+    delayed, real = found(unpack(STORE), "ord11_90000")["messages"]
+    assert (delayed["topic"], delayed["outcome"], real["topic"]) == ("SCHEDULE_TOPIC_XXXX", "delivered", "Order_11")
+    assert delayed["due"] == delayed["store_timestamp"] + 1000
+    (waiting,) = found(unpack(STORE), "ord11_90006")["messages"]
+    assert waiting["outcome"] == "waiting"
+    assert waiting["due"] == waiting["store_timestamp"] + 2 * 3600 * 1000
+
+
+def test_a_timer_message_is_followed_to_its_real_topic() -> None:
+    store = unpack("5.4.0-formats")
+    timed, real = found(store, "ord11_70000")["messages"]
+    assert (timed["topic"], timed["outcome"]) == ("rmq_sys_wheel_timer", "delivered")
+    assert timed["due"] == int(timed["properties"]["TIMER_OUT_MS"])
+    assert relations(timed) == [("real", real["topic"])]
+    assert ("timer", "rmq_sys_wheel_timer") in relations(real)
+
+
+def test_retries_and_dead_letters_lead_back_to_their_original() -> None:
+    store = unpack(STORE)
+    retried = next(r for r in find_records(store) if r.topic == "%RETRY%CG_part_11")
+    message = next(m for m in found(store, retried.msg_id)["messages"] if m["offset"] == retried.position)
+    origin = next(r for r in find_records(store) if r.msg_id == retried.properties["ORIGIN_MESSAGE_ID"])
+    assert ("original", origin.position) in [(row["relation"], row["offset"]) for row in message["related"]]
+    dead = next(r for r in find_records(store) if r.topic.startswith("%DLQ%"))
+    origin = next(r for r in find_records(store) if r.msg_id == dead.properties["ORIGIN_MESSAGE_ID"])
+    (message,) = found(store, dead.msg_id)["messages"]
+    assert ("original", origin.position) in [(row["relation"], row["offset"]) for row in message["related"]]
+
+
+def test_groups_that_consumed_the_message_are_told_by_their_offsets() -> None:
+    store = unpack(STORE)
+    text = (store / "config" / "consumerOffset.json").read_text()
+    message = found(store, "ord11_42")["messages"][0]
+    table = re.search(r'"Order_11@CG_part_11":\{([^}]*)\}', text)
+    assert table is not None
+    at = int(dict(re.findall(r"(\d+):(\d+)", table[1]))[str(message["queue_id"])])
+    assert message["consumers"] == [{"group": "CG_part_11", "offset": at, "consumed": at > message["queue_offset"]}]
+
+
+def test_a_group_that_has_not_come_so_far_has_not_consumed_the_message(tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path)
+    path = store / "config" / "consumerOffset.json"
+    path.write_text('{"offsetTable": {"Order_11@CG_new": {"0": 1, "1": 1, "2": 4, "3": 1}, "Other@CG": {"2": 9}}}')
+    message = found(store, "ord11_42")["messages"][0]
+    assert (message["queue_id"], message["queue_offset"]) == (2, 4)
+    assert message["consumers"] == [{"group": "CG_new", "offset": 4, "consumed": False}]
+
+
+def test_progress_comes_from_the_backup_where_the_file_is_broken(tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path)
+    path = store / "config" / "consumerOffset.json"
+    shutil.copy(path, f"{path}.bak")
+    path.write_bytes(bytes(100))
+    assert found(store, "ord11_42")["messages"][0]["consumers"][0]["group"] == "CG_part_11"
+
+
+@pytest.mark.parametrize("name", [STORE, "5.4.0-dledger", "5.1.4-dledger-mixed", "5.4.0-rocksdb", "5.1.4-formats"])
+def test_every_message_of_a_sound_store_has_its_queue_entry_and_index(name: str) -> None:
+    store = unpack(name)
+    records = [r for r in find_records(store) if r.topic == "Order_11" and r.properties.get("UNIQ_KEY")]
+    for record in records[:: len(records) // 4]:
+        message = next(m for m in found(store, record.msg_id)["messages"] if m["offset"] == record.position)
+        assert message["record"] == "sound"
+        assert message["queue_entry"]["state"] == "present"
+        assert message["queue_entry"]["tag_matches"] in (True, None)
+        assert message["index"]["state"] == "present"
+
+
+def test_missing_and_wrong_queue_entries_are_told(tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path)
+    record = next(r for r in find_records(store) if (r.topic, r.queue_offset) == ("Order_11", 5))
+    path = next((store / "consumequeue" / "Order_11" / str(record.queue_id)).iterdir())
+    zero(path, 5 * 20, 20)
+    result = run("find", str(store), record.msg_id)
+    assert "queue entry  missing: consumers do not get this message" in result.stdout
+    flip(path, 6 * 20 + 7)
+    other = next(
+        r for r in find_records(store) if (r.topic, r.queue_id, r.queue_offset) == ("Order_11", record.queue_id, 6)
+    )
+    result = run("find", str(store), other.msg_id)
+    assert f"queue entry  wrong: it leads to log offset {other.position ^ 1:,}" in result.stdout
+    answer = found(store, f"Order_11/{record.queue_id}/5")
+    assert offsets(answer) == [record.position]
+    assert answer["searched"] == "log"
+
+
+def test_a_destroyed_record_is_known_by_its_index_entry(tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path)
+    record = next(r for r in find_records(store) if "ord11_42" in keys_of(r))
+    name = f"{record.position // 65536 * 65536:020}"
+    zero(store / "commitlog" / name, record.position % 65536, record.size)
+    answer = found(store, "ord11_42")
+    trace = {"offset": record.position, "topic": "Order_11", "key": "ord11_42", "state": "damaged"}
+    assert answer["traces"] == [trace]
+    assert record.position not in offsets(answer)
+    (store / "commitlog" / f"{0:020}").unlink()
+    answer = found(store, "ord11_90006", exit_code=1)
+    assert [t["state"] for t in answer["traces"]] == ["expired"]
+
+
+def test_bodies_are_shown_only_when_asked_for_and_control_characters_never() -> None:
+    store = unpack(STORE)
+    message = found(store, "tx11_0")["messages"][0]
+    assert not {"body", "body_base64", "body_hex"} & message.keys()
+    assert "transaction commit" not in run("find", str(store), "tx11_0").stdout
+    assert found(store, "tx11_0", "--body", "text")["messages"][0]["body"].startswith("transaction commit")
+    assert "transaction commit" in run("find", str(store), "tx11_0", "--body", "text").stdout
+
+
+def test_wrong_usage() -> None:
+    store = str(unpack(STORE))
+    for words, said in (
+        ((), "nothing to look for"),
+        (("--grep", "("), "--grep (: "),
+        (("a", "--read-log", "--index-only"), "exclude each other"),
+        (("--grep", "a", "--index-only"), "--grep reads the log"),
+    ):
+        result = run("find", store, *words)
+        assert result.exit_code == 2, result.output
+        assert said in result.stderr
+
+
+def test_the_limit_is_told() -> None:
+    result = run("find", str(unpack(STORE)), "--grep", "TAGS=", "--limit", "3", "--json")
+    answer = json.loads(result.stdout)
+    assert (len(answer["messages"]), answer["more"]) == (3, True)
+    assert "there are more than 3 messages" in result.stderr

@@ -1,0 +1,149 @@
+"""`rmqstore journals` and `rmqstore undo --last`: what repairs did, which is undone next, and removing old journals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqstore.repair.journal.disk import Disk
+from tests.command import run, run_json
+from tests.damage import flip
+from tests.stores import copy_store, unpack
+from tests.untouched import Entry, content_only, snapshot
+
+STORE = "5.4.0-clean"
+
+
+def contents(store: Path) -> dict[str, Entry]:
+    return content_only(snapshot(store, without=(".rmqstore",)))
+
+
+def repaired(store: Path, *files: str) -> list[str]:
+    """Breaks a byte of a body in each file and repairs it; the journals, oldest first."""
+    for name in files:
+        flip(store / "commitlog" / name, 4000)
+        assert run("recover", str(store), "--apply").exit_code == 0
+    return sorted(path.name for path in (store / ".rmqstore").iterdir())
+
+
+FIRST, SECOND = f"{65536 * 3:020}", f"{65536 * 5:020}"
+
+
+def rows(store: Path, *words: str, exit_code: int = 0) -> list[Mapping[str, Any]]:
+    answer = run_json("journals", str(store), *words, exit_code=exit_code)
+    assert answer["schema"] == "rmqstore.journals/1"
+    listed = answer["journals"]
+    assert isinstance(listed, list)
+    return listed
+
+
+def test_journals_say_what_each_repair_did(tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path)
+    names = repaired(store, FIRST, SECOND)
+    listed = rows(store)
+    assert [Path(row["journal"]).name for row in listed] == names
+    assert [(row["state"], row["command"], row["prune"]) for row in listed] == [("done", "recover", False)] * 2
+    assert all("CL-BODY-CRC" in row["cures"] and row["bytes"] > 0 and row["steps"] > 0 for row in listed)
+    text = run("journals", str(store), "--utc").stdout
+    assert f"{names[0]}   applied" in text and "recover, " in text and f"rmqstore undo {store}/.rmqstore/" in text
+    assert run("journals", str(unpack(STORE))).stdout == "No journals: this store was never repaired.\n"
+
+
+def all_but_second(store: Path) -> dict[str, Entry]:
+    return {name: entry for name, entry in contents(store).items() if SECOND not in name}
+
+
+def test_undo_last_goes_back_step_by_step(tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path)
+    flip(store / "commitlog" / FIRST, 4000)
+    before = all_but_second(store)
+    assert run("recover", str(store), "--apply").exit_code == 0
+    first = all_but_second(store)
+    names = repaired(store, SECOND)
+    assert run("undo", str(store / ".rmqstore" / names[0])).exit_code == 5
+    result = run("undo", str(store), "--last")
+    assert result.exit_code == 0 and names[1] in result.stderr
+    assert all_but_second(store) == first
+    assert run("undo", str(store), "--last").exit_code == 0
+    assert all_but_second(store) == before
+    result = run("undo", str(store), "--last")
+    assert result.exit_code == 3 and "has no repair to undo" in result.stderr
+    assert run("undo", str(store / ".rmqstore" / names[0]), "--last").exit_code == 2
+
+
+def test_pruning_prints_first_and_removes_what_is_undone(tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path)
+    names = repaired(store, FIRST, SECOND)
+    assert run("undo", str(store), "--last").exit_code == 0
+    result = run("journals", str(store), "--prune")
+    assert result.exit_code == 1 and "To remove: 1 journal" in result.stdout
+    assert sorted(path.name for path in (store / ".rmqstore").iterdir()) == names
+    assert [row["prune"] for row in rows(store, "--prune", exit_code=1)] == [False, True]
+    result = run("journals", str(store), "--prune", "--apply")
+    assert result.exit_code == 0 and "Removed: 1 journal" in result.stdout
+    assert [path.name for path in (store / ".rmqstore").iterdir()] == names[:1]
+    assert run("undo", str(store), "--last").exit_code == 0
+
+
+def test_repairs_are_pruned_from_the_oldest_on_when_asked_for(tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path)
+    names = repaired(store, FIRST, SECOND)
+    data = contents(store)
+    times = store.stat().st_mtime_ns
+    assert [row["prune"] for row in rows(store, "--prune")] == [False, False]
+    assert [row["prune"] for row in rows(store, "--prune", "--older-than", "1d")] == [False, False]
+    assert [row["prune"] for row in rows(store, "--prune", "--keep", "1", exit_code=1)] == [True, False]
+    result = run("journals", str(store), "--prune", "--keep", "1")
+    assert f"{names[0]} (applied): it can then not be undone" in result.stdout
+    rows(store, "--prune", "--keep", "1", "--apply")
+    assert [path.name for path in (store / ".rmqstore").iterdir()] == names[1:]
+    assert contents(store) == data
+    rows(store, "--prune", "--older-than", "0s", "--apply")
+    assert not (store / ".rmqstore").exists() or not any((store / ".rmqstore").iterdir())
+    assert store.stat().st_mtime_ns == times
+
+
+@pytest.mark.parametrize("allowed", [0, 1, 2])
+def test_a_prune_that_was_killed_is_marked_and_ends_later(
+    allowed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = copy_store(STORE, tmp_path)
+    (name,) = repaired(store, FIRST)
+    left = allowed
+    unlink = Disk.unlink
+
+    def failing(self: Disk, path: Path) -> None:
+        nonlocal left
+        if name in str(path) and not path.name.startswith("state.new"):
+            if not left:
+                raise KeyboardInterrupt
+            left -= 1
+        unlink(self, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Disk, "unlink", failing)
+        assert run("journals", str(store), "--prune", "--keep", "0", "--apply").exit_code == 130
+    assert [row["state"] for row in rows(store)] == ["pruning"]
+    result = run("undo", str(store / ".rmqstore" / name))
+    assert result.exit_code == 5 and "was being removed" in result.stderr
+    assert run("verify", str(store)).exit_code == 0
+    rows(store, "--prune", "--apply")
+    assert rows(store) == []
+
+
+def test_a_journal_outside_of_the_store_is_pruned_whole(tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path)
+    flip(store / "commitlog" / FIRST, 4000)
+    assert run("recover", str(store), "--apply", "--journal", str(tmp_path / "journals")).exit_code == 0
+    assert rows(store)[0]["journal"].startswith(str(tmp_path / "journals"))
+    rows(store, "--prune", "--keep", "0", "--apply")
+    assert not any((tmp_path / "journals").glob("*"))
+    assert rows(store) == []
+
+
+def test_limits_need_prune() -> None:
+    result = run("journals", str(unpack(STORE)), "--keep", "1")
+    assert result.exit_code == 2 and "need --prune" in result.stderr

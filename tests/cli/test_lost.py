@@ -1,0 +1,241 @@
+"""`rmqstore lost`: before a repair, after one, and what is left of each message."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqstore.formats.index import key_hash
+from tests.command import run, run_json
+from tests.damage import flip, garble, zero
+from tests.stores import copy_store, unpack, write_broker_conf
+from tests.views.decoder import Record, find_records
+
+STORE = "5.4.0-clean"
+
+
+def file_of(store: Path, record: Record) -> tuple[Path, int]:
+    """The file of a record, and its position in it."""
+    for folder in (*store.glob("dledger-*/data"), store / "commitlog"):
+        for path in sorted(folder.iterdir(), reverse=True) if folder.is_dir() else ():
+            if int(path.name) <= record.position < int(path.name) + path.stat().st_size:
+                return path, record.position - int(path.name)
+    raise AssertionError(record)
+
+
+def damaged(store: Path, folder: str = "") -> tuple[Record, Record, Record]:
+    """A body with ten wrong bytes, a record that is zeros, and a body with one flipped bit."""
+    records = [r for r in find_records(store) if r.topic.startswith(("Order", "log-", "Pay")) and len(r.body) > 30]
+    if folder:
+        records = [r for r in records if folder in str(file_of(store, r)[0])]
+    first, second, third = (records[len(records) * n // 4] for n in (1, 2, 3))
+    path, at = file_of(store, first)
+    garble(path, at + body_at(first) + 7, 10)
+    path, at = file_of(store, second)
+    zero(path, at, second.size)
+    path, at = file_of(store, third)
+    flip(path, at + body_at(third) + 4)
+    return first, second, third
+
+
+def body_at(record: Record) -> int:
+    """Where the body begins in a record: an IPv6 host takes 12 bytes more than another one."""
+    return 88 + 12 * bool(record.sys_flag & 0x10) + 12 * bool(record.sys_flag & 0x20)
+
+
+def lost(store: Path, *words: str, exit_code: int = 1) -> Mapping[str, Any]:
+    answer = run_json("lost", str(store), *words, exit_code=exit_code)
+    assert answer["schema"] == "rmqstore.lost/1"
+    return answer
+
+
+def place(record: Record) -> tuple[str, int, int, int]:
+    return record.topic, record.queue_id, record.queue_offset, record.position
+
+
+def places(answer: Mapping[str, Any], **wanted: object) -> list[tuple[str, int, int, int]]:
+    return [
+        (m["topic"], m["queue_id"], m["queue_offset"], m["offset"])
+        for m in answer["messages"]
+        if all(m[name] == value for name, value in wanted.items())
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [
+        (STORE, ""),
+        ("4.9.7-clean", ""),
+        ("5.1.4-dledger", ""),
+        ("5.4.0-dledger-mixed", "dledger-n0"),
+        ("5.4.0-ipv6", ""),
+    ],
+)
+def test_before_and_after_the_repair_the_same_messages_are_lost(name: str, folder: str, tmp_path: Path) -> None:
+    store = copy_store(name, tmp_path)
+    first, second, third = damaged(store, folder)
+    before = lost(store)
+    assert (before["when"], before["journal"]) == ("next start", None)
+    assert set(places(before, cause="damage", mended=False)) == {place(first), place(second)}
+    assert places(before, mended=True) == [place(third)]
+    rows = {m["offset"]: m for m in before["messages"] if m["cause"] == "damage"}
+    assert (rows[first.position]["body"], rows[second.position]["body"]) == ("damaged", "gone")
+    assert rows[first.position]["keys"] == first.properties.get("KEYS")
+    assert rows[first.position]["unique_key"] == first.properties.get("UNIQ_KEY")
+    assert rows[first.position]["store_timestamp"] == first.store_timestamp
+    assert rows[second.position]["size"] == second.size
+    assert key_hash(f"{second.topic}#{second.properties['UNIQ_KEY']}") in rows[second.position]["key_hashes"]
+
+    assert run("recover", str(store), "--apply").exit_code == 0
+    after = lost(store)
+    assert after["when"] == "repair"
+    assert Path(after["journal"]).parent == store / ".rmqstore"
+    assert set(places(after, mended=False)) == {place(first), place(second)}
+    assert places(after, mended=True) == [place(third)]
+    again = {m["offset"]: m for m in after["messages"]}
+    for offset in (first.position, second.position):
+        assert again[offset] == rows[offset]
+    assert again[third.position]["body"] == "intact"
+    assert lost(store, "--next-start", exit_code=0)["messages"] == []
+
+
+def test_sound_messages_that_the_next_start_deletes_are_listed(tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path)
+    (store / "abort").touch()
+    zero(store / "checkpoint", 0, 40)
+    records = list(find_records(store))
+    record, _, _ = damaged(store)
+    verified = run_json("verify", str(store), exit_code=1)
+    broker = verified["broker"]
+    assert isinstance(broker, dict) and broker["messages_lost"] > 100
+    answer = lost(store)
+    cut = places(answer, cause="cut")
+    assert len(cut) == broker["messages_lost"]
+    hit = {m["offset"] for m in answer["messages"] if m["cause"] == "damage"}
+    assert record.position in hit
+    assert len(hit) == 3
+    assert cut == [place(r) for r in records if r.position >= broker["commitlog_stop"] and r.position not in hit]
+    assert answer["cut_from"] == broker["commitlog_stop"]
+    assert {m["body"] for m in answer["messages"] if m["cause"] == "cut"} == {"intact"}
+    assert answer["verdict"].startswith(f"RocketMQ 5.4.0 would start and lose {len(cut)} messages of 9 topics")
+
+
+@pytest.mark.parametrize("name", [STORE, "5.4.0-dledger", "5.4.0-rocksdb", "5.1.4-dledger-mixed"])
+def test_a_sound_store_loses_nothing(name: str) -> None:
+    assert lost(unpack(name), exit_code=0)["messages"] == []
+    assert run("lost", str(unpack(name)), "--format", "table").stdout.endswith("No message is lost.\n")
+
+
+def test_keys_are_matched_by_the_record_and_by_the_hashes_of_the_index(tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path)
+    first, second, _ = damaged(store)
+    wanted = tmp_path / "keys.txt"
+    keys = {one.position: one.properties["KEYS"].split(" ")[0] for one in (first, second)}
+    wanted.write_text("\n".join([*keys.values(), "not-lost", ""]))
+    answer = lost(store, "--keys", str(wanted))
+    assert {(m["offset"], *m["matched_keys"]) for m in answer["messages"]} == set(keys.items())
+    assert run("recover", str(store), "--apply").exit_code == 0
+    assert [m["offset"] for m in lost(store, "--keys", str(wanted))["messages"]] == [first.position, second.position]
+    wanted.write_text("not-lost\n")
+    assert lost(store, "--keys", str(wanted), exit_code=0)["messages"] == []
+
+
+def test_what_is_left_of_bodies_is_saved_when_asked_for(tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path)
+    first, second, _ = damaged(store)
+    path, at = file_of(store, first)
+    left = path.read_bytes()[at + body_at(first) : at + body_at(first) + len(first.body)]
+    result = run("lost", str(store), "--json")
+    assert not any("body_" in key for message in json.loads(result.stdout)["messages"] for key in message)
+    place = tmp_path / "bodies"
+    lost(store, "--bodies", str(place))
+    names = sorted(path.name for path in place.iterdir())
+    assert f"{first.topic}-{first.queue_id}-{first.queue_offset}-{first.position}.damaged.body" in names
+    assert not any(str(second.position) in name for name in names)
+    assert run("recover", str(store), "--apply").exit_code == 0
+    result = run("lost", str(store), "--bodies", str(place))
+    assert result.exit_code == 5 and "exists" in result.stderr
+    lost(store, "--bodies", str(tmp_path / "after"))
+    (saved,) = (tmp_path / "after").glob(f"{first.topic}-{first.queue_id}-{first.queue_offset}-*")
+    if not first.sys_flag & 1:
+        assert saved.read_bytes() == left
+    assert run("lost", str(store), "--bodies", str(store / "bodies")).exit_code == 2
+
+
+def test_csv_and_ndjson_have_a_row_for_each_message(tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path)
+    first, second, third = damaged(store)
+    rows = list(csv.DictReader(io.StringIO(run("lost", str(store), "--format", "csv").stdout)))
+    assert [int(row["offset"]) for row in rows] == [first.position, second.position, third.position]
+    assert rows[0]["key_hashes"].split(" ")[0].isdigit()
+    lines = run("lost", str(store), "--format", "ndjson").stdout.splitlines()
+    assert [json.loads(line)["offset"] for line in lines] == [first.position, second.position, third.position]
+
+
+@pytest.mark.parametrize("width", ["80", "120"])
+def test_the_table_fits_the_terminal(width: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    store = copy_store(STORE, tmp_path)
+    damaged(store)
+    result = run("lost", str(store), "--format", "table", "--utc")
+    assert result.exit_code == 1
+    table = result.stdout.partition("\n\n")[2]
+    assert table.splitlines()[0].startswith("queue ")
+    assert ("stored" in table) == (width == "120")
+    assert max(map(len, table.splitlines())) <= int(width)
+    assert "lost to damage: 2 messages; 1 body left" in result.stdout
+
+
+def test_who_has_consumed_it_is_told(tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path)
+    first, *_ = damaged(store)
+    table = {f"{first.topic}@CG_old": {str(first.queue_id): first.queue_offset + 1}, f"{first.topic}@CG_new": {"0": 0}}
+    (store / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
+    row = next(m for m in lost(store)["messages"] if m["offset"] == first.position)
+    assert row["consumed_by"] == ["CG_old"]
+
+
+def test_a_journal_outside_of_the_store_is_named(tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path)
+    first, second, _ = damaged(store)
+    assert run("recover", str(store), "--apply", "--journal", str(tmp_path / "journals")).exit_code == 0
+    (journal,) = (tmp_path / "journals").iterdir()
+    for words in ((), ("--journal", str(journal))):
+        assert set(places(lost(store, *words), mended=False)) == {place(first), place(second)}
+    assert run("undo", str(journal)).exit_code == 0
+    assert lost(store)["when"] == "next start"
+
+
+def test_a_slave_that_is_to_be_truncated_has_the_same_losses(tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path)
+    first, second, _ = damaged(store)
+    config = write_broker_conf(STORE, store, brokerRole="SLAVE")
+    answer = lost(store, "-c", str(config))
+    assert set(places(answer, mended=False)) == {place(first), place(second)}
+    assert run("recover", str(store), "-c", str(config), "--apply").exit_code == 0
+    answer = lost(store, "-c", str(config))
+    assert sum(answer["unlisted"].values()) + len(places(answer)) > 100
+
+
+def test_queues_in_a_rocksdb_leave_the_damaged_messages_to_verify(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-rocksdb", tmp_path)
+    damaged(store)
+    result = run("lost", str(store), "--json")
+    answer = json.loads(result.stdout)
+    assert (result.exit_code, answer["at_least"], answer["messages"]) == (1, True, [])
+    assert "see `rmqstore verify`" in result.stderr
+
+
+def test_wrong_usage(tmp_path: Path) -> None:
+    store = str(unpack(STORE))
+    assert run("lost", store, "--journal", str(tmp_path), "--next-start").exit_code == 2
+    assert run("lost", store, "--journal", str(tmp_path)).exit_code == 3
+    assert run("lost", store, "--keys", str(tmp_path / "none")).exit_code == 3
+    shutil.rmtree(tmp_path)
