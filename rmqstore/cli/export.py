@@ -140,7 +140,7 @@ def _write_arrow(
                     yield batch
 
             try:
-                batches = counted(read_batches(store, job, found, jobs=jobs, progress=progress.add))
+                batches = counted(read_batches(store, job, found, progress=progress.add))
                 write_file(file, out.format or "", rows, batches, sides)
                 break
             except SideColumnsMissing as error:

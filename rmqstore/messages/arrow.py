@@ -7,7 +7,8 @@ column cannot tell completely is in a column of its own (`schema.SIDE`), which a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from functools import cached_property
 from typing import Any, BinaryIO
 
@@ -44,7 +45,7 @@ _TYPES = {
 }
 _NAMES = (properties.TAGS, properties.KEYS, properties.UNIQ_KEY)
 _REPEATED = ("topic", "store_host", "born_host", "tags", "queue_id", "flag", "sys_flag", "reconsume_times", "version")
-ROWS, BYTES = 1 << 17, 64 << 20  # of a row group at most
+ROWS, BYTES = 1 << 17, 32 << 20  # of a row group at most
 
 
 def field_of(name: str, *, text_body: bool = False) -> Any:
@@ -258,17 +259,26 @@ def write_file(file: BinaryIO, kind: str, rows: ArrowRows, batches: Iterable[Any
     Errors: SideColumnsMissing
     """
     schema = rows.schema(sides)
-    fitting = _groups(_fitting(batches, schema))
-    if kind == "arrow":
-        with pa.ipc.new_stream(file, schema) as writer:
-            for table in fitting:
-                writer.write_table(table)
-        return
-    import pyarrow.parquet as pq
+    with closing(_ahead(_groups(_fitting(batches, schema)))) as tables:
+        if kind == "arrow":
+            with pa.ipc.new_stream(file, schema) as writer:
+                for table in tables:
+                    writer.write_table(table)
+            return
+        import pyarrow.parquet as pq
 
-    with pq.ParquetWriter(file, schema, **parquet_options(schema)) as writer:
-        for table in fitting:
-            writer.write_table(table)
+        with pq.ParquetWriter(file, schema, **parquet_options(schema)) as writer:
+            for table in tables:
+                writer.write_table(table)
+
+
+def _ahead(items: Iterator[Any]) -> Iterator[Any]:
+    """The same items; the next one is made by a thread while one is written."""
+    with ThreadPoolExecutor(1) as reader:
+        following = reader.submit(next, items, None)
+        while (item := following.result()) is not None:
+            following = reader.submit(next, items, None)
+            yield item
 
 
 def parquet_options(schema: Any) -> dict[str, Any]:

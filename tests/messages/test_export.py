@@ -220,7 +220,7 @@ def test_other_tools_see_typed_columns_without_a_cast(library: str, tmp_path: Pa
     path = export(unpack("5.4.0-clean"), tmp_path / "all.parquet", [])
     if library == "duckdb":
         query = f"select typeof(store_timestamp), typeof(properties), typeof(body), properties['KEYS'] from '{path}'"
-        found = tool.sql(f"{query} where queue_id = 0 limit 1").fetchone()
+        (found,) = tool.sql(f"{query} where queue_id = 0 limit 1").fetchall()
         assert found[:3] == ("TIMESTAMP WITH TIME ZONE", "MAP(VARCHAR, VARCHAR)", "BLOB")
     elif library == "pandas":
         frame = tool.read_parquet(path)
