@@ -193,7 +193,11 @@ def _shared(
         out += [
             _option("-o", "--output", type=file, metavar="FILE", help="Write to FILE (atomically) instead of stdout."),
             *([_option("--overwrite", is_flag=True, help="Replace FILE if it exists.")] if formats else []),
-            _option("--string-ints", is_flag=True, help="Write 64-bit numbers as JSON strings."),
+            *(
+                [_option("--string-ints", is_flag=True, help="Write 64-bit numbers as JSON strings.")]
+                if report or "table" in formats
+                else []
+            ),
         ]
     return out + _talk_options()
 
