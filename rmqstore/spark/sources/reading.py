@@ -138,8 +138,7 @@ def _unit_batches(pieces: Iterable[Piece], layout: Layout, schema: Any, batch_un
             units: Any = chunk.units
             wanted = (units["size"] != 0) | (units["commitlog_offset"] != 0)
             if not batch_units:
-                blank = (units["size"] == consumequeue.PRE_BLANK_SIZE) & (units["commitlog_offset"] == 0)
-                wanted &= ~(blank & (units["tags_code"] == 0))
+                wanted &= ~consumequeue.is_pre_blank(units["commitlog_offset"], units["size"])
             rows = np.flatnonzero(wanted)
             if not len(rows):
                 continue

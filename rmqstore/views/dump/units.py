@@ -59,11 +59,7 @@ def consume_queue_units(store: Store, selection: Selection, *, batch: bool = Fal
                         wanted &= units["store_timestamp"] < selection.until
                 else:
                     position = (file.start + at) // layout.size + np.arange(len(units))
-                    wanted &= ~(
-                        (units["size"] == consumequeue.PRE_BLANK_SIZE)
-                        & (units["commitlog_offset"] == 0)
-                        & (units["tags_code"] == 0)
-                    )
+                    wanted &= ~consumequeue.is_pre_blank(units["commitlog_offset"], units["size"])
                 if selection.start is not None:
                     wanted &= position >= selection.start
                 if selection.stop is not None:
