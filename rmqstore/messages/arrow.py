@@ -6,7 +6,7 @@ column cannot tell completely is in a column of its own (`schema.SIDE`), which a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from functools import cached_property
@@ -272,7 +272,7 @@ def write_file(file: BinaryIO, kind: str, rows: ArrowRows, batches: Iterable[Any
                 writer.write_table(table)
 
 
-def _ahead(items: Iterator[Any]) -> Iterator[Any]:
+def _ahead(items: Iterator[Any]) -> Generator[Any, None, None]:
     """The same items; the next one is made by a thread while one is written."""
     with ThreadPoolExecutor(1) as reader:
         following = reader.submit(next, items, None)
