@@ -22,11 +22,15 @@ READING: dict[str, list[list[str]]] = {
         *(["--what", what] for what in ("commitlog", "consumequeue", "index", "dledger", "checkpoint", "config")),
     ],
     "get": [["0"], ["Order_11/0/3"], ["no-such-id"]],
-    "du": [[]],
+    "find": [["ord11_42"], ["ord11_42", "--read-log"], ["--grep", "TagA"]],
+    "lost": [["--json"], ["--next-start", "--format", "csv"]],
+    "report": [["-o", "PAGE"]],
+    "du": [[], ["--plot"], ["--files"], ["--by", "topic", "--by", "hour"]],
     "export": [[]],
     "compare": [["OTHER"]],
     # those that change a store only say what they would do, without --apply
     "recover": [[], ["--json"], ["--plan-out", "PLAN"]],
+    "journals": [[], ["--prune", "--keep", "0"]],
     "rebuild": [["cq"], ["index"], ["checkpoint"]],
     "expire": [["--any-hour", "--reserved", "0"]],
     "migrate-to-dledger": [["--self-id", "n0"]],
@@ -58,6 +62,7 @@ def test_nothing_is_changed_without_apply(
 ) -> None:
     store = stores[name]
     places = {"OTHER": str(stores["5.4.0-clean"]), "PLAN": str(tmp_path / "plan.json"), "NEW": str(tmp_path / "new")}
+    places["PAGE"] = str(tmp_path / "page.html")
     with assert_untouched(store):
         result = run(command, str(store), *(places.get(word, word) for word in options))
     assert result.exit_code in (0, 1, 4, 5), result.stderr

@@ -43,7 +43,6 @@ _SPARKS = " ▁▂▃▄▅▆▇█"
     work=True,
     examples=(
         "rmqstore du /data/rocketmq/store --by topic --top 20",
-        "rmqstore du /data/rocketmq/store --by day --topic Order",
         "rmqstore du /data/rocketmq/store --plot --since yesterday",
         "rmqstore du /data/rocketmq/store --files",
     ),

@@ -12,8 +12,8 @@ import click
 from rmqstore.cli.filters import Filters, note_unknown_topics
 from rmqstore.cli.options import command
 from rmqstore.cli.output import Output
-from rmqstore.cli.quantities import in_words, many, time_text
-from rmqstore.errors import UsageError
+from rmqstore.cli.quantities import columns, in_words, many, time_text
+from rmqstore.errors import NotAStore, UsageError
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
@@ -33,13 +33,13 @@ _STATES = {
     "gone": "the log ends before it",
 }
 _OUTCOMES = {
-    "committed": "committed: consumers get the message below",
+    "committed": "committed: see below",
     "rolled-back": "rolled back: no consumer gets it",
     "undecided": "neither committed nor rolled back",
     "checked-again": "stored again after the broker asked its producer",
-    "checked-too-often": "given up: the producer did not decide, however often the broker asked",
+    "checked-too-often": "given up: the producer never decided",
     "not-known": "not known: there are too many operation messages to look through",
-    "delivered": "delivered: consumers get the message below",
+    "delivered": "delivered: see below",
     "waiting": "not delivered yet",
 }
 _RELATIONS = {
@@ -106,6 +106,8 @@ def find(
     if filters.queues:
         raise UsageError("find has no --queue", "use --topic, or TOPIC/QUEUE/OFFSET as TEXT")
     opened = open_store(store, config)
+    if not (opened.commitlog or opened.dledger):
+        raise NotAStore(f"{store} has no log", "name a store, or its commitlog/")
     live = opened.lock_state().held
     if live:
         out.note("note: a broker is running on this store; what it stores meanwhile is not found")
@@ -123,7 +125,7 @@ def find(
         rows = [_row(*one, BodyStyle(body, False)) for one in found]
         out.report(_report(store, answer, rows, time.monotonic() - started))
     else:
-        out.lines(_text(found, answer, BodyStyle(body, False)))
+        out.lines(_text(found, answer, BodyStyle(body, False), out.width))
     _tell(out, question.texts, answer)
     return 0 if found else 1
 
@@ -226,20 +228,20 @@ def _row(found: Found, fate: Fate, story: Story, body: BodyStyle) -> dict[str, A
 # --- text ------------------------------------------------------------------------------------------------------------
 
 
-def _text(found: list[tuple[Found, Fate, Story]], answer: Answer, body: BodyStyle) -> Iterator[str]:
+def _text(found: list[tuple[Found, Fate, Story]], answer: Answer, body: BodyStyle, width: int) -> Iterator[str]:
     for number, (one, fate, story) in enumerate(found):
         if number:
             yield ""
-        yield _place(one)
+        yield from _place(one, "", width)
         yield f"  record       {_record(fate)}"
         yield f"  queue entry  {_queue_entry(one, fate)}"
-        yield f"  index        {_index(fate)}"
+        yield f"  index        {_index(one, fate)}"
         yield from _consumers(one, fate)
         if story.outcome:
             due = f" (due {time_text(story.due)})" if story.due else ""
             yield f"  {'transaction' if story.due is None else 'delay':<13}{_OUTCOMES[story.outcome]}{due}"
         for related in story.related:
-            yield f"    {_RELATIONS[related.relation]:<19}{_place(related.found)}"
+            yield from _place(related.found, f"    {_RELATIONS[related.relation]:<19}", width)
         if body.style:
             yield from _body(one, body)
     traces = [trace for offset, trace in sorted(answer.traces.items()) if offset not in answer.found]
@@ -252,10 +254,16 @@ def _text(found: list[tuple[Found, Fate, Story]], answer: Answer, body: BodyStyl
         yield f"… and {many(len(traces) - _TRACES, 'more index entry', 'more index entries')} (--json)"
 
 
-def _place(found: Found) -> str:
+def _place(found: Found, label: str, width: int) -> Iterator[str]:
+    """Where a message is: in one line where it fits, else in two."""
     message = found.message
-    where = f"{message.topic_text}/{message.queue_id} offset {message.queue_offset:,}"
-    return f"{where}   log offset {found.offset:,}   stored {time_text(message.store_timestamp)}"
+    queue = f"{label}{message.topic_text}/{message.queue_id} offset {message.queue_offset:,}"
+    log = f"log offset {found.offset:,}   stored {time_text(message.store_timestamp)}"
+    if columns(queue) + 3 + len(log) <= width:
+        yield f"{queue}   {log}"
+    else:
+        yield queue
+        yield f"{' ' * max(2, len(label))}{log}"
 
 
 def _record(fate: Fate) -> str:
@@ -272,20 +280,32 @@ def _queue_entry(found: Found, fate: Fate) -> str:
         "wrong": f"wrong: it leads to log offset {entry.offset or 0:,}",
         "not-wanted": "none, as for every prepared or rolled back message",
         "unreadable": "not known: the RocksDB of the queues cannot be read",
+        "not-here": "not known: only a part of the store is here",
     }[entry.state]
 
 
-def _index(fate: Fate) -> str:
+def _index(found: Found, fate: Fate) -> str:
     index = fate.index
     if index.state == "present":
-        return f"present ({', '.join(index.present)})"
+        return f"present ({_keys(found, index.present)})"
     if index.state == "partly":
-        return f"incomplete: {', '.join(index.missing)} is missing"
+        return f"incomplete: {_keys(found, index.missing)} missing"
     return {
         "missing": "missing: a query by key or id does not find this message",
         "not-wanted": "none: the message has no key",
         "no-index": "no index files",
+        "not-here": "not known: only a part of the store is here",
     }[index.state]
+
+
+def _keys(found: Found, keys: tuple[str, ...]) -> str:
+    """What the keys of a message are: its unique id, and keys that its producer gave it."""
+    from rmqstore.formats import properties
+
+    unique = properties.parse_properties(found.message.properties).get(properties.UNIQ_KEY)
+    own = [key for key in keys if key != unique]
+    words = [many(len(own), "key") if len(own) > 1 else "key"] if own else []
+    return ", ".join([*words, *(["unique id"] if unique in keys else [])])
 
 
 def _consumers(found: Found, fate: Fate) -> Iterator[str]:

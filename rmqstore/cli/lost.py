@@ -82,6 +82,8 @@ def lost(
     if journal is not None and next_start:
         raise UsageError("--journal and --next-start exclude each other", "leave one of them out")
     opened = open_store(store, config)
+    if opened.part is not None:
+        raise NotAStore(f"{store} is a part of a store", "name the whole store: queues and index tell what is lost")
     wanted = _read_keys(keys)
     if bodies is not None:
         _check_bodies(bodies, store)

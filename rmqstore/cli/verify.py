@@ -144,7 +144,8 @@ def _in_a_line(report: Report) -> Iterator[str]:
         return
     codes = ", ".join(f"{code} x {count:,}" for code, count in sorted(report.findings.counts.items()))
     unchecked = f"; not checked: {'; '.join(report.unchecked)}" if report.unchecked else ""
-    yield f"{report.store}: {report.verdict or 'problems were found'}{f' ({codes})' if codes else ''}{unchecked}"
+    found = report.verdict or ("problems were found" if report.exit_code == 1 else "no problems were found")
+    yield f"{report.store}: {found}{f' ({codes})' if codes else ''}{unchecked}"
 
 
 def _state_folder() -> Path:

@@ -40,8 +40,11 @@ _LAST_BYTE = {_TABLE[1 << bit]: bit for bit in range(8)}
 def flipped_bits(length: int, stored: int, computed: int) -> list[FlippedBit]:
     """All single bits of `length` bytes whose flip turns one CRC into the other. Both CRCs have 31 bits.
 
-    Units: `length` in bytes. An empty list: no single bit explains the difference.
+    Units: `length` in bytes. An empty list: no single bit explains the difference, or `stored` has more bits and so is
+    damaged itself.
     """
+    if not 0 <= stored < 1 << STORED_BITS:
+        return []
     syndrome = stored ^ computed
     return [*_explain(length, syndrome), *_explain(length, syndrome | 1 << STORED_BITS)]
 

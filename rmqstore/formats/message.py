@@ -182,6 +182,11 @@ class Message:
         return self.sys_flag & TRANSACTION_MASK
 
     @property
+    def is_dispatched(self) -> bool:
+        """Whether a queue gets it: neither a prepared message nor a rollback."""
+        return self.transaction_type not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
+
+    @property
     def topic_text(self) -> str:
         """The topic; bytes that are not UTF-8 show as escapes."""
         return self.topic.decode("utf-8", "backslashreplace")

@@ -15,8 +15,9 @@ from rmqstore.repair.plan.content import Literal
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.rebuild.consume_queues import RebuildChoices
-from rmqstore.repair.salvage.legacy_boundary import reach
-from rmqstore.repair.salvage.proved_records import ProvedRecords, tell
+from rmqstore.repair.salvage.evidence.places import reach
+from rmqstore.repair.salvage.evidence.table import Evidence
+from rmqstore.repair.salvage.proved_records import ProvedRecords
 from rmqstore.repair.unrepaired import outside_of
 
 CQ, INDEX, CHECKPOINT, DLEDGER_INDEX = "cq", "index", "checkpoint", "dledger-index"
@@ -44,8 +45,9 @@ def plan_rebuild(
     if part != CQ and (topics or queue_ids or queues):
         raise UsageError("--topic and --queue are for consume queues", "leave them out")
     draft = PlanBuilder(store)
-    believed = ProvedRecords(store, verified)
-    views = [believed.view(r, reach(store, verified, r), draft) for r in results]
+    evidence = Evidence(store, verified)
+    proved = ProvedRecords(evidence)
+    views = [proved.view(r, reach(evidence, r), draft) for r in results]
     if part == CQ:
         if store.kind is StoreKind.ROCKSDB:
             raise Refused("the consume queues are in RocksDB", "only a broker writes them; `rmqstore recover` says how")
@@ -64,7 +66,7 @@ def plan_rebuild(
     else:
         _dledger_index(draft, verified, views)
     if part in (CQ, INDEX):
-        tell(draft, views, believed)
+        proved.tell(draft, views)
         tell_contradicted(draft, verified, views)
     if part == CQ:
         refuse_or_tell(draft, touches_log=False)

@@ -7,8 +7,8 @@ directories, log, consume queues, index, checkpoint, configuration.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import cached_property
 
 from rmqstore.brokers.rules.forecast import StartOptions
@@ -36,20 +36,16 @@ from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import TRUNCATE, Choice, RecoverOptions, choose
 from rmqstore.repair.rebuild.consume_queues import QueueRebuild, RebuildChoices, cut_queues, known_topic, wanted_queues
+from rmqstore.repair.rebuild.dispatch_limit import dispatch_limit, lag_needs_abort
 from rmqstore.repair.rebuild.index import IndexRebuild
-from rmqstore.repair.salvage.dispatch_limit import dispatch_limit, lag_needs_abort
-from rmqstore.repair.salvage.legacy_boundary import missing_front, reach
-from rmqstore.repair.salvage.log_end import (
-    Counting,
-    drop_behind_hole,
-    first_damage,
-    lose_tail,
-    lost_in_damage,
-    plan_tail,
-    zero_from,
-)
-from rmqstore.repair.salvage.proved_records import ProvedRecords, cured, tell
-from rmqstore.repair.salvage.salvage import SalvageResult, plan_salvage
+from rmqstore.repair.salvage.evidence.places import missing_front, reach
+from rmqstore.repair.salvage.evidence.table import Evidence
+from rmqstore.repair.salvage.log_end import drop_behind_hole, first_damage, lose_tail, plan_tail, zero_from
+from rmqstore.repair.salvage.loss import Ledger, damage_behind
+from rmqstore.repair.salvage.proved_records import ProvedRecords, cured
+from rmqstore.repair.salvage.result import SalvageResult
+from rmqstore.repair.salvage.salvage import SalvageOptions, plan_salvage
+from rmqstore.repair.salvage.sources import ByteSource
 from rmqstore.repair.unrepaired import what_stays
 
 _LOGS = (Area.LOG, Area.DLEDGER)
@@ -57,9 +53,12 @@ _MOST_NOTES = 20
 _VERSIONS = ("4.9.7", "5.1.4", "5.4.0")
 
 
-def plan_recovery(store: Store, verified: Verified, options: RecoverOptions | None = None) -> Plan:
+def plan_recovery(
+    store: Store, verified: Verified, options: RecoverOptions | None = None, sources: Sequence[ByteSource] = ()
+) -> Plan:
     """The plan for a store that was just examined; empty when there is nothing to do.
 
+    `sources`: further sources of the bytes of damaged places.
     Errors: UsageError for an unknown strategy or role; Refused where consume queues are in RocksDB and the log would
     have to change; NotReadable.
     """
@@ -68,21 +67,25 @@ def plan_recovery(store: Store, verified: Verified, options: RecoverOptions | No
     if verified.report.live and not options.only:  # all else has moved on since it was read
         options = replace(options, only=tuple(sorted(problem_counts(verified.report))))
     store = store_in_place(store, verified, options)
-    return Recovery(store, verified, options).plan()
+    return Recovery(store, verified, options, sources).plan()
 
 
 class Recovery:
     """One recovery while it is planned."""
 
-    def __init__(self, store: Store, verified: Verified, options: RecoverOptions) -> None:
+    def __init__(
+        self, store: Store, verified: Verified, options: RecoverOptions, sources: Sequence[ByteSource] = ()
+    ) -> None:
         self.store = store
+        self.sources = sources
+        self.evidence = Evidence(store, verified)
         self.verified = verified
         self.options = options
         self.choice: Choice = choose(store, options)
         self.draft = PlanBuilder(store)
         self.results = [r for r in (verified.legacy, verified.dledger) if r is not None]
         # behind a legacy log DLedger goes on: what is repaired at its end is part of it
-        self.ends = {id(r): reach(store, verified, r) for r in self.results}
+        self.ends = {id(r): reach(self.evidence, r) for r in self.results}
         self.salvaged = SalvageResult()
         self.cut: int | None = None
         self.shortened: frozenset[Name] = frozenset()
@@ -107,7 +110,7 @@ class Recovery:
             if options.wants_area(*_LOGS):
                 self._log()
             if self.results and self.cut is None and (options.wants_area(*_LOGS) or options.wants(codes.CQ_BEYOND_LOG)):
-                self.shortened = lose_tail(draft, self.verified, self.results[-1])
+                self.shortened = lose_tail(draft, self.evidence, self.results[-1])
             self._dledger()
             self._queues()
             self._index()
@@ -135,7 +138,7 @@ class Recovery:
         last = self.results[-1] if self.results else None
         damaged = [r for r in self.results if first_damage(r, listed, last=r is last) is not None]
         if self.choice.strategy != TRUNCATE:
-            fronts = {id(r) for r in self.results if missing_front(self.store, self.verified, r)}
+            fronts = {id(r) for r in self.results if missing_front(self.evidence, r)}
             # the last legacy files, or DLedger's first ones, are gone
             damaged += [r for r in self.results if r.tiling.stop < self.ends[id(r)] or id(r) in fronts]
         if damaged and self.choice.strategy == TRUNCATE:
@@ -151,16 +154,14 @@ class Recovery:
 
     def _salvage(self) -> None:
         draft = self.draft
-        now = self.options.now_ms or int(time.time() * 1000)
-        result = plan_salvage(
-            self.store,
-            self.verified,
+        accepted = SalvageOptions(
             accept_fillers=self.options.accept_fillers,
             allow_shift=self.options.allow_shift,
             merge_neighbours=self.options.merge_neighbours,
             accept_odds=self.options.accept_odds,
-            now_ms=now,
+            now_ms=self.options.now_ms or int(time.time() * 1000),
         )
+        result = plan_salvage(self.evidence, accepted, self.sources)
         self.salvaged = result
         taken = {s.path for s in result.steps if s.do in ("extend", "truncate", "discard")}
         draft.steps = [s for s in draft.steps if not (s.do in ("extend", "truncate", "discard") and s.path in taken)]
@@ -181,7 +182,7 @@ class Recovery:
         if result.visible_fillers:
             draft.facts["fillers"] = [f.to_json() for f in result.fillers if f.kind == "visible"]
         if result.restored:
-            draft.facts["mended"] = [r.to_json() for r in result.restored]
+            draft.facts["mended"] = [asdict(r) for r in result.restored]
         if result.given_up:
             draft.more["good_messages_given_up"] = result.given_up
         draft.more["groups_that_will_see_them"] = dict(result.groups_that_will_see_them)
@@ -192,21 +193,19 @@ class Recovery:
         self.cut = cut
         if result is not self.results[-1]:
             self.draft.brakes.append("the damage is in the legacy commitlog: all DLedger entries would be dropped")
-        counting = Counting()
+        ledger = Ledger()
         for later in self.results[self.results.index(result) :]:
             start = max(cut, later.queue.start)
-            dispatcher = Dispatcher(self.store, counting, self.verified.batch_topics)
+            dispatcher = Dispatcher(self.store, ledger, self.verified.batch_topics)
             dispatcher.run(RepairedLog(later, later.queue.stop, ()), start)
             self.ends[id(later)] = min(self.ends[id(later)], cut)
             zero_from(self.draft, later, cut, "behind the first damage of the log")
-            counts, more = lost_in_damage(self.store, self.verified, later, cut)
-            counting.counts.update(counts)
-            if more:
-                self.draft.more["at_least"] = True
-                self.draft.notes.append(
-                    "the loss is a lower bound: consume queues that would show more are missing too"
-                )
-        self.draft.lose(counting.counts, counting.bytes)
+            damaged = damage_behind(self.evidence, later, cut)
+            ledger.queues.update(damaged.queues)
+            if damaged.at_least:
+                ledger.at_least = True
+                ledger.notes.append("the loss is a lower bound: consume queues that would show more are missing too")
+        ledger.book(self.draft)
         self.draft.cures.update(self.verified.report.findings.cut_with(cut))
         self.draft.notes.append(f"the log ends at {cut:,} then, where a broker would cut it")
 
@@ -216,13 +215,13 @@ class Recovery:
         ends = [self.ends[id(r)] for r in self.results]
         if limit is not None:
             ends = [min(end, max(limit, r.queue.start)) for end, r in zip(ends, self.results, strict=True)]
-        views = [self.believed.view(r, end, self.draft) for end, r in zip(ends, self.results, strict=True)]
-        tell(self.draft, views, self.believed)
+        views = [self.proved.view(r, end, self.draft) for end, r in zip(ends, self.results, strict=True)]
+        self.proved.tell(self.draft, views)
         return views
 
     @cached_property
-    def believed(self) -> ProvedRecords:
-        return ProvedRecords(self.store, self.verified)
+    def proved(self) -> ProvedRecords:
+        return ProvedRecords(self.evidence)
 
     def _dledger(self) -> None:
         result = self.verified.dledger

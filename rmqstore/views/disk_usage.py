@@ -88,7 +88,7 @@ def disk_usage(store: Store) -> DiskUsage:
     out = DiskUsage()
     _walk(out, store.root if store.part is None else store.path, store)
     inside = store.root.resolve()
-    for directory in _log_directories(store):
+    for directory in _log_directories(store) if store.part is None else ():
         if not directory.resolve().is_relative_to(inside):
             _walk(out, directory, store, "log")
     _topics(out, store)

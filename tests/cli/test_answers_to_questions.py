@@ -186,7 +186,8 @@ def test_second_undo_says_that_the_store_was_already_restored(tmp_path: Path) ->
     [
         ("verfy", "did you mean `rmqstore verify`?"),
         ("Dump", "did you mean `rmqstore dump`?"),
-        ("find", "did you mean `rmqstore dump`? (--key, --msg-id and --topic select messages)"),
+        ("search", "did you mean `rmqstore find`?"),
+        ("grep", "did you mean `rmqstore find`? (--grep REGEX searches bodies and properties)"),
         ("repair", "did you mean `rmqstore recover`?"),
         ("repiar", "did you mean `rmqstore recover`?"),
         ("fix", "did you mean `rmqstore recover`?"),

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from rmqstore.cli.quantities import columns
 from rmqstore.formats.bodies import decompress
 from tests.command import run, run_json
 from tests.damage import flip, garble, zero
@@ -318,3 +319,23 @@ def test_the_limit_is_told() -> None:
     answer = json.loads(result.stdout)
     assert (len(answer["messages"]), answer["more"]) == (3, True)
     assert "there are more than 3 messages" in result.stderr
+
+
+def test_of_a_part_of_a_store_nothing_is_said_that_only_the_whole_tells() -> None:
+    store = unpack(STORE)
+    message = found(store / "commitlog", "ord11_42")["messages"][0]
+    assert message["record"] == "sound"
+    assert (message["queue_entry"]["state"], message["index"]["state"]) == ("not-here", "not-here")
+    assert message["consumers"] is None
+    assert "do not get" not in run("find", str(store / "commitlog"), "ord11_42").stdout
+    for part in ("index", "config", "consumequeue/Order_11/0"):
+        assert run("find", str(store / part), "ord11_42").exit_code == 3
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_text_fits_the_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    for key in ("tx11_0", "tx11_2", "ord11_42", "ord11_90000", "ord11_90007"):
+        lines = run("find", str(unpack(STORE)), key, "--utc").stdout.splitlines()
+        assert max(map(columns, lines)) <= width
+    assert {"  queue entry  present, tag matches", "  index        present (2 keys, unique id)"} <= {*lines}

@@ -239,3 +239,7 @@ def test_wrong_usage(tmp_path: Path) -> None:
     assert run("lost", store, "--journal", str(tmp_path)).exit_code == 3
     assert run("lost", store, "--keys", str(tmp_path / "none")).exit_code == 3
     shutil.rmtree(tmp_path)
+
+
+def test_a_part_of_a_store_does_not_tell_what_is_lost() -> None:
+    assert run("lost", str(unpack(STORE) / "commitlog")).exit_code == 3

@@ -292,6 +292,13 @@ def test_du_files_counts_a_log_outside_of_the_store(tmp_path: Path) -> None:
     assert {row["part"]: row["bytes"] for row in found["parts"]}["log"] == 8 * 65536
 
 
+def test_du_files_of_one_file_is_that_file() -> None:
+    path = unpack("5.4.0-clean") / "commitlog" / f"{65536:020}"
+    found = run_json("du", str(path), "--files", exit_code=0)["files"]
+    assert isinstance(found, dict)
+    assert [(row["files"], row["bytes"]) for row in found["parts"]] == [(1, 65536)]
+
+
 def test_du_files_has_no_filters() -> None:
     assert run("du", str(unpack("5.4.0-clean")), "--files", "--topic", "Order_11").exit_code == 2
     assert run("du", str(unpack("5.4.0-clean")), "--files", "--by", "topic").exit_code == 2

@@ -21,7 +21,7 @@ from rmqstore.files.store import Store
 from rmqstore.formats import properties
 from rmqstore.formats.consumequeue import is_directory_name
 from rmqstore.formats.javatext import java_text
-from rmqstore.formats.message import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, Message
+from rmqstore.formats.message import Message
 from rmqstore.repair.log.repaired_log import RepairedLog
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64
@@ -93,7 +93,7 @@ class Dispatcher:
 
     def message(self, offset: int, message: Message) -> None:
         """One record that a step writes; `offset` is its own, global."""
-        if message.transaction_type in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
+        if not message.is_dispatched:
             return
         found = properties.parse_properties(message.properties)
         topic = java_text(message.topic)

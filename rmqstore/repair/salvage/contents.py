@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from rmqstore.repair.plan.content import Content, Literal, Parts, Zeros
+from rmqstore.repair.plan.content import Content, ContentReader, Literal, Parts, Reencoded, Zeros, chunks
 
 Piece = Literal | Zeros
 _SHORT = 1 << 12
@@ -19,44 +19,35 @@ def sparse(record: bytes) -> list[Piece]:
     return [Literal(record[:low]), Zeros(high - low), Literal(record[high:])]
 
 
-def merged(parts: Iterable[Piece]) -> Parts:
+def joined(parts: Iterable[Piece]) -> Parts:
     """One content; neighbouring bytes, and short zeros, become one piece."""
     out: list[Piece] = []
-    held: list[bytes] = []
     for part in parts:
-        if isinstance(part, Literal):
-            held.append(part.data)
-        elif part.size < _SHORT:
-            held.append(bytes(part.size))
-        else:
-            if any(held):
-                out.append(Literal(b"".join(held)))
-            held = []
+        if isinstance(part, Zeros) and part.size < _SHORT:
+            part = Literal(bytes(part.size))
+        if isinstance(part, Literal) and out and isinstance(out[-1], Literal):
+            part = Literal(out.pop().data + part.data)  # type: ignore[union-attr]
+        if part.size:
             out.append(part)
-    if any(held):
-        out.append(Literal(b"".join(held)))
     return Parts(tuple(out))
 
 
-def split(content: Parts, at: int) -> tuple[Content, Content]:
+def split(content: Content, at: int) -> tuple[Content, Content]:
     """A content as two: its first `at` bytes, and the rest."""
-    first: list[Piece] = []
+    first = Literal(ContentReader(content).take(at))
+    if not isinstance(content, Parts):
+        return first, Reencoded(content.size - at, lambda: _behind(content, at))
     rest: list[Piece] = []
     for part in content.parts:
-        take = min(at, part.size)
-        at -= take
-        if isinstance(part, Literal):
-            first.append(Literal(part.data[:take]))
-            rest.append(Literal(part.data[take:]))
-        else:
-            first.append(Zeros(take))
-            rest.append(Zeros(part.size - take))
-    return merged(first), merged(rest)
+        skip, at = min(at, part.size), max(0, at - part.size)
+        rest.append(Literal(part.data[skip:]) if isinstance(part, Literal) else Zeros(part.size - skip))
+    return first, joined(rest)
 
 
-def written_out(content: Parts) -> bytes:
-    """All bytes of a content that is known to be small."""
-    return b"".join(p.data if isinstance(p, Literal) else bytes(p.size) for p in content.parts)
+def _behind(content: Content, at: int) -> Iterator[bytes]:
+    for chunk in chunks(content):
+        yield chunk[min(at, len(chunk)) :]
+        at = max(0, at - len(chunk))
 
 
 def differences(old: bytes, new: bytes) -> list[tuple[int, int]]:

@@ -1,116 +1,297 @@
-"""What a salvage hands to the plan: the steps, what they cost, and who will see the fillers. Pure values."""
+"""Fillers: valid records of exactly a wanted length that replace damaged ones, harmless to every reader.
+
+A *visible* filler keeps a queue offset: same topic, queue and queue offset as the lost message. An *unseen* one is a
+rollback record, which no broker dispatches. What a filler must say in the broker's own topics:
+
+* SCHEDULE_TOPIC_XXXX: REAL_TOPIC is the half topic, which the delivery service throws away (`[BUG] the real topic of
+  schedule msg is …, discard`); without a valid REAL_TOPIC and REAL_QID the delay level would stop for good.
+* half topic: TRANSACTION_CHECK_TIMES above any transactionCheckMax, so that the check discards it.
+* op topic: tag `d` and a negative number as body; 4.9 reads the body as one number and fails without a body.
+* wheel timer: due at once, and a delete order, which is never delivered.
+* POP revive log: neither tag `ck`, `ack` nor `bAck`, so it is passed over; but 5.1 wants a time of delivery in
+  every message, and without one reads the queue from the same place forever (`revive error`).
+
+Source: ScheduleMessageService, TransactionalMessageServiceImpl#check, #fillOpRemoveMap, TimerMessageStore#enqueue,
+#doPut, PopReviveService#consumeReviveMessage (4.9.7 to 5.4.0), HookUtils#checkBeforePutMessage (no empty bodies).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Literal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from rmqstore.repair.plan.content import Json
-from rmqstore.repair.plan.plan import Loss
-from rmqstore.repair.plan.steps import Span, Step
+from rmqstore.formats import consumequeue, properties
+from rmqstore.formats.message import (
+    CRC32_RESERVED_LEN,
+    MAGIC_V2,
+    MAX_TOPIC_V1,
+    TRANSACTION_MASK,
+    TRANSACTION_ROLLBACK,
+    Message,
+    build_message,
+    record_size,
+    sound_host,
+)
+from rmqstore.repair.salvage.evidence.places import Around
+from rmqstore.repair.salvage.evidence.values import QueueSlot
+
+FILLER_KEY = properties.FILLER_KEY
+FILLER_TAG = "RMQSTORE-FILLER"
+"""Tag of a filler whose tags are free; one that must have a certain tags code has a text that begins like this."""
+
+UNSEEN_TOPIC, SHORT_UNSEEN_TOPIC = properties.FILLER_TOPICS
+SMALLEST = record_size(0, len(SHORT_UNSEEN_TOPIC), 0)
+"""Length of the smallest filler, bytes."""
+
+LARGEST_UNSEEN = 1 << 20
+"""Longer spans get several unseen fillers: below maxMessageSize, and below the 4 MiB of a DLedger entry."""
+
+_COMPRESSION = 0x701  # the compressed bit and the compression type
+_BATCH_BITS = 0xC0  # need-unwrap and inner-batch: the body of a filler is not a batch
+_BODIES = (
+    b'{"rmqstore": "filler", "why": "the message that stood here was damaged; its bytes are kept in lost+found"}',
+    b'{"rmqstore": "filler"}',
+    b"{}",
+    b" ",
+)
+_NEVER_A_HALF = str(2**31 - 1)  # TRANSACTION_CHECK_TIMES is an int
+_OP_TAG = "d"
+_DISCARDED = properties.HALF_TOPIC
+_NOBODY = "SELF_TEST_TOPIC"
 
 
 @dataclass(frozen=True, slots=True)
-class Filler:
-    """A record that replaces a damaged one.
+class Built:
+    """A filler's bytes; `marked` is how a consumer can tell it: "property", "tag" or ""."""
 
-    `offset` global, of the record itself (in DLedger: entry position + 48); `length` in bytes. `kind` is "visible" for
-    one that keeps a queue offset, "unseen" for one that no queue gets. `tags_code` is what its unit must say (None:
-    none). `groups` have not consumed this offset yet and will get it; `marked` says how a consumer can tell it:
-    "property", "tag" or "" for not at all.
-    """
-
-    offset: int
-    length: int
-    kind: Literal["visible", "unseen"]
-    topic: str = ""
-    queue_id: int = 0
-    queue_offset: int = 0
-    tags_code: int | None = None
-    groups: tuple[str, ...] = ()
-    marked: str = ""
-
-    def to_json(self) -> dict[str, Json]:
-        """What a plan lists of it."""
-        return {
-            "topic": self.topic,
-            "queue_id": self.queue_id,
-            "queue_offset": self.queue_offset,
-            "offset": self.offset,
-            "length": self.length,
-            "marked": self.marked,
-            "groups": list(self.groups),
-        }
+    record: bytes
+    marked: str
 
 
-@dataclass(frozen=True, slots=True)
-class Restored:
-    """A message whose one flipped bit was put right by its CRC.
+class _Wanted(NamedTuple):
+    """A visible filler to be: `length` bytes at global offset `at`."""
 
-    `offset`: of the record, global; `at`: byte of the record; `bit`: 0 is the lowest; `odds`: probability that other
-    damage looks like this one flipped bit.
-    """
-
-    offset: int
-    topic: str
-    queue_id: int
-    queue_offset: int
+    slot: QueueSlot
     at: int
-    bit: int
-    odds: float
-
-    def to_json(self) -> dict[str, Json]:
-        """What a plan lists of it."""
-        return asdict(self)
+    length: int
+    around: Around
+    old: Message | None
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A DLedger entry as it is after the repair: what its index unit must say."""
-
-    index: int
-    term: int
-    pos: int
-    size: int
+def smallest_visible(slot: QueueSlot) -> int:
+    """Length of the shortest visible filler for a slot, bytes."""
+    needed = min(len(properties.build_properties(p, last_separator=False)) for p in _needed(slot))
+    topic = slot.topic.encode()
+    return record_size(_least_body(slot.topic), len(topic), needed, v2=len(topic) > MAX_TOPIC_V1)
 
 
-@dataclass(frozen=True, slots=True)
-class SalvageResult:
-    """The part of a plan that covers damage within the logs.
+def build_visible(slot: QueueSlot, at: int, length: int, around: Around, old: Message | None = None) -> Built | None:
+    """A record of exactly `length` bytes at global offset `at` that keeps a slot; None where it cannot fit.
 
-    `steps` and `spans` (bytes kept in lost+found) go into the plan as they are. `lost_spans`: (global offset, length)
-    of what is covered. `rebuild_queues`: queues whose consume queue must be brought to the repaired log; `entries`
-    those DLedger entries that were rebuilt. `cures` are problem codes that the steps cure. `brakes` stop an apply
-    until the operator says so; `refusals` are damages that stay as they are, with the option that would change that.
-    `restored`: messages with one flipped bit that are whole again. `given_up` counts good
-    messages that made room for damage beside them.
+    `old` is the damaged record whose header and properties are right: they are kept, only the body goes.
     """
+    wanted = _Wanted(slot, at, length, around, old)
+    for pairs, marked in _choices(slot, _kept(old), length, around):
+        for old_hosts in (True, False) if old is not None else (False,):
+            for crc in (True, False) if around.append_crc else (False,):
+                record = _fit(wanted, pairs, crc=crc, old_hosts=old_hosts)
+                if record is not None:
+                    return Built(record, marked)
+    return None
 
-    steps: tuple[Step, ...] = ()
-    spans: tuple[Span, ...] = ()
-    lost_spans: tuple[tuple[int, int], ...] = ()
-    fillers: tuple[Filler, ...] = ()
-    restored: tuple[Restored, ...] = ()
-    entries: tuple[Entry, ...] = ()
-    rebuild_queues: frozenset[tuple[str, int]] = frozenset()
-    loss: Loss = field(default_factory=Loss)
-    given_up: int = 0
-    cures: tuple[str, ...] = ()
-    brakes: tuple[str, ...] = ()
-    refusals: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
 
-    @property
-    def visible_fillers(self) -> int:
-        """How many fillers a consumer can meet."""
-        return sum(filler.kind == "visible" for filler in self.fillers)
+def build_unseen(at: int, length: int, around: Around) -> bytes:
+    """A record of exactly `length` bytes (at least `SMALLEST`) that no queue and no index ever gets.
 
-    @property
-    def groups_that_will_see_them(self) -> Mapping[str, int]:
-        """Consumer group → how many fillers it has not passed."""
-        out: dict[str, int] = {}
-        for filler in self.fillers:
-            for group in filler.groups:
-                out[group] = out.get(group, 0) + 1
-        return dict(sorted(out.items()))
+    Errors: ValueError below `SMALLEST`.
+    """
+    mark = properties.build_properties({FILLER_KEY: str(length)}, last_separator=True)
+    for topic in (UNSEEN_TOPIC, SHORT_UNSEEN_TOPIC):
+        for text in (mark, b""):
+            for crc in (True, False) if around.append_crc else (False,):
+                body = length - record_size(0, len(topic), len(text) + CRC32_RESERVED_LEN * crc)
+                if body >= 0:
+                    return build_message(
+                        topic=topic,
+                        body=bytes(body),
+                        properties=text,
+                        physical_offset=at,
+                        sys_flag=TRANSACTION_ROLLBACK,
+                        born_timestamp=around.store_timestamp,
+                        store_timestamp=around.store_timestamp,
+                        store_host=around.store_host,
+                        append_crc=crc,
+                    )
+    raise ValueError(f"no record of {length} bytes can be made")
+
+
+def tag_with_code(code: int, prefix: str = FILLER_TAG + "-") -> str | None:
+    """A tag that begins like a filler's and has a certain tags code; None for codes that are not a hash.
+
+    Brokers that filter by code still find the unit right, and clients, which compare the text, drop the filler.
+    """
+    if not -(1 << 31) <= code < 1 << 31 or code == 0:
+        return None
+    target = (code - properties.java_string_hash(prefix) * 31**_DIGITS) % (1 << 32)
+    for turn in range(64):
+        rest, text = target + (turn << 32) - sum(_FIRST * 31**k for k in range(_DIGITS)), prefix
+        for k in reversed(range(_DIGITS)):  # the rest in base 31, with digits that may be as large as the alphabet
+            digit = max(0, min(rest // 31**k, _LAST - _FIRST))
+            rest -= digit * 31**k
+            text += chr(_FIRST + digit)
+        if rest == 0 and "\\" not in text[len(prefix) :]:  # which JSON listings would escape
+            return text
+    return None
+
+
+_FIRST, _LAST = 0x30, 0x7A  # '0' to 'z'
+_DIGITS = 7  # 75**7 texts for 2**32 codes
+
+
+def _kept(old: Message | None) -> dict[str, str]:
+    """The properties of a damaged record that a filler keeps, if their text is sound."""
+    if old is None or properties.property_faults(old.properties):
+        return {}
+    kept = properties.parse_properties(old.properties)
+    kept.pop(properties.CRC32, None)
+    kept.pop(FILLER_KEY, None)
+    return kept
+
+
+def _least_body(topic: str) -> int:
+    """A broker does not store an empty body again, and 4.9 reads the op topic's body as a number."""
+    if topic in (properties.OP_HALF_TOPIC, properties.ROCKSDB_OP_HALF_TOPIC):
+        return 2
+    return 1 if properties.is_system_topic(topic) else 0
+
+
+def _needed(slot: QueueSlot) -> Iterator[dict[str, str]]:
+    """Properties without which a filler would do harm in its topic, the best first."""
+    base: dict[str, str] = {}
+    if slot.count:
+        base = {properties.INNER_BASE: str(slot.queue_offset), properties.INNER_NUM: str(slot.count)}
+    if slot.fan_out:
+        base[properties.INNER_MULTI_DISPATCH] = ",".join(name for name, _ in slot.fan_out)
+        base[properties.INNER_MULTI_QUEUE_OFFSET] = ",".join(str(offset) for _, offset in slot.fan_out)
+    if slot.topic == properties.SCHEDULE_TOPIC:
+        place = {properties.REAL_QUEUE_ID: "0", properties.DELAY: str(slot.queue_id + 1)}
+        yield base | {properties.REAL_TOPIC: _DISCARDED} | place
+        yield base | {properties.REAL_TOPIC: "TBW102"} | place
+    elif slot.topic in (properties.HALF_TOPIC, properties.ROCKSDB_HALF_TOPIC):
+        discard = {properties.TRANSACTION_CHECK_TIMES: _NEVER_A_HALF}
+        yield base | discard | {properties.REAL_TOPIC: _NOBODY, properties.REAL_QUEUE_ID: "0"}  # metrics ask for it
+        yield base | discard
+    elif slot.topic in (properties.OP_HALF_TOPIC, properties.ROCKSDB_OP_HALF_TOPIC):
+        yield base | {properties.TAGS: _OP_TAG}
+    elif slot.topic == properties.TIMER_TOPIC:
+        due = {properties.TIMER_OUT_MS: "1", properties.REAL_TOPIC: _NOBODY, properties.REAL_QUEUE_ID: "0"}
+        yield base | due | {properties.TIMER_DEL_UNIQKEY: "_"}
+        yield base | due
+    elif slot.topic.startswith(properties.REVIVE_TOPIC_PREFIX):
+        yield base | {properties.TIMER_DELIVER_MS: "1"}
+        yield base
+    else:
+        yield base
+
+
+def _choices(
+    slot: QueueSlot, kept: Mapping[str, str], length: int, around: Around
+) -> Iterator[tuple[dict[str, str], str]]:
+    """Property sets from the best to the barest, and how each is marked: first those that leave the unit right."""
+    mark = {FILLER_KEY: str(length)}
+    own_tag = slot.topic in (properties.OP_HALF_TOPIC, properties.ROCKSDB_OP_HALF_TOPIC)
+    more = {properties.DUP_INFO: "0_0"} if around.dup_info else {}
+    tags: list[dict[str, str]] = [{}] if own_tag else list(_tags(slot))
+    for needed in _needed(slot):
+        needed = needed | more
+        old = {k: v for k, v in kept.items() if k not in needed}
+        if slot.topic.startswith(properties.REVIVE_TOPIC_PREFIX):
+            old.pop(properties.TAGS, None)
+        if old and (own_tag or _fits_code(slot, old.get(properties.TAGS))):
+            yield {**old, **needed, **mark}, "property"
+        old.pop(properties.TAGS, None)
+        for right in (True, False):
+            some = [tag for tag in tags if own_tag or _fits_code(slot, tag.get(properties.TAGS)) is right]
+            for tag in some if old else ():
+                yield {**old, **needed, **tag, **mark}, "property"
+            for tag in some:
+                yield {**needed, **tag, **mark}, "property"
+        for tag in tags:
+            if tag:
+                yield {**needed, **tag}, "tag" if tag[properties.TAGS].startswith(FILLER_TAG) else ""
+        yield needed, ""
+
+
+def _tags(slot: QueueSlot) -> Iterator[dict[str, str]]:
+    """Tags that keep the unit's code where there is one, then none."""
+    code = slot.tags_code
+    if slot.topic == properties.SCHEDULE_TOPIC:
+        yield {}
+        return
+    if code is None:
+        yield {properties.TAGS: FILLER_TAG}
+    elif code:
+        for prefix in (FILLER_TAG + "-", ""):
+            tag = tag_with_code(code, prefix)
+            if tag is not None:
+                yield {properties.TAGS: tag}
+    yield {}
+
+
+def _fits_code(slot: QueueSlot, tags: str | None) -> bool:
+    """Whether kept tags give the code that the unit has."""
+    code = slot.tags_code
+    if code is None or slot.topic == properties.SCHEDULE_TOPIC or code <= consumequeue.EXT_MAX_ADDRESS:
+        return True
+    return properties.tags_code(tags) == code
+
+
+def _fit(wanted: _Wanted, pairs: Mapping[str, str], *, crc: bool, old_hosts: bool) -> bytes | None:
+    """The filler with these properties, and perhaps the old record's hosts; None where it is longer than wanted."""
+    slot, at, length, around, old = wanted
+    topic = slot.topic.encode()
+    v2 = len(topic) > MAX_TOPIC_V1 or (old is not None and old.magic == MAGIC_V2)
+    born_host, store_host = bytes([127, 0, 0, 1, 0, 0, 0, 0]), around.store_host
+    if old is not None and old_hosts:
+        born_host, store_host = old.born_host, old.store_host
+    families = 0x10 * (len(born_host) == 20) | 0x20 * (len(store_host) == 20)
+    text = properties.build_properties(pairs, last_separator=crc)
+    size = len(text) + CRC32_RESERVED_LEN * crc
+    room = length - record_size(0, len(topic), size, v2=v2, sys_flag=families)
+    if size > 32767 or room < _least_body(slot.topic):
+        return None
+    header = {"born_timestamp": around.store_timestamp}
+    if old is not None:
+        flags = old.sys_flag & ~(_COMPRESSION | _BATCH_BITS | 0x30)
+        header = {
+            "flag": old.flag,
+            "sys_flag": flags if old.is_dispatched else flags & ~TRANSACTION_MASK,
+            "born_timestamp": old.born_timestamp,
+            "reconsume_times": max(0, old.reconsume_times),
+            "prepared_transaction_offset": old.prepared_transaction_offset,
+        }
+    return build_message(
+        topic=topic,
+        body=_body(slot.topic, room),
+        properties=text,
+        queue_id=slot.queue_id,
+        queue_offset=slot.queue_offset,
+        physical_offset=at,
+        born_host=sound_host(born_host),
+        store_timestamp=around.store_timestamp,
+        store_host=sound_host(store_host),
+        v2=v2,
+        append_crc=crc,
+        **header,
+    )
+
+
+def _body(topic: str, room: int) -> bytes:
+    """A body of exactly `room` bytes: JSON that says what it is, padded with blanks; in the op topic a number."""
+    if topic in (properties.OP_HALF_TOPIC, properties.ROCKSDB_OP_HALF_TOPIC):
+        return b"-" + b"0" * (room - 2) + b"1"
+    for text in _BODIES:
+        if len(text) <= room:
+            return text.ljust(room)
+    return b""

@@ -1,4 +1,4 @@
-"""How a damaged span is divided into records: what stood where, as far as units, frames and indexes tell. Pure."""
+"""How a damaged span is divided into records: what was where, as far as units, frames and indexes tell."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from heapq import heappop, heappush
 
 from rmqstore.files.records import message_at
 from rmqstore.formats.message import BLANK_SIZE, MIN_SIZE, Message
+from rmqstore.repair.salvage.candidates.edit import Keep, Mended
 from rmqstore.repair.salvage.candidates.fields import is_another_one
-from rmqstore.repair.salvage.evidence.filler_records import LARGEST_UNSEEN, SMALLEST, QueueSlot, smallest_visible
-from rmqstore.repair.salvage.evidence.lost_messages import Lost
-from rmqstore.repair.salvage.evidence.spans import Damage
-from rmqstore.repair.salvage.fillers import Restored
+from rmqstore.repair.salvage.evidence.places import Damage, framed_records
+from rmqstore.repair.salvage.evidence.table import Between
+from rmqstore.repair.salvage.evidence.values import Expected, QueueSlot
+from rmqstore.repair.salvage.fillers import LARGEST_UNSEEN, SMALLEST, smallest_visible
 from rmqstore.scan.tiling import Kind
 
 _ROOMY = 320
@@ -28,20 +29,17 @@ _TRIED = 64
 class Cell:
     """One record to be: `length` bytes from `start` (global offset; in DLedger data the entry's).
 
-    `lost` says the queue offset that it keeps, None for none. `message` is what frames there, `blank` the end of the
-    file. `kept` bytes stay or were mended; `unproved` says what of them could not be told. `restored`: the flipped bit
-    that was put right in them. `given_up`: a good message stood here, and made room for damage beside it.
+    `expected` is the message whose queue offset it keeps, None for none. `message` is what frames there, `blank` the
+    end of the file. `kept`: the solver's answer, if the message is not lost. `given_up`: a good message was here, and
+    made room for damage beside it.
     """
 
     start: int
     length: int
-    lost: Lost | None = None
+    expected: Expected | None = None
     message: Message | None = None
     blank: bool = False
-    kept: bytes | None = None
-    fields: tuple[str, ...] = ()
-    unproved: str = ""
-    restored: Restored | None = None
+    kept: Keep | Mended | None = None
     given_up: bool = False
 
     @property
@@ -50,13 +48,76 @@ class Cell:
 
     @property
     def unknown(self) -> bool:
-        """Whether nothing says what stood here."""
-        return self.lost is None and self.kept is None and not self.blank and self.message is None
+        """Whether nothing says what was here."""
+        return self.expected is None and self.kept is None and not self.blank and self.message is None
+
+    def take_in(self, start: int, length: int) -> None:
+        """Take bytes beside the cell that are too few for a record; a kept message becomes a filler."""
+        if not length:
+            return
+        self.start = min(self.start, start)
+        self.length += length
+        if self.kept is not None:
+            self.kept, self.given_up = None, True
+        elif not self.given_up:
+            self.message = None
+
+
+@dataclass(slots=True)
+class Free:
+    """Bytes [start, stop) without known record; `slots` are to be placed in them. `last`: the file ends behind."""
+
+    start: int
+    stop: int
+    last: bool
+    lead: int
+    slots: list[QueueSlot] = field(default_factory=list)
+
+    def take(self, slot: QueueSlot, least: int) -> bool:
+        """Take one more slot, if there are at least `least` bytes for each."""
+        used = sum(max(least, smallest_visible(s) + self.lead) for s in (*self.slots, slot))
+        fits = used + (BLANK_SIZE if self.last else 0) <= self.stop - self.start
+        if fits:
+            self.slots.append(slot)
+        return fits
+
+    @property
+    def full(self) -> bool:
+        """Whether not even the shortest filler finds room."""
+        used = sum(smallest_visible(s) + self.lead for s in self.slots)
+        return self.stop - self.start - used < SMALLEST + self.lead
+
+
+@dataclass(slots=True)
+class _OneCell:
+    """Room for one slot in a cell of which nothing is known."""
+
+    cell: Cell
+    lead: int
+    slot: QueueSlot | None = None
+
+    @property
+    def start(self) -> int:
+        return self.cell.start
+
+    @property
+    def stop(self) -> int:
+        return self.cell.stop
+
+    @property
+    def full(self) -> bool:
+        return self.slot is not None
+
+    def take(self, slot: QueueSlot, _least: int) -> bool:
+        if self.slot is not None or self.cell.length < smallest_visible(slot) + self.lead:
+            return False
+        self.slot = slot
+        return True
 
 
 @dataclass(slots=True)
 class Layout:
-    """The cells of one damaged span; `free` is what nothing is known of, with the seats that were put there.
+    """The cells of one damaged span; `free` is what nothing is known of.
 
     `merge`: a message that could be kept may make room for damage beside it that is too short for a record.
     """
@@ -73,72 +134,66 @@ class Layout:
 
     def finish(self) -> None:
         """Divide the free bytes, so that the cells cover the span."""
-        cells = list(self.cells)
-        for free in self.free:
-            cells.extend(_divide(free, self))
-        cells.sort(key=lambda c: c.start)
-        self.cells = _joined(cells, self)
+        size = self.damage.log.queue.file_size
+        divided = (cell for free in self.free for cell in _divide(free, size))
+        self.cells = self._joined(sorted((*self.cells, *divided), key=lambda c: c.start))
 
-
-@dataclass(slots=True)
-class Free:
-    """Bytes [start, stop) without known record; `seats` are to be placed in them. `last`: the file ends behind."""
-
-    start: int
-    stop: int
-    last: bool
-    lead: int
-    seats: list[QueueSlot] = field(default_factory=list)
-
-    def room_for(self, seat: QueueSlot, least: int) -> bool:
-        """Whether one more seat finds place, with at least `least` bytes for each."""
-        used = sum(max(least, smallest_visible(s) + self.lead) for s in (*self.seats, seat))
-        return used + (BLANK_SIZE if self.last else 0) <= self.stop - self.start
+    def _joined(self, cells: list[Cell]) -> list[Cell]:
+        """Give cells too short for a record to a neighbour that is rebuilt; a good message goes only on request."""
+        out: list[Cell] = []
+        for i, cell in enumerate(cells):
+            least = BLANK_SIZE if cell.blank else SMALLEST + self.lead
+            known = cell.kept is not None or cell.expected is not None or cell.message is not None
+            before = out[-1] if out and not out[-1].blank else None
+            after = cells[i + 1] if i + 1 < len(cells) else None
+            beside = [c for c in (before, after) if c is not None]
+            rebuilt = [c for c in beside if c.kept is None]
+            if known or cell.length >= least:
+                out.append(cell)
+            elif rebuilt:
+                rebuilt[0].take_in(cell.start, cell.length)
+            elif self.merge and beside:
+                min(beside, key=lambda c: c.expected is not None).take_in(cell.start, cell.length)
+            else:
+                self.refused = (
+                    f"{cell.length} bytes at {cell.start:,} are too few for a record, and a good message beside them "
+                    f"would have to go: {MERGE_OPTION} gives it up"
+                )
+                out.append(cell)
+        return out
 
 
 def lay_out(
     damage: Damage,
-    by_offset: Mapping[int, Lost],
-    bounds: Sequence[tuple[int, int]] = (),
-    taken: Sequence[Cell] = (),
-    *,
-    own: Callable[[Message, int], bool] = lambda _message, _at: True,
+    expected: Mapping[int, Expected],
+    bounds: Sequence[tuple[int, int]],
+    taken: Sequence[Cell],
+    own: Callable[[Message, int], bool],
 ) -> Layout:
     """What is known to be in a span. `bounds`: (start, length) of all its entries, where DLedger's index says so.
 
     `taken`: the good records in it. `own`: whether a record that says another place may be of this one; else it is a
     stale one, and its bounds say nothing.
     """
-    layout = Layout(damage)
-    lead = damage.log.lead
-    cells: dict[int, Cell] = {cell.start: cell for cell in taken}
-    if not cells.keys() <= {start for start, _ in bounds}:
-        bounds = ()
-    for start, length in bounds:
-        if (own_cell := cells.get(start)) is not None:
-            _grow(own_cell, Cell(own_cell.stop, start + length - own_cell.stop))
-            continue
-        found = message_at(damage.log.queue, start + lead)
-        fits = found is not None and found.size == length - lead
-        cells[start] = Cell(start, length, by_offset.get(start + lead), found if fits else None)
-    if not bounds:
-        frames = list(_frames(damage))
+    lead, cells = damage.log.lead, {cell.start: cell for cell in taken}
+    if bounds and cells.keys() <= {start for start, _ in bounds}:
+        for start, length in bounds:
+            if start in cells:
+                cells[start].take_in(cells[start].stop, start + length - cells[start].stop)
+                continue
+            found = message_at(damage.log.queue, start + lead)
+            fits = found is not None and found.size == length - lead
+            cells[start] = Cell(start, length, expected.get(start + lead), found if fits else None)
+    else:
+        frames = [Cell(at, lead + m.size, message=m) for at, m in _frames(damage)]
         moved = _moved(frames, lead)
         for cell in frames:
-            cell.lost = by_offset.get(cell.start + lead)
-            message, at = cell.message, cell.start + lead
-            here = message is None or message.physical_offset == at
-            if message is not None and not here:
-                here = (
-                    not is_another_one(message, at, cell.lost.seat)
-                    if cell.lost is not None
-                    else message.physical_offset - at not in moved and own(message, at)
-                )
-            if here:
+            cell.expected = expected.get(cell.start + lead)
+            if _is_here(cell, lead, moved, own):
                 cells[cell.start] = cell
-        for cell in _units(damage, by_offset, sorted(cells.values(), key=lambda c: c.start)):
+        for cell in _named(damage, expected, sorted(cells.values(), key=lambda c: c.start)):
             cells[cell.start] = cell
-    layout.cells = sorted(cells.values(), key=lambda c: c.start)
+    layout = Layout(damage, sorted(cells.values(), key=lambda c: c.start))
     at = damage.start
     for cell in (*layout.cells, Cell(damage.stop, 0)):
         if cell.start > at:
@@ -148,97 +203,11 @@ def lay_out(
     return layout
 
 
-def place(layouts: Sequence[Layout], floating: Sequence[tuple[int, int, QueueSlot]]) -> list[QueueSlot]:
-    """Give lost queue offsets without a place one between the records around them; returns those without room.
-
-    `floating`: (before, at, seat), somewhere between two global offsets. The one whose room ends first comes first, so
-    that the offsets of a queue stay in their order. With much room every filler gets enough for its mark.
-    """
-    unplaced: list[QueueSlot] = []
-    for least in (_ROOMY, 0):
-        slots: list[_Slot] = []
-        for layout in layouts:
-            for free in layout.free:
-                free.seats.clear()
-                slots.append(_Slot(free.start, free.stop, free=free))
-            slots += [_Slot(c.start, c.stop, cell=c, lead=layout.lead) for c in layout.cells if c.unknown]
-        unplaced = _fill(sorted(slots, key=lambda s: s.start), floating, least)
-        for slot in slots:
-            if slot.cell is not None and slot.seat is not None and (not unplaced or not least):
-                slot.cell.lost = Lost(slot.seat)
-        if not unplaced:
-            break
-    return unplaced
-
-
-@dataclass(slots=True)
-class _Slot:
-    """Room for seats: free bytes for any number, or one cell for one."""
-
-    start: int
-    stop: int
-    free: Free | None = None
-    cell: Cell | None = None
-    lead: int = 0
-    seat: QueueSlot | None = None
-
-    @property
-    def full(self) -> bool:
-        """Whether not even the shortest filler finds room."""
-        if self.free is None:
-            return self.seat is not None
-        used = sum(smallest_visible(s) + self.free.lead for s in self.free.seats)
-        return self.stop - self.start - used < SMALLEST + self.free.lead
-
-    def take(self, seat: QueueSlot, least: int) -> bool:
-        if self.free is not None:
-            if not self.free.room_for(seat, least):
-                return False
-            self.free.seats.append(seat)
-            return True
-        if self.seat is not None or self.stop - self.start < smallest_visible(seat) + self.lead:
-            return False
-        self.seat = seat
-        return True
-
-
-def _fill(slots: Sequence[_Slot], floating: Sequence[tuple[int, int, QueueSlot]], least: int) -> list[QueueSlot]:
-    waiting: list[tuple[int, str, int, int, QueueSlot]] = []
-    coming = sorted(floating, key=lambda row: row[0], reverse=True)
-    unplaced: list[QueueSlot] = []
-    for slot in slots:
-        while coming and coming[-1][0] < slot.stop:
-            _, at, seat = coming.pop()
-            heappush(waiting, (at, seat.topic, seat.queue_id, seat.queue_offset, seat))
-        while waiting and waiting[0][0] < slot.stop:
-            unplaced.append(heappop(waiting)[-1])
-        passed: set[tuple[str, int]] = set()  # a queue whose next offset does not fit here waits with all of them
-        held: list[tuple[int, str, int, int, QueueSlot]] = []
-        while waiting and not slot.full:
-            row = heappop(waiting)
-            seat = row[-1]
-            if row[0] < slot.stop or (seat.topic, seat.queue_id) in passed or not slot.take(seat, least):
-                passed.add((seat.topic, seat.queue_id))
-                held.append(row)
-            if len(held) > _TRIED:
-                break
-        for row in held:
-            heappush(waiting, row)
-    return unplaced + [row[-1] for row in sorted(waiting)] + [seat for _, _, seat in coming]
-
-
-def _frames(damage: Damage) -> Iterator[Cell]:
+def _frames(damage: Damage) -> Iterator[tuple[int, Message]]:
     """Records that frame but are wrong in another way; one run can hold several."""
     for run in damage.runs:
-        if run.kind is not Kind.DIRTY or not run.count:
-            continue
-        at = run.start
-        while at < run.stop:
-            message = message_at(damage.log.queue, at + damage.log.lead)
-            if message is None or at + damage.log.lead + message.size > run.stop:
-                break
-            yield Cell(at, damage.log.lead + message.size, message=message)
-            at += damage.log.lead + message.size
+        if run.kind is Kind.DIRTY and run.count:
+            yield from framed_records(damage.log, run.start, run.stop)
 
 
 def _moved(frames: Sequence[Cell], lead: int) -> frozenset[int]:
@@ -247,98 +216,110 @@ def _moved(frames: Sequence[Cell], lead: int) -> frozenset[int]:
     return frozenset(shift for shift, n in shifts.items() if n > 1 and shift)
 
 
-def _units(damage: Damage, by_offset: Mapping[int, Lost], frames: Sequence[Cell]) -> Iterator[Cell]:
+def _is_here(cell: Cell, lead: int, moved: frozenset[int], own: Callable[[Message, int], bool]) -> bool:
+    """Whether a framed record is of this place, whatever its header says of that."""
+    message, at = cell.message, cell.start + lead
+    if message is None or message.physical_offset == at:
+        return True
+    if cell.expected is not None:
+        return not is_another_one(message, at, cell.expected.slot)
+    return message.physical_offset - at not in moved and own(message, at)
+
+
+def _named(damage: Damage, expected: Mapping[int, Expected], frames: Sequence[Cell]) -> Iterator[Cell]:
     """Places that units give, where they fit between the frames and each other."""
     lead = damage.log.lead
-    taken = {frame.start for frame in frames}
     inside = sorted(
         offset - lead
-        for offset in by_offset
+        for offset in expected
         if damage.start <= offset - lead < damage.stop and not any(f.start <= offset - lead < f.stop for f in frames)
     )
     limit = damage.stop - (BLANK_SIZE if damage.at_end else 0)
     for i, start in enumerate(inside):
-        lost = by_offset[start + lead]
-        after = [s for s in (*inside[i + 1 : i + 2], *(t for t in taken if t > start)) if s > start]
-        bound = min([limit, *after])
-        length = (lost.size or 0) + lead
+        one = expected[start + lead]
+        bound = min([limit, *inside[i + 1 : i + 2], *(f.start for f in frames if f.start > start)])
+        length = (one.size or 0) + lead
         if length - lead < MIN_SIZE or start + length > bound:
             length = bound - start  # the size is damaged too
-        if length >= smallest_visible(lost.seat) + lead:
-            yield Cell(start, length, lost)
+        if length >= smallest_visible(one.slot) + lead:
+            yield Cell(start, length, one)
 
 
-def _divide(free: Free, layout: Layout) -> Iterator[Cell]:
-    """Cells over free bytes: a filler for each seat, then what is left."""
-    at = free.start
-    if free.seats:
-        ends = BLANK_SIZE if free.last else 0
-        share = (free.stop - at - ends) // len(free.seats)
-        for i, seat in enumerate(free.seats):
-            length = max(smallest_visible(seat) + free.lead, min(share, _MOST))
-            left = free.stop - at - length
-            rest_seats = free.seats[i + 1 :]
-            if sum(smallest_visible(s) + free.lead for s in rest_seats) + ends > left:
-                length = smallest_visible(seat) + free.lead
-            if not rest_seats and not free.last and 0 < free.stop - at - length < SMALLEST + free.lead:
-                length = free.stop - at
-            yield Cell(at, length, Lost(seat))
-            at += length
-    yield from _rest(at, free, layout)
+# --- queue offsets that nothing places --------------------------------------------------------------------------------
 
 
-def _rest(at: int, free: Free, layout: Layout) -> Iterator[Cell]:
+def place(layouts: Sequence[Layout], between: Sequence[Between]) -> list[QueueSlot]:
+    """Give lost queue offsets without a place one between the records around them; returns those without room.
+
+    The one whose room ends first comes first, so that the offsets of a queue stay in their order. With much room every
+    filler gets enough for its mark.
+    """
+    unplaced: list[QueueSlot] = []
+    for least in (_ROOMY, 0):
+        single = [_OneCell(c, layout.lead) for layout in layouts for c in layout.cells if c.unknown]
+        free = [f for layout in layouts for f in layout.free]
+        for one in free:
+            one.slots.clear()
+        unplaced = _fill(sorted((*single, *free), key=lambda room: room.start), between, least)
+        if not unplaced or not least:
+            for cell in single:
+                cell.cell.expected = Expected(cell.slot) if cell.slot is not None else None
+            break
+    return unplaced
+
+
+def _fill(rooms: Sequence[Free | _OneCell], between: Sequence[Between], least: int) -> list[QueueSlot]:
+    waiting: list[tuple[int, str, int, int, QueueSlot]] = []
+    coming = sorted(between, key=lambda row: row[0], reverse=True)
+    unplaced: list[QueueSlot] = []
+    for room in rooms:
+        while coming and coming[-1][0] < room.stop:
+            _, behind, slot = coming.pop()
+            heappush(waiting, (behind, *slot.key, slot))
+        while waiting and waiting[0][0] < room.stop:
+            unplaced.append(heappop(waiting)[-1])
+        passed: set[tuple[str, int]] = set()  # a queue whose next offset does not fit here waits with all of them
+        held: list[tuple[int, str, int, int, QueueSlot]] = []
+        while waiting and not room.full and len(held) <= _TRIED:
+            row = heappop(waiting)
+            slot = row[-1]
+            if (slot.topic, slot.queue_id) in passed or not room.take(slot, least):
+                passed.add((slot.topic, slot.queue_id))
+                held.append(row)
+        for row in held:
+            heappush(waiting, row)
+    return unplaced + [row[-1] for row in sorted(waiting)] + [slot for _, _, slot in coming]
+
+
+def _divide(free: Free, file_size: int) -> Iterator[Cell]:
+    """Cells over free bytes: a filler for each slot, then what is left."""
+    at, ends = free.start, BLANK_SIZE if free.last else 0
+    share = (free.stop - at - ends) // max(1, len(free.slots))
+    for i, slot in enumerate(free.slots):
+        least, rest = smallest_visible(slot) + free.lead, free.slots[i + 1 :]
+        length = max(least, min(share, _MOST))
+        left = free.stop - at - length
+        if sum(smallest_visible(s) + free.lead for s in rest) + ends > left:
+            length = least
+        if not rest and not free.last and 0 < free.stop - at - length < SMALLEST + free.lead:
+            length = free.stop - at
+        yield Cell(at, length, Expected(slot))
+        at += length
+    yield from _rest(at, free, file_size)
+
+
+def _rest(at: int, free: Free, file_size: int) -> Iterator[Cell]:
     """Bytes that no queue misses: a BLANK at a file's end, else fillers that no queue sees."""
-    size = layout.damage.log.queue.file_size
+    least = SMALLEST + free.lead
     if free.last:
-        if at % size == 0 and free.stop - at >= SMALLEST + free.lead + BLANK_SIZE:  # a file starts with a record
-            yield Cell(at, SMALLEST + free.lead)
-            at += SMALLEST + free.lead
+        if at % file_size == 0 and free.stop - at >= least + BLANK_SIZE:  # a file starts with a record
+            yield Cell(at, least)
+            at += least
         if free.stop > at:
             yield Cell(at, free.stop - at, blank=True)
         return
-    least = SMALLEST + free.lead
     while at < free.stop:
         left = free.stop - at
         length = left if left <= LARGEST_UNSEEN else min(LARGEST_UNSEEN, left - least)
         yield Cell(at, length)
         at += length
-
-
-def _joined(cells: list[Cell], layout: Layout) -> list[Cell]:
-    """Cells too short for a record go to a neighbour that is rebuilt; a good message is given up only on request."""
-    out: list[Cell] = []
-    for i, cell in enumerate(cells):
-        least = BLANK_SIZE if cell.blank else SMALLEST + layout.lead
-        known = cell.kept is not None or cell.lost is not None or cell.message is not None
-        before = out[-1] if out and not out[-1].blank else None
-        after = cells[i + 1] if i + 1 < len(cells) else None
-        if known or cell.length >= least:
-            out.append(cell)
-        elif before is not None and before.kept is None:
-            _grow(before, cell)
-        elif after is not None and after.kept is None:
-            _grow(after, cell)
-        elif layout.merge and (before is not None or after is not None):
-            sides = [c for c in (before, after) if c is not None]
-            _grow(min(sides, key=lambda c: c.lost is not None), cell)
-        else:
-            layout.refused = (
-                f"{cell.length} bytes at {cell.start:,} are too few for a record, and a good message beside them would "
-                f"have to go: {MERGE_OPTION} gives it up"
-            )
-            out.append(cell)
-    return out
-
-
-def _grow(cell: Cell, short: Cell) -> None:
-    """Give bytes that are too few for a record to the cell beside them, which becomes a filler."""
-    if not short.length:
-        return
-    cell.start = min(cell.start, short.start)
-    cell.length += short.length
-    if cell.kept is None:
-        cell.message = cell.message if cell.given_up else None
-    else:
-        cell.kept, cell.fields, cell.unproved = None, (), ""
-        cell.given_up = True

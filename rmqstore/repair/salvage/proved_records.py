@@ -1,9 +1,7 @@
-"""Units that are right where the log is not: what is made from the log is not made to fit its damage.
+"""Where the log is not changed, what is made from it must not be made to fit its damage.
 
-A unit's tags code can prove that one bit of its message's TAGS is flipped; units in their order prove that neighbouring
-messages have wrong queue offsets, and the other messages of a queue that a single one has (`evidence/order.py`).
-Salvage mends such messages. Where nothing in the log is changed (a replica, a rebuild of one part, `--only`), queues
-and index are made as from the message that was.
+Salvage mends records that their units prove damaged (`framed.py`). A replica, a rebuild of one part and `--only` change
+nothing in the log: there queues and index are made as from the message that was.
 """
 
 from __future__ import annotations
@@ -12,20 +10,11 @@ from collections.abc import Iterable, Sequence
 
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems import codes as problem_codes
-from rmqstore.checks.verify import Verified
-from rmqstore.files.store import Store
 from rmqstore.repair.log.repaired_log import Patch, RepairedLog
 from rmqstore.repair.plan.content import Literal
 from rmqstore.repair.plan.plan_builder import PlanBuilder
-
-FACT = "proved_tags"
-"""In a plan's facts: messages (global offsets) whose TAGS stay damaged though their units prove what they were."""
-OFFSETS = "proved_offsets"
-"""The same of messages whose QUEUEOFFSET stays damaged."""
-BATCHES = "proved_batches"
-"""The same of messages of BatchCQ topics whose unit proves one of their fields."""
-CODES = (problem_codes.CQ_WRONG_TAG, problem_codes.CL_CONTRADICTED)
-"""What stays to be said of such a message: its unit, and the index entry of its TAGS, contradict it."""
+from rmqstore.repair.salvage.evidence.table import Evidence
+from rmqstore.repair.salvage.framed import FramedRecords, Proof
 
 _SHIFTED = (
     problem_codes.CQ_SHIFTED,
@@ -34,62 +23,52 @@ _SHIFTED = (
     problem_codes.CL_QUEUE_OFFSET,
 )
 _BATCHES = (problem_codes.BCQ_WRONG_UNIT, problem_codes.BCQ_DANGLING_UNIT, problem_codes.BCQ_MISSING_UNIT)
-
 _LISTED = 8
+
+_ROWS = (
+    (
+        Proof.TAGS,
+        "proved_tags",
+        (problem_codes.CQ_WRONG_TAG, problem_codes.CL_CONTRADICTED),
+        ("TAGS", "tags code of its unit proves"),
+    ),
+    (Proof.OFFSET, "proved_offsets", _SHIFTED, ("QUEUEOFFSETs", "order of its queue proves")),
+    (Proof.BATCH, "proved_batches", _BATCHES, ("headers or properties", "unit of its batch proves")),
+)
+"""Proof, the fact of a plan that lists such messages (global offsets), what verify goes on to say of them, words."""
 
 
 class ProvedRecords:
     """The records of a store that units prove, for the views of its logs."""
 
-    def __init__(self, store: Store, verified: Verified) -> None:
-        tags: dict[int, tuple[LogResult, bytes]] = {}
-        counts = verified.report.findings.counts
-        if CODES[0] in counts:
-            from rmqstore.repair.salvage.candidates.tags import proved_records
-
-            tags = {r.start: (r.log, r.new) for r in proved_records(verified)}
-        logs = verified.logs
-        offsets: dict[int, tuple[LogResult, bytes]] = {}
-        if any(part.repeats or part.outliers or part.restarts for part in logs.queues.values()):
-            from rmqstore.repair.salvage.candidates.headers import HeaderFixes
-            from rmqstore.repair.salvage.evidence.spans import Neighbours
-
-            fixes = HeaderFixes(store, verified, Neighbours(logs.results, 0)).of_offsets
-            offsets = {fix.start: (fix.log, fix.new) for fix in fixes if fix.new is not None}
-        batches: dict[int, tuple[LogResult, bytes]] = {}
-        if counts.keys() & set(_BATCHES):
-            from rmqstore.repair.salvage.candidates.batch_records import proved_batches
-
-            batches = {b.start: (b.log, b.new) for b in proved_batches(store, verified)}
-        self._records = tags | offsets | batches
-        self.batches = frozenset(batches)
-        self.offsets = frozenset(offsets)
+    def __init__(self, evidence: Evidence) -> None:
+        fixes = FramedRecords(evidence).solve().fixes
+        self._records = {at: fix for at, fix in fixes.items() if fix.proofs and fix.new is not None}
 
     def view(self, log: LogResult, end: int, draft: PlanBuilder) -> RepairedLog:
         """A log as a draft leaves it, with those records as they were."""
-        records = ((start, new) for start, (of, new) in self._records.items() if of is log)
-        patches = [Patch(start, start + len(new), Literal(new)) for start, new in records]
-        return RepairedLog.of(log, end, draft, patches)
+        found = ((at, fix.new) for at, fix in self._records.items() if fix.log is log and fix.new is not None)
+        return RepairedLog.of(log, end, draft, [Patch(at, at + len(new), Literal(new)) for at, new in found])
 
-
-def tell(draft: PlanBuilder, views: Sequence[RepairedLog], believed: ProvedRecords) -> None:
-    """Say which messages of the views stay as they are, once."""
-    places = sorted(patch.start for view in views for patch in view.believed)
-    if not places or {FACT, OFFSETS, BATCHES} & draft.facts.keys():
-        return
-    others = believed.offsets | believed.batches
-    for fact, found, what, proof in (
-        (FACT, [at for at in places if at not in others], "TAGS", "tags code of its unit proves"),
-        (OFFSETS, [at for at in places if at in believed.offsets], "QUEUEOFFSETs", "order of its queue proves"),
-        (BATCHES, [at for at in places if at in believed.batches], "headers or properties", "unit of its batch proves"),
-    ):
-        if found:
+    def tell(self, draft: PlanBuilder, views: Sequence[RepairedLog]) -> None:
+        """Say which messages of the views stay as they are, once."""
+        places = sorted(patch.start for view in views for patch in view.believed)
+        if not places or any(fact in draft.facts for _, fact, _, _ in _ROWS):
+            return
+        for proof, fact, _, (what, why) in _ROWS:
+            found = [at for at in places if _strongest(self._records[at].proofs) is proof]
+            if not found:
+                continue
             draft.facts[fact] = list(found)
             more = f" and {len(found) - _LISTED:,} more" if len(found) > _LISTED else ""
             draft.notes.append(
                 f"the {what} of the message at {', '.join(f'{at:,}' for at in found[:_LISTED])}{more} are damaged, as "
-                f"the {proof}: unit and log are left unchanged"
+                f"the {why}: unit and log are left unchanged"
             )
+
+
+def _strongest(proofs: set[Proof]) -> Proof:
+    return next(proof for proof in (Proof.BATCH, Proof.OFFSET, Proof.TAGS) if proof in proofs)
 
 
 def cured(draft: PlanBuilder, codes: Iterable[str]) -> set[str]:
@@ -99,5 +78,4 @@ def cured(draft: PlanBuilder, codes: Iterable[str]) -> set[str]:
 
 def open_codes(draft: PlanBuilder) -> frozenset[str]:
     """What verify goes on to say of such messages."""
-    codes = ((FACT, CODES), (OFFSETS, _SHIFTED), (BATCHES, _BATCHES))
-    return frozenset(code for fact, some in codes if fact in draft.facts for code in some)
+    return frozenset(code for _, fact, codes, _ in _ROWS if fact in draft.facts for code in codes)

@@ -18,8 +18,9 @@ from rmqstore.views.lookup import Found, Unit, unit_at
 class QueueEntry:
     """The unit that a consume queue has for a message.
 
-    `state`: present, wrong (the unit leads to another message), missing, not-wanted (a queue gets no such message) or
-    unreadable. `tag_matches`: whether consumers that filter by tag get it; None where the unit does not tell.
+    `state`: present, wrong (the unit leads to another message), missing, not-wanted (a queue gets no such message),
+    unreadable, or not-here (of a part of a store that has no queues). `tag_matches`: whether consumers that filter by
+    tag get it; None where the unit does not tell.
     """
 
     state: str
@@ -29,7 +30,7 @@ class QueueEntry:
 
 @dataclass(frozen=True, slots=True)
 class IndexEntries:
-    """Which keys of a message the index holds. `state`: present, partly, missing, not-wanted or no-index."""
+    """Which keys of a message the index holds. `state`: present, partly, missing, not-wanted, no-index or not-here."""
 
     state: str
     present: tuple[str, ...] = ()
@@ -70,6 +71,8 @@ class Fates:
         message = found.message
         if message.transaction_type in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
             return QueueEntry("not-wanted")
+        if self.store.part is not None:
+            return QueueEntry("not-here")
         try:
             unit = unit_at(self.store, message.topic_text, message.queue_id, message.queue_offset)
         except CannotRead:
@@ -96,7 +99,8 @@ class Fates:
         if not keys or found.message.transaction_type == TRANSACTION_ROLLBACK:
             return IndexEntries("not-wanted")
         if not self.index:
-            return IndexEntries("no-index", missing=tuple(keys))
+            state = "not-here" if self.store.part is not None else "no-index"
+            return IndexEntries(state, missing=tuple(keys))
         held = {hit.key for hit in self.index.hits((topic,), keys) if hit.offset == found.offset}
         present = tuple(key for key in keys if key in held)
         missing = tuple(key for key in keys if key not in held)

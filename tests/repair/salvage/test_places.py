@@ -13,7 +13,7 @@ from rmqstore.formats.configjson import build_config_json, parse_config_object
 from rmqstore.formats.message import BLANK, BLANK_MAGIC, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from rmqstore.repair.journal import journal
 from rmqstore.repair.plan.steps import Create, Extend
-from rmqstore.repair.salvage.fillers import Filler
+from rmqstore.repair.salvage.result import Filler
 from tests import damage
 from tests.command import run_json
 from tests.repair.salvaging import Row, apply, log_faults, look, rows, salvage

@@ -1,1 +1,1 @@
-"""Fields of damaged records whose original value can be proved."""
+"""What the bytes of a damaged record may have been; checksums and witnesses decide whether a candidate is taken."""

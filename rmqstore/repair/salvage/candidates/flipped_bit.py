@@ -1,8 +1,6 @@
-"""Records with one flipped bit: the CRC itself tells which one, and the original bytes come back. Pure."""
+"""Candidates with one flipped bit: the CRC itself tells which one, and the original bytes come back."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from rmqstore.formats import properties
 from rmqstore.formats.bodies import BodyError, compression, decompress
@@ -17,26 +15,14 @@ from rmqstore.formats.message import (
     parse_message,
     record_crc,
 )
+from rmqstore.repair.salvage.candidates.edit import Mended, Restored, flip
 
 ACCEPTED_ODDS = 1e-4
 """A mended record may be wrong with this probability unless the operator accepts more (--accept-odds)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unflipped:
-    """A record with the flipped bit put right.
-
-    `at`: byte of the record, `bit` 0 is the lowest. `odds`: probability that other damage looks like this flipped bit.
-    """
-
-    record: bytes
-    at: int
-    bit: int
-    odds: float
-
-
-def unflip_body(raw: bytes, message: Message, *, accept_odds: bool = False) -> Unflipped | None:
-    """The record with the one flipped bit of its body put right; None unless exactly one bit fits.
+def unflip_body(raw: bytes, message: Message, *, accept_odds: bool = False) -> Mended | None:
+    """The record with the one flipped bit of its body corrected; None unless exactly one bit fits.
 
     Every witness must agree: the record CRC where there is one, the compression, and the text around the bit.
     """
@@ -44,40 +30,39 @@ def unflip_body(raw: bytes, message: Message, *, accept_odds: bool = False) -> U
     odds = odds_of_false_match(len(message.body))
     if computed == message.body_crc or (odds > ACCEPTED_ODDS and not accept_odds):
         return None
-    if (computed ^ message.body_crc).bit_count() == 1:
+    if body_crc_one_bit_off(message):
         return None  # the flipped bit may be in the stored CRC
-    body_at = HEADS_BY_FLAG[message.sys_flag & 0x30].size
     found = flipped_bits(len(message.body), message.body_crc, computed)
     if len(found) != 1:
         return None
-    at, bit = body_at + found[0].at, found[0].bit
-    record = _flip(raw, at, bit)
-    return Unflipped(record, at, bit, odds) if _agrees(record, message, found[0].at) else None
+    at, bit = HEADS_BY_FLAG[message.sys_flag & 0x30].size + found[0].at, found[0].bit
+    record = flip(raw, at, bit)
+    if not _agrees(record, message, found[0].at):
+        return None
+    slot = message.topic_text, message.queue_id, message.queue_offset
+    restored = Restored(message.physical_offset, *slot, at, bit, odds)
+    return Mended(record, ("body",), ("body CRC",), restored=restored)
 
 
-def unflip_beside_body(raw: bytes, message: Message) -> Unflipped | None:
-    """The record with the one flipped bit of its header, topic or properties put right, found by its record CRC."""
+def body_crc_one_bit_off(message: Message) -> bool:
+    """Whether the stored body CRC differs from that of the body in one bit (of the 32 that are stored)."""
+    return ((message.body_crc ^ body_crc(message.body)) & 0xFFFFFFFF).bit_count() == 1
+
+
+def unflip_beside_body(raw: bytes, message: Message) -> bytes | None:
+    """The record with the one flipped bit of its header, topic or properties corrected, found by its record CRC."""
     stored, computed = record_crc(raw, 0, len(raw))
     if stored is None or stored == computed:
         return None
     body_at = HEADS_BY_FLAG[message.sys_flag & 0x30].size
     body = range(body_at, body_at + len(message.body))
-    covered = len(raw) - CRC32_RESERVED_LEN
-    fits: list[Unflipped] = []
-    for at, bit in flipped_bits(covered, stored, computed):
-        candidate = _flip(raw, at, bit)
+    fits: list[tuple[bytes, Message]] = []
+    for at, bit in flipped_bits(len(raw) - CRC32_RESERVED_LEN, stored, computed):
+        candidate = flip(raw, at, bit)
         found, _ = parse_message(candidate)
-        if at in body or found is None or check_message(found, message.physical_offset) is not Fault.NONE:
-            continue
-        fits.append(Unflipped(candidate, at, bit, odds_of_false_match(covered)))
-    if len(fits) != 1:
-        return None
-    mended, _ = parse_message(fits[0].record)
-    return fits[0] if mended is not None and not properties.property_faults(mended.properties) else None
-
-
-def _flip(raw: bytes, at: int, bit: int) -> bytes:
-    return raw[:at] + bytes([raw[at] ^ 1 << bit]) + raw[at + 1 :]
+        if at not in body and found is not None and check_message(found, message.physical_offset) is Fault.NONE:
+            fits.append((candidate, found))
+    return fits[0][0] if len(fits) == 1 and not properties.property_faults(fits[0][1].properties) else None
 
 
 def _agrees(record: bytes, damaged: Message, at: int) -> bool:

@@ -12,8 +12,6 @@ from rmqstore.formats.message import (
     NEED_UNWRAP,
     TRANSACTION_COMMIT,
     TRANSACTION_MASK,
-    TRANSACTION_PREPARED,
-    TRANSACTION_ROLLBACK,
     Message,
 )
 
@@ -23,19 +21,19 @@ UNPROVED = "its other SYSFLAG bits are unknown"
 
 
 def is_garbage(sys_flag: int) -> bool:
-    """Whether a SYSFLAG has bits that nobody writes: none of the others says anything then."""
+    """Whether a SYSFLAG has bits that nobody writes: then none of the others proves anything."""
     return bool(sys_flag & ~_WRITTEN)
 
 
 def dispatched_flag(message: Message) -> int:
     """SYSFLAG of a message that a consume queue had: neither a prepared nor a rollback record is put there."""
-    if message.transaction_type not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
+    if message.is_dispatched:
         return message.sys_flag
     kind = TRANSACTION_COMMIT if message.prepared_transaction_offset else 0
     return message.sys_flag & ~TRANSACTION_MASK | kind
 
 
-def borne_out(message: Message) -> int:
+def provable_flag(message: Message) -> int:
     """What can be told of a SYSFLAG that is garbage: the families of the hosts, the packing, an inner batch."""
     found = properties.parse_properties(message.properties)
     batch = INNER_BATCH | NEED_UNWRAP if properties.inner_batch(found) is not None else 0

@@ -1,1 +1,1 @@
-"""What is known about damaged places: spans, queue units, neighbours, consumers."""
+"""What is known about damaged places, and who says so."""

@@ -1,4 +1,4 @@
-"""Who will see a filler: consumer groups that have not passed its queue offset."""
+"""How far consumers have read each queue: who will see a filler, and which messages must have existed."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 from rmqstore.files.store import Store
 from rmqstore.formats.configjson import ConfigJsonError, JsonValue, parse_config_object
 from rmqstore.formats.properties import SCHEDULE_TOPIC
-from rmqstore.repair.salvage.evidence.filler_records import QueueSlot
+from rmqstore.repair.salvage.evidence.values import QueueSlot
 
 _OWN_GROUPS = frozenset({"CID_RMQ_SYS_TRANS", "CID_RMQ_SYS_REVIVE_GROUP"})
 _LARGEST = 256 << 20
 
 
 class ConsumerProgress:
-    """Consumer progress of a store, as its configuration says it.
+    """How far consumers have read, as the store's configuration says.
 
     `known` is False where it could not be read (RocksDB configuration, or damage).
     """
@@ -33,20 +33,20 @@ class ConsumerProgress:
             for section in (key, "offsetTable"):
                 self._take(table.get(section))
 
-    def groups(self, seat: QueueSlot) -> tuple[str, ...]:
-        """Groups that consume the seat's topic, or a light message queue that it is fanned out to, and are not past."""
+    def groups(self, slot: QueueSlot) -> tuple[str, ...]:
+        """Groups that have yet to read a slot, in its queue or in a light message queue that it is fanned out to."""
         out: set[str] = set()
         for topic, queue_id, offset in (
-            (seat.topic, seat.queue_id, seat.queue_offset),
-            *((queue, 0, at) for queue, at in seat.fan_out),
+            (slot.topic, slot.queue_id, slot.queue_offset),
+            *((queue, 0, at) for queue, at in slot.fan_out),
         ):
             for group, queues in self._progress.get(topic, {}).items():
-                if group not in _OWN_GROUPS and queues.get(queue_id, 0) < offset + max(1, seat.count):
+                if group not in _OWN_GROUPS and queues.get(queue_id, 0) < offset + max(1, slot.count):
                     out.add(group)
         return tuple(sorted(out))
 
     def furthest(self, topic: str, queue_id: int) -> int:
-        """The largest queue offset that a group, or a delay level, has consumed up to; 0 where none is known."""
+        """The largest queue offset that a group, or a delay level, has consumed up to; 0 where no group is known."""
         groups = self._progress.get(topic, {}).values()
         delayed = self._delays.get(queue_id, 0) if topic == SCHEDULE_TOPIC else 0
         return max((queues.get(queue_id, 0) for queues in groups), default=0) or delayed

@@ -12,9 +12,10 @@ import pytest
 
 from rmqstore.append.messages.encoder import NewMessage
 from rmqstore.append.store.message_store import MessageStore
+from rmqstore.formats.crcbits import flipped_bits
 from rmqstore.formats.message import HEAD, HEADS_BY_FLAG, body_crc, build_message, parse_message
 from rmqstore.repair.salvage.candidates.flipped_bit import unflip_body
-from rmqstore.repair.salvage.evidence.spans import carries_crc
+from rmqstore.repair.salvage.evidence.places import carries_crc
 from tests import damage
 from tests.append.writing import FIRST_TIME, OPTIONS
 from tests.command import run, run_json
@@ -306,3 +307,19 @@ def test_index_and_queues_of_a_mended_body_are_not_written(name: str, tmp_path: 
     flip = flip_one(pick(store, has_body, 30), random.Random(4))
     answer = recover(store, "--only", "CL-BODY-CRC")
     assert [step["path"] for step in answer["steps"]] == [f"commitlog/{flip.row.path.name}"]
+
+
+@pytest.mark.parametrize("stored", [-(1 << 31), -11, 1 << 31, 9_999_999_999])
+def test_a_stored_crc_with_more_than_31_bits_names_no_bit(stored: int) -> None:
+    assert flipped_bits(40, stored, 0x1234567) == []
+
+
+@pytest.mark.parametrize("bits", [(31,), (31, 30), (31, 3)])
+def test_a_damaged_stored_body_crc_is_no_reason_to_fail(bits: tuple[int, ...], tmp_path: Path) -> None:
+    """One wrong bit of the stored CRC is corrected; with more of them nothing proves the body."""
+    store = copy_store("5.4.0-clean", tmp_path)
+    row = pick(store, lambda r: r.seat[0].startswith("Order") and len(r.message.body) > 40)
+    for bit in bits:
+        damage.flip(row.path, row.at + HEAD.at("body_crc") + 3 - bit // 8, bit % 8)
+    plan = run_json("recover", str(store), "--role", "single", exit_code=1)
+    assert plan["loss"]["messages"] == (0 if len(bits) == 1 else 1)  # type: ignore[index]

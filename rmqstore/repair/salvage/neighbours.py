@@ -1,35 +1,31 @@
-"""Damaged spans too short for a record: a BLANK behind takes them in, or a good message beside them has to go. Pure.
+"""Damaged spans too short for a record: a BLANK behind takes them in, or a good message beside them has to go.
 
 A filler needs `SMALLEST` bytes (with DLedger's header in front). Shorter damage between good messages can only be
-covered together with one of them. That costs a message, so it is done when the operator asks for it and never else.
+covered together with one of them. That costs a message, so it is done only when the operator asks for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
-from rmqstore.checks.log.commitlog import LogResult
-from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.files.records import message_at
 from rmqstore.formats import message as records
 from rmqstore.formats import properties
 from rmqstore.formats.message import Message
+from rmqstore.repair.salvage.candidates.edit import Keep
 from rmqstore.repair.salvage.evidence.consumer_progress import ConsumerProgress
-from rmqstore.repair.salvage.evidence.filler_records import SMALLEST, QueueSlot
-from rmqstore.repair.salvage.evidence.lost_messages import Lost
-from rmqstore.repair.salvage.evidence.spans import Damage
+from rmqstore.repair.salvage.evidence.places import Damage
+from rmqstore.repair.salvage.evidence.values import Expected, QueueSlot
+from rmqstore.repair.salvage.fillers import SMALLEST
 from rmqstore.repair.salvage.layout import Cell
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.window import ScanOptions
 
-NO_UNIT = (records.TRANSACTION_PREPARED, records.TRANSACTION_ROLLBACK)
-"""Types of records that no queue gets."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Side:
+class _Side(NamedTuple):
     """A good record beside a span; in DLedger data `start` is its entry's."""
 
     start: int
@@ -37,17 +33,18 @@ class _Side:
     message: Message
 
 
-def seat_of(message: Message, levels: properties.DelayLevels) -> QueueSlot | None:
+def slot_of(message: Message, levels: properties.DelayLevels) -> QueueSlot | None:
     """The place in a queue that a record says itself; None for one that no queue gets."""
-    if message.transaction_type in NO_UNIT or message.queue_offset < 0 or message.queue_id < 0:
+    if not message.is_dispatched or message.queue_offset < 0 or message.queue_id < 0:
         return None
     topic = message.topic_text
+    if properties.property_faults(message.properties):
+        return QueueSlot(topic, message.queue_id, message.queue_offset)
     found = properties.parse_properties(message.properties)
-    sound = not properties.property_faults(message.properties)
-    code = properties.dispatch_tags_code(topic, found, message.store_timestamp, levels) if sound else None
+    code = properties.dispatch_tags_code(topic, found, message.store_timestamp, levels)
     batch = properties.inner_batch(found) if message.sys_flag & records.INNER_BATCH else None
-    fan_out = tuple(properties.lmq_queues(found)) if sound and properties.dispatches_to_lmq(topic) else ()
-    return QueueSlot(topic, message.queue_id, message.queue_offset, code, batch[1] if batch and sound else 0, fan_out)
+    fan_out = tuple(properties.lmq_queues(found)) if properties.dispatches_to_lmq(topic) else ()
+    return QueueSlot(topic, message.queue_id, message.queue_offset, code, batch[1] if batch else 0, fan_out)
 
 
 def take_in_blanks(damages: Sequence[Damage]) -> list[Damage]:
@@ -56,18 +53,18 @@ def take_in_blanks(damages: Sequence[Damage]) -> list[Damage]:
 
 
 def take_in_neighbours(
-    damages: Sequence[Damage], audience: ConsumerProgress, levels: properties.DelayLevels
+    damages: Sequence[Damage], progress: ConsumerProgress, levels: properties.DelayLevels
 ) -> list[Damage]:
     """Short spans with the good record beside them that costs least; those that touch each other then are one."""
     out: list[Damage] = []
     for i, damage in enumerate(damages):
-        if out and _touch(out[-1], damage):
-            damage = _one(out.pop(), damage)
-        elif _short(damage):
+        if not (out and _touch(out[-1], damage)) and _short(damage):
             after = damages[i + 1].start if i + 1 < len(damages) else None
-            damage = _with_neighbour(damage, after, audience, levels)
-            if out and _touch(out[-1], damage):
-                damage = _one(out.pop(), damage)
+            damage = _with_neighbour(damage, after, progress, levels)
+        if out and _touch(out[-1], damage):
+            first = out.pop()
+            runs, taken = first.runs + damage.runs, first.taken + damage.taken
+            damage = replace(damage, start=first.start, runs=runs, short=first.short + damage.short, taken=taken)
         out.append(damage)
     return out
 
@@ -78,16 +75,6 @@ def _short(damage: Damage) -> bool:
 
 def _touch(one: Damage, other: Damage) -> bool:
     return one.log is other.log and one.file is other.file and one.stop == other.start and not one.at_end
-
-
-def _one(first: Damage, second: Damage) -> Damage:
-    return replace(
-        second,
-        start=first.start,
-        runs=first.runs + second.runs,
-        short=first.short + second.short,
-        taken=first.taken + second.taken,
-    )
 
 
 def _with_blank(damage: Damage) -> Damage:
@@ -101,7 +88,7 @@ def _with_blank(damage: Damage) -> Damage:
 
 
 def _with_neighbour(
-    damage: Damage, after: int | None, audience: ConsumerProgress, levels: properties.DelayLevels
+    damage: Damage, after: int | None, progress: ConsumerProgress, levels: properties.DelayLevels
 ) -> Damage:
     """A neighbour that no queue misses goes first, then one that all groups have consumed; a broker's own goes last.
 
@@ -112,11 +99,11 @@ def _with_neighbour(
         return damage
 
     def cost(side: _Side) -> tuple[bool, bool, bool, int]:
-        seat = seat_of(side.message, levels)
+        slot = slot_of(side.message, levels)
         shared = side.stop == after
-        if seat is None:
+        if slot is None:
             return False, False, shared, 0
-        return True, properties.is_system_topic(seat.topic), shared, len(audience.groups(seat))
+        return True, properties.is_system_topic(slot.topic), shared, len(progress.groups(slot))
 
     side = min(sides, key=cost)
     piece = Run(Kind.RECORDS, side.start, side.stop, 1)
@@ -141,23 +128,14 @@ def _before(damage: Damage) -> _Side | None:
     run = log.tiling.find(damage.start - 1)
     if file is None or run is None or run.kind is not Kind.RECORDS or damage.start == file.start:
         return None
-    offset = _last_record(log, file, max(run.start, file.start), damage.start)
-    message = message_at(log.queue, offset) if offset is not None else None
-    if offset is None or message is None or offset + message.size != damage.start:
+    start, stop, last = max(run.start, file.start) - file.start, damage.start - file.start, -1
+    for part in scan_file(file, start=start, stop=stop, lead=log.lead, exact=True, options=ScanOptions(crc=False)):
+        if part.kind is Kind.RECORDS and part.columns is not None and len(part.columns):
+            last = int(part.columns.offset[-1])
+    message = message_at(log.queue, last) if last >= 0 else None
+    if message is None or last + message.size != damage.start:
         return None
-    return _Side(offset - log.lead, damage.start, message)
-
-
-def _last_record(log: LogResult, file: MappedFile, start: int, stop: int) -> int | None:
-    """Global offset of the last record of a run of good ones (behind DLedger's header)."""
-    last = None
-    options = ScanOptions(crc=False)
-    for run in scan_file(
-        file, start=start - file.start, stop=stop - file.start, lead=log.lead, exact=True, options=options
-    ):
-        if run.kind is Kind.RECORDS and run.columns is not None and len(run.columns):
-            last = int(run.columns.offset[-1])
-    return last
+    return _Side(last - log.lead, damage.start, message)
 
 
 def taken_cells(damage: Damage, levels: properties.DelayLevels) -> list[Cell]:
@@ -166,10 +144,10 @@ def taken_cells(damage: Damage, levels: properties.DelayLevels) -> list[Cell]:
     lead = damage.log.lead
     for start in damage.taken:
         message = message_at(damage.log.queue, start + lead)
-        if message is None:
-            continue
-        seat = seat_of(message, levels)
-        lost = None if seat is None else Lost(seat, start + lead, message.size, message.store_timestamp)
-        raw = damage.log.queue.pread(message.size, start + lead)
-        out.append(Cell(start, lead + message.size, lost, message, kept=raw))
+        if message is not None:
+            slot = slot_of(message, levels)
+            at = start + lead
+            expected = None if slot is None else Expected(slot, at, message.size, message.store_timestamp)
+            raw = damage.log.queue.pread(message.size, at)
+            out.append(Cell(start, lead + message.size, expected, message, kept=Keep(raw)))
     return out

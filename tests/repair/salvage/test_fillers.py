@@ -9,11 +9,11 @@ import pytest
 from rmqstore.formats import properties
 from rmqstore.formats.message import INNER_BATCH, MAGIC_V2, Message, parse_message, record_crc
 from rmqstore.formats.properties import parse_properties
-from rmqstore.repair.salvage.evidence.filler_records import (
+from rmqstore.repair.salvage.evidence.places import Around
+from rmqstore.repair.salvage.evidence.values import QueueSlot
+from rmqstore.repair.salvage.fillers import (
     FILLER_KEY,
     SMALLEST,
-    Around,
-    QueueSlot,
     build_unseen,
     build_visible,
     smallest_visible,

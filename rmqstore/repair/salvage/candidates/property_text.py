@@ -1,0 +1,170 @@
+"""Candidates for a damaged property text: one flipped bit that a witness proves, else a sound text.
+
+No checksum covers the properties of most records. What proves a candidate is the tags code of the record's consume
+queue unit, or names of properties that brokers know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+
+from rmqstore.formats import consumequeue, properties
+from rmqstore.formats.message import CRC32_RESERVED_LEN, Message, parse_message
+from rmqstore.repair.salvage.candidates.edit import Mended, flip, set_properties
+from rmqstore.repair.salvage.evidence.places import carries_crc
+
+_SEARCHED = 1024  # bytes of a property text that are searched for one flipped bit
+_INT = 1 << 31
+_NAMES = frozenset(
+    value
+    for name, value in vars(properties).items()
+    if name.isupper() and isinstance(value, str) and value.isascii() and 1 < len(value) < 40
+)
+
+
+def mend_properties(raw: bytes, tags_code: int | None) -> Mended | None:
+    """A record with a damaged property text: a sound text of the same length; its TAGS may be damaged besides.
+
+    One wrong byte is corrected where names that brokers know, or the unit's tags code, leave only one answer; else the
+    wrong bytes are replaced, so that all other properties can be read.
+    """
+    mended = _mend(raw, tags_code)
+    if tags_code is None or mended is None or not mended.unproved:
+        return mended
+    other = _mend(raw, None)
+    if other is None or other.unproved:
+        return mended
+    both = with_tags(other.record, tags_code)
+    return replace(other, record=both) if both != other.record else mended
+
+
+def proved_tags(raw: bytes, message: Message, code: int) -> bytes | None:
+    """The record with the one bit of its property text flipped back that makes its TAGS those of a unit's tags code.
+
+    A code is 32 bits and some thousand bits are tried: that a wrong unit meets one of them is out of the question. None
+    without exactly one answer, where a record CRC covers the text, and for codes that are not the hash of a text.
+    """
+    text = message.properties
+    if not -_INT <= code < _INT or code == 0 or carries_crc(message) or len(text) > _SEARCHED:
+        return None
+
+    def fits(candidate: bytes) -> bool:
+        tags = properties.parse_properties(candidate).get(properties.TAGS)
+        return bool(tags) and properties.tags_code(tags) == code and not properties.property_faults(candidate)
+
+    new = _one_bit(text, _around_tags(text), fits)
+    return set_properties(raw, message, new) if new is not None else None
+
+
+def with_tags(record: bytes, code: int | None) -> bytes:
+    """The record with the TAGS that its unit proves; the same record where they are right, or nothing proves others."""
+    message, _ = parse_message(record)
+    if message is None or code is None or message.topic_text == properties.SCHEDULE_TOPIC:
+        return record
+    has = properties.tags_code(properties.parse_properties(message.properties).get(properties.TAGS))
+    proved = None if code == has or consumequeue.one_bit_apart(code, has) else proved_tags(record, message, code)
+    return record if proved is None else proved
+
+
+def _mend(raw: bytes, tags_code: int | None) -> Mended | None:
+    message, _ = parse_message(raw)
+    if message is None:
+        return None
+    text, tail = message.properties, b""
+    if carries_crc(message):
+        text, tail = text[:-CRC32_RESERVED_LEN], text[-CRC32_RESERVED_LEN:]
+    proved = _known_name(text, tags_code)
+    new = proved if proved is not None else _sanitized(text)
+    if new is None or properties.property_faults(new + tail):
+        return None
+    unproved = "" if proved is not None else "the damaged property cannot be identified"
+    return Mended(set_properties(raw, message, new + tail), ("properties",), unproved=unproved)
+
+
+def _one_bit(text: bytes, places: Iterable[int], fits: Callable[[bytes], bool]) -> bytes | None:
+    """The only text with one bit flipped, in one of some bytes, that fits."""
+    tried = (flip(text, at, bit) for at in places for bit in range(8))
+    found = {candidate for candidate in tried if fits(candidate)}
+    return found.pop() if len(found) == 1 else None
+
+
+def _known_name(text: bytes, tags_code: int | None) -> bytes | None:
+    """The only sound text with one bit flipped that has one more known name, and gives the unit's tags code."""
+    before = len(properties.parse_properties(text).keys() & _NAMES)
+
+    def fits(candidate: bytes) -> bool:
+        if properties.property_faults(candidate):
+            return False
+        found = properties.parse_properties(candidate)
+        if tags_code is not None and properties.tags_code(found.get(properties.TAGS)) != tags_code:
+            return False
+        return len(found.keys() & _NAMES) > before
+
+    return _one_bit(text, _suspects(text), fits) if len(text) <= _SEARCHED else None
+
+
+def _parts(text: bytes) -> Iterator[tuple[int, int]]:
+    """[start, stop) of each part between separators."""
+    at = 0
+    for part in text.split(b"\x02"):
+        yield at, at + len(part)
+        at += len(part) + 1
+
+
+def _around_tags(text: bytes) -> Iterable[int]:
+    """Where the flipped bit can be: in the TAGS with their separators; anywhere in a text without TAGS."""
+    for start, stop in _parts(text):
+        if text.startswith(properties.TAGS.encode() + b"\x01", start, stop):
+            return range(max(0, start - 1), min(len(text), stop + 1))
+    return range(len(text))
+
+
+def _suspects(text: bytes) -> Iterator[int]:
+    """Positions in the parts that are wrong, with the separators around them."""
+    for start, stop in _parts(text):
+        if _is_bad(text, start, stop):
+            yield from range(max(0, start - 1), min(len(text), stop + 1))
+
+
+def _is_bad(text: bytes, start: int, stop: int) -> bool:
+    return start == stop or bool(properties.property_faults(text[start:stop]))
+
+
+def _sanitized(text: bytes) -> bytes | None:
+    """A valid text of the same length: invalid bytes become `?`, parts without a separator get one."""
+    out = bytearray(text)
+    for at in properties.wrong_controls(text):
+        out[at] = 0x3F
+    for _ in range(len(text) + 1):
+        try:
+            bytes(out).decode()
+            break
+        except UnicodeDecodeError as e:
+            out[e.start] = 0x3F
+    for _ in range(4 * properties.MAX_FAULTS):
+        content = bytes(out)
+        start, stop = next((p for p in _parts(content) if p[0] < len(content) and _is_bad(content, *p)), (-1, -1))
+        if start < 0:
+            return content
+        if not _give_name(out, start, stop):
+            return None
+    return None
+
+
+def _give_name(out: bytearray, start: int, stop: int) -> bool:
+    """Make a part that has no name a property, or join it to another."""
+    if stop - start >= 3:  # its first character becomes a name, unless that would split a letter
+        plain = out[start] < 0x80 and out[start] not in (1, 2)
+        name_end = next((at for at in range(start + 1, stop - 1) if plain and out[at] < 0x80), None)
+        if name_end is None:
+            out[start : start + 2] = b"?\x01"
+        else:
+            out[name_end] = 1
+    elif start:
+        out[start - 1] = 0x3F  # too short for a property: it belongs to the value before it
+    elif stop < len(out):
+        out[stop] = 0x3F  # the first part, too short: it belongs to the next name
+    else:
+        return False
+    return True

@@ -1,0 +1,230 @@
+"""Where the log is damaged: spans within one file each, the good records around them, and where each log ends."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmqstore.checks.log.commitlog import LogResult
+from rmqstore.files.mapped_file_queue import MappedFile, offset_to_file_name
+from rmqstore.files.records import message_at
+from rmqstore.formats import dledger
+from rmqstore.formats.message import (
+    CRC32_PROPERTY,
+    CRC32_RESERVED_LEN,
+    Fault,
+    Message,
+    check_message,
+    sound_host,
+)
+from rmqstore.formats.properties import DUP_INFO, parse_properties
+from rmqstore.repair.salvage.evidence.entries import unit_of
+from rmqstore.repair.salvage.evidence.table import Evidence
+from rmqstore.scan.tiling import Kind, Run
+
+_LOCALHOST = bytes([127, 0, 0, 1])
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes [start, stop) of one file that are not good records; global offsets.
+
+    `runs` are what the scan saw there. `at_end`: it reaches to the end of its file, so that the BLANK is gone too.
+    `file` None: the file is missing; `short`: bytes that the file lacks at its end (they are in [start, stop)).
+    `taken`: starts of good records (of their entries) that were taken in, because the damage is too short for a record.
+    """
+
+    log: LogResult
+    start: int
+    stop: int
+    runs: tuple[Run, ...]
+    at_end: bool
+    file: MappedFile | None
+    short: int = 0
+    taken: tuple[int, ...] = ()
+
+    @property
+    def length(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def home(self) -> Path:
+        """The file, or where the missing one would be."""
+        if self.file is not None:
+            return self.file.path
+        files = self.log.queue.files
+        before = [f for f in files if f.start < self.start] or files[:1]
+        return before[-1].path.parent / offset_to_file_name(self.start)
+
+
+def find_damage(log: LogResult, *, end: int, front: tuple[int, int] | None = None) -> list[Damage]:
+    """Spans of a log up to `end` (global offset), also where no file is; a span never crosses the end of a file.
+
+    `front`: global offsets of files that are missing before the first one.
+    """
+    size = log.queue.file_size
+    groups: list[list[Run]] = [[piece] for piece in _per_file(Run(Kind.HOLE, *front), size)] if front else []
+    joins = False  # whether a piece that follows belongs to the last group
+    for run in log.tiling:
+        if run.start >= end:
+            break
+        foreign = joins and run.kind is Kind.BLANK and _of_another_file(log, groups[-1][-1])
+        if run.kind is Kind.RECORDS or (run.kind is Kind.BLANK and not foreign):
+            joins = False
+            continue
+        for piece in _per_file(run, size):
+            if joins and piece.start % size and groups[-1][-1].stop == piece.start:
+                groups[-1].append(piece)
+            else:
+                groups.append([piece])
+            joins = True
+    if log.tiling.stop < end and log.tiling.stop % size == 0:
+        groups += [[piece] for piece in _per_file(Run(Kind.HOLE, log.tiling.stop, end), size)]
+    return [_damage(log, tuple(group)) for group in groups]
+
+
+def _of_another_file(log: LogResult, run: Run) -> bool:
+    """Whether sound records of another place are there: the BLANK behind them is that of another file, too."""
+    if run.kind is not Kind.DIRTY or run.count < 2:
+        return False
+    message = message_at(log.queue, run.start + log.lead)
+    if message is None or message.physical_offset in (run.start + log.lead, -1):
+        return False
+    return check_message(message, message.physical_offset) is Fault.NONE
+
+
+def _per_file(run: Run, size: int) -> Iterator[Run]:
+    at = run.start
+    while at < run.stop:
+        stop = min(run.stop, at - at % size + size)
+        yield run if (at, stop) == (run.start, run.stop) else Run(run.kind, at, stop, cause=run.cause)
+        at = stop
+
+
+def _damage(log: LogResult, runs: tuple[Run, ...]) -> Damage:
+    start, stop = runs[0].start, runs[-1].stop
+    file = log.queue.find(start)
+    short = 0
+    if file is not None and file.length < file.file_size:
+        short = max(0, stop - max(start, file.start + file.length))
+    return Damage(log, start, stop, runs, stop % log.queue.file_size == 0, file, short)
+
+
+def framed_records(log: LogResult, start: int, stop: int) -> Iterator[tuple[int, Message]]:
+    """(global offset, in DLedger of the entry; message) of records that follow each other within a span."""
+    at = start
+    while at < stop:
+        message = message_at(log.queue, at + log.lead, stop - at - log.lead)
+        if message is None:
+            return
+        yield at, message
+        at += log.lead + message.size
+
+
+# --- the good records around damage -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What a record takes from the records around it. `store_timestamp` in ms; hosts as stored, IPv4."""
+
+    store_timestamp: int
+    store_host: bytes
+    append_crc: bool = False
+    dup_info: bool = False
+
+
+class Neighbours:
+    """The good records around damage: store times, hosts, and whether they carry a record CRC."""
+
+    def __init__(self, logs: Sequence[LogResult], now_ms: int) -> None:
+        self.logs = logs
+        self.now_ms = now_ms
+        self._runs = [(log, run) for log in logs for run in log.tiling if run.kind is Kind.RECORDS]
+        self._starts = [run.start for _, run in self._runs]
+
+    def around(self, offset: int) -> Around:
+        """What a filler at an offset takes over: the next record's time, so that times never fall.
+
+        At the log's end that of the last record. The offset is not inside a good record.
+        """
+        i = bisect_right(self._starts, offset) - 1
+        behind = self._message(i, offset) if i >= 0 and offset < self._runs[i][1].stop else self._message(i + 1)
+        found = behind or self._message(i if i < 0 or self._starts[i] < offset else i - 1)
+        if found is None:
+            return Around(max(1, self.now_ms), _LOCALHOST + bytes(4))
+        time = found.store_timestamp if found.store_timestamp > 0 else max(1, self.now_ms)
+        if behind is None:
+            time = max(time, *(log.last_time for log in self.logs))
+        host = found.store_host if len(found.store_host) == 8 else _LOCALHOST + found.store_host[-4:]
+        return Around(time, sound_host(host), carries_crc(found), DUP_INFO in parse_properties(found.properties))
+
+    def _message(self, i: int, offset: int | None = None) -> Message | None:
+        """The first record of a run of good ones, or the one at an offset (with DLedger's header) in it."""
+        if not 0 <= i < len(self._runs):
+            return None
+        log, run = self._runs[i]
+        return message_at(log.queue, (run.start if offset is None else offset) + log.lead)
+
+
+def carries_crc(message: Message) -> bool:
+    """Whether a record ends with the property __CRC32#."""
+    return message.properties[-CRC32_RESERVED_LEN:].startswith(CRC32_PROPERTY)
+
+
+# --- where a legacy commitlog ends and DLedger's entries begin --------------------------------------------------------
+#
+# While legacy files exist, DLedger deletes none of its own: its entry 0 was right behind the legacy log. A file that is
+# missing between the two is lost, and whose it was follows from what still knows entry 0, or its neighbours.
+
+
+def entries_begin(evidence: Evidence) -> int | None:
+    """The global offset of DLedger's entry 0; None where nothing proves it, and where the log began later.
+
+    Proofs: entry 0 itself; files that join; entry 0's unit in DLedger's index; the first message's unit in a consume
+    queue, which is 48 bytes behind the start of a DLedger file and at the start of a legacy one.
+    """
+    log, legacy = evidence.verified.dledger, evidence.verified.legacy
+    if log is None or not log.queue.files:
+        return None
+    start, size = log.queue.start, log.queue.file_size
+    first = log.queue.pread(dledger.ENTRY.size, start)
+    entry = dledger.ENTRY.parse(first) if len(first) == dledger.ENTRY.size else {}
+    if start == 0 or (entry.get("index"), entry.get("pos")) == (0, start):
+        return start
+    if legacy is None or not legacy.queue.files:
+        return None
+    end = legacy.queue.stop
+    if end >= start or end % size or legacy.queue.file_size != size:
+        return start if end == start else None
+    unit = unit_of(evidence.store, 0)
+    if unit is not None and end <= unit.pos <= start and unit.pos % size == 0:
+        return unit.pos
+    places = evidence.about([(end, start)]).at
+    for border in range(end, start, size):
+        if border + log.lead in places:
+            return border
+        if border not in places:
+            return None
+    return None
+
+
+def reach(evidence: Evidence, log: LogResult) -> int:
+    """Where a log ends: at its last record; in front of DLedger's first entry for a legacy commitlog.
+
+    Where that entry's place is not known, nothing tells whose files are missing, and the legacy log ends with the files
+    that it has.
+    """
+    if log is evidence.logs.results[-1]:
+        return log.wrote
+    stop, begin = log.tiling.stop, entries_begin(evidence)
+    joins = begin is not None and stop % log.queue.file_size == begin % log.queue.file_size == 0
+    return max(stop, begin) if joins and begin is not None else stop
+
+
+def missing_front(evidence: Evidence, log: LogResult) -> tuple[int, int] | None:
+    """The first files of DLedger's data, where they are gone, as global offsets."""
+    begin = entries_begin(evidence) if log is evidence.verified.dledger else None
+    return (begin, log.queue.start) if begin is not None and begin < log.queue.start else None

@@ -1,0 +1,401 @@
+"""The evidence table: what each witness says about the places where the log is damaged. Filled once per recovery.
+
+A row is (place, field, value, witness). A place is either the start of one record, which a consume queue unit names,
+or the room between two good messages of a queue, in which a gap in the queue offsets or the progress of a consumer
+shows that messages are missing. Two kinds of witnesses are asked where they are needed: index entries, of which there
+may be millions (`Evidence.indexed`), and header and checksums of a damaged record, which test candidates for it.
+
+A new witness adds rows in `Evidence.rows`; `Evidence.about` and the solver need no change.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+
+from rmqstore.checks.log.logs import Logs
+from rmqstore.checks.log.queue_parts import UNIT, QueuePart
+from rmqstore.checks.queues.queue_check import complement
+from rmqstore.checks.verify import Verified
+from rmqstore.files.disk.reading import read_at
+from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
+from rmqstore.formats import consumequeue, index, properties
+from rmqstore.formats.message import MIN_SIZE
+from rmqstore.repair.salvage.evidence.consumer_progress import ConsumerProgress
+from rmqstore.repair.salvage.evidence.values import Expected, Name, QueueSlot, Row
+from rmqstore.scan.kernels import I64, Bool
+from rmqstore.scan.tiling import Kind
+from rmqstore.scan.units import unit_chunks
+
+_BESIDE = 4  # units of a light message queue that are looked at on both sides
+_ROOMY = 256  # bytes that are enough for a visible filler
+_INDEX_CHUNK = 1 << 16  # index units
+SLOT, LIGHT_SLOT, SIZE, TIME = "slot", "light slot", "size", "store timestamp"
+MISSED, CONSUMED = "missed queue offsets", "consumed queue offsets"
+"""Fields of rows. A light slot is in a light message queue. MISSED are between two messages of a queue, CONSUMED behind
+its last one."""
+
+_Gap = tuple[str, int, int, int]
+"""Topic, queue id, and the records around what the queue misses."""
+Between = tuple[int, int, QueueSlot]
+"""A lost message somewhere between the records at two global offsets (-1: the start of the log)."""
+
+
+@dataclass(slots=True)
+class Known:
+    """What the table says about some spans.
+
+    `at`: the message that is expected at a global offset. `between`: messages without a place of their own. `light`:
+    offsets to which only light message queues point; the slot is theirs. `inferred`: offsets in `at` whose slot no unit
+    of the queue itself says.
+    """
+
+    at: dict[int, Expected] = field(default_factory=dict)
+    between: list[Between] = field(default_factory=list)
+    light: dict[int, Expected] = field(default_factory=dict)
+    inferred: set[int] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
+
+
+class Ranges:
+    """Sorted, disjoint ranges; asked whether points lie in them."""
+
+    def __init__(self, ranges: Iterable[tuple[int, int]]) -> None:
+        ordered = sorted(ranges)
+        self.starts = [a for a, _ in ordered]
+        self.stops = [b for _, b in ordered]
+        self._arrays = np.array(ordered, dtype=np.int64).reshape(-1, 2).T
+
+    def __contains__(self, point: int) -> bool:
+        i = bisect_right(self.starts, point) - 1
+        return i >= 0 and point < self.stops[i]
+
+    def mask(self, points: I64) -> Bool:
+        """Which points lie in a range."""
+        if not self.starts:
+            return np.zeros(len(points), dtype=np.bool_)
+        starts, stops = self._arrays
+        at = np.searchsorted(starts, points, side="right") - 1
+        inside: Bool = (at >= 0) & (points < stops[np.maximum(at, 0)])
+        return inside
+
+    def bytes_between(self, low: int, high: int) -> int:
+        """Bytes of the ranges that lie between two places."""
+        return sum(max(0, min(b, high) - max(a, low)) for a, b in zip(self.starts, self.stops, strict=True))
+
+    def room(self, before: int, behind: int) -> int:
+        """The most records that the ranges which begin between two places can have held."""
+        i, k = bisect_right(self.starts, before), bisect_right(self.starts, behind - 1)
+        return sum(b - a for a, b in zip(self.starts[i:k], self.stops[i:k], strict=True)) // (MIN_SIZE + 1)
+
+
+class Evidence:
+    """The table of one store."""
+
+    def __init__(self, store: Store, verified: Verified) -> None:
+        self.store = store
+        self.verified = verified
+        self.logs: Logs = verified.logs
+
+    @cached_property
+    def progress(self) -> ConsumerProgress:
+        """How far consumers have read; also asked who will see a filler."""
+        return ConsumerProgress(self.store)
+
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        """All rows: units that point outside of good records, gaps in the queue offsets, progress of consumers."""
+        return (*self._unit_rows(), *self._queue_rows())
+
+    @cached_property
+    def _outside(self) -> Ranges:
+        """All bytes of the logs that are not good records, and the files that are missing between two logs."""
+        runs = (run for log in self.logs.results for run in log.tiling if run.kind is not Kind.RECORDS)
+        between = ((a.tiling.stop, b.tiling.start) for a, b in pairwise(self.logs.results))
+        return Ranges([*((r.start, r.stop) for r in runs), *((a, b) for a, b in between if a < b)])
+
+    @cached_property
+    def _by_start(self) -> dict[int, list[Row]]:
+        out: dict[int, list[Row]] = {}
+        for row in self.rows:
+            if row.exact:
+                out.setdefault(row.start, []).append(row)
+        return out
+
+    def about(self, spans: Sequence[tuple[int, int]]) -> Known:
+        """What the rows say about spans: half-open, global offsets of records, none of which holds a good record."""
+        known, ranges = Known(), Ranges(spans)
+        if not spans:
+            return known
+        for offset in sorted(self._by_start):
+            if offset in ranges:
+                _merge(known, offset, self._by_start[offset])
+        self._add_gaps(known, ranges)
+        self._assign_light(known, ranges)
+        return known
+
+    def add_ends(self, known: Known, ranges: Ranges, *, without: Collection[Name] = ()) -> None:
+        """Add messages behind the last good one of a queue that a consumer has read: they existed, so they are lost."""
+        end = max(self.logs.wrote, *ranges.stops) if ranges.stops else self.logs.wrote
+        names = set(self.open_ends(known, ranges)).difference(without)
+        for row in self.rows if names else ():
+            if row.field != CONSUMED or row.value[:2] not in names:
+                continue
+            topic, queue_id, numbers = row.value
+            label, count = f"{topic}/{queue_id}", numbers.stop - numbers.start
+            if count > ranges.room(row.start, end):
+                known.notes.append(
+                    f"{label} ends at {numbers.start:,} in the log, its consumers are at {numbers.stop:,}: more than "
+                    "the damage there can have held"
+                )
+                continue
+            words = "1 message" if count == 1 else f"{count:,} messages"
+            known.notes.append(f"{label} lost {words} at its end: its consumers are at {numbers.stop:,}")
+            known.between += [(row.start, row.stop, QueueSlot(topic, queue_id, number)) for number in numbers]
+
+    def open_ends(self, known: Known, ranges: Ranges) -> tuple[Name, ...]:
+        """Queues with damage behind their last good message and no unit that points there: their end is unknown."""
+        named = {(e.slot.topic, e.slot.queue_id) for at, e in known.at.items() if at not in known.inferred}
+        last = ranges.starts[-1] if ranges.starts else -1
+        return tuple(
+            name
+            for name, part in sorted(self.logs.queues.items())
+            if part.messages
+            and name not in named
+            and not properties.is_lmq(name[0])
+            and max((b for _, b in part.accounted), default=0) < part.next
+            and part.last_at < last
+        )
+
+    def indexed(self, start: int, stop: int) -> set[int]:
+        """Places within a span of the log where the index has a message."""
+        low, high = np.searchsorted(self._indexed, (start, stop)).tolist()
+        return set(self._indexed[low:high].tolist())
+
+    @cached_property
+    def _indexed(self) -> I64:
+        found = [np.zeros(0, dtype=np.int64)]
+        for file in self.verified.index.files if self.verified.index is not None else ():
+            for first in range(1, file.last + 1, _INDEX_CHUNK):
+                length = min(_INDEX_CHUNK, file.last + 1 - first)
+                raw = read_at(file.path, length * index.UNIT.size, index.unit_at(first, file.slots))
+                offset = index.UNIT.array(raw)["phy_offset"].astype(np.int64)
+                found.append(np.unique(offset[self._outside.mask(offset) | (offset >= self.logs.wrote)]))
+        return np.unique(np.concatenate(found))
+
+    # --- rows of units --------------------------------------------------------------------------------------------
+
+    def _unit_rows(self) -> Iterator[Row]:
+        logs, outside = self.logs, self._outside
+        if not outside.starts:
+            return
+        for files in self.store.consume_queues(QueueKind.SIMPLE):
+            slot_field = LIGHT_SLOT if properties.is_lmq(files.topic) else SLOT
+            for number, offset, size, tags in _units_into(files, logs, outside):
+                witness = f"unit {files.label} {number}"
+                slot = QueueSlot(files.topic, files.queue_id, number, tags)
+                yield Row(offset, offset, slot_field, slot, witness)
+                yield Row(offset, offset, SIZE, size, witness)
+        for files in self.store.consume_queues(QueueKind.BATCH):
+            yield from _batch_rows(files, outside)
+
+    # --- queue offsets without a message --------------------------------------------------------------------------
+
+    def _queue_rows(self) -> Iterator[Row]:
+        logs = self.logs
+        for (topic, queue_id), part in sorted(logs.queues.items()):
+            if properties.is_lmq(topic):
+                continue  # a light message queue has no records of its own
+            holes = [(g.expected, g.got, g.before, g.at) for g in part.gaps]
+            if logs.min_offset == 0 and part.messages > 1 and part.first_at not in logs.misfiled.offsets:
+                holes.append((0, part.first, -1, part.first_at))
+            for expected, got, before, behind in holes:
+                if expected < got:
+                    slots = (topic, queue_id, range(expected, got))
+                    yield Row(before, behind, MISSED, slots, f"gap in {topic}/{queue_id}")
+            reached = self.progress.furthest(topic, queue_id)
+            if reached > part.next:
+                slots = (topic, queue_id, range(part.next, reached))
+                yield Row(part.last_at, logs.wrote, CONSUMED, slots, f"consumers of {topic}/{queue_id}")
+
+    def _add_gaps(self, known: Known, ranges: Ranges) -> None:
+        """Queue offsets that neither a record nor a unit has, in queues with damage where they should be."""
+        placed: dict[Name, set[int]] = {}
+        for expected in known.at.values():
+            slot = expected.slot
+            for name, number in (((slot.topic, slot.queue_id), slot.queue_offset), *_fanned_out(slot)):
+                placed.setdefault(name, set()).add(number)
+        for row in self.rows:
+            if row.field != MISSED:
+                continue
+            topic, queue_id, numbers = row.value
+            have, room = placed.get((topic, queue_id), set()), ranges.room(row.start, row.stop)
+            if len(numbers) > room + (len(have) if row.start >= 0 else 0):
+                if room and row.start >= 0:
+                    known.notes.append(
+                        f"{topic}/{queue_id} misses {len(numbers):,} queue offsets from {numbers.start} on, more than "
+                        "the damage there can have held; they get no filler"
+                    )
+                continue
+            for number in numbers:
+                if number not in have and (topic, queue_id, number) not in self.logs.misfiled.units:
+                    known.between.append((row.start, row.stop, QueueSlot(topic, queue_id, number)))
+
+    # --- light message queues -------------------------------------------------------------------------------------
+
+    def _assign_light(self, known: Known, ranges: Ranges) -> None:
+        """Give messages to which only light message queues point a queue that misses messages there.
+
+        They get its last missing queue offsets, and the others come before them, if they fit. Where several queues
+        miss messages, every choice is as good for readers: all that these queues miss becomes fillers in the same
+        damage. The queue of a topic that the light queue's other messages have is taken, then the one whose gap ends
+        first.
+        """
+        chosen, taken = self._choose_gaps(known)
+        for (topic, queue_id, before, behind), offsets in taken.items():
+            gap = topic, queue_id, before, behind
+            own = [row for row in known.between if (row[2].topic, row[2].queue_id, *row[:2]) == gap]
+            missing = sorted(slot.queue_offset for _, _, slot in own)
+            left = len(missing) - len(offsets)
+            free = ranges.bytes_between(before, offsets[0])
+            free -= sum(e.size or 0 for at, e in known.at.items() if before < at < offsets[0])
+            if left < 0 or left * _ROOMY > free:
+                continue
+            known.between = [row for row in known.between if row not in own]
+            known.between += [(before, offsets[0], QueueSlot(topic, queue_id, number)) for number in missing[:left]]
+            for offset, number in zip(offsets, missing[left:], strict=True):
+                light = known.light.pop(offset)
+                slot = QueueSlot(topic, queue_id, number, light.slot.tags_code, 1, light.slot.fan_out)
+                known.at[offset] = Expected(slot, offset, light.size)
+                known.inferred.add(offset)
+                if offset in chosen:
+                    known.notes.append(
+                        f"only light message queues point to {offset:,}, and several queues miss a message there: its "
+                        f"filler keeps {topic}/{queue_id} {number}"
+                    )
+        for offset in sorted(known.light):
+            known.notes.append(
+                f"only light message queues point to {offset:,}: the queue of that message is not known, it gets no "
+                "filler"
+            )
+
+    def _choose_gaps(self, known: Known) -> tuple[set[int], dict[_Gap, list[int]]]:
+        """The offsets that get the slots of each gap; and the offsets that had a choice."""
+        spare = Counter((slot.topic, slot.queue_id, before, behind) for before, behind, slot in known.between)
+        around = {at: [gap for gap in spare if gap[2] < at < gap[3]] for at in sorted(known.light)}
+        several = {at for at, gaps in around.items() if len(gaps) > 1}
+        taken: dict[_Gap, list[int]] = {}
+        for at, gaps in sorted(around.items(), key=lambda item: item[0] in several):
+            fits = [gap for gap in gaps if spare[gap] > 0 or at not in several]
+            if fits:
+                topics = self._topics_beside(known.light[at]) if at in several else frozenset()
+                best = min(fits, key=lambda gap: (gap[0] not in topics, gap[3], -spare[gap], gap))
+                spare[best] -= 1
+                taken.setdefault(best, []).append(at)
+        for offsets in taken.values():
+            offsets.sort()
+        return several, taken
+
+    def _topics_beside(self, light: Expected) -> frozenset[str]:
+        """Topics of the good messages beside this one in its light message queues."""
+        found: set[str] = set()
+        for name, number in light.slot.fan_out:
+            for beside in range(max(0, number - _BESIDE), number + _BESIDE + 1):
+                unit = self.unit(name, 0, beside)
+                message = self.logs.record(unit["commitlog_offset"], unit["size"]) if unit else None
+                if message is not None:
+                    found.add(message.topic_text)
+        return frozenset(found)
+
+    # --- single units ---------------------------------------------------------------------------------------------
+
+    def raw_unit(self, topic: str, queue_id: int, number: int) -> bytes:
+        """The 20 bytes at a queue offset; fewer where there are none."""
+        sound = consumequeue.is_directory_name(topic.encode("utf-8", "surrogatepass"))
+        return _raw_unit(self.store.consume_queue(topic, queue_id), number) if sound else b""
+
+    def unit(self, topic: str, queue_id: int, number: int) -> dict[str, int] | None:
+        """The unit at a queue offset; None for zeros and pre-blanks."""
+        return _unit(self.raw_unit(topic, queue_id, number))
+
+
+def _raw_unit(files: ConsumeQueueFiles, number: int) -> bytes:
+    return files.queue.pread(UNIT, number * UNIT) if number >= 0 else b""
+
+
+def _unit(raw: bytes) -> dict[str, int] | None:
+    unit = consumequeue.UNIT.parse(raw) if len(raw) == UNIT else {"size": 0}
+    return unit if 0 < unit["size"] != consumequeue.PRE_BLANK_SIZE else None
+
+
+def _merge(known: Known, offset: int, rows: Sequence[Row]) -> None:
+    """What is at one offset: one message of a topic, perhaps fanned out to light message queues."""
+    own = [row for row in rows if row.field == SLOT]
+    light = tuple((row.value.topic, row.value.queue_offset) for row in rows if row.field == LIGHT_SLOT)
+    first = own[0] if own else rows[0]
+    said = {row.field: row.value for row in rows if row.witness == first.witness}
+    if len(own) > 1:
+        names = ", ".join(f"{row.value.topic}/{row.value.queue_id}" for row in own)
+        known.notes.append(f"several queues point to {offset:,} ({names}); the first one is used")
+    slot: QueueSlot = first.value
+    if own:
+        slot = QueueSlot(slot.topic, slot.queue_id, slot.queue_offset, slot.tags_code, slot.count, light)
+        known.at[offset] = Expected(slot, offset, said[SIZE], said.get(TIME))
+    else:
+        known.light[offset] = Expected(QueueSlot("", 0, -1, slot.tags_code, 1, light), offset, said[SIZE])
+
+
+def _fanned_out(slot: QueueSlot) -> Iterator[tuple[Name, int]]:
+    return (((queue, 0), number) for queue, number in slot.fan_out)
+
+
+def _units_into(files: ConsumeQueueFiles, logs: Logs, ranges: Ranges) -> Iterator[tuple[int, int, int, int]]:
+    """(queue offset, offset, size, tags code) of the units that no good message owns and that point into the ranges.
+
+    They count where they are in order between units that their messages own.
+    """
+    part = logs.queues.get((files.topic, files.queue_id))
+    accounted = part.accounted if part is not None else []
+    queue = files.queue
+    for a, b in complement(accounted, queue.start // UNIT, queue.stop // UNIT):
+        below, above = _unit(_raw_unit(files, a - 1)), _unit(_raw_unit(files, b))
+        for chunk in unit_chunks(queue, consumequeue.UNIT, start=a * UNIT, stop=b * UNIT):
+            offset = chunk.units["commitlog_offset"].astype(np.int64)
+            size = chunk.units["size"].astype(np.int64)
+            hit = ranges.mask(offset) & (size > 0) & (size != consumequeue.PRE_BLANK_SIZE)
+            for i in np.flatnonzero(hit).tolist():
+                number, at = chunk.number + i, int(offset[i])
+                in_order = (below is None or below["commitlog_offset"] < at) and (
+                    above is None or at < above["commitlog_offset"]
+                )
+                if in_order if part is None or not part.shifted else fits_queue(part, number, at):
+                    yield number, at, int(size[i]), int(chunk.units["tags_code"][i])
+
+
+def _batch_rows(files: ConsumeQueueFiles, ranges: Ranges) -> Iterator[Row]:
+    for chunk in unit_chunks(files.queue, consumequeue.BATCH_UNIT):
+        offset = chunk.units["commitlog_offset"].astype(np.int64)
+        hit = ranges.mask(offset) & (chunk.units["size"] > 0) & (chunk.units["batch_size"] > 0)
+        for i in np.flatnonzero(hit).tolist():
+            unit = chunk.units[i]
+            base, tags, count = (int(unit[name]) for name in ("base_offset", "tags_code", "batch_size"))
+            at, witness = int(offset[i]), f"unit {files.label} {base}"
+            yield Row(at, at, SLOT, QueueSlot(files.topic, files.queue_id, base, tags, count), witness)
+            yield Row(at, at, SIZE, int(unit["size"]), witness)
+            if unit["store_timestamp"] > 0:
+                yield Row(at, at, TIME, int(unit["store_timestamp"]), witness)
+
+
+def fits_queue(part: QueuePart, number: int, offset: int) -> bool:
+    """Whether a queue offset is one that the queue's good messages leave open, at a place in the log."""
+    if number < part.first:
+        return offset < part.first_at
+    if number >= part.next:
+        return offset > part.last_at
+    return any(g.expected <= number < g.got and g.before < offset < g.at for g in part.gaps)

@@ -1,0 +1,404 @@
+"""Solves records that frame and fit their body CRC, while a witness contradicts a field that the CRC does not cover.
+
+Queue, queue id and queue offset follow from the one unit that points to the record, from its neighbours in the queue,
+or from the order of the units; TAGS and the fields of a batch from the unit's tags code and numbers; compression bits
+from the body. Damaged properties are corrected where that can be proved; else they are made readable and the message
+stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from rmqstore.checks.log.commitlog import LogResult
+from rmqstore.checks.log.log_pass import is_sound_topic
+from rmqstore.checks.log.queue_parts import UNIT
+from rmqstore.checks.problems import codes as problem_codes
+from rmqstore.checks.problems.report import Fact, Finding
+from rmqstore.files.records import message_at
+from rmqstore.formats import consumequeue, properties
+from rmqstore.formats.bodies import compression_words, proved_sys_flag
+from rmqstore.formats.message import Message, parse_message, set_record_crc
+from rmqstore.repair.salvage.candidates.batch_records import proved_batches
+from rmqstore.repair.salvage.candidates.edit import set_fields, sound_ports
+from rmqstore.repair.salvage.candidates.property_text import mend_properties, proved_tags, with_tags
+from rmqstore.repair.salvage.candidates.sysflag import dispatched_flag
+from rmqstore.repair.salvage.evidence.order import proved_by_units
+from rmqstore.repair.salvage.evidence.places import carries_crc
+from rmqstore.repair.salvage.evidence.table import Evidence, fits_queue
+from rmqstore.repair.salvage.evidence.values import Name, QueueSlot
+
+_NEEDED: Mapping[str, tuple[str, ...]] = {
+    properties.SCHEDULE_TOPIC: (properties.REAL_TOPIC, properties.REAL_QUEUE_ID, properties.DELAY),
+    properties.TIMER_TOPIC: (properties.REAL_TOPIC, properties.REAL_QUEUE_ID, properties.TIMER_OUT_MS),
+    properties.HALF_TOPIC: (properties.REAL_TOPIC, properties.REAL_QUEUE_ID),
+    properties.OP_HALF_TOPIC: (properties.TAGS,),
+}
+_NUMBERS = (properties.REAL_QUEUE_ID, properties.DELAY, properties.TIMER_OUT_MS)
+_GAP = problem_codes.CL_QUEUE_OFFSET_GAP
+_OFFSET = problem_codes.CL_QUEUE_OFFSET
+_FLAG = problem_codes.CL_SYSFLAG
+_HOST = problem_codes.CL_HOST
+_PLACE = {problem_codes.CL_HEADER, problem_codes.CL_QUEUE_OFFSET, problem_codes.CL_TOPIC}
+_TEXT = {problem_codes.CL_PROPERTIES, *_PLACE}
+_MOST_OF_A_GAP = 10_000
+_MOST_TAGS = 1000  # more of them are no single bits: queues that somebody made, or made from other messages
+_LISTED = 8
+
+
+class Proof(Enum):
+    """What was proved wrong in a record, where that matters even if the log is not changed."""
+
+    TAGS = "tags"
+    OFFSET = "queue offset"
+    BATCH = "batch"
+
+
+@dataclass(slots=True)
+class Fix:
+    """One record: `old` bytes at global offset `start`, `new` ones; None for a filler that keeps `slot`.
+
+    `reasons` say what is wrong; `queues` must be brought to the change; `unproved` says what of the record nobody can
+    tell.
+    """
+
+    log: LogResult
+    start: int
+    old: bytes
+    new: bytes | None
+    reasons: list[str] = field(default_factory=list)
+    queues: set[Name] = field(default_factory=set)
+    unproved: list[str] = field(default_factory=list)
+    slot: QueueSlot | None = None
+    proofs: set[Proof] = field(default_factory=set)
+
+    @property
+    def why(self) -> str:
+        """For the plan."""
+        return ", ".join(self.reasons) if self.slot is not None else f"mended in place: {', '.join(self.reasons)}"
+
+
+@dataclass(slots=True)
+class _Suspect:
+    """A record with all findings about it."""
+
+    log: LogResult
+    start: int
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def codes(self) -> set[str]:
+        return {f.code for f in self.findings}
+
+    def fact(self, code: str, name: str) -> Fact | None:
+        return next((f.facts.get(name) for f in self.findings if f.code == code), None)
+
+
+@dataclass(slots=True)
+class FramedRecords:
+    """The answers for framed records, and what could not be solved.
+
+    `fixes` by global offset. `gaps`: queue offsets that nothing holds, in words; `torn`: queues with zeros there, which
+    end at the gap for a broker; `left`: (place of a finding, problem) that stays.
+    """
+
+    evidence: Evidence
+    fixes: dict[int, Fix] = field(default_factory=dict)
+    refusals: list[str] = field(default_factory=list)
+    gaps: list[str] = field(default_factory=list)
+    torn: set[Name] = field(default_factory=set)
+    left: set[tuple[int, str]] = field(default_factory=set)
+    _placed: set[int] = field(default_factory=set)  # records whose place in a queue is proved
+
+    def solve(self) -> FramedRecords:
+        """Ask every witness about every suspect record."""
+        found = self.evidence.verified.report.findings
+        self._by_order()
+        misfiled = self._units_of_misfiled()
+        for suspect in self._suspects(found.listed):
+            if _GAP in suspect.codes:
+                self._fill_gap(suspect)
+            if _FLAG in suspect.codes:
+                self._fix_flag(suspect)
+            if suspect.codes - {_GAP, _FLAG, _HOST}:
+                self._fix_place_and_text(suspect, misfiled.get(suspect.start))
+            if _HOST in suspect.codes:
+                self._fix_host(suspect)
+        for finding in [f for f in found.listed if f.code == problem_codes.CQ_WRONG_TAG][:_MOST_TAGS]:
+            self._fix_tags(finding)
+        for start, mended, queues in proved_batches(self.evidence):
+            if start not in self.fixes:
+                reason = f"its unit proves its {mended.fields[0]}"
+                fix = self._change(self._log_of(start), start, mended.record, reason, queues)
+                fix.proofs.add(Proof.BATCH)
+        codes = _TEXT | {_FLAG, _HOST}
+        unlisted = sum(found.counts.get(c, 0) for c in codes) - sum(f.code in codes for f in found.listed)
+        if unlisted > 0:
+            self.refusals.append(
+                f"{unlisted:,} more records with a damaged header or text: run recover again after this"
+            )
+        return self
+
+    # --- records and their fixes ----------------------------------------------------------------------------------
+
+    def _log_of(self, offset: int) -> LogResult | None:
+        return next((log for log in self.evidence.logs.results if log.queue.find(offset) is not None), None)
+
+    def _now(self, log: LogResult | None, start: int) -> tuple[bytes, Message] | None:
+        """A record with all earlier fixes; None where it becomes a filler, or is not a record."""
+        fix = self.fixes.get(start)
+        if fix is not None:
+            message = parse_message(fix.new)[0] if fix.new is not None else None
+            return (fix.new, message) if fix.new is not None and message is not None else None
+        message = message_at(log.queue, start) if log is not None else None
+        return (log.queue.pread(message.size, start), message) if log is not None and message is not None else None
+
+    def _change(self, log: LogResult | None, start: int, new: bytes, reason: str, queues: Iterable[Name] = ()) -> Fix:
+        """Give a record other bytes, on top of what was fixed before."""
+        if start not in self.fixes:
+            assert log is not None
+            self.fixes[start] = Fix(log, start, log.queue.pread(len(new), start), new)
+        fix = self.fixes[start]
+        fix.new = new
+        fix.reasons.append(reason)
+        fix.queues.update(queues)
+        return fix
+
+    def _suspects(self, listed: Iterable[Finding]) -> list[_Suspect]:
+        out: dict[int, _Suspect] = {}
+        logs = self.evidence.logs
+        by_name = {("dledger" if log.lead else "commitlog"): log for log in logs.results}
+        for finding in listed:
+            whole = "fault" not in finding.facts and "cause" not in finding.facts
+            asked = finding.code in _TEXT or finding.code in (_GAP, _FLAG, _HOST)
+            log = by_name.get(finding.queue)
+            if log is None or not (asked or (finding.code == problem_codes.DL_BODY and whole)):
+                continue
+            if not logs.damaged(finding.offset):
+                start = finding.offset + log.lead
+                out.setdefault(start, _Suspect(log, start)).findings.append(finding)
+        return [out[start] for start in sorted(out)]
+
+    # --- the place in a queue -------------------------------------------------------------------------------------
+
+    def _by_order(self) -> None:
+        """Neighbouring records with wrong queue offsets, between units whose messages agree with them."""
+        for (topic, queue_id), part in sorted(self.evidence.logs.queues.items()):
+            if not (part.repeats or part.outliers or part.restarts):
+                continue
+
+            def unit_at(number: int, topic: str = topic, queue_id: int = queue_id) -> tuple[int, int] | None:
+                unit = self.evidence.unit(topic, queue_id, number)
+                return (unit["commitlog_offset"], unit["tags_code"]) if unit else None
+
+            mended: set[int] = set()
+            for start, stop in proved_by_units(part, unit_at):
+                for number in range(start, stop):
+                    unit = unit_at(number)
+                    log = self._log_of(unit[0]) if unit else None
+                    if unit is None or log is None:
+                        continue
+                    if self._renumber(log, QueueSlot(topic, queue_id, number, unit[1]), unit[0]):
+                        mended.add(unit[0])
+                        if unit[0] in self.fixes:
+                            self.fixes[unit[0]].proofs.add(Proof.OFFSET)
+            if mended & set(part.restarts):  # the queue did not begin again there: it is rebuilt as one
+                part.restarts[:] = [at for at in part.restarts if at not in mended]
+
+    def _fill_gap(self, suspect: _Suspect) -> None:
+        """Queue offsets that no record says, while their units point to records of this queue that say another."""
+        topic, queue_id, expected, got = (suspect.fact(_GAP, n) for n in ("topic", "queue_id", "expected", "got"))
+        if not (isinstance(topic, str) and isinstance(queue_id, int)):
+            return
+        if not (isinstance(expected, int) and isinstance(got, int)):
+            return
+        left: list[int] = []
+        for number in range(expected, min(got, expected + _MOST_OF_A_GAP)):
+            unit = self.evidence.unit(topic, queue_id, number)
+            slot = QueueSlot(topic, queue_id, number, unit["tags_code"] if unit else None)
+            if unit is None or not self._renumber(suspect.log, slot, unit["commitlog_offset"]):
+                left.append(number)
+                if self.evidence.raw_unit(topic, queue_id, number) == bytes(UNIT):
+                    self.torn.add((topic, queue_id))
+                if len(left) > _LISTED:
+                    break
+        if left:
+            self.gaps.append(
+                f"{topic}/{queue_id} has no message at queue offset {', '.join(map(str, left[:_LISTED]))}, and no "
+                "damaged span can hold it: rebuilt from the log alone, the queue would be shifted"
+            )
+
+    def _renumber(self, log: LogResult, slot: QueueSlot, offset: int) -> bool:
+        """Give a record the queue offset that its unit has; a dispatched one is neither prepared nor rollback."""
+        if self.evidence.logs.damaged(offset):
+            return True  # the damage there is covered by a filler
+        now = self._now(log, offset)
+        if now is None:
+            return offset in self.fixes  # it becomes a filler
+        raw, message = now
+        if message.physical_offset != offset or (message.topic_text, message.queue_id) != (slot.topic, slot.queue_id):
+            return False
+        new = set_fields(raw, slot, sys_flag=dispatched_flag(message))
+        new = with_tags(new, slot.tags_code) if new is not None else None
+        if new is None or new == raw or offset in self._placed:
+            return new is not None
+        self._placed.add(offset)
+        reason = f"it belongs to {slot.topic}/{slot.queue_id} at {slot.queue_offset}"
+        self._change(log, offset, new, reason, [(slot.topic, slot.queue_id)])
+        return True
+
+    def _units_of_misfiled(self) -> dict[int, QueueSlot]:
+        out: dict[int, QueueSlot] = {}
+        for topic, queue_id, number in sorted(self.evidence.logs.misfiled.units):
+            raw = self.evidence.raw_unit(topic, queue_id, number)
+            if len(raw) == UNIT:
+                unit = consumequeue.UNIT.parse(raw)
+                out[unit["commitlog_offset"]] = QueueSlot(topic, queue_id, number, unit["tags_code"])
+        return out
+
+    def _slot(self, suspect: _Suspect, message: Message) -> QueueSlot | None:
+        """The place that a record truly has; None where its own header is right or nothing proves another."""
+        expected = suspect.fact(_OFFSET, "expected")
+        if isinstance(expected, int) and expected >= 0:
+            unit = self.evidence.unit(message.topic_text, message.queue_id, expected)
+            if unit is None or unit["commitlog_offset"] == suspect.start:
+                code = unit["tags_code"] if unit is not None else None
+                return QueueSlot(message.topic_text, message.queue_id, expected, code)
+        if not is_sound_topic(message.topic):
+            return self._near_topic(suspect, message)
+        return None
+
+    def _near_topic(self, suspect: _Suspect, message: Message) -> QueueSlot | None:
+        """The only known topic that is one bit away and has the record's queue offset free."""
+        found = []
+        for (topic, queue_id), part in self.evidence.logs.queues.items():
+            name = topic.encode()
+            if queue_id != message.queue_id or len(name) != len(message.topic):
+                continue
+            bits = sum((a ^ b).bit_count() for a, b in zip(name, message.topic, strict=True))
+            if bits == 1 and fits_queue(part, message.queue_offset, suspect.start):
+                found.append(QueueSlot(topic, queue_id, message.queue_offset))
+        return found[0] if len(found) == 1 else None
+
+    def _fix_place_and_text(self, suspect: _Suspect, misfiled: QueueSlot | None) -> None:
+        now = self._now(suspect.log, suspect.start)
+        if now is None:
+            return
+        (raw, message), start = now, suspect.start
+        new, reasons, unproved, queues, proofs = raw, [], "", set[Name](), set[Proof]()
+        placed = start in self._placed
+        slot = None if placed else misfiled or self._slot(suspect, message)
+        if slot is not None:
+            self._placed.add(start)
+            changed = set_fields(raw, slot)
+            if changed is None:
+                self.refusals.append(
+                    f"the record at {start:,} says {message.topic_text!r}, its unit {slot.topic!r}: "
+                    "too different to be one bit"
+                )
+                return
+            new = changed
+            if new != raw:
+                reasons.append(f"it belongs to {slot.topic}/{slot.queue_id} at {slot.queue_offset}")
+                queues |= {(message.topic_text, message.queue_id), (slot.topic, slot.queue_id)}
+        elif not placed and (suspect.codes & _PLACE or not is_sound_topic(message.topic)):
+            self._leave(suspect, message)
+            return
+        after, _ = parse_message(new)
+        assert after is not None
+        if properties.property_faults(after.properties):
+            code = self._tags_code(after, start)
+            mended = mend_properties(new, code)
+            if mended is None or not _usable(after, mended.record):
+                fix = self._change(suspect.log, start, raw, "unrecoverable properties")
+                fix.new, fix.reasons = None, ["unrecoverable properties"]
+                fix.slot = slot or QueueSlot(after.topic_text, after.queue_id, after.queue_offset, code)
+                return
+            new, unproved = mended.record, mended.unproved
+            reasons.append("its property text is sound again")
+            queues.add((after.topic_text, after.queue_id))
+            proofs |= {Proof.TAGS} if code is not None and not unproved else set()
+        elif slot is not None:
+            new = with_tags(new, slot.tags_code)
+        if new != raw:
+            fix = self._change(suspect.log, start, new, ", ".join(reasons), queues)
+            fix.unproved += [unproved] * bool(unproved)
+            fix.proofs |= {Proof.OFFSET} if suspect.codes == {_OFFSET} else proofs
+
+    def _tags_code(self, message: Message, at: int) -> int | None:
+        """What the record's own unit says of its tags."""
+        if message.topic_text == properties.SCHEDULE_TOPIC:
+            return None
+        unit = self.evidence.unit(message.topic_text, message.queue_id, message.queue_offset)
+        if unit is None or unit["commitlog_offset"] != at or unit["tags_code"] <= consumequeue.EXT_MAX_ADDRESS:
+            return None
+        return unit["tags_code"]
+
+    def _leave(self, suspect: _Suspect, message: Message) -> None:
+        """No unit and no neighbour says where a record belongs."""
+        codes = suspect.codes - {_FLAG, _HOST}
+        self.left.update((suspect.start - suspect.log.lead, code) for code in codes)
+        self.refusals.append(
+            f"{'/'.join(sorted(codes))} at {suspect.start:,}: nothing proves which queue and offset the message has "
+            f"({message.topic_text!r}/{message.queue_id} {message.queue_offset}); it is left unchanged"
+        )
+
+    # --- other fields ---------------------------------------------------------------------------------------------
+
+    def _fix_flag(self, suspect: _Suspect) -> None:
+        """SYSFLAG's compression bits, where the body proves them and no checksum says that a broker wrote them so."""
+        now = self._now(suspect.log, suspect.start)
+        if now is None:
+            return
+        raw, message = now
+        proved = None if carries_crc(message) else proved_sys_flag(message.sys_flag, message.body)
+        if proved is None:
+            self.left.add((suspect.start - suspect.log.lead, _FLAG))
+            self.refusals.append(
+                f"SYSFLAG 0x{message.sys_flag:X} at {suspect.start:,} ({message.topic_text}/{message.queue_id} "
+                f"{message.queue_offset}) says {compression_words(message.sys_flag)}, which its body is not; nothing "
+                "proves another, it stays as it is"
+            )
+            return
+        new = set_fields(raw, sys_flag=proved)
+        if new is not None:
+            reason = f"its body is {compression_words(proved)}, as SYSFLAG says now"
+            self._change(suspect.log, suspect.start, new, reason)
+
+    def _fix_host(self, suspect: _Suspect) -> None:
+        """Invalid ports: bits that are 0 in every valid port are cleared; a record CRC fits again."""
+        now = self._now(suspect.log, suspect.start)
+        if now is not None:
+            new = sound_ports(now[0])
+            new = set_record_crc(new) if carries_crc(now[1]) else new
+            self._change(suspect.log, suspect.start, new, "the upper bytes of its hosts' ports are cleared")
+
+    def _fix_tags(self, finding: Finding) -> None:
+        """A unit with another tags code than its message: the unit is right where only one bit of the TAGS explains it.
+
+        Where one bit of the unit explains the difference as well, the unit is taken to be wrong.
+        """
+        topic, _, queue_id = finding.queue.rpartition("/")
+        start, code, expected = (finding.facts.get(name) for name in ("commitlog_offset", "tags_code", "expected"))
+        if not (isinstance(start, int) and isinstance(code, int) and isinstance(expected, int)):
+            return
+        if topic == properties.SCHEDULE_TOPIC or consumequeue.one_bit_apart(code, expected):
+            return
+        log = self._log_of(start)
+        now = self._now(log, start) if not self.evidence.logs.damaged(start) else None
+        new = proved_tags(*now, code) if now is not None else None
+        if new is not None:
+            fix = self._change(log, start, new, "its unit's tags code proves its TAGS", [(topic, int(queue_id))])
+            fix.proofs.add(Proof.TAGS)
+
+
+def _usable(message: Message, record: bytes) -> bool:
+    """Whether a broker's own topic still finds in a record what it cannot do without."""
+    found, _ = parse_message(record)
+    if found is None:
+        return False
+    have = properties.parse_properties(found.properties)
+    needed = _NEEDED.get(message.topic_text, ())
+    return all(name in have and (name not in _NUMBERS or have[name].isdigit()) for name in needed)

@@ -1,0 +1,353 @@
+"""The ledger of loss: every message that a repair gives up is counted here, and nowhere else.
+
+A message can be lost in a damaged span, behind a log's end that is cut or gone, in a missing file, or with a consume
+queue that alone knew of it. What the evidence names is counted by queue; what only shows that a message existed is
+counted as of an unknown queue. Where damage may have held more than anything tells, the loss is a lower bound, and a
+note says so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rmqstore.checks.log.commitlog import LogResult
+from rmqstore.checks.problems import codes
+from rmqstore.files.records import MAX_RECORD
+from rmqstore.files.store import ConsumeQueueFiles, QueueKind
+from rmqstore.formats import consumequeue, dledger, properties
+from rmqstore.formats.message import BLANK_SIZE, MIN_SIZE, Fault
+from rmqstore.repair.plan.plan import Loss
+from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.repair.salvage.evidence.places import find_damage, framed_records
+from rmqstore.repair.salvage.evidence.table import Evidence, Known, Ranges
+from rmqstore.repair.salvage.evidence.values import Name, QueueSlot
+from rmqstore.repair.salvage.layout import Layout
+from rmqstore.scan.kernels import I64
+from rmqstore.scan.tiling import Kind
+from rmqstore.scan.units import unit_chunks
+
+_UNITS_GONE = (codes.CQ_MISSING_UNIT, codes.CQ_MISSING_QUEUE, codes.CQ_MISSING_FILE, codes.CQ_PARTLY_REBUILT)
+_CHUNK = 1 << 16  # bytes of units
+_FAR = 1 << 40  # bytes; what is farther behind the end was never a place of this log
+_FILES = 2  # as far behind the end as consumers count, in files
+_LISTED = 8
+Table = np.ndarray[tuple[int, int], np.dtype[np.int64]]
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What is lost: messages by queue, messages of unknown queues, bytes. `at_least`: there may have been more."""
+
+    queues: Counter[Name] = field(default_factory=Counter)
+    unknown: int = 0
+    bytes: int = 0
+    at_least: bool = False
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def messages(self) -> int:
+        """All that are known of."""
+        return sum(self.queues.values()) + self.unknown
+
+    def add(self, slot: QueueSlot) -> None:
+        """Count the message of a slot, or the messages of its batch."""
+        self.queues[slot.topic, slot.queue_id] += max(1, slot.count)
+
+    def loss(self) -> Loss:
+        """The same for a plan, by `TOPIC/ID`."""
+        more = {"at_least": True} if self.at_least else {}
+        return Loss(self.messages, self.bytes, {f"{t}/{q}": n for (t, q), n in self.queues.items()}, more)
+
+    def book(self, draft: PlanBuilder) -> None:
+        """Enter everything in a plan."""
+        loss = self.loss()
+        draft.lose(loss.queues, self.bytes)
+        draft.lost_messages += self.unknown
+        draft.more.update(loss.more)
+        draft.notes.extend(self.notes)
+
+    # good records that are cut off are dispatched into the ledger
+
+    def rows(self, names: list[Name], number: I64, queue_offset: I64, offset: I64, size: I64, tags: I64) -> None:
+        found, counts = np.unique(number, return_counts=True)
+        for n, count in zip(found.tolist(), counts.tolist(), strict=True):
+            self.queues[names[n]] += count
+        self.bytes += int(size.sum())
+
+    def batch(self, name: Name, offset: int, size: int, tags: int, time: int, base: int, count: int) -> None:
+        self.queues[name] += count
+        self.bytes += size
+
+
+# --- damaged spans ----------------------------------------------------------------------------------------------------
+
+
+def count_unnamed(ledger: Ledger, evidence: Evidence, layouts: Sequence[Layout], queues: tuple[Name, ...]) -> None:
+    """Count what is left of the spans when everything known is in its cell. `queues`: those whose end is unknown."""
+    size = entries = held = floating = 0
+    for layout in layouts if queues else ():
+        if layout.refused:
+            continue
+        cells = [c for c in layout.cells if c.kept is None and not c.blank]
+        unknown = [c for c in cells if c.expected is None and (c.message is None or c.message.is_dispatched)]
+        size += sum(c.length for c in unknown)
+        if layout.lead:  # every entry is a message
+            entries += len(unknown)
+            continue
+        # a message that only a gap tells of may have been in any of the spans: it is not counted again for its key
+        floating += sum(c.expected is not None and c.expected.offset is None for c in cells)
+        if unknown:
+            placed = {c.start for c in cells if c.expected is not None and c.expected.offset is not None}
+            held += len(evidence.indexed(layout.damage.start, layout.damage.stop) - placed)
+    if not size:
+        return
+    count = entries + max(0, held - floating)
+    ledger.unknown += count
+    ledger.at_least = True
+    names = ", ".join(f"{topic}/{queue_id}" for topic, queue_id in queues[:_LISTED])
+    more = f" and {len(queues) - _LISTED} more" if len(queues) > _LISTED else ""
+    counted = f"; {count:,} were messages of unknown queues" if count else ""
+    ledger.notes.append(
+        f"the loss is a lower bound: {size:,} damaged bytes may have held the last messages of queues whose "
+        f"consume queues are missing too ({names}{more}){counted}. New messages of such a queue get queue offsets "
+        "that were in use before"
+    )
+
+
+def damage_behind(evidence: Evidence, log: LogResult, cut: int) -> Ledger:
+    """What damage behind a cut (global offset) held, up to the end of the log and behind it."""
+    last = log is evidence.logs.results[-1]
+    end = log.wrote if last else log.tiling.stop
+    ledger = behind_end(evidence, log) if last else Ledger()
+    spans = [(d.start, d.stop) for d in find_damage(log, end=end) if d.stop > cut]
+    if not spans:
+        return ledger
+    known, ranges = evidence.about(spans), Ranges(spans)
+    evidence.add_ends(known, ranges)
+    slots = {at: expected.slot for at, expected in known.at.items()}
+    for at, slot in _framed(log, cut).items():
+        if at < end:
+            slots.setdefault(at, slot)
+    placed = {slot.key for slot in slots.values()}
+    for slot in (*slots.values(), *(slot for _, _, slot in known.between if slot.key not in placed)):
+        ledger.add(slot)
+    ledger.at_least |= bool(evidence.open_ends(known, ranges))
+    return ledger
+
+
+def missing_between(evidence: Evidence, spans: Sequence[tuple[int, int]]) -> Ledger:
+    """What files held that are missing between a legacy commitlog and DLedger's data, and that no step makes again."""
+    ledger, known = Ledger(), evidence.about(spans)
+    for slot in (*(expected.slot for expected in known.at.values()), *(slot for _, _, slot in known.between)):
+        ledger.add(slot)
+    ledger.bytes = sum(expected.size or 0 for expected in known.at.values())
+    first, last = spans[0][0], spans[-1][1]
+    ledger.notes.append(f"no file of the log holds {first:,} to {last:,}: their content cannot be recovered")
+    return ledger
+
+
+def _framed(log: LogResult, start: int) -> dict[int, QueueSlot]:
+    """Framed but wrong records at or behind a place, by global offset: they count as lost like good ones."""
+    out: dict[int, QueueSlot] = {}
+    for run in log.tiling:
+        if run.kind is Kind.DIRTY and run.count and run.start >= start and run.cause is not Fault.PHYSICAL_OFFSET:
+            for at, message in framed_records(log, run.start, run.stop):
+                if message.is_dispatched:
+                    out[at + log.lead] = QueueSlot(message.topic_text, message.queue_id, message.queue_offset)
+    return out
+
+
+# --- behind the end of the log ----------------------------------------------------------------------------------------
+#
+# A unit counts where it follows its queue's good units without a gap, and points behind what the unit before it points
+# to: so a broker wrote it. What no unit names is told by the index and by consumers; what nothing names makes the loss
+# a lower bound. Units that contradict each other are of two lives of the log: the ones that follow on count.
+
+
+def behind_end(evidence: Evidence, log: LogResult) -> Ledger:
+    """What was behind the last good record of the store's last log.
+
+    Records of a truncated log behind the end, and their units, are of an earlier life: nothing of them is lost now.
+    """
+    ledger, floor = Ledger(), log.wrote
+    if log.stale_from is not None:
+        return ledger
+    names, units = _units_behind(evidence, log)
+    light = np.array([properties.is_lmq(topic) for topic, _ in names], dtype=np.bool_)[units[0]]
+    own, doubtful = _one_life(units[:, ~light])
+    numbers, offsets, sizes, counts = own.tolist()
+    if doubtful:
+        ledger.notes.append(
+            f"{doubtful:,} units behind the end of the log overlap others: left over from an earlier log, not counted"
+        )
+    for number, count in zip(numbers, counts, strict=True):
+        ledger.queues[names[number]] += count
+    ledger.bytes = sum(sizes)
+    framed = _framed(log, floor)
+    for at in framed.keys() - set(offsets):  # units that name it take precedence over what it says of itself
+        ledger.add(framed[at])
+    gone = _units_gone(evidence, floor)
+    places = set(units[1, light].tolist()) | _entries_behind(evidence, log)
+    if gone:
+        places |= evidence.indexed(floor, _indexed_up_to(evidence))
+    named = Ranges(zip(offsets, (own[1] + own[2]).tolist(), strict=True))
+    places = {at for at in places - framed.keys() if at not in named}
+    consumed = _consumed(ledger, evidence, log) if gone else 0
+    ledger.unknown = max(0, len(places) - consumed)
+    _bound(ledger, evidence, floor, _unnamed_bytes(log, offsets, sizes), gone=gone)
+    return ledger
+
+
+def _units_gone(evidence: Evidence, floor: int) -> bool:
+    """Whether queues that may have had messages behind the end of the log have lost units that would say so."""
+    counts = evidence.verified.report.findings.counts
+    if not any(counts.get(code) for code in _UNITS_GONE):
+        return False
+    return bool(evidence.open_ends(Known(), Ranges([(floor, floor + _FAR)])))
+
+
+def _indexed_up_to(evidence: Evidence) -> int:
+    """Global offset behind the last message that the headers of the index files name."""
+    index = evidence.verified.index
+    return max((file.end_phy_offset for file in index.files), default=-1) + 1 if index is not None else 0
+
+
+def _bound(ledger: Ledger, evidence: Evidence, floor: int, unnamed: int, *, gone: bool) -> None:
+    """Whether there may have been more messages than are counted, and what says so."""
+    why = ""
+    if unnamed and (ledger.messages or gone):
+        why = f"{unnamed:,} bytes behind the log's end at {floor:,} may have held more messages, and nothing names them"
+    elif ledger.messages and evidence.logs.lag_is_normal:
+        why = "the broker was killed, and its last messages may not have been in a queue yet"
+    elif gone and (_checkpoint_knows_more(evidence) or ledger.messages):
+        why = (
+            f"messages were behind the log's end at {floor:,}, and consume queues that would name them are missing too"
+        )
+    if why:
+        ledger.at_least = True
+        ledger.notes.append(f"the loss is a lower bound: {why}")
+
+
+def _checkpoint_knows_more(evidence: Evidence) -> bool:
+    """Whether the checkpoint knows of messages behind the log's end: no broker wrote a time that is yet to come."""
+    ahead = [f for f in evidence.verified.report.findings.listed if f.code == codes.CK_AHEAD]
+    return any(not f.facts.get("in_future") for f in ahead)
+
+
+def _units_behind(evidence: Evidence, log: LogResult) -> tuple[list[Name], Table]:
+    """Queues, and the units behind the end in the order of their offsets: number of the queue, offset, size, count."""
+    names: list[Name] = []
+    parts = [np.zeros((4, 0), dtype=np.int64)]
+    for files in evidence.store.consume_queues(QueueKind.SIMPLE, QueueKind.BATCH):
+        state = evidence.verified.report.queues.get(files.label)
+        for units in _attached(files, evidence, log):
+            behind = units[units["commitlog_offset"] >= log.wrote]
+            if files.kind is QueueKind.BATCH:
+                behind = behind[behind["base_offset"] >= (state.expected_max if state is not None else 0)]
+            columns = np.ones((4, len(behind)), dtype=np.int64)
+            columns[0], columns[1], columns[2] = len(names), behind["commitlog_offset"], behind["size"]
+            if files.kind is QueueKind.BATCH:
+                columns[3] = np.maximum(behind["batch_size"], 1)
+            parts.append(columns)
+        names.append((files.topic, files.queue_id))
+    joined = np.concatenate(parts, axis=1)
+    return names, joined[:, np.argsort(joined[1], kind="stable")]
+
+
+def _attached(
+    files: ConsumeQueueFiles, evidence: Evidence, log: LogResult
+) -> Iterator[np.ndarray[tuple[int], np.dtype[np.void]]]:
+    """Units behind those that good messages own or are owed, as long as each points behind the one before it."""
+    batch = files.kind is QueueKind.BATCH
+    layout = consumequeue.BATCH_UNIT if batch else consumequeue.UNIT
+    part = evidence.logs.queues.get((files.topic, files.queue_id))
+    owned = before = 0
+    if part is not None and part.messages and not batch:
+        owned, before = max((part.next, *(b for _, b in part.accounted))), part.last_at
+    at = max(files.queue.start, owned * layout.size)
+    begun = owned > 0
+    for chunk in unit_chunks(files.queue, layout, start=at, chunk=_CHUNK):
+        if chunk.start != at:
+            return
+        units = chunk.units
+        at += len(units) * layout.size
+        offset, size = units["commitlog_offset"].astype(np.int64), units["size"].astype(np.int64)
+        if not begun:  # pre-blanks, and units of expired files, come first
+            expired = (size > 0) & (offset < evidence.logs.min_offset)
+            real = (size != consumequeue.PRE_BLANK_SIZE) & ~expired
+            if not real.any():
+                continue
+            first = int(np.argmax(real))
+            units, offset, size, begun = units[first:], offset[first:], size[first:], True
+        left = log.queue.file_size - offset % log.queue.file_size
+        good = (size >= MIN_SIZE) & (size <= MAX_RECORD) & (size + BLANK_SIZE <= left)
+        good &= (offset >= np.concatenate(([before], (offset + size)[:-1]))) & (offset < log.wrote + _FAR)
+        n = len(good) if good.all() else int(np.argmin(good))
+        if n:
+            yield units[:n]
+            before = int(offset[n - 1] + size[n - 1])
+        if n < len(good):
+            return
+
+
+def _one_life(units: Table) -> tuple[Table, int]:
+    """Units of which none overlaps another, and how many were left out."""
+    keep: list[int] = []
+    end = 0
+    for i, (offset, size) in enumerate(zip(*units[1:3].tolist(), strict=True)):
+        if offset >= end:
+            keep.append(i)
+            end = offset + size
+    return units[:, keep], units.shape[1] - len(keep)
+
+
+def _entries_behind(evidence: Evidence, log: LogResult) -> set[int]:
+    """Messages of entries that DLedger's index still names, one right behind the other from the end of the data on."""
+    out: set[int] = set()
+    files = evidence.store.dledger
+    if files is None or not log.lead or not log.messages:
+        return out
+    size, end, number = log.queue.file_size, log.wrote, log.entries.last_index + 1
+    for chunk in unit_chunks(files.index, dledger.INDEX_UNIT, start=dledger.index_at(number), chunk=_CHUNK):
+        for unit in chunk.units:
+            pos, length, index = int(unit["pos"]), int(unit["size"]), int(unit["index"])
+            fresh = pos % size == 0 and 0 <= pos - end < size
+            if index != number or not (pos == end or fresh) or not log.lead < length <= size:
+                return out
+            out.add(pos + log.lead)
+            end, number = pos + length, number + 1
+    return out
+
+
+def _consumed(ledger: Ledger, evidence: Evidence, log: LogResult) -> int:
+    """Count what consumers have passed and no unit names, in queues that do not end in damage before the log's end."""
+    logs, floor = evidence.logs, log.wrote
+    spans = [(d.start, d.stop) for r in logs.results for d in find_damage(r, end=min(floor, r.tiling.stop))]
+    without = {*evidence.open_ends(Known(), Ranges(spans))}
+    without |= {name for name, part in logs.queues.items() if part.repeats or part.outliers}  # their ends are not sure
+    known = Known()
+    evidence.add_ends(known, Ranges([(floor, floor + _FILES * log.queue.file_size)]), without=without)
+    for _, _, slot in known.between:
+        ledger.add(slot)
+    ledger.notes.extend(known.notes)
+    return len(known.between)
+
+
+def _unnamed_bytes(log: LogResult, offsets: Sequence[int], sizes: Sequence[int]) -> int:
+    """Bytes behind the end that are not zero or lie before a message that was there, and that nothing names."""
+    size, lead = log.queue.file_size, log.lead
+    total, at = 0, log.wrote
+    for start, length in zip(offsets, sizes, strict=True):
+        gap = start - lead - at
+        if (start - lead) % size == 0 and gap < length + lead + BLANK_SIZE:
+            gap = 0  # the rest of a file, too short for this message
+        total += gap if gap >= MIN_SIZE else 0
+        at = start + length
+    for run in log.tiling.tail():
+        if run.kind is Kind.DIRTY and not run.count:
+            total += max(0, run.stop - max(run.start, at))
+    return total

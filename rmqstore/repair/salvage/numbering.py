@@ -1,0 +1,206 @@
+"""DLedger: the headers around the records of a repaired span, with the index that continuity requires.
+
+How many entries a span held follows from the indexes around it; where they were, from the index file. The bodies are
+made as in a plain commitlog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from rmqstore.checks.log.commitlog import LogResult
+from rmqstore.files.store import Store
+from rmqstore.formats import dledger
+from rmqstore.formats.message import MIN_SIZE
+from rmqstore.repair.salvage.evidence.entries import Entry, header_at, unit_of
+from rmqstore.repair.salvage.evidence.places import Damage
+from rmqstore.repair.salvage.fillers import SMALLEST
+from rmqstore.repair.salvage.layout import Cell, Layout
+from rmqstore.repair.salvage.sources import Found
+from rmqstore.scan.records import scan_file
+from rmqstore.scan.tiling import Kind, Run
+from rmqstore.scan.window import ScanOptions
+
+_LEAD = dledger.ENTRY.size
+_LEAST = SMALLEST + _LEAD
+_MOST_ENTRIES = 1 << 20
+
+
+@dataclass(slots=True)
+class EntryNumbers:
+    """Index and term of every cell in DLedger data, by the cell's position.
+
+    `runs`: entries that a further source gave back, `healed` the first of each by its position.
+    """
+
+    numbers: dict[int, tuple[int, int]] = field(default_factory=dict)
+    runs: list[Run] = field(default_factory=list)
+    healed: dict[int, Entry] = field(default_factory=dict)
+
+    def first_of(self, log: LogResult, run: Run | None) -> Entry | None:
+        """The header of the first entry of a run."""
+        if run is None:
+            return None
+        return self.healed[run.start] if run.start in self.healed else header_at(log, run.start)
+
+    def entry(self, cell: Cell) -> Entry:
+        """What the index unit of a cell must say."""
+        return Entry(*self.numbers[cell.start], cell.start, cell.length)
+
+    def head(self, cell: Cell, body: int) -> bytes:
+        """The 48 bytes in front of a record of `body` bytes."""
+        index, term = self.numbers[cell.start]
+        return dledger.ENTRY.build(size=_LEAD + body, index=index, term=term, pos=cell.start, body_length=body)
+
+
+def index_bounds(store: Store, damage: Damage) -> list[tuple[int, int]]:
+    """(start, length) of the entries of a span, where the index file has them all and they tile it; else nothing.
+
+    At the end of a file a BLANK may follow the last one.
+    """
+    log, out = damage.log, list[tuple[int, int]]()
+    after = next((r for r in log.tiling if r.kind is Kind.RECORDS and r.stop > damage.stop), None)
+    behind = header_at(log, max(after.start, damage.stop)) if log.lead and after is not None else None
+    index = behind.index - 1 if behind is not None else -1
+    while len(out) < _MOST_ENTRIES and (unit := unit_of(store, index)) is not None and unit.pos >= damage.start:
+        if unit.pos < damage.stop:
+            out.append((unit.pos, unit.size))
+        index -= 1
+    out.reverse()
+    at = damage.start
+    for start, length in out:
+        if start != at or length < _LEAD + MIN_SIZE:
+            return []
+        at += length
+    tiles = at == damage.stop or (damage.at_end and damage.stop - at >= dledger.MIN_BLANK_SIZE)
+    return out if out and tiles else []
+
+
+def number_entries(
+    store: Store, layouts: Sequence[Layout], begin: int | None, healed: Sequence[Sequence[Found]] = ()
+) -> EntryNumbers:
+    """Number the cells of all spans; spans without good entries between them are numbered together.
+
+    `begin`: the global offset of entry 0, where that is known. `healed`: entries that a further source gave back, span
+    by span. A span whose cells cannot be numbered is refused.
+    """
+    out = EntryNumbers()
+    for found in healed:
+        if found and found[0].entry is not None:
+            start, last = found[0].start, found[-1]
+            out.healed[start] = found[0].entry
+            out.runs.append(Run(Kind.RECORDS, start, last.start + last.size, len(found)))
+    groups: dict[tuple[int, int], list[Layout]] = {}
+    around: dict[tuple[int, int], tuple[Run | None, Run | None]] = {}
+    for layout in layouts:
+        if layout.lead:
+            before, after = _runs_around(layout.damage, out.runs)
+            key = (before.start if before else -1, after.start if after else -1)
+            groups.setdefault(key, []).append(layout)
+            around[key] = (before, after)
+    for key, group in groups.items():
+        refused = _number(store, out, group, *around[key], begin)
+        for layout in group:
+            layout.refused = layout.refused or refused
+    return out
+
+
+def _number(
+    store: Store, out: EntryNumbers, group: list[Layout], before: Run | None, after: Run | None, origin: int | None
+) -> str:
+    """Number the spans between two runs of good entries; says why that is not possible."""
+    log, start = group[0].damage.log, group[0].damage.start
+    first, behind = out.first_of(log, before), out.first_of(log, after)
+    begin = first.index + before.count if first is not None and before is not None else None
+    if before is None and start == origin:
+        begin = 0
+    elif begin is None and behind is not None:
+        begin = behind.index - len(list(_entries(group)))
+    if begin is None or begin < 0:
+        return "no good entry says which index the lost ones had"
+    if behind is not None and not _fit_count(group, behind.index - begin):
+        return f"{behind.index - begin} entries are missing at {start:,}, more than the span can hold"
+    term = 0
+    if first is not None and before is not None:
+        term = first.term if before.start in out.healed else _last_term(log, before)
+    high = behind.term if behind is not None else term
+    for index, (_, cell) in enumerate(_entries(group), begin):
+        said = (unit_of(store, index), header_at(log, cell.start))
+        known = [e.term for e in said if e is not None and (e.index, e.pos) == (index, cell.start)]
+        term = known[0] if known and term <= known[0] <= high else (term or high)
+        out.numbers[cell.start] = (index, term)
+    return ""
+
+
+def _entries(group: Sequence[Layout]) -> Iterator[tuple[Layout, Cell]]:
+    return ((layout, cell) for layout in group for cell in layout.cells if not cell.blank)
+
+
+def _fit_count(group: list[Layout], wanted: int) -> bool:
+    """Split or join cells that nobody knows until there are as many as indexes are missing."""
+    while (count := len(list(_entries(group)))) != wanted:
+        if not (_split_one(group) if count < wanted else _join_one(group)):
+            return False
+    return True
+
+
+def _split_one(group: list[Layout]) -> bool:
+    """Make one more entry, in the longest cell that nobody knows, else in a BLANK."""
+    free = [(a, c) for a, c in _entries(group) if c.kept is None and c.length >= 2 * _LEAST and c.expected is None]
+    blanks = [(a, c) for a in group for c in a.cells if c.blank and c.length >= _LEAST + dledger.MIN_BLANK_SIZE]
+    if not free and not blanks:
+        return False
+    layout, cell = max(free or blanks, key=lambda row: row[1].length)
+    if free:
+        half = cell.length // 2
+        new = Cell(cell.start + half, cell.length - half)
+        cell.length, cell.message = half, None
+    else:
+        new = Cell(cell.start, _LEAST)
+        cell.start += _LEAST
+        cell.length -= _LEAST
+    layout.cells.append(new)
+    layout.cells.sort(key=lambda c: c.start)
+    return True
+
+
+def _join_one(group: list[Layout]) -> bool:
+    """Give the bytes of one cell that nobody knows to its neighbour."""
+    for layout in group:
+        for i, cell in enumerate(layout.cells):
+            if cell.blank or cell.kept is not None or cell.expected is not None:
+                continue
+            beside = [layout.cells[k] for k in (i - 1, i + 1) if 0 <= k < len(layout.cells)]
+            other = next((c for c in beside if c.kept is None), None)
+            if other is not None:
+                other.start = min(other.start, cell.start)
+                other.length += cell.length
+                other.message = None
+                layout.cells.remove(cell)
+                return True
+    return False
+
+
+def _runs_around(damage: Damage, healed: Sequence[Run]) -> tuple[Run | None, Run | None]:
+    """The good entries on both sides, without those that the damage has taken in."""
+    before = None
+    good = (run for run in damage.log.tiling if run.kind is Kind.RECORDS)
+    for run in sorted((*good, *healed), key=lambda r: r.start) if healed else good:
+        taken = sum(run.start <= at < run.stop for at in damage.taken)
+        if run.start < damage.start:
+            before = replace(run, stop=min(run.stop, damage.start), count=run.count - taken)
+        elif run.stop > damage.stop:
+            return before, replace(run, start=max(run.start, damage.stop), count=run.count - taken)
+    return before, None
+
+
+def _last_term(log: LogResult, run: Run) -> int:
+    """Term of the last entry of a run; the same as the first one's in nearly every log."""
+    file, term = log.queue.find(run.start), 0
+    if file is not None:
+        start, stop = run.start - file.start, run.stop - file.start
+        for part in scan_file(file, start=start, stop=stop, lead=_LEAD, exact=True, options=ScanOptions(crc=False)):
+            if part.kind is Kind.RECORDS and part.columns is not None:
+                term = int(part.columns.entry_term[-1])
+    return term

@@ -1,0 +1,181 @@
+"""The solver: for each damaged place the one answer that all witnesses allow.
+
+* `Keep`: the record is sound, only what is around it is damaged.
+* `Mended`: its original bytes are proved; the answer names the fields and the witnesses.
+* `Lost`: nothing proves them. The queue offset, where one is known, is kept by a filler.
+
+A further source of bytes (`sources.py`) is asked first, then the candidates (`candidates/`), the likeliest first. A
+candidate that a witness contradicts is never taken, nor one of several that fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from rmqstore.checks.log.logs import Logs
+from rmqstore.formats import properties
+from rmqstore.formats.message import (
+    MIN_SIZE,
+    Fault,
+    Message,
+    check_message,
+    parse_message,
+    record_crc,
+)
+from rmqstore.repair.salvage.candidates.edit import Keep, Mended, changed_fields
+from rmqstore.repair.salvage.candidates.fields import mend_fields, mend_record_crc
+from rmqstore.repair.salvage.candidates.flipped_bit import unflip_body
+from rmqstore.repair.salvage.evidence.places import Around, Damage, Neighbours
+from rmqstore.repair.salvage.evidence.table import Evidence, Known, fits_queue
+from rmqstore.repair.salvage.evidence.values import Expected, QueueSlot
+from rmqstore.repair.salvage.layout import Cell, Layout
+from rmqstore.repair.salvage.neighbours import slot_of
+from rmqstore.repair.salvage.sources import ByteSource, Found, Proven, records_of
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The solver's answer for a record that cannot be brought back; `slot` None: no queue misses it."""
+
+    slot: QueueSlot | None
+
+
+Answer = Keep | Mended | Lost
+
+
+class Solver:
+    """Answers for the records of damaged spans. `accept_odds`: also flipped bits that other damage may look like."""
+
+    def __init__(
+        self,
+        evidence: Evidence,
+        neighbours: Neighbours,
+        levels: properties.DelayLevels,
+        sources: Sequence[ByteSource] = (),
+        *,
+        accept_odds: bool = False,
+    ) -> None:
+        self.evidence = evidence
+        self.logs: Logs = evidence.logs
+        self.neighbours = neighbours
+        self.levels = levels
+        self.sources = sources
+        self.accept_odds = accept_odds
+
+    def heal(self, damage: Damage) -> tuple[Proven, list[Found]] | None:
+        """The bytes of a whole span from a further source, with the records in them."""
+        expected = self.evidence.about([(damage.start, damage.stop)]).at if self.sources else {}
+        for source in self.sources:
+            found = self._checked(source, damage.start, damage.stop, damage.log.lead, expected)
+            if found is not None:
+                return found
+        return None
+
+    def solve(self, layout: Layout, known: Known) -> None:
+        """Answer for every cell of a span, and look for records in the bytes of which nothing is known."""
+        damage, lead = layout.damage, layout.lead
+        around = self.neighbours.around(damage.stop)
+        slots = {expected.slot.key: at for at, expected in known.at.items()}
+        for cell in layout.cells:
+            raw = damage.log.queue.pread(cell.length - lead, cell.start + lead)
+            if cell.kept is not None or cell.given_up or len(raw) < cell.length - lead:
+                continue
+            if cell.message is not None and cell.expected is None:
+                cell.expected = self.own_slot(cell.message, cell.start + lead, slots)
+            answer = self.answer(cell, raw, lead, around)
+            if isinstance(answer, Lost):
+                answer = self._from_source(cell, raw, lead) or answer
+            cell.kept = answer if not isinstance(answer, Lost) else None
+        for free in list(layout.free):
+            start, length = free.start + lead, free.stop - free.start - lead
+            if free.last or length > MIN_SIZE << 16:
+                continue
+            mended = mend_fields(damage.log.queue.pread(length, start), start, None, around)
+            message = parse_message(mended.record)[0] if mended is not None else None
+            one = self.own_slot(message, start, slots) if message is not None else None
+            if one is not None and mended is not None:
+                layout.free.remove(free)
+                layout.cells.append(Cell(free.start, free.stop - free.start, one, kept=Keep(mended.record)))
+        layout.cells.sort(key=lambda c: c.start)
+
+    def answer(self, cell: Cell, raw: bytes, lead: int, around: Around) -> Answer:
+        """What the store itself proves of one record: `raw` are its bytes as they are."""
+        message, at, expected = cell.message, cell.start + lead, cell.expected
+        slot = expected.slot if expected is not None else None
+        lost = Lost(slot)
+        agrees = message is not None and (
+            not message.is_dispatched or (slot is not None and own_key(message) == slot.key)
+        )
+        if message is not None and lead and agrees and is_sound(message, raw, at):
+            return Keep(raw)  # only the header around it is wrong
+        dispatched = expected is not None and expected.offset == at  # its unit says so, whatever SYSFLAG says
+        if message is not None and not message.is_dispatched and not dispatched:
+            if expected is not None:
+                return lost
+            here = check_message(replace(message, physical_offset=at), at) is Fault.NONE
+            return self._unflip(message, raw, at) or (mend_fields(raw, at, None, around) if here else None) or lost
+        if expected is None:
+            return lost
+        return (
+            (self._unflip(message, raw, at) if message is not None and agrees else None)
+            or mend_fields(raw, at, expected, around)
+            or (mend_record_crc(raw, at, expected) if message is not None else None)
+            or lost
+        )
+
+    def own_slot(self, message: Message, at: int, named: dict[tuple[str, int, int], int]) -> Expected | None:
+        """The place in a queue that a damaged record says itself, if the queue has it free.
+
+        `named`: global offsets of the slots that units name; such a slot belongs to a record there (a swapped file).
+        """
+        topic = message.topic_text
+        part = self.logs.queues.get((topic, message.queue_id))
+        if named.get(own_key(message), at) != at:
+            return None
+        if part is None:
+            if topic not in (self.logs.topics or ()) and not any(name == topic for name, _ in self.logs.queues):
+                return None
+        elif not fits_queue(part, message.queue_offset, at):
+            return None
+        slot = slot_of(message, self.levels)
+        return Expected(slot) if slot is not None else None
+
+    def _unflip(self, message: Message, raw: bytes, at: int) -> Mended | None:
+        """The record with a flipped bit of its body corrected; everything else in it must be sound."""
+        if check_message(message, at) is not Fault.BODY_CRC or properties.property_faults(message.properties):
+            return None
+        return unflip_body(raw, message, accept_odds=self.accept_odds)
+
+    def _from_source(self, cell: Cell, raw: bytes, lead: int) -> Mended | None:
+        """The record of a cell from a further source."""
+        expected = {cell.start + lead: cell.expected} if cell.expected is not None else {}
+        for source in self.sources:
+            found = self._checked(source, cell.start, cell.stop, lead, expected)
+            if found is not None and len(found[1]) == 1:
+                content = found[0].content.pieces()
+                record = b"".join(p if isinstance(p, bytes) else bytes(p) for p in content)[lead:]
+                return Mended(record, changed_fields(raw, record), (found[0].witness,))
+        return None
+
+    def _checked(
+        self, source: ByteSource, start: int, stop: int, lead: int, expected: dict[int, Expected]
+    ) -> tuple[Proven, list[Found]] | None:
+        """A source's answer, if its records are sound and no unit contradicts them."""
+        proven = source.proven(start, stop, lead)
+        records = records_of(proven.content, start, stop, lead) if proven is not None else None
+        at = {found.start + lead: found.slot for found in records or ()}
+        if proven is None or records is None:
+            return None
+        return (proven, records) if all(at.get(offset) == one.slot.key for offset, one in expected.items()) else None
+
+
+def own_key(message: Message) -> tuple[str, int, int]:
+    """The place in a queue that a record says itself."""
+    return message.topic_text, message.queue_id, message.queue_offset
+
+
+def is_sound(message: Message, raw: bytes, at: int) -> bool:
+    """Whether a record is where it says, and fits all its checksums."""
+    stored, computed = record_crc(raw, 0, len(raw))
+    return check_message(message, at) is Fault.NONE and stored in (None, computed)

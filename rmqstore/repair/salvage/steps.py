@@ -1,0 +1,229 @@
+"""The steps that cover damaged spans: what each cell becomes, who sees the fillers, and what is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rmqstore.formats import dledger, properties
+from rmqstore.formats import message as records
+from rmqstore.formats.message import Message, parse_message
+from rmqstore.repair.plan.content import Content, Literal, Zeros, chunks
+from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.repair.plan.steps import Extend, Span
+from rmqstore.repair.salvage.candidates.edit import Mended, Restored
+from rmqstore.repair.salvage.contents import differences, joined, sparse, split
+from rmqstore.repair.salvage.evidence.entries import Entry
+from rmqstore.repair.salvage.evidence.places import Around, Damage, Neighbours
+from rmqstore.repair.salvage.evidence.table import Evidence
+from rmqstore.repair.salvage.evidence.values import Expected, Name, QueueSlot
+from rmqstore.repair.salvage.fillers import build_unseen, build_visible
+from rmqstore.repair.salvage.framed import Fix
+from rmqstore.repair.salvage.layout import Cell, Layout
+from rmqstore.repair.salvage.loss import Ledger
+from rmqstore.repair.salvage.numbering import EntryNumbers
+from rmqstore.repair.salvage.result import Filler
+from rmqstore.repair.salvage.solve import own_key
+from rmqstore.repair.salvage.sources import Found, Proven
+from rmqstore.scan.tiling import Kind
+
+_LISTED = 20
+
+
+class Steps:
+    """The steps of a salvage, and what they cost, while they are collected.
+
+    `covered`: global offsets of what the steps repair; `unplaced`: lost queue offsets without room for a filler;
+    `rebuild`: queues that must be brought to the repaired log.
+    """
+
+    def __init__(self, evidence: Evidence, neighbours: Neighbours, levels: properties.DelayLevels) -> None:
+        self.evidence = evidence
+        self.neighbours = neighbours
+        self.levels = levels
+        self.draft = PlanBuilder(evidence.store)
+        self.loss = Ledger()
+        self.fillers: list[Filler] = []
+        self.restored: list[Restored] = []
+        self.healed: list[tuple[int, int, str]] = []
+        self.entries: list[Entry] = []
+        self.lost_spans: list[tuple[int, int]] = []
+        self.rebuild: set[Name] = set()
+        self.unplaced: list[QueueSlot] = []
+        self.covered: list[tuple[int, int]] = []
+        self.given_up = 0
+
+    # --- damaged spans --------------------------------------------------------------------------------------------
+
+    def heal(self, damage: Damage, proven: Proven, found: Sequence[Found]) -> None:
+        """Put the bytes of a further source in the place of a span."""
+        self._write(damage, proven.content, f"the original bytes, from {proven.witness}")
+        self.covered.append((damage.start, damage.stop))
+        self.healed.append((damage.start, damage.length, proven.witness))
+        self.rebuild.update(record.slot[:2] for record in found if record.slot is not None)
+
+    def cover(self, layout: Layout, numbers: EntryNumbers) -> None:
+        """One step for a span, and what it costs."""
+        damage, lead = layout.damage, layout.lead
+        around = self.neighbours.around(damage.stop)
+        parts: list[Literal | Zeros] = []
+        for cell in layout.cells:
+            if cell.blank:
+                blank = dledger.build_blank(cell.length) if lead else records.build_blank(cell.length)
+                parts += [Literal(blank), Zeros(cell.length - len(blank))]
+                continue
+            record = cell.kept.record if cell.kept is not None else self._filler(cell, lead, around)
+            if isinstance(cell.kept, Mended) and cell.kept.restored is not None:
+                self.restored.append(cell.kept.restored)
+            if lead:
+                parts.append(Literal(numbers.head(cell, len(record))))
+                self.entries.append(numbers.entry(cell))
+            parts += sparse(record)
+        why = _why(layout)
+        self._keep_lost_bytes(layout, why)
+        self.covered.append((damage.start, damage.stop))
+        content = joined(parts)
+        if not _frames(layout):
+            self._write(damage, content, why)
+        elif damage.file is not None:
+            old, new = damage.log.queue.pread(damage.length, damage.start), b"".join(chunks(content))
+            for low, high in differences(old, new):  # only the bytes that change
+                self.draft.overwrite(damage.file.path, damage.start - damage.file.start + low, new[low:high], why)
+
+    def _keep_lost_bytes(self, layout: Layout, why: str) -> None:
+        """Count the bytes that go, and have them kept in lost+found."""
+        damage = layout.damage
+        if damage.file is None:
+            self.lost_spans.append((damage.start, damage.length))
+            self.loss.bytes += damage.length
+            return
+        path, at = self.draft.path(damage.file.path), damage.start - damage.file.start
+        for cell in layout.cells:
+            if isinstance(cell.kept, Mended) and cell.kept.unproved:
+                place, length = cell.start + layout.lead, cell.length - layout.lead
+                self.draft.notes.append(f"the message at {place:,} stays: {cell.kept.unproved}")
+                self.draft.spans.append(Span(path, place - damage.file.start, length, f"{place}.bin", why))
+        dirty = [run for run in damage.runs if run.kind is Kind.DIRTY]
+        gone = [c for c in layout.cells if c.kept is None]
+        lossy = any(not c.blank or any(run.stop > c.start for run in dirty) for c in gone)
+        on_disk = damage.length - damage.short
+        if lossy and on_disk:
+            self.lost_spans.append((damage.start, damage.length))
+            self.loss.bytes += sum(c.length for c in gone if not c.blank)
+            if any(run.kind in (Kind.DIRTY, Kind.RECORDS) for run in damage.runs):
+                self.draft.spans.append(Span(path, at, on_disk, f"{damage.start}.bin", why))
+
+    def _write(self, damage: Damage, content: Content, why: str) -> None:
+        """Write over a span, make a file as long as it must be, or make a missing one."""
+        file, at = damage.file, damage.start
+        if file is None:
+            self.draft.create(damage.home, content.size, content, why, damage.log.queue.files[0].path)
+        elif damage.short:
+            first, rest = split(content, damage.length - damage.short)
+            if first.size:
+                self.draft.overwrite(file.path, at - file.start, first, why)
+            self.draft.add(Extend(self.draft.path(file.path), file.length, file.file_size, rest, why))
+        else:
+            self.draft.overwrite(file.path, at - file.start, content, why)
+
+    # --- fillers --------------------------------------------------------------------------------------------------
+
+    def _filler(self, cell: Cell, lead: int, around: Around) -> bytes:
+        """The bytes of the record that replaces a lost one."""
+        at, length, record = cell.start + lead, cell.length - lead, b""
+        if cell.expected is not None:
+            slot, old = cell.expected.slot, cell.message
+            old = old if old is not None and own_key(old) == slot.key else None  # its header agrees with its unit
+            there = replace(around, store_timestamp=self._time(cell.expected, old, around))
+            built = build_visible(slot, at, length, there, old)
+            if built is not None:
+                record = built.record
+                self._count_visible(cell.expected, at, record, built.marked)
+            else:
+                self.unplaced.append(slot)
+        if not record:
+            record = build_unseen(at, length, around)
+            self.fillers.append(Filler(at, length, "unseen"))
+        if cell.given_up:
+            self._tell_given_up(cell, lead)
+        return record
+
+    def _tell_given_up(self, cell: Cell, lead: int) -> None:
+        """Say which good message made room for damage beside it."""
+        self.given_up += 1
+        what = str(cell.expected.slot) if cell.expected is not None else "a record of no queue"
+        if self.given_up <= _LISTED:
+            self.draft.notes.append(
+                f"a good message is given up ({what}): the damage beside it is too short for a record; its bytes are "
+                f"kept in lost+found, and {cell.length - lead:,} bytes from {cell.start + lead:,} on become its filler"
+            )
+
+    def _time(self, expected: Expected, old: Message | None, around: Around) -> int:
+        """The store time of the lost message where something says it, else the next record's."""
+        top, slot = around.store_timestamp, expected.slot
+        wanted = expected.store_timestamp
+        if slot.topic == properties.SCHEDULE_TOPIC and slot.tags_code and expected.offset is not None:
+            wanted = self.levels.stored_at(slot.queue_id + 1, slot.tags_code)
+        elif wanted is None and old is not None:
+            wanted = old.store_timestamp
+        return wanted if wanted is not None and 0 < wanted <= top else top
+
+    def _count_visible(self, expected: Expected, at: int, record: bytes, marked: str) -> None:
+        slot = expected.slot
+        message, _ = parse_message(record)
+        assert message is not None
+        found = properties.parse_properties(message.properties)
+        code = properties.dispatch_tags_code(slot.topic, found, message.store_timestamp, self.levels)
+        groups = self.evidence.progress.groups(slot)
+        self.fillers.append(Filler(at, len(record), "visible", *slot.key, code, groups, marked))
+        self.loss.add(slot)
+        if (expected.offset, expected.size) != (at, len(record)) or slot.tags_code != code:
+            self.rebuild.add((slot.topic, slot.queue_id))
+            self.rebuild.update((queue, 0) for queue, _ in slot.fan_out)
+
+    # --- single records -------------------------------------------------------------------------------------------
+
+    def fix(self, fix: Fix) -> bool:
+        """The steps for a framed record with a wrong field; False where a step covers its place already."""
+        log, at, new = fix.log, fix.start, fix.new
+        file = log.queue.find(at)
+        if file is None or any(a < at + len(fix.old) and at < b for a, b in self.covered):
+            return False
+        if new is None and fix.slot is not None:  # nothing sound can be made of it: a filler
+            around = self.neighbours.around(at + len(fix.old))
+            cell = Cell(at - log.lead, len(fix.old) + log.lead, Expected(fix.slot, at, len(fix.old)))
+            new = self._filler(cell, log.lead, around)
+            self.lost_spans.append((at, len(fix.old)))
+            self.loss.bytes += len(fix.old)
+        assert new is not None
+        if fix.slot is not None or fix.unproved:
+            path = self.draft.path(file.path)
+            self.draft.spans.append(Span(path, at - file.start, len(fix.old), f"{at}.bin", fix.why))
+        for low, high in differences(fix.old, new):
+            self.draft.overwrite(file.path, at - file.start + low, new[low:high], fix.why)
+        self.covered.append((at - log.lead, at + len(fix.old)))
+        self.rebuild.update(fix.queues)
+        if fix.unproved:
+            self.draft.notes.append(f"the message at {at:,} stays: {', '.join(fix.unproved)}")
+        return True
+
+
+def _frames(layout: Layout) -> bool:
+    """Whether a span frames, and nothing in it is lost: then the rest of its records stay as they are."""
+    runs = layout.damage.runs
+    framed = len(runs) == 1 and bool(runs[0].count) and not layout.damage.short
+    return framed and all(cell.kept is not None for cell in layout.cells)
+
+
+def _why(layout: Layout) -> str:
+    kept = [c.kept for c in layout.cells if c.kept is not None]
+    fields = sorted({name for k in kept if isinstance(k, Mended) for name in k.fields})
+    if len(kept) == len(layout.cells):
+        return f"mended in place: {', '.join(fields)}" if fields else "mended in place"
+    visible = sum(c.kept is None and c.expected is not None for c in layout.cells)
+    unseen = sum(c.kept is None and c.expected is None and not c.blank for c in layout.cells)
+    parts = [f"{visible} visible"] * bool(visible) + [f"{unseen} unseen"] * bool(unseen)
+    text = f"{' and '.join(parts)} filler{'s' if visible + unseen > 1 else ''}" if parts else ""
+    if any(c.blank for c in layout.cells):
+        text = f"{text} and a BLANK" if text else "BLANK at the file's end"
+    return text + (f", {len(kept)} mended" if kept else "")

@@ -1,0 +1,98 @@
+"""The evidence table: which rows damage gives, by whom, and what they say together."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from rmqstore.formats.properties import dispatch_tags_code, parse_delay_levels, parse_properties
+from rmqstore.repair.salvage.evidence.table import CONSUMED, MISSED, SIZE, SLOT, Evidence, Ranges
+from rmqstore.repair.salvage.evidence.values import Expected, QueueSlot, Row
+from tests import damage
+from tests.repair.salvaging import Row as Record
+from tests.repair.salvaging import look, rows
+from tests.stores import copy_store
+
+STORE = "5.4.0-clean"
+
+
+def evidence_of(store: Path) -> Evidence:
+    return Evidence(*look(store))
+
+
+def queue_of(store: Path, record: Record) -> list[Record]:
+    return [row for row in rows(store) if row.seat[:2] == record.seat[:2]]
+
+
+def busy(store: Path) -> list[Record]:
+    """The records of a queue of plain messages that has more than ten."""
+    found = rows(store)
+    first = next(r for r in found if r.seat[0].startswith("Order") and len(queue_of(store, r)) > 10)
+    return queue_of(store, first)
+
+
+def test_sound_store_has_no_rows_about_damage(tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path)
+    assert [row for row in evidence_of(store).rows if row.exact or (row.field == MISSED and row.start >= 0)] == []
+
+
+def test_unit_that_points_into_damage_gives_slot_and_size(tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path)
+    row = busy(store)[5]
+    damage.garble(row.path, row.at, row.size)
+    topic, queue_id, number = row.seat
+    found = parse_properties(row.message.properties)
+    tags = dispatch_tags_code(topic, found, row.message.store_timestamp, parse_delay_levels("1s"))
+    slot, witness = QueueSlot(topic, queue_id, number, tags), f"unit {topic}/{queue_id} {number}"
+    evidence = evidence_of(store)
+    assert [r for r in evidence.rows if r.exact] == [
+        Row(row.offset, row.offset, SLOT, slot, witness),
+        Row(row.offset, row.offset, SIZE, row.size, witness),
+    ]
+    known = evidence.about([(row.offset, row.offset + row.size)])
+    assert (known.at, known.between) == ({row.offset: Expected(slot, row.offset, row.size)}, [])
+
+
+def test_gap_in_the_queue_offsets_is_a_row_between_two_records(tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path)
+    before, row, behind = busy(store)[4:7]
+    damage.garble(row.path, row.at, row.size)
+    topic, queue_id, number = row.seat
+    shutil.rmtree(store / "consumequeue" / topic)
+    evidence = evidence_of(store)
+    value = (topic, queue_id, range(number, number + 1))
+    expected = Row(before.offset, behind.offset, MISSED, value, f"gap in {topic}/{queue_id}")
+    assert expected in evidence.rows
+    known = evidence.about([(row.offset, row.offset + row.size)])
+    assert known.at == {}
+    assert known.between == [(before.offset, behind.offset, QueueSlot(*row.seat))]
+
+
+def test_consumers_behind_the_end_of_a_queue_are_a_row(tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path)
+    last, row = busy(store)[-2:]
+    damage.garble(row.path, row.at, row.size)
+    topic, queue_id, number = row.seat
+    shutil.rmtree(store / "consumequeue" / topic)
+    table = {"offsetTable": {f"{topic}@readers": {str(queue_id): number + 1}}}
+    (store / "config" / "consumerOffset.json").write_text(json.dumps(table), "utf-8")
+    evidence = evidence_of(store)
+    span = (row.offset, row.offset + row.size)
+    (found,) = [r for r in evidence.rows if r.field == CONSUMED]
+    assert (found.start, found.value) == (last.offset, (topic, queue_id, range(number, number + 1)))
+    known = evidence.about([span])
+    assert known.between == []
+    evidence.add_ends(known, Ranges([span]))
+    assert [slot for _, _, slot in known.between] == [QueueSlot(*row.seat)]
+
+
+def test_rows_are_asked_for_the_spans_that_matter_only(tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path)
+    one, two = busy(store)[3], busy(store)[7]
+    for row in (one, two):
+        damage.garble(row.path, row.at, row.size)
+    evidence = evidence_of(store)
+    assert set(evidence.about([(one.offset, one.offset + one.size)]).at) == {one.offset}
+    assert set(evidence.about([(0, two.offset + two.size)]).at) == {one.offset, two.offset}
+    assert evidence.about([]).at == {}

@@ -1,0 +1,83 @@
+"""The solver's three answers: Keep, Mended with fields and witnesses, Lost with the queue slot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from rmqstore.checks.log.delay_levels import delay_levels
+from rmqstore.formats.message import HEAD, parse_message
+from rmqstore.repair.salvage.candidates.edit import Keep, Mended
+from rmqstore.repair.salvage.evidence.places import Neighbours
+from rmqstore.repair.salvage.evidence.table import Evidence
+from rmqstore.repair.salvage.evidence.values import Expected, QueueSlot
+from rmqstore.repair.salvage.layout import Cell
+from rmqstore.repair.salvage.solve import Answer, Lost, Solver
+from tests.repair.salvaging import Row, look, rows
+from tests.stores import unpack
+
+
+@dataclass
+class Asked:
+    """A solver for one record of a sound store."""
+
+    store: Path
+    row: Row
+
+    @property
+    def raw(self) -> bytes:
+        return self.row.path.read_bytes()[self.row.at : self.row.stop]
+
+    def answer(self, raw: bytes, slot: QueueSlot | None) -> Answer:
+        """What the solver says of other bytes in the record's place; `slot`: what its unit says."""
+        evidence = Evidence(*look(self.store))
+        neighbours = Neighbours(evidence.logs.results, 1)
+        solver = Solver(evidence, neighbours, delay_levels(evidence.store))
+        row = self.row
+        expected = Expected(slot, row.offset, row.size) if slot is not None else None
+        cell = Cell(row.offset - row.lead, row.size + row.lead, expected, parse_message(raw)[0])
+        return solver.answer(cell, raw, row.lead, neighbours.around(row.offset + row.size))
+
+
+@pytest.fixture
+def asked() -> Asked:
+    store = unpack("5.4.0-clean")
+    return Asked(store, next(r for r in rows(store) if r.seat[0].startswith("Order") and len(r.message.body) > 40))
+
+
+def flip(raw: bytes, at: int, bit: int = 0) -> bytes:
+    return raw[:at] + bytes([raw[at] ^ 1 << bit]) + raw[at + 1 :]
+
+
+def test_sound_record_behind_a_wrong_dledger_header_is_kept() -> None:
+    store = unpack("5.4.0-dledger")
+    asked = Asked(store, rows(store)[7])
+    assert asked.answer(asked.raw, QueueSlot(*asked.row.seat)) == Keep(asked.raw)
+
+
+def test_flipped_bit_of_the_body_is_mended_by_its_crc(asked: Asked) -> None:
+    answer = asked.answer(flip(asked.raw, HEAD.size + 5), QueueSlot(*asked.row.seat))
+    assert isinstance(answer, Mended)
+    assert (answer.record, answer.fields, answer.witnesses) == (asked.raw, ("body",), ("body CRC",))
+
+
+def test_field_that_the_unit_knows_is_mended_by_unit_and_crc(asked: Asked) -> None:
+    answer = asked.answer(flip(asked.raw, HEAD.at("queue_offset") + 7), QueueSlot(*asked.row.seat))
+    assert isinstance(answer, Mended)
+    assert (answer.record, answer.fields) == (asked.raw, ("queue_offset",))
+    assert answer.witnesses == ("body CRC", "consume queue")
+
+
+def test_record_whose_unit_names_another_slot_is_not_taken_as_it_is(asked: Asked) -> None:
+    """Every candidate says what the unit says; none says what the header says against the unit."""
+    topic, queue_id, number = asked.row.seat
+    answer = asked.answer(flip(asked.raw, HEAD.size + 5), QueueSlot(topic, queue_id, number + 1))
+    assert answer == Lost(QueueSlot(topic, queue_id, number + 1))
+
+
+def test_garbled_record_is_lost_with_the_slot_that_is_known(asked: Asked) -> None:
+    noise = bytes(byte ^ 0x5A for byte in asked.raw)
+    assert asked.answer(noise, QueueSlot(*asked.row.seat)) == Lost(QueueSlot(*asked.row.seat))
+    assert asked.answer(noise, None) == Lost(None)
