@@ -37,6 +37,14 @@ def find_fillers(store: Store, logs: Logs) -> list[Fillers]:
     return [*found, Fillers(len(unknown))] if unknown else found
 
 
+def filler_offsets(store: Store, logs: Logs) -> list[int]:
+    """Global offsets of the records that earlier repairs of this store put in place of lost messages, in order."""
+    found = {at for result in logs.results for at in result.fillers}
+    for _, plan in _plans(store) if logs.results else ():
+        found.update(_unmarked(plan, logs))
+    return sorted(found)
+
+
 def _between(offsets: list[int], low: int, high: int) -> tuple[int, int]:
     return bisect_left(offsets, low), bisect_left(offsets, high)
 

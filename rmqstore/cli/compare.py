@@ -173,6 +173,9 @@ def _lines(answer: Comparison) -> Iterator[str]:
     if answer.moved:
         yield ""
         yield f"At different offsets on the two sides: {many(answer.moved, 'message')}"
+    if answer.heal_commands:
+        yield ""
+        yield from (f"Next: {words}" for words in answer.heal_commands)
 
 
 _STATES = {

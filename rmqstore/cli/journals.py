@@ -203,6 +203,9 @@ def _did(one: Journal) -> str:
     if plan is None:
         return "its plan cannot be read" if one.state != "preparing" else "nothing"
     words = [f"{one.command or 'a plan'}, {many(len(plan.steps), 'step')}"]
+    restored = plan.facts.get("restored")
+    if isinstance(restored, dict) and isinstance(restored.get("messages"), int):
+        words.append(f"{many(restored['messages'], 'message')} restored from a replica")
     mended = plan.facts.get("mended")
     if isinstance(mended, list):
         words.append(f"{many(len(mended), 'message')} mended")

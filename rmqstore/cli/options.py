@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 _PLANNING = {
     *("strategy", "role", "only", "accept_fillers", "accept_shift", "merge_neighbours", "accept_odds"),
+    *("replicas", "extend", "heal_fillers"),
     *("topics", "queues", "reserved", "any_hour"),
 }
 """The options of all commands that decide what a plan does."""

@@ -342,3 +342,7 @@ def _next(report: Report, width: int) -> Iterator[Text]:
         "      ",
         "      ",
     )
+    if any(PROBLEMS[code].damages_log for code in codes):
+        yield from _wrapped(
+            "--replica DIR (another node's store, or a backup) restores the original bytes.", width, "      ", "      "
+        )

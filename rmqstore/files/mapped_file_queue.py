@@ -12,7 +12,7 @@ import os
 import stat
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import gcd
@@ -282,6 +282,16 @@ class MappedFileQueue:
         files = [MappedFile(path, start or 0, length, size, own.mtime_ns if own else 0)] if length else []
         odd = [] if length == size else [OddEntry(path, OddKind.WRONG_LENGTH if length else OddKind.EMPTY, length)]
         return cls(name, [path.parent], size, files, odd, how)
+
+    def listed_in(self, instead: Mapping[Path, Path]) -> MappedFileQueue:
+        """This queue with other directories in place of some of its own, and the files that these hold.
+
+        Errors: OSError when a directory cannot be listed.
+        """
+        directories = [instead.get(d, d) for d in self.directories]
+        found = MappedFileQueue.open(self.name, directories, file_size=self.file_size, default=self.file_size)
+        found.size_from = self.size_from
+        return found
 
     def without_oldest(self, count: int) -> MappedFileQueue:
         """This queue as it is when its `count` oldest files have expired; the last one always stays."""

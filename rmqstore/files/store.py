@@ -82,13 +82,15 @@ class Store(StoreQueues):
 
     `path` is what was asked for, `root` the storePathRootDir when it is a whole store (else the same as `path`).
     `links` are symbolic links at the top that were followed. `moved`: files that this store has under another name
-    (then) than the disk (now), see `rearranged`. `expiring`: so many of the oldest files of the log are taken as
+    (then) than the disk (now), see `rearranged`. `standins`: directories that hold the files of a log as they will be
+    -> the directories of the store that they stand for. `expiring`: so many of the oldest files of the log are taken as
     expired already, since a broker deletes them while they are read.
     """
 
     def __init__(self, path: Path, config: BrokerConfig, *, follow_config_paths: bool = True) -> None:
         super().__init__(path, config)
         self.moved: Mapping[Path, Path] = {}
+        self.standins: Mapping[Path, Path] = {}
         self.expiring = 0
         self._follow = follow_config_paths
 
@@ -214,6 +216,18 @@ class Store(StoreQueues):
         other.__dict__["commitlog"] = logs.get("commitlog", self.commitlog)
         if self.dledger is not None:
             other.__dict__["dledger"] = replace(self.dledger, data=logs.get("dledger", self.dledger.data))
+        return other
+
+    def with_log_files_in(self, standins: Mapping[Path, Path]) -> Store:
+        """This store with the files of its logs in other directories; `standins` maps these to the store's own."""
+        other = copy.copy(self)
+        other.standins = dict(standins)
+        instead = {home: standin for standin, home in standins.items()}
+        if self.commitlog is not None:
+            other.__dict__["commitlog_directories"] = [instead.get(d, d) for d in self.commitlog_directories]
+            other.__dict__["commitlog"] = self.commitlog.listed_in(instead)
+        if self.dledger is not None:
+            other.__dict__["dledger"] = replace(self.dledger, data=self.dledger.data.listed_in(instead))
         return other
 
     @property

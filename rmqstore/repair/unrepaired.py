@@ -31,8 +31,11 @@ class Unrepaired:
 
 
 _PROVED = "the units and entries are right, but their message is damaged (see the note)"
-_REPLICA = "copy the replica again from its master; or use --strategy salvage if no other replica has a good copy"
-_RAW = "take the file from a replica or a backup"
+_REPLICA = (
+    "add --replica DIR with the store of its master, which restores the original bytes; or use --strategy salvage if "
+    "no other replica has a good copy"
+)
+_RAW = "add --replica DIR with the store of another node, or with a backup"
 _DOUBT = Unrepaired(
     TAG_CODE,
     "the unit or the TAGS of its message are damaged, and nothing proves which: the unit may be the only trace",
@@ -168,6 +171,6 @@ def _missing_file(code: str, options: RecoverOptions) -> Unrepaired:
     return Unrepaired(
         code,
         "the messages of the missing file are not in this store",
-        "restore the file from a replica or a backup; or add --accept-fillers, which puts fillers in its place and "
-        "shows the loss",
+        "add --replica DIR with the store of another node, or with a backup; or add --accept-fillers, which puts "
+        "fillers in its place and shows the loss",
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.checks.problems import codes
 from rmqstore.formats.message import COMPRESSED, HEAD
 from tests import damage
 from tests.command import run_json
@@ -99,7 +100,10 @@ def test_real_store_reads_all_that_was_not_hit(
     store = copy_store(name, tmp_path)
     break_it(store, rows(store))
     options = ("--merge-neighbours",) if break_it is short else ()
-    run_json("recover", str(store), *options, "--apply", exit_code=0)
+    # zeros that only hit a record's properties leave the message, and the unit that tells its tag was another one
+    tags_gone = break_it is pages and "dledger" in name and made.version != "4.9.7"
+    done = run_json("recover", str(store), *options, "--apply", exit_code=1 if tags_gone else 0)
+    assert done["remaining"] == {"counts": {codes.CQ_WRONG_TAG: 2} if tags_gone else {}}
     result = read_all(real, store, made.oracle_args)
     assert (result.load, result.crash) == (True, None)
     assert {queue: reading.why for queue, reading in result.queues.items() if reading.bad} == {}

@@ -8,6 +8,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from rmqstore.files.disk.reading import open_regular
+from rmqstore.files.disk.sparse import next_data
+
+_COPIED = 1 << 20  # bytes at a time
 _OPEN = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -86,3 +90,60 @@ class Scratch:
 
     def read(self, size: int, at: int) -> bytes:
         return os.pread(self._file.fileno(), size, at)
+
+
+class ScratchFolder:
+    """A temporary directory, gone with the process: files as a repair will leave them, beside links to the others.
+
+    It lies where TMPDIR says. Errors: OSError.
+    """
+
+    def __init__(self) -> None:
+        import tempfile
+
+        self._folder = tempfile.TemporaryDirectory(prefix="rmqstore-")
+        self.path = Path(self._folder.name)
+
+    def make_directory(self, name: str) -> Path:
+        path = self.path / name
+        path.mkdir()
+        return path
+
+    def link(self, path: Path, target: Path) -> None:
+        path.symlink_to(target)
+
+    def copy(self, source: Path | None, target: Path, size: int) -> None:
+        """A file of `size` bytes with the bytes of another one, and with its holes; zeros where that has no bytes."""
+        into = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.ftruncate(into, size)
+            if source is not None:
+                _copy_data(source, into)
+        finally:
+            os.close(into)
+
+    def write_at(self, path: Path, data: bytes, at: int) -> None:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            Disk().write_at(descriptor, data, at)
+        finally:
+            os.close(descriptor)
+
+    def resize(self, path: Path, size: int) -> None:
+        os.truncate(path, size)
+
+
+def _copy_data(source: Path, into: int) -> None:
+    descriptor = open_regular(source)
+    try:
+        at, end = 0, os.fstat(descriptor).st_size
+        while at < end:
+            at, stop = next_data(descriptor, at, end)
+            while at < stop:
+                data = os.pread(descriptor, min(_COPIED, stop - at), at)
+                if not data:
+                    return
+                Disk().write_at(into, data, at)
+                at += len(data)
+    finally:
+        os.close(descriptor)

@@ -66,11 +66,23 @@ class PlanBuilder:
 
     def name(self, path: Path) -> str:
         """The same of a place, whatever file is there."""
-        absolute = absolute_path(path)
+        absolute = absolute_path(self._in_store(path))
         try:
             return absolute.relative_to(self.root).as_posix()
         except ValueError:
             return absolute.as_posix()
+
+    def _in_store(self, path: Path) -> Path:
+        """The place in the store that a path in a stand-in for one of its directories stands for."""
+        for standin, home in self.store.standins.items():
+            if path.is_relative_to(standin):
+                return home / path.relative_to(standin)
+        return path
+
+    def _bytes_of(self, path: Path) -> Path:
+        """The file with the bytes: a link in a stand-in directory leads to a file of the store."""
+        own = self._in_store(path)
+        return own if own != path and path.is_symlink() else path
 
     def locate(self, path: str) -> Path:
         """The file that a plan's path means."""
@@ -94,7 +106,8 @@ class PlanBuilder:
         """Replace bytes of a file; `at` is a position in it."""
         content = Literal(content) if isinstance(content, bytes) else content
         if content.size:
-            expect = readable(path, lambda: fingerprint_range(path, at, content.size))
+            source = self._bytes_of(path)
+            expect = readable(source, lambda: fingerprint_range(source, at, content.size))
             self.add(Overwrite(self.path(path), at, content, expect, why))
 
     def zero(self, path: Path, at: int, length: int, why: str) -> None:
@@ -105,7 +118,8 @@ class PlanBuilder:
         """Cut a file, or make it longer with zeros."""
         name = self.path(path)
         if length > size:
-            expect = readable(path, lambda: fingerprint_range(path, size, length - size, _hash_for(path)))
+            source = self._bytes_of(path)
+            expect = readable(source, lambda: fingerprint_range(source, size, length - size, _hash_for(source)))
             self.add(Truncate(name, length, size, expect, why))
         elif length < size:
             self.add(Extend(name, length, size, why=why))
@@ -115,12 +129,13 @@ class PlanBuilder:
         now, name, moved = self.name(path), self.path(path), self.store.moved
         if name in self.gone or now in self._left:
             return
-        expect = readable(path, lambda: fingerprint_entry(path, _hash_for(path)))
-        status = path.lstat()
+        source = self._bytes_of(path)
+        expect = readable(source, lambda: fingerprint_entry(source, _hash_for(source)))
+        status = source.lstat()
         if path in moved:  # it gets no new name then
             self.steps = [s for s in self.steps if not (isinstance(s, SetAside) and s.path == now)]
             self.steps = [s for s in self.steps if not (isinstance(s, Rename) and s.source == now)]
-        self.steps.append(Discard(now, expect, why, 0 if path.is_dir() else status.st_size))
+        self.steps.append(Discard(now, expect, why, 0 if source.is_dir() else status.st_size))
         self._left.add(now)
         if path in moved or path not in moved.values():  # else another file gets this name
             self.gone.add(name)

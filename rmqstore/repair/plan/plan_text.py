@@ -58,6 +58,7 @@ def _describe_loss(plan: Plan) -> Iterator[str]:
     elif not plan.empty:
         yield "Nothing is lost by this." if plan.facts["stays"] else "Nothing is lost."
     yield from _describe_damaged(plan.facts.get("damaged"))
+    yield from _describe_restored(plan.facts.get("restored"))
     yield from _describe_mended(plan.facts.get("mended"))
     yield from _describe_fillers(plan.facts.get("fillers"))
     yield from (f"Note: {note}" for note in plan.notes)
@@ -86,6 +87,31 @@ def _time(value: Json) -> str:
     if not isinstance(value, int) or not 0 <= value < _YEAR_10000:
         return str(value)
     return datetime.fromtimestamp(value / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _describe_restored(found: Json) -> Iterator[str]:
+    """What comes from replicas; facts of a saved plan can be anything."""
+    listed = found.get("places") if isinstance(found, Mapping) else None
+    rows = [row for row in listed if isinstance(row, Mapping)] if isinstance(listed, list) else []
+    if not rows:
+        return
+    messages: dict[str, int] = {}
+    for row in rows:
+        name = str(row.get("from"))
+        messages[name] = messages.get(name, 0) + _number(row, "messages")
+    one = "a replica" if len(messages) == 1 else f"{len(messages):,} replicas"
+    yield f"Restored from {one}: {_count(sum(messages.values()), 'message')}, {_count(len(rows), 'place')}."
+    yield from (f"  {name}: {_count(number, 'message')}" for name, number in list(messages.items())[:_LISTED])
+    for row in rows[:_PLACES]:
+        what = f"{row.get('was')}; {_count(_number(row, 'messages'), 'message')}"
+        yield f"  offset {_number(row, 'offset'):,}, {_count(_number(row, 'length'), 'byte')} ({what})"
+    if len(rows) > _PLACES:
+        yield f"  … and {_count(len(rows) - _PLACES, 'more place')}"
+
+
+def _number(row: Mapping[str, Json], name: str) -> int:
+    value = row.get(name)
+    return value if isinstance(value, int) else 0
 
 
 def _describe_mended(rows: Json) -> Iterator[str]:

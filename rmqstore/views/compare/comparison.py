@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 SCHEMA = "rmqstore.compare/1"
+
+
+_DAMAGE = ("damaged", "missing-file", "zeros")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +150,23 @@ class Comparison:
         return "diverged" if bytes_differ or any(part.messages for part in self._parts) else "moved"
 
     @property
+    def heal_commands(self) -> list[str]:
+        """Commands that take what is damaged or missing on one side from the other one."""
+        sides = (
+            (self.store, self.other, self.damaged_in_store, "store_state"),
+            (self.other, self.store, self.damaged_in_other, "other_state"),
+        )
+        out = []
+        for broken, good, damaged, name in sides:
+            state = getattr(self.divergence, name, "")
+            words = f"rmqstore recover {shlex.quote(broken.path)} --replica {shlex.quote(good.path)}"
+            if damaged.messages or state in _DAMAGE:
+                out.append(words)
+            elif state == "ended":
+                out.append(f"{words} --extend")
+        return out
+
+    @property
     def _parts(self) -> tuple[Messages, ...]:
         return self.changed, self.damaged_in_store, self.damaged_in_other, self.only_store, self.only_other
 
@@ -178,6 +199,7 @@ class Comparison:
             "only_in_store": self.only_store.to_json(),
             "only_in_other": self.only_other.to_json(),
             "moved": self.moved,
+            "heal": self.heal_commands,
         }
 
     @property

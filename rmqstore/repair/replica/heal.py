@@ -1,0 +1,185 @@
+"""plan_with_replicas: the plan that takes damaged and missing bytes from replicas, then repairs what is left.
+
+It works in two stages. First the log alone: which places need bytes, which replicas are proved, what they have. Then
+the store with these bytes is examined, and the usual recovery is planned for it: consume queues, index, timer and what
+stays damaged are judged by the log as it will be. Both stages together are one plan.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from rmqstore.checks.log.commitlog import LogResult
+from rmqstore.checks.verify import Verified, VerifyOptions, examine, problem_counts
+from rmqstore.errors import Refused, StoreIsLive
+from rmqstore.files.store import Store
+from rmqstore.repair.log.store_guard import refuse_whole
+from rmqstore.repair.plan.content import Json
+from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.repair.plan.recover_options import RecoverOptions
+from rmqstore.repair.recover import plan_recovery
+from rmqstore.repair.replica.healed_store import HealedStore, build, messages_in
+from rmqstore.repair.replica.judge import judge
+from rmqstore.repair.replica.merge import merged
+from rmqstore.repair.replica.places import OUTVOTED, Place, Wishes, find_places
+from rmqstore.repair.replica.proof import Proof, prove
+from rmqstore.repair.replica.replica import Replica, filler_spans, refuse_same
+from rmqstore.repair.replica.sources import Sources, find_sources
+from rmqstore.repair.replica.spans import Span, joined, meets
+
+FACT = "restored"
+"""In a plan's facts: what comes from which replica."""
+
+_MOST_NOTES = 20
+
+
+def plan_with_replicas(
+    store: Store,
+    verified: Verified,
+    replicas: Sequence[Replica],
+    wishes: Wishes,
+    options: RecoverOptions,
+    how: VerifyOptions | None = None,
+) -> Plan:
+    """The plan for a store that was just examined; `how` examines the store that the replicas' bytes make of it.
+
+    Errors: Refused where a replica is none, is the store itself, or has nothing for it; StoreIsLive; NoSpace; as
+    `plan_recovery`.
+    """
+    refuse_whole(store, verified)
+    if verified.report.live:
+        raise StoreIsLive(f"a broker is running on {store.path}: its log cannot be compared with a replica's")
+    if verified.misplaced is not None and verified.misplaced.store.moved:
+        raise Refused(f"log files of {store.path} have wrong names", "run `rmqstore recover` without --replica first")
+    for replica in replicas:
+        refuse_same(store, replica)
+    work = _Healing(store, verified, replicas, wishes)
+    sources = work.sources()
+    if not sources.taken:
+        if not work.places:
+            raise Refused(work.nothing_needed(), "recover without --replica repairs everything else")
+        reasons = "; ".join([*work.notes, *sources.notes][:3])
+        raise Refused(f"nothing can be taken from the replicas: {reasons}", "recover without --replica writes fillers")
+    healed = build(store, sources.taken)
+    after = examine(healed.store, how)
+    judge(after, sources.taken)
+    plan = plan_recovery(healed.store, after, options)
+    names = PlanBuilder(store)
+    whole = merged(plan, healed, names, f"the original bytes, from {_names(sources)}")
+    cured = set(problem_counts(verified.report)) - set(problem_counts(after.report))
+    notes = [*work.notes, *sources.notes]
+    if len(notes) > _MOST_NOTES:
+        notes[_MOST_NOTES:] = [f"… and {len(notes) - _MOST_NOTES:,} more like these"]
+    facts: dict[str, Json] = {**plan.facts, FACT: _facts(healed, sources, work)}
+    return replace(whole, cures=tuple(sorted({*plan.cures, *cured})), notes=(*notes, *plan.notes), facts=facts)
+
+
+class _Healing:
+    """The first stage. `places` are those that need bytes, `proofs` what was proved of each replica's logs."""
+
+    def __init__(self, store: Store, verified: Verified, replicas: Sequence[Replica], wishes: Wishes) -> None:
+        self.store = store
+        self.verified = verified
+        self.replicas = replicas
+        self.wishes = wishes
+        self.places: list[Place] = []
+        self.proofs: dict[tuple[str, str], Proof] = {}  # by names of log and replica
+        self.notes: list[str] = []
+
+    def sources(self) -> Sources:
+        """Prove the replicas, and ask them for the places."""
+        allowed: dict[Place, list[Replica]] = {}
+        for log in self.verified.logs.results:
+            having = [r for r in self.replicas if r.log(log.lead) is not None]
+            places = find_places(self.store, self.verified, log, having, self.wishes)
+            self.places += places
+            proofs = self._prove(log, having, places)
+            for place in places:
+                allowed[place] = [r for r in having if proofs[r.name].covers(place)]
+                if not allowed[place]:
+                    self._not_covered(place, proofs)
+        if not self.verified.logs.results:
+            raise Refused(
+                f"{self.store.path} has no file of its log left: nothing proves what is a replica of it",
+                "make the store again as a copy of the replica",
+            )
+        proved = {name for _, name in self.proofs}
+        for replica in self.replicas:
+            if replica.name not in proved:
+                kind = self.store.kind.value
+                raise Refused(f"{replica.name} is not a replica: this is a {kind} store, and it has no such log")
+        return find_sources(self.places, allowed)
+
+    def _prove(self, log: LogResult, replicas: Sequence[Replica], places: Sequence[Place]) -> Mapping[str, Proof]:
+        apart = joined([*filler_spans(self.store, log), *(p.span for p in places if p.kind != OUTVOTED)])
+
+        def wanted(span: Span) -> bool:
+            return not meets(span, apart)
+
+        found = {replica.name: prove(log, replica, places, wanted) for replica in replicas}
+        for name, proof in found.items():
+            if proof.diverges_at is not None:
+                self.notes.append(
+                    f"{name} diverges from this store at offset {proof.diverges_at:,} of the {log.queue.name}: "
+                    "nothing behind it is taken"
+                )
+        self.proofs |= {(log.queue.name, name): proof for name, proof in found.items()}
+        return found
+
+    def _not_covered(self, place: Place, proofs: Mapping[str, Proof]) -> None:
+        if not proofs:
+            self.notes.append(f"no replica has a {place.log.queue.name}: nothing is taken for offset {place.start:,}")
+        elif all(proof.diverges_at is None for proof in proofs.values()):
+            self.notes.append(
+                f"no record behind offset {place.start:,} is equal in a replica: nothing is taken for offset "
+                f"{place.start:,} to {place.stop:,}"
+            )
+
+    def nothing_needed(self) -> str:
+        """Why the replicas are not needed; perhaps they were given in the wrong order."""
+        text = f"{self.store.path} has no damage that a replica can repair"
+        fillers = sum(len(filler_spans(self.store, log)) for log in self.verified.logs.results)
+        if fillers and not self.wishes.fillers:
+            return f"{text}; --heal-fillers restores what earlier repairs replaced by fillers"
+        if any(replica.damaged for replica in self.replicas):
+            return f"{text}, but {self.replicas[0].name} is damaged: are the two in the wrong order?"
+        return text
+
+
+def _names(sources: Sources) -> str:
+    return " and ".join(dict.fromkeys(taken.replica.name for taken in sources.taken))
+
+
+def _facts(healed: HealedStore, sources: Sources, work: _Healing) -> dict[str, Json]:
+    """`{"messages", "bytes", "places": […], "replicas": […]}`."""
+    places: list[Json] = []
+    total: Counter[str] = Counter()
+    for taken in sources.taken:
+        if not taken.good:
+            continue
+        messages, length = messages_in(healed, taken), taken.stop - taken.start
+        total["messages"] += messages
+        total["bytes"] += length
+        places.append(
+            {
+                "offset": taken.start,
+                "length": length,
+                "messages": messages,
+                "was": taken.place.kind,
+                "from": taken.replica.name,
+            }
+        )
+    replicas: list[Json] = [
+        {
+            "path": name,
+            "log": log,
+            "equal_records": proof.equal,
+            "equal_until": proof.equal_until,
+            "diverges_at": proof.diverges_at,
+        }
+        for (log, name), proof in work.proofs.items()
+    ]
+    return {"messages": total["messages"], "bytes": total["bytes"], "places": places, "replicas": replicas}

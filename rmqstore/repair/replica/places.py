@@ -1,0 +1,236 @@
+"""The places of a log for which the bytes of a replica are wanted: damage, missing files, fillers, both ends. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rmqstore.checks.log.commitlog import LogResult
+from rmqstore.checks.problems.problem import Severity
+from rmqstore.checks.problems.table import PROBLEMS
+from rmqstore.checks.verify import Verified
+from rmqstore.files.records import message_at
+from rmqstore.files.store import Store
+from rmqstore.repair.replica.neighbours import records_between
+from rmqstore.repair.replica.replica import Replica, filler_spans
+from rmqstore.repair.replica.spans import Span, joined, meets
+from rmqstore.scan.tiling import Kind, Run
+
+_BLOCK = 1 << 20
+_BAD = (Kind.DIRTY, Kind.ZERO, Kind.HOLE)
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What to take from a replica beside damaged places.
+
+    `extend`: also what it has behind the end of the log, and before its first file. `fillers`: also the messages that
+    fillers of earlier repairs replaced.
+    """
+
+    extend: bool = False
+    fillers: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Place:
+    """Bytes [start, stop) of a log that a replica may have: global offsets, from a record's start to a record's start.
+
+    `open_end`: behind the end of the log, so that the replica's last record there may end behind `stop`.
+    """
+
+    log: LogResult
+    start: int
+    stop: int
+    kind: str
+    open_end: bool = False
+
+    @property
+    def span(self) -> Span:
+        return self.start, self.stop
+
+    def pieces(self) -> Iterator[Span]:
+        """Its parts, each in one file of the log."""
+        size, at = self.log.queue.file_size, self.start
+        while at < self.stop:
+            border = min(self.stop, (at // size + 1) * size)
+            yield at, border
+            at = border
+
+
+DAMAGE, MISSING, FILLER, DOUBT, TAIL = "damaged", "missing file", "filler", "contradicted", "end of the log"
+OUTVOTED = "outvoted"
+"""A record that looks good, but all of several replicas have another one. It may show that this store diverged."""
+
+
+def find_places(
+    store: Store, verified: Verified, log: LogResult, replicas: Sequence[Replica], wishes: Wishes
+) -> list[Place]:
+    """All places of one log of a store, in address order."""
+    end = log.wrote if log is verified.logs.results[-1] else log.tiling.stop  # behind a legacy log DLedger goes on
+    inside = [*_damaged(log, end), *_between(verified, log, replicas)]
+    if wishes.fillers:
+        inside += [Place(log, a, b, FILLER) for a, b in _with_blanks(log, filler_spans(store, log))]
+    inside += _contradicted(verified, log, replicas)
+    if log is verified.logs.results[-1]:
+        inside += _tail(verified, log, replicas, wishes)
+    if wishes.extend and log is verified.logs.results[0]:
+        inside += _front(log, replicas)
+    else_good = without_places(_outvoted(log, replicas), inside, filler_spans(store, log))
+    return sorted([*_apart(inside), *_apart(else_good)], key=lambda p: p.start)
+
+
+def _apart(places: Iterable[Place]) -> list[Place]:
+    """Places that touch become one."""
+    out: list[Place] = []
+    for place in sorted(places, key=lambda p: p.start):
+        last = out[-1] if out else None
+        if last is None or last.stop < place.start:
+            out.append(place)
+            continue
+        stop = max(last.stop, place.stop)
+        out[-1] = Place(last.log, last.start, stop, last.kind, last.open_end or place.open_end)
+    return out
+
+
+def without_places(found: Iterable[Place], places: Sequence[Place], fillers: Sequence[Span]) -> list[Place]:
+    """Places that share no byte with others, nor with a filler."""
+    taken = joined([*fillers, *(p.span for p in places)])
+    return [place for place in found if not meets(place.span, taken)]
+
+
+def _outvoted(log: LogResult, replicas: Sequence[Replica]) -> Iterator[Place]:
+    """Records of which at least two replicas, and all that have a good one, have the same other bytes."""
+    if len(replicas) < 2:
+        return
+    for run in log.tiling:
+        if run.kind is not Kind.RECORDS:
+            continue
+        differing = list(_differing(log, replicas, run))
+        for start, stop in records_between(log, run.start, run.stop - 1) if differing else ():
+            if not meets((start, stop), differing):
+                continue
+            theirs = {r.bytes_at(log.lead, start, stop) for r in replicas if r.sound_record(log.lead, start)}
+            voters = sum(r.sound_record(log.lead, start) for r in replicas)
+            if len(theirs) == 1 and voters > 1 and log.queue.pread(stop - start, start) not in theirs:
+                yield Place(log, start, stop, OUTVOTED)
+
+
+def _differing(log: LogResult, replicas: Sequence[Replica], run: Run) -> Iterator[Span]:
+    """Stretches of a run of records that are not the same in all replicas."""
+    for low in range(run.start, run.stop, _BLOCK):
+        high = min(low + _BLOCK, run.stop)
+        own = log.queue.pread(high - low, low)
+        if any(r.bytes_at(log.lead, low, high) != own for r in replicas):
+            yield low, high
+
+
+def _damaged(log: LogResult, end: int) -> Iterator[Place]:
+    """Damage that begins before `end`, with a BLANK that touches it: it may be damage too."""
+    runs: list[Run] = []
+    for run in log.tiling:
+        if run.start >= end:
+            break
+        bad = run.kind in _BAD
+        if runs and not bad and run.kind is not Kind.BLANK:
+            yield from _of_runs(log, runs)
+            runs = []
+        elif bad or run.kind is Kind.BLANK:
+            runs.append(run)
+    yield from _of_runs(log, runs)
+
+
+def _of_runs(log: LogResult, runs: Sequence[Run]) -> Iterator[Place]:
+    bad = [i for i, run in enumerate(runs) if run.kind in _BAD]
+    if not bad:
+        return
+    first = bad[0] - 1 if bad[0] and runs[bad[0]].start % log.queue.file_size else bad[0]
+    whole = all(runs[i].kind is Kind.HOLE for i in bad)
+    stop = runs[-1].stop if runs[-1].stop % log.queue.file_size == 0 else runs[bad[-1]].stop
+    yield Place(log, runs[max(first, 0)].start, stop, MISSING if whole else DAMAGE)
+
+
+def _between(verified: Verified, log: LogResult, replicas: Sequence[Replica]) -> Iterator[Place]:
+    """Files that are missing between a legacy commitlog and DLedger's data: a replica tells whose they were."""
+    legacy, entries = verified.legacy, verified.dledger
+    if legacy is None or entries is None or not legacy.queue.files:
+        return
+    low, high = legacy.tiling.stop, entries.tiling.start
+    begins = [queue.start for r in replicas if (queue := r.log(entries.lead)) is not None]
+    border = max(low, min([high, *begins]))
+    if log is entries and border < high:
+        yield Place(log, border, high, MISSING)
+    elif log is legacy and low < border:
+        size = log.queue.file_size
+        end = max((r.end(log.lead, low) for r in replicas), default=low)
+        if end > low:
+            yield Place(log, low, min(-(-end // size) * size, border), MISSING)
+
+
+def _with_blanks(log: LogResult, fillers: Sequence[Span]) -> list[Span]:
+    """A filler at the end of a file may have left bytes to the BLANK behind it."""
+    out = []
+    for start, stop in fillers:
+        run = log.tiling.find(stop)
+        out.append((start, run.stop if run is not None and run.kind is Kind.BLANK else stop))
+    return joined(out)
+
+
+def _contradicted(verified: Verified, log: LogResult, replicas: Sequence[Replica]) -> Iterator[Place]:
+    """Records that frame and fit their CRCs, but contradict a witness of this store and differ from a replica's."""
+    for at in sorted(_suspects(verified, log)):
+        run = log.tiling.find(at)
+        if run is None or run.kind is not Kind.RECORDS:
+            continue
+        start = next((s for s in (at, at - log.lead) if _starts(log, s)), None)
+        if start is None:
+            continue
+        message = message_at(log.queue, start + log.lead)
+        assert message is not None
+        stop = start + log.lead + message.size
+        own = log.queue.pread(stop - start, start)
+        theirs = [r.bytes_at(log.lead, start, stop) for r in replicas if r.sound_record(log.lead, start)]
+        if any(other != own for other in theirs):
+            yield Place(log, start, stop, DOUBT)
+
+
+def _suspects(verified: Verified, log: LogResult) -> set[int]:
+    name, out = "dledger" if log.lead else "commitlog", set()
+    for finding in verified.report.findings.listed:
+        if finding.severity < Severity.WARNING:
+            continue
+        if finding.problem.of_log and finding.queue == name:
+            out.add(finding.offset)
+        for pointed in (finding.facts.get("commitlog_offset"), finding.facts.get("phy_offset")):
+            if isinstance(pointed, int) and log.tiling.start <= pointed < log.tiling.stop:
+                out.add(pointed)
+    return out
+
+
+def _starts(log: LogResult, start: int) -> bool:
+    message = message_at(log.queue, start + log.lead)
+    return message is not None and message.physical_offset == start + log.lead
+
+
+def _tail(verified: Verified, log: LogResult, replicas: Sequence[Replica], wishes: Wishes) -> Iterator[Place]:
+    """Damage behind the last good record; with `extend`, all that a replica has there.
+
+    That is taken too if this store had messages there: queues, index, checkpoint or consumer offsets lead behind its
+    end.
+    """
+    dirty = [run.stop for run in log.tiling.tail() if run.kind is Kind.DIRTY] if log.stale_from is None else []
+    known = any(n and PROBLEMS[code].points_behind_log for code, n in verified.report.findings.counts.items())
+    if not (dirty or known or wishes.extend):
+        return
+    end = max((replica.end(log.lead, log.wrote) for replica in replicas), default=log.wrote)
+    stop = end if known or wishes.extend else min(end, max(dirty))
+    if stop > log.wrote:
+        yield Place(log, log.wrote, stop, TAIL, open_end=True)
+
+
+def _front(log: LogResult, replicas: Sequence[Replica]) -> Iterator[Place]:
+    """Files that a replica has before the first one of the log."""
+    queues = [queue for r in replicas if (queue := r.log(log.lead)) is not None]
+    first = min((q.start for q in queues if q.start % log.queue.file_size == 0), default=log.queue.start)
+    if first < log.queue.start:
+        yield Place(log, first, log.queue.start, MISSING)

@@ -1,0 +1,184 @@
+"""Another copy of a store's log: another node's store, or an older copy of the same one. It is only read."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rmqstore.checks.beside.committed import committed_end
+from rmqstore.checks.filler_notes import filler_offsets
+from rmqstore.checks.log.commitlog import LogResult, PassWork, read_log
+from rmqstore.checks.log.log_pass import PassOptions
+from rmqstore.checks.log.logs import Logs
+from rmqstore.checks.problems.report import Findings
+from rmqstore.errors import NotAStore, Refused, UsageError
+from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
+from rmqstore.files.recognise import kind_of_file
+from rmqstore.files.records import message_at
+from rmqstore.files.store import Store, open_store
+from rmqstore.formats import dledger
+from rmqstore.formats.message import BLANK_SIZE, Fault, build_blank, check_message, record_crc
+from rmqstore.repair.replica.spans import Span, joined, overlapping, without
+from rmqstore.scan.tiling import Kind
+from rmqstore.scan.window import ScanOptions
+from rmqstore.scan.workers import jobs_or_default
+
+_SOON_READ = 8 << 30  # bytes
+
+
+@dataclass(slots=True)
+class Replica:
+    """One replica. `name` is the path that was given; `store` is what lies there."""
+
+    name: str
+    store: Store
+    jobs: int | None = None
+    max_rate: int = 0
+    _read: dict[tuple[int, tuple[int, ...]], LogResult | None] = field(default_factory=dict)
+    _sound: dict[int, list[Span]] = field(default_factory=dict)
+
+    def log(self, lead: int) -> MappedFileQueue | None:
+        """Its commitlog (`lead` 0) or its DLedger data (48); None where it has no file of it."""
+        group = self.store.dledger
+        queue = (group.data if group is not None else None) if lead else self.store.commitlog
+        return queue if queue is not None and queue.files else None
+
+    def bytes_at(self, lead: int, start: int, stop: int) -> bytes:
+        """Bytes [start, stop) of a log, global offsets; fewer where a file ends or is missing."""
+        queue = self.log(lead)
+        return queue.pread(stop - start, start) if queue is not None else b""
+
+    def sound_record(self, lead: int, start: int) -> bool:
+        """Whether a record (a DLedger entry) starts at a global offset, says so itself, and fits its CRCs."""
+        queue = self.log(lead)
+        message = message_at(queue, start + lead) if queue is not None else None
+        if queue is None or message is None or check_message(message, start + lead) is not Fault.NONE:
+            return False
+        raw = queue.pread(lead + message.size, start)
+        stored, computed = record_crc(raw, lead, message.size)
+        if stored not in (None, computed):
+            return False
+        if not lead:
+            return True
+        entry = dledger.ENTRY.parse(raw)
+        return (entry["magic"], entry["pos"], entry["size"]) == (dledger.MAGIC, start, lead + message.size)
+
+    def sound(self, lead: int, wanted: Sequence[Span]) -> list[Span]:
+        """Runs of good records in the files that hold the wanted bytes. Fillers of earlier repairs are left out."""
+        result = self._log_result(lead, wanted)
+        if result is None:
+            return []
+        if id(result) not in self._sound:
+            runs = [(r.start, r.stop) for r in result.tiling if r.kind is Kind.RECORDS and r.start < result.wrote]
+            self._sound[id(result)] = without(runs, filler_spans(self.store, result))
+        return self._sound[id(result)]
+
+    def end(self, lead: int, since: int) -> int:
+        """Where its log ends, if that is behind `since`; in DLedger data, as far as it says that it is committed."""
+        result = self._log_result(lead, [(since, 1 << 62)])
+        if result is None:
+            return since
+        end = result.wrote
+        if lead and self.store.dledger is not None:
+            committed = committed_end(self.store.dledger, result.tiling)
+            end = min(end, committed if committed is not None else since)
+        return max(end, since)
+
+    @property
+    def damaged(self) -> bool:
+        """Whether its own log is damaged before its end, if it is small enough to read all of it for a hint."""
+        logs = [queue for lead in (0, dledger.ENTRY.size) if (queue := self.log(lead)) is not None]
+        if sum(queue.bytes_on_disk for queue in logs) > _SOON_READ:
+            return False
+        results = [self._log_result(lead, [(0, 1 << 62)]) for lead in (0, dledger.ENTRY.size)]
+        bad = (Kind.DIRTY, Kind.ZERO, Kind.HOLE)
+        return any(r.kind in bad and r.start < found.wrote for found in results if found for r in found.tiling)
+
+    def closes_file(self, lead: int, at: int, stop: int) -> bool:
+        """Whether a BLANK stands at `at` that says to fill its file up to `stop`."""
+        if stop - at < BLANK_SIZE:
+            return stop == at
+        wanted = dledger.build_blank(stop - at) if lead else build_blank(stop - at)
+        return self.bytes_at(lead, at, at + BLANK_SIZE) == wanted[:BLANK_SIZE]
+
+    def _log_result(self, lead: int, wanted: Sequence[Span]) -> LogResult | None:
+        queue = self.log(lead)
+        if queue is None:
+            return None
+        wanted = joined(wanted)
+        files = [f for f in queue.files if overlapping(wanted, f.start, f.stop)]
+        key = lead, tuple(f.start for f in files)
+        if key not in self._read:
+            self._read[key] = self._pass(queue, lead, files) if files else None
+        return self._read[key]
+
+    def _pass(self, queue: MappedFileQueue, lead: int, files: Sequence[MappedFile]) -> LogResult:
+        """Reads some of its files; those that a broker deletes meanwhile are left out."""
+        given = tuple(sorted(self.store.config.given.items()))
+        options = ScanOptions(drop_cache=True, max_rate=self.max_rate)
+        passing = PassOptions(self.store.path, given, options, crosscheck=False)
+        while True:
+            part = MappedFileQueue(queue.name, queue.directories, queue.file_size, files)
+            work = PassWork(jobs_or_default(self.jobs, part.bytes_on_disk))
+            try:
+                return read_log(part, passing, Findings(keep=0), lead=lead, work=work)
+            except FileNotFoundError:
+                left = [f for f in files if f.path.exists()]
+                if len(left) == len(files):
+                    raise
+                files = left
+
+
+def filler_spans(store: Store, result: LogResult) -> list[Span]:
+    """The fillers of earlier repairs in a log, as [start, stop) of records or entries, joined where they touch."""
+    spans = []
+    for at in filler_offsets(store, Logs([result])):
+        message = message_at(result.queue, at)
+        if message is not None:
+            spans.append((at - result.lead, at + message.size))
+    return joined(spans)
+
+
+def open_replica(path: Path, sizes: Mapping[str, str], *, jobs: int | None = None, max_rate: int = 0) -> Replica:
+    """A replica by its directory, or by the broker.conf that names it; `sizes`: file sizes if nothing else says them.
+
+    Errors: NotReadable, NotAStore; BadBrokerConfig; UsageError for a broker.conf without storePathRootDir.
+    """
+    config, root = BrokerConfig(sizes), path
+    try:
+        is_file = stat.S_ISREG(path.stat().st_mode)
+    except OSError:
+        is_file = False  # open_store says why
+    if is_file and not kind_of_file(path):
+        config = BrokerConfig.read(path)
+        given = config.given.get("storePathRootDir", "").strip()
+        if not given:
+            raise UsageError(f"{path} does not set storePathRootDir", "give the directory of the replica's store")
+        root = Path(given)
+    return Replica(str(path), open_store(root, config), jobs, max_rate)
+
+
+def refuse_same(store: Store, replica: Replica) -> None:
+    """Errors: Refused where the replica is the store itself, or shares a log file with it; NotAStore without a log."""
+    if not any(replica.log(lead) for lead in (0, dledger.ENTRY.size)):
+        raise NotAStore(f"{replica.name} has no file of a log", "give the replica's storePathRootDir")
+    own = {_identity(f.path) for queue in _queues(store) for f in queue.files}
+    theirs = {_identity(f.path) for queue in _queues(replica.store) for f in queue.files}
+    if own & theirs - {None}:
+        raise Refused(f"{replica.name} and {store.path} share their log files", "give another copy of the store")
+
+
+def _queues(store: Store) -> list[MappedFileQueue]:
+    found = (store.commitlog, store.dledger.data if store.dledger is not None else None)
+    return [queue for queue in found if queue is not None]
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

@@ -1,0 +1,61 @@
+"""A healed node is a node of its group again: real brokers go on replicating from the healed log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqstore.files.store import open_store
+from rmqstore.views.compare.compare import compare
+from tests import damage
+from tests.command import run_json
+from tests.real_broker.whole_broker import WholeBroker
+from tests.repair.salvaging import rows
+from tests.stores import copy_store, meta, unpack
+
+NewBroker = Callable[..., WholeBroker]
+
+
+def hurt(store: Path) -> None:
+    found = rows(store)
+    for row in (found[12], found[90], found[91]):
+        damage.garble(row.path, row.at - row.lead, 200)
+    sorted({row.path for row in found})[1].unlink()
+
+
+def heal(store: Path, replica: Path, role: str) -> None:
+    words = ("--replica", str(replica), "--role", role, "--apply")
+    planned = run_json("recover", str(store), *words[:-1], exit_code=1)
+    force = ("--force", str(planned["digest"])) if planned["brakes"] else ()
+    assert run_json("recover", str(store), *words, *force, exit_code=0)["loss"]["messages"] == 0  # type: ignore[index]
+
+
+def last_offset(store: Path) -> int:
+    return rows(store)[-1].offset
+
+
+@pytest.mark.slow
+def test_a_healed_slave_goes_on_behind_its_master(tmp_path: Path, whole_broker: NewBroker) -> None:
+    made = meta("5.4.0-slave")
+    master, slave = (copy_store(name, tmp_path) for name in ("5.4.0-master", "5.4.0-slave"))
+    hurt(slave)
+    heal(slave, unpack("5.4.0-master"), "slave")
+    before = last_offset(slave)
+    conf, version = made.broker_conf, made.version
+    with whole_broker(version, master, conf, brokerId="0", brokerRole="ASYNC_MASTER") as leading:
+        names = leading.name_server
+        with whole_broker(version, slave, conf, brokerId="1", brokerRole="SLAVE", namesrvAddr=names) as following:
+            leading.produce("Order_11", 20)
+            end = time.monotonic() + 60
+            while last_offset(slave) < last_offset(master) and time.monotonic() < end:
+                time.sleep(1)
+            log = following.log()
+    assert "exception" not in log.lower()
+    assert last_offset(slave) > before + 20 * 100
+    answer = compare(open_store(slave), open_store(master), jobs=1)
+    assert answer.relation in ("equal", "store-is-prefix"), answer.divergence
+    assert answer.store.damaged == 0
+    assert answer.leading_messages >= len(rows(unpack("5.4.0-master")))

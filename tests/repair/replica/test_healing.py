@@ -1,0 +1,384 @@
+"""Damage is healed from a replica: the original bytes come back, undo works, and the replica is untouched."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rmqstore.checks.verify import problem_counts
+from rmqstore.errors import Refused
+from rmqstore.formats import dledger
+from rmqstore.repair.journal import journal
+from rmqstore.repair.plan.plan import Plan
+from tests import damage
+from tests.command import run, run_json
+from tests.repair.replica.pairs import PAIRS, Pair, log_files, plan_healing, restored, wound
+from tests.repair.salvaging import Row, look, rows
+from tests.repair.trees import CountingDisk, killed_at
+from tests.seeds import seeds
+from tests.stores import copy_store, unpack, write_broker_conf
+from tests.untouched import snapshot
+
+
+def body_of(row: Row) -> int:
+    """Where the body begins in its file."""
+    tail = len(row.message.properties) + len(row.message.topic) + 3
+    return row.stop - tail - len(row.message.body)
+
+
+def one_bit(found: list[Row]) -> None:
+    damage.flip(found[9].path, body_of(found[9]), 3)
+
+
+def some_records(found: list[Row]) -> None:
+    first, last = found[4], found[8]
+    damage.garble(first.path, first.at - first.lead, last.stop - first.at + first.lead)
+
+
+def first_record(found: list[Row]) -> None:
+    damage.garble(found[0].path, 0, 30)
+
+
+def a_page(found: list[Row]) -> None:
+    damage.zero(found[30].path, 8192, 8192)
+
+
+def end_of_file(found: list[Row]) -> None:
+    last = [row for row in found if row.path == found[0].path][-1]
+    damage.garble(last.path, last.at, last.size + 8)
+
+
+def torn_file(found: list[Row]) -> None:
+    damage.cut(found[0].path, 30_000)
+
+
+def missing_file(found: list[Row]) -> None:
+    sorted({row.path for row in found})[1].unlink()
+
+
+def several(found: list[Row]) -> None:
+    for harm in (missing_file, some_records, end_of_file):
+        harm(found)
+    path = sorted({row.path for row in found})[2]
+    first = next(row for row in found if row.path == path)
+    damage.garble(path, first.at, 900)
+
+
+HARMS = (one_bit, some_records, first_record, a_page, end_of_file, torn_file, missing_file, several)
+
+
+def _all() -> Iterator[object]:
+    """Every harm to every pair; the tests of each run do all harms to some pairs, and the worst to all."""
+    for name, pair in PAIRS.items():
+        for harm in HARMS:
+            often = harm is several or name in ("slave", "follower", "backup, mixed")
+            marks = () if often else pytest.mark.slow
+            yield pytest.param(pair, harm, id=f"{name}-{harm.__name__}", marks=marks)
+
+
+@pytest.mark.parametrize(("pair", "harm"), [*_all()])
+def test_the_original_bytes_come_back(pair: Pair, harm: Callable[[list[Row]], None], tmp_path: Path) -> None:
+    store = copy_store(pair.store, tmp_path)
+    whole, before = log_files(store), problem_counts(look(store)[1].report)
+    harm(rows(store))
+    broken = snapshot(store, without=(".rmqstore",))
+    replicas = [unpack(name) for name in pair.replicas]
+    theirs = [snapshot(path) for path in replicas]
+    plan = plan_healing(store, replicas)
+    assert (plan.loss.messages, plan.brakes) == (0, ())
+    applied = journal.apply(plan)
+    assert log_files(store) == whole
+    assert problem_counts(look(store)[1].report) == before
+    assert [snapshot(path) for path in replicas] == theirs
+    assert applied.journal is not None
+    journal.undo(applied.journal)
+    after = snapshot(store, without=(".rmqstore",))
+    assert {name: entry.content for name, entry in after.items()} == {n: e.content for n, e in broken.items()}
+
+
+@pytest.mark.parametrize("seed", seeds(4))
+@pytest.mark.parametrize("name", ["slave", "follower", "backup", "backup, formats"])
+def test_random_damage_is_healed(name: str, seed: int, tmp_path: Path) -> None:
+    pair, rng = PAIRS[name], random.Random(seed)
+    store = copy_store(pair.store, tmp_path)
+    whole, before = log_files(store), problem_counts(look(store)[1].report)
+    done = ""
+    for _ in range(rng.choice((1, 2, 4, 8))):
+        done += wound(rng, rows(store))
+    if not done:
+        return
+    plan = plan_healing(store, [unpack(replica) for replica in pair.replicas])
+    assert plan.loss.messages == 0
+    journal.apply(plan, force_digest=plan.digest if plan.brakes else None)
+    assert log_files(store) == whole, done
+    assert problem_counts(look(store)[1].report) == before
+
+
+def test_what_is_damaged_in_both_stays_damaged(tmp_path: Path) -> None:
+    store, backup = (copy_store("4.9.7-clean", tmp_path, rename=name) for name in ("store", "backup"))
+    found = rows(store)
+    for row in (found[20], found[50]):
+        damage.garble(row.path, row.at, row.size)
+    there = rows(backup)[50]
+    damage.garble(there.path, there.at, there.size)
+    plan = plan_healing(store, [backup])
+    assert plan.loss.messages == 1
+    assert [place["offset"] for place in restored(plan)["places"]] == [found[20].offset]
+    assert f"no replica has sound bytes for offset {found[50].offset:,}" in " ".join(plan.notes)
+
+
+def test_a_missing_file_comes_back_but_for_what_the_replica_has_damaged(tmp_path: Path) -> None:
+    store, backup = (copy_store("4.9.7-clean", tmp_path, rename=name) for name in ("store", "backup"))
+    found = rows(store)
+    middle = [row for row in found if row.path == sorted({r.path for r in found})[1]]
+    other = next(row for row in rows(backup) if row.offset == middle[10].offset)
+    damage.garble(other.path, body_of(other), min(9, len(other.message.body)))
+    whole = {row.offset: row.message for row in found}
+    middle[0].path.unlink()
+    plan = plan_healing(store, [backup])
+    assert plan.loss.messages == 1
+    journal.apply(plan)
+    after = {row.offset: row.message for row in rows(store)}
+    assert [at for at in whole if after.get(at) != whole[at]] == [middle[10].offset]
+    assert not problem_counts(look(store)[1].report)
+
+
+def test_two_replicas_help_each_other_out(tmp_path: Path) -> None:
+    names = ("store", "first", "second")
+    store, first, second = (copy_store("4.9.7-clean", tmp_path, rename=name) for name in names)
+    whole, found = log_files(store), rows(store)
+    for path, numbers in ((store, (20, 21, 22)), (first, (20,)), (second, (22,))):
+        for row in [rows(path)[n] for n in numbers]:
+            damage.garble(row.path, row.at, row.size)
+    plan = plan_healing(store, [first, second])
+    assert plan.loss.messages == 0
+    journal.apply(plan)
+    assert log_files(store) == whole
+    assert found[20].offset != found[22].offset
+
+
+def test_replicas_that_disagree_give_nothing(tmp_path: Path) -> None:
+    names = ("store", "first", "second")
+    store, first, second = (copy_store("4.9.7-clean", tmp_path, rename=name) for name in names)
+    row, other = rows(store)[20], rows(second)[20]
+    for number in (20, 60):
+        damage.garble(rows(store)[number].path, rows(store)[number].at, 40) if number == 20 else None
+    row = rows(second)[20]
+    damage.flip(other.path, other.at + 48, 0)  # BORNHOST, which no CRC covers
+    last = rows(store)[-9]
+    damage.garble(last.path, last.at, last.size)
+    plan = plan_healing(store, [first, second])
+    assert f"the replicas disagree at offset {row.offset + 40 + 8:,}" in " ".join(plan.notes)
+    assert [place["offset"] for place in restored(plan)["places"]] == [last.offset]
+
+
+@pytest.mark.parametrize("name", ["slave", "killed follower"])
+def test_a_lost_tail_comes_back_with_extend(name: str, tmp_path: Path) -> None:
+    pair = PAIRS[name]
+    store, other = copy_store(pair.store, tmp_path), unpack(pair.replicas[0])
+    plan = plan_healing(store, [other], extend=True, role="slave")
+    assert plan.loss.messages == 0
+    journal.apply(plan)
+    assert not problem_counts(look(store)[1].report)
+    ours, theirs = rows(store), rows(other)
+    assert [(row.offset, row.message) for row in ours] == [(row.offset, row.message) for row in theirs][: len(ours)]
+    limit = committed(other) if name == "killed follower" else theirs[-1].offset
+    assert ours[-1].offset == max(row.offset for row in theirs if row.offset <= limit)
+
+
+def committed(store: Path) -> int:
+    """Offset of the last message that a DLedger node's checkpoint says to be committed."""
+    [group] = store.glob("dledger-*")
+    index = dledger.parse_dledger_checkpoint((group / "checkpoint").read_bytes()).committed_index
+    assert index is not None
+    return rows(store)[index].offset
+
+
+def test_missing_first_files_come_back_with_extend(tmp_path: Path) -> None:
+    store = copy_store("4.9.7-clean", tmp_path)
+    whole = log_files(store)
+    (store / "commitlog" / f"{0:020}").unlink()
+    plan = plan_healing(store, [unpack("4.9.7-clean")], extend=True)
+    journal.apply(plan)
+    assert log_files(store) == whole
+    assert not problem_counts(look(store)[1].report)
+
+
+@pytest.mark.parametrize("name", ["master", "leader", "backup", "backup, formats"])
+def test_fillers_of_an_earlier_repair_give_way_to_the_messages(name: str, tmp_path: Path) -> None:
+    pair = PAIRS[name]
+    store = copy_store(pair.store, tmp_path)
+    other, whole, found = unpack(pair.replicas[0]), log_files(store), rows(store)
+    for row in (found[5], *found[20:23], found[100]):
+        damage.garble(row.path, row.at - row.lead, 120)
+    end_of_file(found)
+    answer = run_json("recover", str(store), "--role", "single", "--apply", exit_code=0)
+    assert answer["loss"]["messages"] == 6  # type: ignore[index]
+    assert len(rows(store)) >= len(found) - 2
+    refused = run("recover", str(store), "--replica", str(other))
+    assert (refused.exit_code, "--heal-fillers" in refused.stderr) == (5, True)
+    words = ("--replica", str(other), "--heal-fillers", "--role", "single", "--apply")
+    healed = run_json("recover", str(store), *words, exit_code=0)
+    assert healed["facts"]["restored"]["messages"] == 6  # type: ignore[index]
+    assert log_files(store) == whole
+    assert not problem_counts(look(store)[1].report)
+
+
+def test_a_record_that_a_witness_contradicts_gives_way_to_the_replica(tmp_path: Path) -> None:
+    store = copy_store("4.9.7-clean", tmp_path)
+    whole, found = log_files(store), rows(store)
+    row = next(r for r in found if b"KEYS\x01" in r.message.properties and len(r.message.body) > 9)
+    at = row.stop - len(row.message.properties) + row.message.properties.index(b"KEYS\x01") + 5
+    damage.garble(row.path, at, 3)  # not a single bit, so that the index cannot tell what it was
+    assert problem_counts(look(store)[1].report)
+    journal.apply(plan_healing(store, [unpack("4.9.7-clean")]))
+    assert log_files(store) == whole
+    assert not problem_counts(look(store)[1].report)
+
+
+def test_a_slave_is_healed_from_its_master_with_nothing_cut(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-slave", tmp_path)
+    whole = log_files(store)
+    some_records(rows(store))
+    plan = plan_healing(store, [unpack("5.4.0-master")], role="slave")
+    assert plan.loss.messages == 0
+    journal.apply(plan)
+    assert log_files(store) == whole
+
+
+def test_several_replicas_outvote_a_record_that_no_crc_covers(tmp_path: Path) -> None:
+    store = copy_store("4.9.7-clean", tmp_path)
+    whole, found = log_files(store), rows(store)
+    for number in (30, 31, 200):
+        damage.flip(found[number].path, found[number].at + 48, 0)  # BORNHOST
+    assert not problem_counts(look(store)[1].report)
+    backup = copy_store("4.9.7-clean", tmp_path, rename="backup")
+    with pytest.raises(Refused, match="no damage that a replica can repair"):
+        plan_healing(store, [backup])  # one against one
+    plan = plan_healing(store, [backup, unpack("4.9.7-clean")])
+    assert [place["was"] for place in restored(plan)["places"]] == ["outvoted", "outvoted"]
+    journal.apply(plan)
+    assert log_files(store) == whole
+
+
+def test_a_diverged_store_is_not_outvoted(tmp_path: Path) -> None:
+    store = copy_store("4.9.7-clean", tmp_path)
+    found = rows(store)
+    for row in found[300:]:
+        damage.flip(row.path, row.at + 48, 0)
+    damage.garble(found[299].path, found[299].at, 60)
+    backup = copy_store("4.9.7-clean", tmp_path, rename="backup")
+    with pytest.raises(Refused, match=f"diverges from this store at offset {found[300].offset:,}"):
+        plan_healing(store, [backup, unpack("4.9.7-clean")])
+
+
+def test_a_tail_that_the_queues_know_of_comes_back_by_itself(tmp_path: Path) -> None:
+    store = copy_store("5.1.4-clean", tmp_path)
+    whole, found = log_files(store), rows(store)
+    first, last = found[-9], found[-1]
+    damage.zero(first.path, first.at, last.stop - first.at)
+    plan = plan_healing(store, [unpack("5.1.4-clean")])
+    assert plan.loss.messages == 0
+    journal.apply(plan)
+    assert log_files(store) == whole
+    assert not problem_counts(look(store)[1].report)
+
+
+def test_a_kill_at_any_step_is_ended_by_undo_and_resume_without_the_replica(tmp_path: Path) -> None:
+    names = [f"{number:020}" for number in (0, 65536, 131072)]
+
+    def broken(place: Path) -> tuple[Path, Plan]:
+        store, backup = (copy_store("4.9.7-clean", place, rename=name) for name in ("store", "backup"))
+        several(rows(store))
+        plan = plan_healing(store, [backup])
+        shutil.rmtree(backup)
+        return store, plan
+
+    whole = log_files(unpack("4.9.7-clean"))
+    disk = CountingDisk()
+    journal.apply(broken(tmp_path / "counted")[1], disk=disk)
+    states = set()
+    for index in range(0, len(disk.calls), len(disk.calls) // 10):
+        store, plan = broken(tmp_path / str(index))
+        before = log_files(store)
+        assert before.keys() == whole.keys() - {names[1]}
+        assert killed_at(index, lambda disk, plan=plan: journal.apply(plan, disk=disk))  # type: ignore[misc]
+        infos = journal.list_journals(store)
+        states.add(infos[0].state.value if infos else "none")
+        if infos and infos[0].state == "applying":
+            journal.resume(infos[0].path)
+            assert log_files(store) == whole
+        if infos:
+            journal.undo(infos[0].path)
+        assert log_files(store) == before
+        shutil.rmtree(tmp_path / str(index))
+    assert {"preparing", "applying"} <= states
+
+
+def test_the_end_of_a_legacy_log_is_healed_although_no_record_of_it_follows(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-dledger-mixed", tmp_path)
+    whole, found = log_files(store), rows(store)
+    last = [row for row in found if not row.lead][-1]
+    damage.cut(last.path, last.at + 60)
+    plan = plan_healing(store, [unpack("5.4.0-dledger-mixed")])
+    assert plan.loss.messages == 0
+    journal.apply(plan)
+    assert log_files(store) == whole
+
+
+def test_files_of_several_commitlog_paths_are_healed_where_they_are(tmp_path: Path) -> None:
+    store = copy_store("5.1.4-clean", tmp_path)
+    whole, found = log_files(store), rows(store)
+    second = tmp_path / "disk2"
+    second.mkdir()
+    names = sorted(whole)
+    for name in names[1::2]:
+        (store / "commitlog" / name).rename(second / name)
+    conf = write_broker_conf("5.1.4-clean", store, storePathCommitLog=f"{store}/commitlog,{second}")
+    damage.garble(second / names[1], 5000, 900)
+    damage.garble(store / "commitlog" / names[2], found[0].at + 9000, 900)
+    (store / "commitlog" / names[4]).unlink()
+    words = ("-c", str(conf), "--replica", str(unpack("5.1.4-clean")))
+    answer = run_json("recover", str(store), *words, "--apply", exit_code=0)
+    assert answer["loss"]["messages"] == 0  # type: ignore[index]
+    after = {path.name: path.read_bytes() for home in (store / "commitlog", second) for path in home.iterdir()}
+    assert after == whole
+    assert (second / names[1]).exists()
+    journal.undo(Path(str(answer["journal"])))
+    assert not (store / "commitlog" / names[4]).exists()
+
+
+@pytest.mark.parametrize("gone", [(458752,), (524288,), (458752, 524288)], ids=str)
+def test_files_between_a_legacy_log_and_dledger_come_back(gone: tuple[int, ...], tmp_path: Path) -> None:
+    store = copy_store("5.4.0-dledger-mixed", tmp_path)
+    whole, paths = log_files(store), {row.path.name: row.path for row in rows(store)}
+    for start in gone:
+        paths[f"{start:020}"].unlink()
+    journal.apply(plan_healing(store, [unpack("5.4.0-dledger-mixed")]))
+    assert log_files(store) == whole
+    assert all(paths[f"{start:020}"].exists() for start in gone)
+
+
+def test_a_log_is_extended_up_to_the_damage_of_the_replica(tmp_path: Path) -> None:
+    store, other = copy_store("5.4.0-slave", tmp_path), copy_store("5.4.0-master", tmp_path)
+    before, theirs = len(rows(store)), rows(other)
+    hit = theirs[before + 20]
+    damage.garble(hit.path, hit.at, hit.size)
+    plan = plan_healing(store, [other], extend=True, role="slave")
+    assert (plan.loss.messages, restored(plan)["messages"]) == (0, 20)
+    journal.apply(plan)
+    assert [row.offset for row in rows(store)] == [row.offset for row in theirs[: before + 20]]
+    assert not problem_counts(look(store)[1].report)
+
+
+def test_a_store_time_that_the_index_contradicts_gives_way_to_the_replica(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-slave", tmp_path)
+    whole, row = log_files(store), rows(store)[260]
+    damage.flip(row.path, row.at + 56 + 6, 7)  # STORETIMESTAMP: half a minute
+    assert problem_counts(look(store)[1].report).keys() == {"IX-BAD-ENTRY"}
+    journal.apply(plan_healing(store, [unpack("5.4.0-master")]))
+    assert log_files(store) == whole
