@@ -42,7 +42,7 @@ _DOOR = {
     "DLedgerReader": ("rmqstore.views.dledger_store", "DLedgerReader"),
     "DLedgerTarget": ("rmqstore.repair.migrate.to_dledger_preflight", "Target"),
     "ExpireOptions": ("rmqstore.repair.expire", "ExpireOptions"),
-    "ExportOptions": ("rmqstore.views.export", "ExportOptions"),
+    "ExportOptions": ("rmqstore.views.dump.messages", "ExportOptions"),
     "Finding": ("rmqstore.checks.problems.report", "Finding"),
     "MessageStore": ("rmqstore.append.store.message_store", "MessageStore"),
     "NewMessage": ("rmqstore.append.messages.encoder", "NewMessage"),
@@ -62,7 +62,7 @@ _DOOR = {
     "compare": ("rmqstore.views.compare.compare", "compare"),
     "dump_messages": ("rmqstore.views.dump.messages", "dump_messages"),
     "examine": ("rmqstore.checks.verify", "examine"),
-    "export_messages": ("rmqstore.views.export", "export_messages"),
+    "export_messages": ("rmqstore.views.dump.messages", "export_messages"),
     "info": ("rmqstore.views.info", "info"),
     "migrate_to_commitlog": ("rmqstore.repair.migrate.to_commitlog_build", "migrate_to_commitlog"),
     "open": ("rmqstore.views.store_view", "open"),
@@ -105,9 +105,8 @@ if TYPE_CHECKING:
     from rmqstore.views.compare.compare import compare
     from rmqstore.views.compare.comparison import Comparison
     from rmqstore.views.dledger_store import DLedgerCommitLog, DLedgerReader
-    from rmqstore.views.dump.messages import dump_messages
+    from rmqstore.views.dump.messages import ExportOptions, dump_messages, export_messages
     from rmqstore.views.dump.selection import Selection
-    from rmqstore.views.export import ExportOptions, export_messages
     from rmqstore.views.info import info
     from rmqstore.views.store_view import Queue, StoredMessage, StoreView
     from rmqstore.views.store_view import open as open  # noqa: A004 - the word of the library, as gzip.open

@@ -198,8 +198,26 @@ def _formats_page() -> str:
                 at = f"{fixed.at(field.name)}  " if field.name in {f.name for f in fixed} else ""
                 unit = f", {field.unit}" if field.unit else ""
                 lines += [".TP", f".B {at}{_escape(field.name)}", _escape(f"({field.words}{unit}) {field.about}")]
+    lines += _rows_of_messages()
     lines += [".SH SEE ALSO", ".BR rmqstore (1),", ".BR rmqstore\\-problems (7)"]
     return "\n".join(lines) + "\n"
+
+
+def _rows_of_messages() -> Iterator[str]:
+    """The fields of a message in dump and export."""
+    from rmqstore.messages.schema import BODY, COLUMNS, DUMPED, EXPORTED, POSITIONS, SIDE
+
+    yield ".SH ROWS OF MESSAGES"
+    yield from _paragraphs(
+        "A field has the same name, type and meaning in dump and in every format of export. Times are numbers (ms) in "
+        "JSON and CSV, timestamp[ms, UTC] in Parquet and Arrow; bytes are base64 in JSON and CSV. dump has: "
+        f"{', '.join(DUMPED)}. export has: {', '.join(EXPORTED)}, body; with --positions also {', '.join(POSITIONS)}; "
+        f"and where a row needs them {', '.join(SIDE)}. In Parquet and Arrow body is one column of bytes."
+    )
+    for name in dict.fromkeys((*DUMPED, *EXPORTED, *BODY, *SIDE)):
+        column = COLUMNS[name]
+        unit = f", {column.unit}" if column.unit else ""
+        yield from (".TP", f".B {_escape(name)}", _escape(f"({column.type}{unit}) {column.about}"))
 
 
 def _problems_page() -> str:

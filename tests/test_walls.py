@@ -22,16 +22,17 @@ FLOORS = {
     "formats": 1,
     "files": 2,
     "scan": 3,
-    "checks": 4,
-    "brokers": 4,
-    "append": 5,
-    "repair": 6,
-    "views": 7,
-    "": 7,  # the front door, rmqstore/__init__.py
-    "cli": 8,
-    "spark": 8,
-    "manual": 8,
-    "__main__": 8,
+    "messages": 4,
+    "checks": 5,
+    "brokers": 5,
+    "append": 6,
+    "repair": 7,
+    "views": 8,
+    "": 8,  # the front door, rmqstore/__init__.py
+    "cli": 9,
+    "spark": 9,
+    "manual": 9,
+    "__main__": 9,
 }
 # manual.py writes man/ of this project; spark/hadoop.py names the output of a job through Hadoop's file system
 WRITERS = (

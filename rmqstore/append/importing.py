@@ -6,9 +6,7 @@ settings, an import goes on behind the last message that got there; every row of
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import itertools
 import json
 import shutil
@@ -17,27 +15,28 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rmqstore.append.files.disk import make_directories, replace_file, sync_directory
 from rmqstore.append.files.flush import FlushPolicy
-from rmqstore.append.messages.encoder import NewMessage
-from rmqstore.append.messages.exchange import Row, message_of
+from rmqstore.append.messages.encoder import RowRefused
+from rmqstore.append.messages.exchange import Chunk
 from rmqstore.append.store.message_store import MessageStore, StoreOptions
-from rmqstore.errors import BadRow, MessageRefused, NotReadable, OutputExists, Refused, UsageError
+from rmqstore.errors import BadRow, MessageRefused, NotReadable, OutputExists, Refused
 from rmqstore.files.mapped_file_queue import MappedFile as FileToRead
 from rmqstore.formats.message import INNER_BATCH
 from rmqstore.formats.properties import is_lmq
+from rmqstore.messages.table import MessageTable
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
 
-csv.field_size_limit(1 << 28)
-BATCH = 500
-MAX_LINE = 64 << 20
+_PLACES = (b"INNER_MULTI_QUEUE_OFFSET", b"INNER_BASE")
 
 
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
-    """What becomes of the rows.
+    """What becomes of the messages.
 
     `renumber` gives queues new offsets from 0 on; else rows must continue their queues. `topic_map` renames topics;
     `keep_timestamps` False stamps messages with the clock.
@@ -56,90 +55,6 @@ class Imported:
     messages: int
     resumed: int
     queues: Mapping[str, int]
-
-
-def rows_of(path: Path) -> Iterator[tuple[str, Row]]:
-    """(where, row) of an export file: `.ndjson`, `.csv` or `.parquet`, by its name.
-
-    Errors: BadRow with the line, NotReadable, UsageError for another kind of file.
-    """
-    kind = path.suffix.lower()
-    reader = {".ndjson": _ndjson, ".jsonl": _ndjson, ".csv": _csv, ".parquet": _parquet}.get(kind)
-    if reader is None:
-        raise UsageError(f"{path}: unknown type; give a .ndjson, .csv or .parquet of `rmqstore export`, or a store")
-    try:
-        yield from reader(path)
-    except OSError as error:
-        raise NotReadable(f"{path}: {error.strerror or error}") from error
-
-
-def _ndjson(path: Path) -> Iterator[tuple[str, Row]]:
-    import orjson
-
-    with path.open("rb") as file:
-        number = 0
-        while line := file.readline(MAX_LINE):
-            number += 1
-            where = f"{path}:{number}"
-            if not line.endswith(b"\n") and len(line) == MAX_LINE:
-                raise BadRow(f"{where}: a line of more than {MAX_LINE} bytes")
-            if not line.strip():
-                continue
-            try:
-                row = orjson.loads(line)
-            except orjson.JSONDecodeError as error:
-                cut = "; the file ends in the middle of it" if not line.endswith(b"\n") else ""
-                raise BadRow(f"{where}: no JSON: {error}{cut}") from error
-            if not isinstance(row, dict):
-                raise BadRow(f"{where}: no JSON object")
-            yield where, row
-
-
-def _csv(path: Path) -> Iterator[tuple[str, Row]]:
-    import orjson
-
-    with path.open("rb") as raw:
-        text = io.TextIOWrapper(raw, encoding="utf-8", newline="")
-        reader = csv.DictReader(text, strict=True)
-        try:
-            for row in reader:
-                where = f"{path}:{reader.line_num}"
-                if None in row or None in row.values():
-                    raise BadRow(f"{where}: not the number of fields that the heading has")
-                out: Row = {name: value for name, value in row.items() if value != "" or name == "body_base64"}
-                if out.get("properties"):
-                    try:
-                        out["properties"] = orjson.loads(out["properties"])
-                    except orjson.JSONDecodeError as error:
-                        raise BadRow(f"{where}: properties are not JSON: {error}") from error
-                if "last_separator" in out:
-                    out["last_separator"] = out["last_separator"].lower() != "false"
-                yield where, out
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise BadRow(f"{path}:{reader.line_num}: {error}") from error
-
-
-def _parquet(path: Path) -> Iterator[tuple[str, Row]]:
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise UsageError("Parquet needs pyarrow", "pip install 'rmqstore[arrow]'") from error
-    import orjson
-
-    number = 0
-    try:
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=4096):
-                for row in batch.to_pylist():
-                    number += 1
-                    where = f"{path}: row {number}"
-                    out = {name: value for name, value in row.items() if value is not None}
-                    if isinstance(out.get("properties"), str):
-                        out["properties"] = orjson.loads(out["properties"])
-                    yield where, out
-    except (pa.ArrowException, orjson.JSONDecodeError) as error:
-        raise BadRow(f"{path}: row {number + 1}: {error}") from error
 
 
 def fingerprint(sources: Iterable[Path], options: ImportOptions) -> str:
@@ -163,7 +78,7 @@ def building_of(output: Path) -> Path:
 
 
 def import_messages(
-    rows: Iterator[tuple[str, Row]],
+    chunks: Iterator[Chunk],
     output: Path,
     options: ImportOptions,
     mark: str,
@@ -177,10 +92,8 @@ def import_messages(
     """
     if output.exists() or output.is_symlink():
         raise OutputExists(f"{output} already exists")
-    first = list(itertools.islice(rows, 1))
-    for where, row in first:  # of what cannot be read at all nothing is begun
-        message_of(row, where)
-    rows = itertools.chain(first, rows)
+    first = list(itertools.islice(chunks, 1))  # of what cannot be read at all nothing is begun
+    chunks = itertools.chain(first, chunks)
     make_directories(output.absolute().parent)
     building = building_of(output)
     state = building.with_name(f"{building.name}.json")
@@ -193,7 +106,7 @@ def import_messages(
         store = MessageStore.create(building, options.store)
         done = 0
     try:
-        total = _append(store, rows, options, done, progress)
+        total = append_chunks(store, chunks, options, done=done, progress=progress)
     except (BadRow, MessageRefused):
         _stop(store)
         shutil.rmtree(building, ignore_errors=True)
@@ -212,6 +125,45 @@ def import_messages(
     state.unlink(missing_ok=True)
     sync_directory(output.absolute().parent)
     return Imported(total, done, queues)
+
+
+def import_into(
+    store: MessageStore,
+    chunks: Callable[[], Iterator[Chunk]],
+    options: ImportOptions,
+    *,
+    progress: Callable[[int], None] | None = None,
+) -> Imported:
+    """Append to a store that is open; `chunks` gives the same messages twice: all are checked before one is written.
+
+    Errors: BadRow, MessageRefused with file and line (nothing is written); else as `MessageStore.put`.
+    """
+    ends: dict[tuple[str, int], int] = {}
+    dispatch = store.options.dispatch
+    options = replace(options, store=replace(options.store, dispatch=dispatch))
+    for table, where in chunks():
+        try:
+            _refuse_placed(table)
+            store.check_table(prepared(table, options), ends, renumber=options.renumber)
+        except RowRefused as error:
+            raise MessageRefused(f"{where(error.row)}: {error.message}", error.advice) from error
+    total = append_chunks(store, chunks(), options, progress=progress)
+    queues = _queues(store)
+    written = {f"{topic}/{queue_id}" for topic, queue_id in ends}
+    _write_topics(store.root, {name: end for name, end in queues.items() if name in written}, dispatch.batch_topics)
+    return Imported(total, 0, queues)
+
+
+def _refuse_placed(table: MessageTable) -> None:
+    """Errors: RowRefused for a message whose properties say where it is in queues of another store."""
+    source = table.properties.source.tobytes()
+    if any(name in source for name in _PLACES):
+        for row, text in enumerate(table.properties.raw()):
+            for name in _PLACES:
+                if name in text:
+                    reason = f"the property {name.decode()} says where the message is in queues of another store"
+                    advice = "leave it out of the file, or import it into a new store (--output)"
+                    raise RowRefused(row, MessageRefused(reason, advice))
 
 
 def _stop(store: MessageStore) -> None:
@@ -247,50 +199,52 @@ def _count(store: MessageStore) -> int:
     return count
 
 
-def _append(
+def append_chunks(
     store: MessageStore,
-    rows: Iterator[tuple[str, Row]],
+    chunks: Iterable[Chunk],
     options: ImportOptions,
-    done: int,
-    progress: Callable[[int], None] | None,
+    *,
+    done: int = 0,
+    progress: Callable[[int], None] | None = None,
 ) -> int:
-    total = 0
-    batch: list[NewMessage] = []
-    places: list[str] = []
+    """Append all messages but the first `done`; how many there are.
 
-    def put() -> None:
-        before = store.appended
+    Errors: MessageRefused with file and line; else as `MessageStore.put`.
+    """
+    total = 0
+    for table, where in chunks:
+        skipped = min(max(done - total, 0), len(table))
+        total += len(table)
         try:
-            store.put_many(batch)
-        except MessageRefused as error:
-            place = places[min(store.appended - before, len(places) - 1)]
-            raise MessageRefused(f"{place}: {error.message}", error.advice) from error
-        batch.clear()
-        places.clear()
+            store.put_table(prepared(table.take(slice(skipped, None)), options), renumber=options.renumber)
+        except RowRefused as error:
+            raise MessageRefused(f"{where(skipped + error.row)}: {error.message}", error.advice) from error
         if progress is not None:
             progress(total)
-
-    for where, row in rows:
-        total += 1
-        if total <= done:
-            continue
-        message = message_of(row, where)
-        renamed = options.topic_map.get(message.topic)
-        if renamed is not None:
-            message.topic, message.version = renamed, None
-        if message.sys_flag & INNER_BATCH and message.topic not in options.store.dispatch.batch_topics:
-            reason = f"{where}: a batch of messages in one record, and {message.topic} is not known for such"
-            raise MessageRefused(reason, f"add --batch-topic {message.topic} (its queue.type is BatchCQ)")
-        if options.renumber:
-            message.queue_offset = None
-        if not options.keep_timestamps:
-            message.store_timestamp = 0
-        batch.append(message)
-        places.append(where)
-        if len(batch) >= BATCH:
-            put()
-    put()
     return total
+
+
+def prepared(table: MessageTable, options: ImportOptions) -> MessageTable:
+    """A table with the changes that the options ask for. Errors: RowRefused for an inner batch in a usual topic."""
+    names = options.topic_map
+    if names:
+        topics = [topic.decode("utf-8", "surrogateescape") for topic in table.topics]
+        renamed = np.array([topic in names for topic in topics], dtype=np.bool_)[table.topic]
+        table = replace(
+            table,
+            topics=[names.get(topic, topic).encode("utf-8", "surrogateescape") for topic in topics],
+            numbers={**table.numbers, "version": np.where(renamed, 0, table.numbers["version"])},
+        )
+    batches = (table.numbers["sys_flag"] & INNER_BATCH) != 0
+    for row in np.flatnonzero(batches).tolist():
+        topic = table.topics[int(table.topic[row])].decode("utf-8", "surrogateescape")
+        if topic not in options.store.dispatch.batch_topics:
+            reason = f"a batch of messages in one record, and {topic} is not known for such"
+            advice = f"add --batch-topic {topic} (its queue.type is BatchCQ)"
+            raise RowRefused(row, MessageRefused(reason, advice))
+    if not options.keep_timestamps:
+        table = replace(table, numbers={**table.numbers, "store_timestamp": np.zeros(len(table), dtype=np.int64)})
+    return table
 
 
 def _queues(store: MessageStore) -> dict[str, int]:
@@ -302,7 +256,7 @@ def _queues(store: MessageStore) -> dict[str, int]:
 
 
 def _write_topics(root: Path, queues: Mapping[str, int], batch_topics: frozenset[str]) -> None:
-    """config/topics.json with every topic, so that a broker serves what is in the store."""
+    """Have every topic in config/topics.json, so that a broker serves what is in the store; what is there stays."""
     numbers: dict[str, int] = {}
     for name in queues:
         topic, _, queue_id = name.rpartition("/")
@@ -322,6 +276,14 @@ def _write_topics(root: Path, queues: Mapping[str, int], batch_topics: frozenset
         }
         for topic, count in numbers.items()
     }
-    version = {"counter": len(table), "stateVersion": 0, "timestamp": 0}
-    text = json.dumps({"dataVersion": version, "topicConfigTable": table}, indent="\t", ensure_ascii=False)
-    replace_file(root / "config" / "topics.json", text.encode("utf-8", "surrogatepass"))
+    path = root / "config" / "topics.json"
+    try:
+        whole = json.loads(path.read_bytes())
+        known = whole["topicConfigTable"]
+    except (OSError, ValueError, KeyError, TypeError):
+        whole, known = {"dataVersion": {"counter": 0, "stateVersion": 0, "timestamp": 0}}, {}
+    if known and table.keys() <= known.keys():
+        return
+    whole["topicConfigTable"] = table | known
+    whole["dataVersion"]["counter"] += len(table.keys() - known.keys())
+    replace_file(path, json.dumps(whole, indent="\t", ensure_ascii=False).encode("utf-8", "surrogatepass"))

@@ -19,7 +19,7 @@ from rmqstore.cli.filters import (
     refuse_with_positions,
 )
 from rmqstore.cli.options import command
-from rmqstore.cli.output import Output
+from rmqstore.cli.output import Output, Progress
 from rmqstore.cli.quantities import Offset, in_words, many
 from rmqstore.cli.table_output import with_body, write_rows
 from rmqstore.errors import NotAStore, UsageError
@@ -27,7 +27,7 @@ from rmqstore.errors import NotAStore, UsageError
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
-    from rmqstore.views.dump.message_rows import BodyStyle
+    from rmqstore.messages.rows import BodyStyle
     from rmqstore.views.dump.messages import Damage, Job
     from rmqstore.views.dump.selection import Selection
 
@@ -137,7 +137,7 @@ def dump(
     are printed, with crc_ok false. --format hex shows the bytes of each record, with --from also of a damaged place.
     """
     from rmqstore.files.store import open_store
-    from rmqstore.views.dump.message_rows import BodyStyle
+    from rmqstore.messages.rows import BodyStyle
 
     opened = open_store(store, config)
     what = what or _OF_PART.get(opened.part or "commitlog", "checkpoint")
@@ -211,7 +211,7 @@ def _messages(
 
     from rmqstore.scan.window import ScanOptions
     from rmqstore.scan.workers import jobs_or_default
-    from rmqstore.views.dump.messages import SPLIT, Damage, Job, logs_of, read_messages
+    from rmqstore.views.dump.messages import CHUNK, Damage, Job, logs_of, read_messages
 
     logs = logs_of(store, what)
     if not logs and not (store.commitlog or store.dledger):
@@ -219,15 +219,16 @@ def _messages(
     damage = Damage(live=live)
     total = sum(log.queue.bytes_on_disk for log in logs)
     entries = what == "dledger"
-    chunk = SPLIT // 2 + (64 << 10)  # two of them hold a split, and the record over its end
-    scan = ScanOptions(drop_cache=live, max_rate=max_rate, chunk=chunk)
+    scan = ScanOptions(drop_cache=live, max_rate=max_rate, chunk=CHUNK)
     form = _text_form(out, selection, body)
-    job = Job(selection, form or "row", entries, body, foreign=what == "commitlog", scan=scan)
+    job = Job(selection, form or "text", entries, body, foreign=what == "commitlog", scan=scan)
     count = jobs_or_default(jobs) if total > ALONE and not max_rate else 1
     if form:
-        found = _write_text(out, store, what, job, damage, count)
+        with out.progress("dump", total) as progress:
+            found = write_text(out, store, what, job, damage, count, progress)
     else:
-        rows: Iterable[dict[str, Any]] = chain.from_iterable(read_messages(store, what, job, damage, jobs=count))
+        found_rows = read_messages(store, what, job, damage, jobs=count)
+        rows: Iterable[dict[str, Any]] = chain.from_iterable(found_rows)
         columns = _ENTRY_COLUMNS if entries else _MESSAGE_COLUMNS
         if body.style and out.format == "table":
             rows, columns = map(with_body, rows), (*columns, "body")
@@ -245,17 +246,18 @@ def _text_form(out: Output, selection: Selection, body: BodyStyle) -> str:
     return "csv" if out.format == "csv" and whole and not body.style else ""
 
 
-def _write_text(out: Output, store: Store, what: str, job: Job, damage: Damage, jobs: int) -> int:
-    from rmqstore.views.dump.message_lines import MessageLines
-    from rmqstore.views.dump.messages import read_text
+def write_text(out: Output, store: Store, what: str, job: Job, damage: Damage, jobs: int, progress: Progress) -> int:
+    """Messages as lines of text; how many."""
+    from rmqstore.views.dump.messages import lines_of, read_text
 
-    header = MessageLines(entries=job.entries, csv=True).header() if job.form == "csv" else b""
-    with out.stream(data=True) as file, out.progress("dump", unit=" records") as progress:
-        done = 0
-        for count, text in read_text(store, what, job, damage, jobs=jobs):
-            file.writelines(text if done or not header else [header, *text])
+    header = [lines_of(job.body, job.entries, True, job.export, job.positions).header()] if job.form == "csv" else []
+    done = 0
+    with out.stream(data=True) as file:
+        if job.export:
+            file.writelines(header)
+        for count, text in read_text(store, what, job, damage, jobs=jobs, progress=progress.add):
+            file.writelines(text if done or job.export else [*header, *text])
             done += count
-            progress(done)
     return done
 
 
@@ -335,7 +337,7 @@ def _hex(out: Output, store: Store, what: str, selection: Selection, body: BodyS
                     return 0
             raise UsageError(f"no log has the offset {selection.start:,}", "see `rmqstore info` for its range")
         entries = what == "dledger"
-        for rows in read_messages(store, what, Job(selection, "row", entries, foreign=what == "commitlog"), damage):
+        for rows in read_messages(store, what, Job(selection, "text", entries, foreign=what == "commitlog"), damage):
             for row in rows:
                 at = int(row["offset"])
                 log = next(one for one in logs if one.queue.start <= at < one.queue.stop)

@@ -18,7 +18,7 @@ from rmqstore.errors import NotAStore, UsageError
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
-    from rmqstore.views.dump.message_rows import BodyStyle
+    from rmqstore.messages.rows import BodyStyle
     from rmqstore.views.find.fate import Fate
     from rmqstore.views.find.related import Story
     from rmqstore.views.find.search import Answer, Means, Trace
@@ -94,9 +94,9 @@ def find(
     timer, a transaction or a retry. Exit code 1: nothing was found.
     """
     from rmqstore.files.store import open_store
+    from rmqstore.messages.rows import BodyStyle
     from rmqstore.scan.window import ScanOptions
     from rmqstore.scan.workers import jobs_or_default
-    from rmqstore.views.dump.message_rows import BodyStyle
     from rmqstore.views.find.search import Means, Question
 
     if read_log and index_only:
@@ -193,7 +193,7 @@ def _trace_row(trace: Trace) -> dict[str, Any]:
 
 
 def _row(found: Found, fate: Fate, story: Story, body: BodyStyle) -> dict[str, Any]:
-    from rmqstore.views.dump.message_rows import message_row
+    from rmqstore.messages.rows import message_row
 
     assert found.offset is not None
     row = message_row(found.message, found.offset, found.file, found.sound, body)
@@ -328,7 +328,7 @@ def _consumers(found: Found, fate: Fate) -> Iterator[str]:
 
 def _body(found: Found, style: BodyStyle) -> Iterator[str]:
     from rmqstore.cli.get import body_lines
-    from rmqstore.views.dump.message_rows import message_row
+    from rmqstore.messages.rows import message_row
 
     row = message_row(found.message, found.offset or 0, found.file, found.sound, style)
     compressed = bool(found.message.sys_flag & 1)

@@ -105,7 +105,7 @@ def _plain_body(out: Output, found: Found) -> bytes:
 def _row(found: Found, body: str) -> dict[str, Any]:
     """The fields of `dump`, with the file, the decoded flags and what is wrong."""
     from rmqstore.formats.message import Fault
-    from rmqstore.views.dump.message_rows import BodyStyle, message_row
+    from rmqstore.messages.rows import BodyStyle, message_row
 
     style = BodyStyle({"auto": "text", "none": None}.get(body, body), False)
     message = found.message

@@ -13,10 +13,11 @@ import click
 from rmqstore.cli.options import command, read_config
 from rmqstore.cli.output import Output, warn
 from rmqstore.cli.quantities import many
-from rmqstore.errors import NoSpace, NotAStore, OutputExists, UsageError
+from rmqstore.errors import BadRow, MessageRefused, NoSpace, NotAStore, OutputExists, Refused, UsageError
 
 if TYPE_CHECKING:
-    from rmqstore.append.messages.exchange import Row
+    from rmqstore.append.importing import ImportOptions
+    from rmqstore.append.messages.exchange import Chunk
     from rmqstore.append.store.message_store import StoreOptions
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.views.dump.messages import Damage
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         "rmqstore import all.ndjson -o /data/rocketmq/new",
         "rmqstore import order.parquet -o new -c broker.conf --topic-map Order=Order_copy --renumber",
         "rmqstore import /data/rocketmq/damaged -o new --renumber --flush sync",
+        "rmqstore import lost.ndjson --into /data/rocketmq/store --renumber",
     ),
 )
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, readable=False), metavar="FILE…")
@@ -36,10 +38,15 @@ if TYPE_CHECKING:
     "-o",
     "--output",
     "target",
-    required=True,
     type=click.Path(path_type=Path),
     metavar="DIR",
     help="Directory of the new store; must not exist. It appears when the import is complete.",
+)
+@click.option(
+    "--into",
+    type=click.Path(path_type=Path),
+    metavar="STORE",
+    help="Append to this store instead. It must be sound, and its broker stopped.",
 )
 @click.option(
     "-c",
@@ -74,7 +81,8 @@ if TYPE_CHECKING:
 def import_(
     out: Output,
     files: tuple[Path, ...],
-    target: Path,
+    target: Path | None,
+    into: Path | None,
     broker_conf: Path | None,
     renumber: bool,
     topic_map: tuple[str, ...],
@@ -85,15 +93,17 @@ def import_(
     no_tag_index: bool,
     dry_run: bool,
 ) -> int:
-    """Create a store from exported messages (.ndjson, .csv, .parquet), or from the good messages of another store.
+    """Create a store from exported messages (NDJSON, CSV, Parquet, Arrow), or from the sound messages of another store.
 
     The store is built in .NAME.importing beside DIR and renamed at the end. After an interruption or a full disk, run
     the same command again to continue. Queue offsets are kept, which needs complete queues: use --renumber for a
     selection with gaps, or for a damaged store. An invalid row ends the import: the error names file and line, and
     nothing remains. Damaged parts of a source store are skipped and named on stderr; the exit code is then 1.
+
+    With --into the messages are appended to an existing store. All of them are checked first, so that an invalid one
+    leaves the store as it is; queue offsets have to continue its queues, or --renumber gives them new ones.
     """
-    from rmqstore.append.importing import ImportOptions, fingerprint, import_messages
-    from rmqstore.append.messages.exchange import message_of
+    from rmqstore.append.importing import ImportOptions, fingerprint, import_messages, prepared
     from rmqstore.cli.dump import tell_damage
     from rmqstore.files.store import open_store
     from rmqstore.files.topic_types import batch_topics as topics_of_batches
@@ -109,21 +119,72 @@ def import_(
         keep_timestamps=not now,
         topic_map=_topics(topic_map),
     )
+    if (target is None) == (into is None):
+        raise UsageError(
+            "give either --output or --into", "--output DIR makes a new store, --into STORE appends to one"
+        )
     for source in files:
         if source.is_dir():
-            Output(path=target).keep_out_of(source)
+            Output(path=target or into).keep_out_of(source)
     damage = Damage()
-    rows = _rows(files, damage)
+    if target is None:
+        assert into is not None
+        messages, queues = _append_to(out, into, files, options, config, damage)
+        _say(out, into, messages, 0, queues, applied=True)
+        return tell_damage(out, damage)
+    if dry_run and into is not None:
+        raise UsageError("--dry-run does not apply to --into", "every message is checked before one is written")
+    chunks = _chunks(files, damage)
     if dry_run:
         if target.exists():
             raise OutputExists(f"{target} already exists")
-        count = len([message_of(row, where).queue_id for where, row in rows])
+        count = sum(len(prepared(table, options)) for table, _ in chunks)
         _say(out, target, count, 0, {}, applied=False)
         return tell_damage(out, damage)
     with _naming_what_is_left(target), out.progress("import", unit=" messages") as progress:
-        done = import_messages(rows, target, options, fingerprint(files, options), progress=progress)
+        done = import_messages(chunks, target, options, fingerprint(files, options), progress=progress)
     _say(out, target, done.messages, done.resumed, dict(done.queues), applied=True)
     return tell_damage(out, damage)
+
+
+def _append_to(
+    out: Output, place: Path, files: tuple[Path, ...], options: ImportOptions, config: BrokerConfig, damage: Damage
+) -> tuple[int, dict[str, int]]:
+    """Append to a store that is sound: how many messages, and where its queues end.
+
+    Errors: Refused for a store that is not sound; BadRow and MessageRefused before anything is written.
+    """
+    from rmqstore.append.importing import import_into
+    from rmqstore.append.store.message_store import MessageStore
+    from rmqstore.append.store.store_options import StoreOptions
+    from rmqstore.checks.verify import examine
+    from rmqstore.files.store import open_store
+    from rmqstore.repair.journal.liveness import refuse_in_use
+    from rmqstore.views.dump.messages import Damage
+
+    opened = open_store(place, config)
+    refuse_in_use(opened.root, opened.places)
+    report = examine(opened).report
+    if not report.clean:
+        found = ", ".join(sorted(report.findings.counts)) or (report.unchecked or ["it was not checked completely"])[0]
+        raise Refused(
+            f"{place} is not sound: {found}", f"see `rmqstore verify {shlex.quote(str(place))}`, and repair it"
+        )
+    given = StoreOptions(flush=options.store.flush, dledger=options.store.dledger, limits=options.store.limits)
+    reads: list[Damage] = []
+
+    def chunks() -> Iterator[Chunk]:
+        reads.append(Damage())
+        return _chunks(files, reads[-1])
+
+    with MessageStore.open(place, given, config=config) as store, out.progress("import", unit=" messages") as progress:
+        try:
+            done = import_into(store, chunks, options, progress=progress)
+        except (BadRow, MessageRefused):
+            store.close()
+            raise
+    damage.take(reads[-1])
+    return done.messages, dict(done.queues)
 
 
 def _say(out: Output, target: Path, messages: int, resumed: int, queues: dict[str, int], *, applied: bool) -> None:
@@ -160,29 +221,32 @@ def _naming_what_is_left(target: Path) -> Iterator[None]:
         raise
 
 
-def _rows(files: tuple[Path, ...], damage: Damage) -> Iterator[tuple[str, Row]]:
-    from rmqstore.append.importing import rows_of
+def _chunks(files: tuple[Path, ...], damage: Damage) -> Iterator[Chunk]:
+    from rmqstore.append.messages.files import tables_of
 
     for path in files:
         if path.is_dir():
-            yield from _rows_of_store(path, damage)
+            yield from _chunks_of_store(path, damage)
         else:
-            yield from rows_of(path)
+            yield from tables_of(path)
 
 
-def _rows_of_store(path: Path, damage: Damage) -> Iterator[tuple[str, Row]]:
+def _chunks_of_store(path: Path, damage: Damage) -> Iterator[Chunk]:
+    from rmqstore.append.messages.exchange import Chunk
     from rmqstore.files.store import open_store
-    from rmqstore.views.dump.messages import logs_of
-    from rmqstore.views.export import export_messages
+    from rmqstore.views.dump.messages import logs_of, read_tables
 
     store = open_store(path)
     if not logs_of(store):
         raise NotAStore(f"{path} has no log", "`rmqstore export STORE -c broker.conf` reads a log that is elsewhere")
     number = 0
-    for rows in export_messages(store, damage=damage):
-        for row in rows:
-            number += 1
-            yield f"{path}: message {number}", row
+    for table in read_tables(store, damage):
+
+        def where(i: int, first: int = number + 1) -> str:
+            return f"{path}: message {first + i}"
+
+        yield Chunk(table, where)
+        number += len(table)
 
 
 def _topics(texts: tuple[str, ...]) -> dict[str, str]:

@@ -79,11 +79,13 @@ def command(
             config_path = values.pop("config", None)
             _refuse_empty(values, "since", "until", "--since", "--until")
             _refuse_empty(values, "start", "stop", "--from", "--to")
-            out = Output.from_options(values, as_json=values.pop("as_json", False), formats=bool(formats))
+            out = Output.from_options(values, as_json=values.pop("as_json", False), formats=formats)
             if filters:
                 from rmqstore.cli.filters import Filters
 
                 values["filters"] = Filters(**{name: values.pop(name) for name in Filters.__slots__})
+            if formats:
+                out.refuse_existing()
             if store:
                 config_path = config_path or _config_by_settings(out, values["store"])
                 values["config"] = read_config(out, config_path, values.get("broker"))
@@ -183,13 +185,20 @@ def _shared(
                 "--format",
                 "format",
                 type=click.Choice(formats),
-                help="Output format (default: a table on a terminal, NDJSON otherwise).",
+                help="Output format (default: by the name of FILE; a table on a terminal, NDJSON otherwise)."
+                if "table" in formats
+                else "Output format (default: by the name of FILE; NDJSON on stdout).",
             )
         )
     if report or formats:
         out += [
             _option("-o", "--output", type=file, metavar="FILE", help="Write to FILE (atomically) instead of stdout."),
-            _option("--string-ints", is_flag=True, help="Write 64-bit numbers as JSON strings."),
+            *([_option("--overwrite", is_flag=True, help="Replace FILE if it exists.")] if formats else []),
+            *(
+                [_option("--string-ints", is_flag=True, help="Write 64-bit numbers as JSON strings.")]
+                if report or "table" in formats
+                else []
+            ),
         ]
     return out + _talk_options()
 

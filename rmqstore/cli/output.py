@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from rmqstore.cli.json_text import json_bytes as json_bytes
 from rmqstore.cli.json_text import quote_wide
-from rmqstore.errors import NotReadable, Refused, UsageError
+from rmqstore.errors import NotReadable, OutputExists, Refused, UsageError
 from rmqstore.files.disk.paths import real_path
 from rmqstore.formats.controls import CONTROLS
 
@@ -22,6 +22,16 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 _CONTROLS = dict.fromkeys((code for code in CONTROLS if code not in b"\t\n"), "·")
+_SUFFIXES = {
+    ".ndjson": "ndjson",
+    ".jsonl": "ndjson",
+    ".csv": "csv",
+    ".txt": "table",
+    ".hex": "hex",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".arrows": "arrow",
+}
 _OPEN_ALREADY = ("/dev/stdout", "/dev/stderr", "/dev/fd", "/proc")
 
 
@@ -122,6 +132,18 @@ def _is_no_file(path: Path) -> bool:
         return False
 
 
+def _format_of(path: Path, formats: tuple[str, ...]) -> str:
+    """The format that a file's name asks for; a dump under a name without a suffix is NDJSON. Errors: UsageError."""
+    if not path.suffix and "table" in formats:
+        return "ndjson"
+    found = _SUFFIXES.get(path.suffix.lower())
+    if found not in formats:
+        known = ", ".join(suffix for suffix, name in _SUFFIXES.items() if name in formats)
+        suffix = f"the suffix {path.suffix!r}" if path.suffix else "a name without a suffix"
+        raise UsageError(f"{path}: {suffix} does not say which format to write", f"use {known}, or add --format")
+    return found
+
+
 def _opened(building: Path, path: Path) -> BinaryIO:
     """The file beside an output, for writing, with the mode of the one that it replaces; an error names the output."""
     try:
@@ -148,6 +170,7 @@ class Output:
         progress: str = "auto",
         color: str = "auto",
         string_ints: bool = False,
+        overwrite: bool = True,
     ) -> None:
         self.as_json = as_json
         self.format = format
@@ -157,10 +180,14 @@ class Output:
         self.progress_mode = progress
         self.color = color
         self.string_ints = string_ints
+        self.overwrite = overwrite
 
     @classmethod
-    def from_options(cls, values: dict[str, Any], *, as_json: bool, formats: bool) -> Output:
-        """Takes the options about output out of a command's values."""
+    def from_options(cls, values: dict[str, Any], *, as_json: bool, formats: tuple[str, ...]) -> Output:
+        """Takes the options about output out of a command's values; the format follows from the name of the output.
+
+        Errors: UsageError for a name that does not say which of the formats it has.
+        """
         out = cls(
             as_json=as_json,
             format=values.pop("format", None) if formats else None,
@@ -170,10 +197,20 @@ class Output:
             progress=values.pop("progress", "auto"),
             color=values.pop("color", "auto"),
             string_ints=values.pop("string_ints", False),
+            overwrite=values.pop("overwrite", True),
         )
         if formats and out.format is None:
-            out.format = "table" if out.path is None and _is_terminal(sys.stdout) else "ndjson"
+            if out.path is not None and not _is_no_file(out.path):
+                out.format = _format_of(out.path, formats)
+            else:
+                as_table = out.path is None and _is_terminal(sys.stdout) and "table" in formats
+                out.format = "table" if as_table else "ndjson"
         return out
+
+    def refuse_existing(self) -> None:
+        """Errors: OutputExists for a file that is there already, and is not to be replaced."""
+        if self.is_file and not self.overwrite:
+            raise OutputExists(f"{self.path} already exists", "choose another name, or add --overwrite")
 
     def keep_out_of(self, store: Path) -> None:
         """Refuses an output inside the store: a stray file there can keep a broker from starting.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, BinaryIO
 
 from rmqstore.cli.json_text import json_bytes, quote_wide
@@ -15,6 +16,7 @@ Rows = Iterable[dict[str, Any]]
 _AS_TIME = ("timestamp", "write_time", "read_time")
 """Ends of the names of times, epoch ms."""
 _WIDEST = 120
+_FIRST_BLOCK, _BLOCK = 500, 5000  # rows that are written at once; the first ones make the widths
 _AS_CODE = ("magic", "crc", "code", "hash", "flag", "flags")
 """Ends of the names of numbers that count nothing: they have no separators."""
 
@@ -90,39 +92,54 @@ def _table(out: Output, rows: Rows, columns: tuple[str, ...]) -> None:
     """A plain table, printed in pieces so that it begins at once: columns are as wide as the first rows need."""
     from itertools import islice
 
-    rows = iter(rows)
-    widths: dict[str, int] = {}
+    rows = map(_flat, rows)
+    names: tuple[str, ...] = ()
+    widths: list[int] = []
+    first = _FIRST_BLOCK
     with out.stream() as file:
-        while block := list(islice(rows, 500)):
+        while block := list(islice(rows, first)):
+            lines = []
             for row in block:
-                flat = _flat(row)
-                names = columns or tuple(k for k, v in flat.items() if not isinstance(v, (dict, list)))
-                cells = {name: _table_cell(name, flat.get(name)) for name in names}
-                if tuple(widths) != names:
-                    same = [r for r in block if columns or tuple(r) == tuple(row)]
-                    widths = {
-                        n: max(len(n), *(columns_of(_table_cell(n, _flat(r).get(n))) for r in same)) for n in names
-                    }
-                    file.write(_line({n: n for n in names}, widths, row) + b"\n")
-                file.write(_line(cells, widths, row) + b"\n")
+                wanted = columns or tuple(k for k, v in row.items() if not isinstance(v, (dict, list)))
+                if wanted != names:
+                    names = wanted
+                    same = block if columns else [r for r in block if tuple(r) == tuple(row)]
+                    widths = [max(len(n), *(columns_of(_table_cell(n, r.get(n))) for r in same)) for n in names]
+                    titles = zip(names, names, widths, strict=True)
+                    lines.append(_line([(title, _is_count(name, row.get(name)), w) for title, name, w in titles]))
+                values = [row.get(name) for name in names]
+                cells = map(_table_cell, names, values)
+                lines.append(_line(zip(cells, map(_is_count, names, values), widths, strict=True)))
+            file.write(("\n".join(lines) + "\n").encode("utf-8", "backslashreplace"))
+            first = _BLOCK
 
 
-def _line(cells: dict[str, str], widths: dict[str, int], row: dict[str, Any]) -> bytes:
+def _is_count(name: str, value: Any) -> bool:
+    """Whether a value is written at the right end of its column."""
+    return type(value) is int and not name.endswith(_AS_TIME)
+
+
+def _line(cells: Iterable[tuple[str, bool, int]]) -> str:
     parts = []
-    for name, cell in cells.items():
-        right = isinstance(row.get(name), int) and not isinstance(row.get(name), bool) and not name.endswith(_AS_TIME)
-        pad = " " * (widths[name] - columns_of(cell))
-        parts.append(pad + cell if right else cell + pad)
-    return "  ".join(parts).rstrip().encode("utf-8", "backslashreplace")
+    for cell, right, width in cells:
+        if not cell.isascii():
+            width += len(cell) - columns_of(cell)
+        parts.append(cell.rjust(width) if right else cell.ljust(width))
+    return "  ".join(parts).rstrip()
+
+
+@lru_cache(maxsize=1 << 12)
+def _time_cell(second: int) -> str:
+    return time_text(second * 1000)
 
 
 def _table_cell(name: str, value: Any) -> str:
     if value is None:
         return "-"
-    if name.endswith(_AS_TIME) and isinstance(value, int):
-        return time_text(value)
-    if isinstance(value, int) and not isinstance(value, bool) and not name.endswith(_AS_CODE):
-        return f"{value:,}"
+    if type(value) is int:
+        if name.endswith(_AS_TIME):
+            return _time_cell(value // 1000) if value > 0 else time_text(value)
+        return str(value) if name.endswith(_AS_CODE) else f"{value:,}"
     text = str(_cell(value))
     text = text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
-    return "".join(c if c.isprintable() else "·" for c in text)
+    return text if text.isprintable() else "".join(c if c.isprintable() else "·" for c in text)

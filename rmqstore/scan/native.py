@@ -20,7 +20,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from rmqstore.scan.arrays import I64, U8, Bool
 
-ABI = 3
+ABI = 4
 LIBRARY = Path(__file__).with_name("_native.so")
 CRC32 = "zng_crc32_z"
 _MARKS = (1, 2, 4, 8)  # in the order of `Framed`
@@ -45,6 +45,24 @@ class Texts(NamedTuple):
     values: list[tuple[I64, I64, I64]]
 
 
+class Pairs(NamedTuple):
+    """Property texts as pairs: bytes of all names and of all values, where each ends (a 0 first); pairs before a text.
+
+    `first` and `last`: where the values of the names asked for are, -1 without one. Marks: 1 a name may be there
+    twice, 2 not ASCII, 4 a part that is no pair, 8 the text ends with its separator.
+    Shapes: ends (pairs + 1,), after (n + 1,), first, last (names, n), marks (n,)
+    """
+
+    names: U8
+    values: U8
+    name_ends: npt.NDArray[np.int32]
+    value_ends: npt.NDArray[np.int32]
+    after: npt.NDArray[np.int32]
+    first: I64
+    last: I64
+    marks: U8
+
+
 class Framed(NamedTuple):
     """What `Native.read` found: columns of the records by their names in `Columns`, and marks.
 
@@ -67,7 +85,7 @@ class Native:
 
     def __init__(self, library: ctypes.CDLL, crc32: int | None) -> None:
         self._crc32 = crc32
-        for name in ("read", "holds", "texts", "find_queues", "lay_out", "objects"):
+        for name in ("read", "holds", "texts", "find_queues", "lay_out", "objects", "pairs"):
             getattr(library, f"rmqstore_{name}").restype = ctypes.c_int64
         self._read = library.rmqstore_read
         self._crcs = library.rmqstore_crcs
@@ -78,6 +96,8 @@ class Native:
         self._find_queues = library.rmqstore_find_queues
         self._lay_out = library.rmqstore_lay_out
         self._objects = library.rmqstore_objects
+        self._pairs = library.rmqstore_pairs
+        self._contents = library.rmqstore_contents
         self._line_ends = library.rmqstore_line_ends
         self._lines = library.rmqstore_lines
 
@@ -223,6 +243,34 @@ class Native:
         )
         return end, first, last, marks
 
+    def pairs(self, buf: U8, starts: I64, stops: I64, names: tuple[bytes, ...]) -> Pairs:
+        """Property texts as names and values: see rmqstore_pairs."""
+        n, total = len(starts), int(np.maximum(stops - starts, 0).sum())
+        starts, stops = _plain(starts), _plain(stops)
+        words, sizes, _ = _names(names, ())
+        texts = np.empty((2, total + 16), dtype=np.uint8)
+        ends = np.zeros((2, total // 3 + n + 2), dtype=np.int32)
+        after = np.zeros(n + 1, dtype=np.int32)
+        first, last = np.full((len(names), n), -1, dtype=np.int64), np.full((len(names), n), -1, dtype=np.int64)
+        marks = np.empty(n, dtype=np.uint8)
+        count = self._pairs(
+            *(_at(buf), *_numbers(len(buf), n), _at(starts), _at(stops)),
+            *(_number(len(names)), _at(words), _at(sizes)),
+            *(_at(texts[0]), _at(texts[1]), _at(ends[0, 1:]), _at(ends[1, 1:]), _at(after[1:])),
+            *(_at(first), _at(last), _at(marks)),
+        )
+        return Pairs(texts[0], texts[1], ends[0, : count + 1], ends[1, : count + 1], after, first, last, marks)
+
+    def contents(self, buf: U8, starts: I64, stops: I64) -> U8:
+        """What is in every text: see rmqstore_contents.
+
+        Shape: (n,)
+        """
+        marks = np.empty(len(starts), dtype=np.uint8)
+        starts, stops = _plain(starts), _plain(stops)
+        self._contents(_at(buf), *_numbers(len(buf), len(starts)), _at(starts), _at(stops), _at(marks))
+        return marks
+
     def line_ends(self, n: int, parts: I64) -> I64:
         """Where each of n lines ends; `parts` are rows of `struct part` of loops/lines.c."""
         ends = np.empty(n, dtype=np.int64)
@@ -234,7 +282,7 @@ class Native:
         self._lines(*_numbers(n, len(parts)), _at(parts), _at(out))
 
 
-SAME, ROWS, SPANS = 0, 1, 2  # kinds of `struct part`
+SAME, ROWS, SPANS, BASE64, HEX, ESCAPED, CELL = range(7)  # kinds of `struct part`
 _SPARE = 64
 
 

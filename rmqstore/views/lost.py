@@ -135,7 +135,7 @@ class LostMessages:
         if losses.cut_from is None:
             return
         damaged = {one.offset for one in losses.damaged}
-        job = Job(Selection(start=losses.cut_from), "row")
+        job = Job(Selection(start=losses.cut_from))
         for rows in read_messages(self.store, "messages", job, Damage()):
             for row in rows:
                 found = lookup.by_offset(self.store, int(row["offset"]))

@@ -15,6 +15,7 @@ import numpy as np
 
 from rmqstore.files.store import Store
 from rmqstore.formats.message import BORN_HOST_V6, HEAD, host_text
+from rmqstore.messages.properties import PropertyTexts
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, u64
 from rmqstore.scan.queues import QueueTable
@@ -23,7 +24,6 @@ from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import SPLIT_SIZE, Mapper, Split, joined, plan_splits
 from rmqstore.views.dump.messages import Damage, logs_of
-from rmqstore.views.dump.properties import PropertyTexts
 from rmqstore.views.dump.selection import Selection, Selector
 
 SCHEMA = "rmqstore.du/1"

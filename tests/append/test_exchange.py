@@ -5,15 +5,30 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-import orjson
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqstore.append.importing import rows_of
-from rmqstore.append.messages.encoder import NewMessage
-from rmqstore.append.messages.exchange import COLUMNS, message_of, row_of
+from rmqstore.append.messages import exchange
+from rmqstore.append.messages.encoder import (
+    Encoder,
+    Limits,
+    NewMessage,
+    encode_table,
+    messages_of,
+    place_records,
+)
+from rmqstore.append.messages.exchange import message_of, table_of_messages, table_of_rows
+from rmqstore.append.messages.files import tables_of
 from rmqstore.errors import BadRow, RmqStoreError
+from rmqstore.messages.lines import MessageLines
+from rmqstore.messages.rows import BodyStyle
+from rmqstore.messages.schema import BODY, EXPORTED, SIDE
+from rmqstore.messages.table import NUMBERS, MessageTable
+from rmqstore.scan.columns import Columns
+from rmqstore.scan.kernels import U8
+from rmqstore.scan.queues import QueueTable
 
 SOUND = {
     "topic": "T",
@@ -37,61 +52,111 @@ PROPERTIES = st.one_of(
 )
 
 
-@given(
-    topic=st.binary(min_size=1, max_size=30),
-    body=st.binary(max_size=50),
-    text=PROPERTIES,
-    queue_id=I32,
-    numbers=st.tuples(I64, I32, I32, I64, I64, I32, I64),
-    hosts=st.tuples(HOST, HOST),
-    text_body=st.booleans(),
-    v2=st.booleans(),
+MESSAGES = st.lists(
+    st.builds(
+        NewMessage,
+        topic=st.sampled_from([b"T", b"U", b"\xff", "用".encode(), b"a\x1b"]).map(
+            lambda raw: raw.decode("utf-8", "surrogateescape")
+        ),
+        body=st.binary(max_size=50),
+        properties=PROPERTIES,
+        queue_id=st.integers(0, 3),
+        flag=I32,
+        sys_flag=st.sampled_from([0, 1, 8, 0x700, -1 ^ 0x30]),
+        born_timestamp=I64,
+        born_host=HOST,
+        store_timestamp=I64,
+        store_host=HOST,
+        reconsume_times=I32,
+        prepared_transaction_offset=I64,
+        queue_offset=I64,
+        append_crc=st.sampled_from([None, True]),
+        version=st.sampled_from([None, 2]),
+    ),
+    min_size=1,
+    max_size=6,
 )
-def test_a_message_is_the_same_after_its_row_was_written_as_json(
-    topic: bytes,
-    body: bytes,
-    text: bytes,
-    queue_id: int,
-    numbers: tuple[int, int, int, int, int, int, int],
-    hosts: tuple[bytes, bytes],
-    text_body: bool,
-    v2: bool,
-) -> None:
-    queue_offset, flag, sys_flag, born, stored, times, prepared = numbers
-    row = row_of(
-        topic,
-        queue_id,
-        queue_offset,
-        flag,
-        sys_flag,
-        born,
-        hosts[0],
-        stored,
-        hosts[1],
-        times,
-        prepared,
-        body,
-        text,
-        text_body=text_body,
-        v2=v2,
+
+
+def records_of(messages: list[NewMessage]) -> Columns:
+    """The records of messages, as a store appends them one by one."""
+    encoder, data, at = Encoder(Limits()), b"", []
+    for message in messages:
+        at.append(len(data))
+        data += encoder.prepare(message).record(len(data), message.queue_offset or 0, message.store_timestamp)
+    return Columns(bytearray(data + bytes(64)), 0, np.array(at, dtype=np.int64))
+
+
+def placed(table: MessageTable) -> bytes:
+    """The records of a table, placed as they are behind each other."""
+    columns = encode_table(table, Limits())
+    numbers = table.numbers
+    place_records(columns, columns.at, numbers["queue_offset"], numbers["store_timestamp"])
+    return bytes(columns.raw[: int(columns.at[-1] + columns.size[-1])])
+
+
+@given(MESSAGES)
+@settings(deadline=None)
+def test_a_table_is_encoded_as_its_messages_one_by_one(messages: list[NewMessage]) -> None:
+    columns = records_of(messages)
+    expected = bytes(columns.raw[: int(columns.at[-1] + columns.size[-1])])
+    assert placed(table_of_messages(messages)) == expected
+    assert placed(MessageTable.of(columns, QueueTable())) == expected
+    assert placed(table_of_messages(list(messages_of(MessageTable.of(columns, QueueTable()))))) == expected
+
+
+@given(MESSAGES, st.sampled_from(["ndjson", "csv", "parquet", "arrow"]), st.booleans())
+@settings(deadline=None)
+def test_messages_are_the_same_after_any_file_of_an_export(messages: list[NewMessage], kind: str, text: bool) -> None:
+    pytest.importorskip("pyarrow")
+    from rmqstore.messages import arrow
+
+    columns = records_of(messages)
+    style = BodyStyle("text" if text else "base64", True)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"all.{kind}"
+        with path.open("wb") as file:
+            if kind in ("ndjson", "csv"):
+                lines = MessageLines(style, csv=kind == "csv", export=True)
+                pieces: list[U8] = []
+
+                def sink(size: int) -> U8:
+                    pieces.append(np.empty(size, dtype=np.uint8))
+                    return pieces[-1]
+
+                lines.text(columns, "f", None, sink)
+                file.write((lines.header() if kind == "csv" else b"") + b"".join(p.tobytes() for p in pieces))
+            else:
+                rows = arrow.ArrowRows(style)
+                batch = rows.batch(columns)
+                arrow.write_file(file, kind, rows, [batch], frozenset(batch.schema.names))
+        chunks = list(tables_of(path))
+    assert b"".join(placed(table) for table, _ in chunks[:1]) == bytes(
+        columns.raw[: int(columns.at[-1] + columns.size[-1])]
     )
-    back = message_of(orjson.loads(orjson.dumps(row)), "here")
-    assert back == NewMessage(
-        topic=topic.decode("utf-8", "surrogateescape"),
-        body=body,
-        properties=text,
-        queue_id=queue_id,
-        flag=flag,
-        sys_flag=sys_flag,
-        born_timestamp=born,
-        born_host=hosts[0],
-        store_timestamp=stored,
-        store_host=hosts[1],
-        reconsume_times=times,
-        prepared_transaction_offset=prepared,
-        queue_offset=queue_offset,
-        version=2 if v2 else None,
-    )
+    assert len(chunks) == 1
+
+
+def test_sound_rows_are_taken_column_by_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("a row was looked at on its own")
+
+    monkeypatch.setattr(exchange, "message_of", refuse)
+    rows = [SOUND | {name: 7 for name in NUMBERS if name not in SOUND} for _ in range(3)]
+    assert table_of_rows(rows, str).numbers["queue_offset"].tolist() == [3, 3, 3]
+
+
+@pytest.mark.parametrize("kind", ["ndjson", "csv", "parquet"])
+def test_exports_of_0_1_can_be_imported(kind: str) -> None:
+    """Files as rmqstore 0.1 wrote them: Parquet with properties as JSON text and bodies in `body_base64`."""
+    path = Path(__file__).parent / "exports-of-0.1" / f"all.{kind}"
+    if kind == "parquet":
+        pytest.importorskip("pyarrow")
+    (table, where), *more = tables_of(path)
+    assert more == []
+    assert len(table) == 8
+    assert where(2).startswith(f"{path}:")
+    assert placed(table) == (path.parent / "records.bin").read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -129,20 +194,19 @@ ANY_BYTES = st.one_of(st.binary(max_size=300), st.text(max_size=200).map(str.enc
 ANY_VALUE = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.just([None]))
 
 
-@given(kind=st.sampled_from(["ndjson", "csv", "parquet"]), data=ANY_BYTES)
+@given(kind=st.sampled_from(["ndjson", "csv", "parquet", "arrow"]), data=ANY_BYTES)
 def test_a_file_of_any_bytes_gives_rows_or_an_error_with_advice(kind: str, data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"any.{kind}"
         path.write_bytes(data)
         try:
-            for where, row in rows_of(path):
-                assert str(path) in where
-                message_of(row, where)
+            for table, where in tables_of(path):
+                assert str(path) in where(len(table) - 1)
         except RmqStoreError as error:
             assert error.advice
 
 
-@given(row=st.dictionaries(st.sampled_from([*COLUMNS, "other"]), ANY_VALUE))
+@given(row=st.dictionaries(st.sampled_from([*EXPORTED, *BODY, *SIDE, "other"]), ANY_VALUE))
 def test_a_row_of_any_values_gives_a_message_or_an_error_with_its_place(row: dict[str, object]) -> None:
     try:
         message_of({**SOUND, **row}, "all.csv:3")

@@ -231,17 +231,18 @@ def test_a_parquet_file_that_is_cut_is_reported(tmp_path: Path) -> None:
 
 STOPS_HALF_WAY = """
 import sys, time
+from rmqstore.append.messages import files
 from rmqstore.append.store.message_store import MessageStore
 from rmqstore.cli.main import cli
-put_many, batches = MessageStore.put_many, []
-def counted(store, messages):
-    answer = put_many(store, messages)
-    batches.append(len(answer))
-    if len(batches) == 4:
+files.ROWS = 500
+put_table, tables = MessageStore.put_table, []
+def counted(store, table, **options):
+    put_table(store, table, **options)
+    tables.append(len(table))
+    if len(tables) == 4:
         print("half way", flush=True)
         time.sleep(1 << 20)  # it is killed here
-    return answer
-MessageStore.put_many = counted
+MessageStore.put_table = counted
 cli.main(sys.argv[1:], prog_name="rmqstore")
 """
 
@@ -383,3 +384,62 @@ def test_light_queues_and_batches_are_not_lost_without_a_word_about_them(tmp_pat
     assert "add --batch-topic BatchCq_11" in answer.stderr
     assert run_json("import", str(unpack("5.4.0-formats")), "--output", str(again))["messages"] == 644
     assert run_json("verify", str(again), "--jobs", "1")["clean"] is True
+
+
+@pytest.mark.parametrize("name", ["5.4.0-clean", "4.9.7-ipv6", "5.4.0-dledger"])
+def test_messages_are_appended_to_a_sound_store(name: str, tmp_path: Path) -> None:
+    """The same messages again, by a file: every queue goes on, and the store stays sound."""
+    store = copy_store(name, tmp_path)
+    settings = str(conf(name, tmp_path))
+    before = [json.loads(line) for line in export(store, tmp_path / "before.ndjson", "-c", settings)]
+    options = ["--dledger", "n0"] if "dledger" in name else []
+    words = ("import", str(tmp_path / "before.ndjson"), "--into", str(store), "-c", settings, *options)
+    refused = run(*words, exit_code=2)
+    assert "before.ndjson:1: queue offset" in refused.stderr and "does not continue" in refused.stderr
+    assert run_json(*words, "--renumber")["messages"] == len(before)
+    after = [json.loads(line) for line in export(store, tmp_path / "after.ndjson", "-c", settings)]
+    assert after[: len(before)] == before
+    moved = {"queue_offset", "properties", "properties_base64", "last_separator"}
+    assert [{k: v for k, v in row.items() if k not in moved} for row in after[len(before) :]] == [
+        {k: v for k, v in row.items() if k not in moved} for row in before
+    ]
+    assert run_json("verify", str(store), "-c", settings)["clean"] is True
+
+
+def test_nothing_is_appended_where_one_message_is_wrong(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    settings = str(conf("5.4.0-clean", tmp_path))
+    lines = export(store, tmp_path / "all.ndjson", "--topic", "Order_11")
+    (tmp_path / "bad.ndjson").write_text("\n".join([*lines, "{}"]) + "\n")
+    log = open_store(store).commitlog
+    assert log is not None
+    before = log_bytes(log)
+    words = ("import", str(tmp_path / "bad.ndjson"), "--into", str(store), "-c", settings, "--renumber")
+    answer = run(*words, exit_code=3)
+    assert f"bad.ndjson:{len(lines) + 1}: topic is missing" in answer.stderr
+    after = open_store(store).commitlog
+    assert after is not None
+    assert log_bytes(after) == before
+    assert run_json("verify", str(store), "-c", settings)["clean"] is True
+
+
+def test_messages_with_a_place_in_light_queues_are_not_appended(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-formats", tmp_path)
+    words = ("import", str(unpack("5.4.0-formats")), "--into", str(store), "--renumber")
+    answer = run(*words, "-c", str(conf("5.4.0-formats", tmp_path)), exit_code=2)
+    assert "says where the message is in queues of another store" in answer.stderr
+    assert run_json("verify", str(store))["clean"] is True
+
+
+def test_a_store_that_is_not_sound_is_not_appended_to(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    lines = export(store, tmp_path / "all.ndjson", "--limit", "1")
+    assert len(lines) == 1
+    unit = next((store / "consumequeue" / "Order_11" / "0").iterdir())
+    data = bytearray(unit.read_bytes())
+    data[5] ^= 0x40
+    unit.write_bytes(data)
+    words = ("import", str(tmp_path / "all.ndjson"), "--into", str(store), "--renumber")
+    answer = run(*words, "-c", str(conf("5.4.0-clean", tmp_path)), exit_code=5)
+    assert "is not sound: CQ-" in answer.stderr
+    run("import", str(tmp_path / "all.ndjson"), exit_code=2)

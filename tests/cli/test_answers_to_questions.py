@@ -130,7 +130,8 @@ def test_export_to_an_unknown_suffix_needs_a_format(name: str, tmp_path: Path) -
     words = ("export", str(unpack(STORE)), "--limit", "1", "-o", str(tmp_path / name))
     result = run(*words)
     assert result.exit_code == 2
-    assert "does not say which format to write — use .ndjson, .jsonl, .csv, .parquet, or add --format" in result.stderr
+    known = ".ndjson, .jsonl, .csv, .parquet, .arrow, .arrows"
+    assert f"does not say which format to write — use {known}, or add --format" in result.stderr
     assert list(tmp_path.iterdir()) == []
     assert run(*words, "--format", "csv").exit_code == 0
     assert (tmp_path / name).read_text("utf-8").startswith("topic,")

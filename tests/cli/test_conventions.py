@@ -120,17 +120,31 @@ def test_reading_changes_nothing(command: str, tmp_path: Path) -> None:
         assert run(command, str(store)).exit_code == 0
 
 
-def test_output_is_written_whole_and_replaces(tmp_path: Path) -> None:
+def test_output_is_written_whole_and_replaces_only_when_asked_to(tmp_path: Path) -> None:
     store = str(unpack("5.4.0-clean"))
     target = tmp_path / "out.ndjson"
     target.write_text("old")
-    assert run("dump", store, "-o", str(target)).exit_code == 0
+    refused = run("dump", store, "-o", str(target))
+    assert (refused.exit_code, target.read_text()) == (5, "old")
+    assert f"{target} already exists" in refused.stderr and "--overwrite" in refused.stderr
+    assert run("dump", store, "-o", str(target), "--overwrite").exit_code == 0
     assert target.read_text("utf-8") == run("dump", store, "--format", "ndjson").stdout
     assert [p.name for p in tmp_path.iterdir()] == ["out.ndjson"]
 
 
+@pytest.mark.parametrize("command", ["dump", "export"])
+def test_the_format_follows_from_the_name_of_the_output(command: str, tmp_path: Path) -> None:
+    store = str(unpack("5.4.0-clean"))
+    assert run(command, store, "-o", str(tmp_path / "out.csv")).exit_code == 0
+    assert (tmp_path / "out.csv").read_text("utf-8") == run(command, store, "--format", "csv").stdout
+    refused = run(command, store, "-o", str(tmp_path / "out.xlsx"))
+    assert refused.exit_code == 2
+    assert "the suffix '.xlsx' does not say which format to write" in refused.stderr
+    assert run(command, store, "-o", str(tmp_path / "out.xlsx"), "--format", "ndjson").exit_code == 0
+
+
 def test_output_stays_away_when_something_goes_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rmqstore.views.dump.message_lines import MessageLines
+    from rmqstore.messages.lines import MessageLines
 
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -162,6 +162,11 @@ class MappedFile(ReferenceResource):
                 self._descriptor = -1
 
     @property
+    def relaxed(self) -> bool:
+        """Nothing is open, nor in the buffer."""
+        return self._descriptor < 0 and not self._buffer
+
+    @property
     def name(self) -> str:
         return self.path.name
 

@@ -6,24 +6,36 @@ Source: MessageExtEncoder#encode, MessageExtBrokerInner#setVersion, CommitLog#as
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
+
+import numpy as np
 
 from rmqstore.errors import MessageRefused
 from rmqstore.formats import properties
 from rmqstore.formats.consumequeue import MAX_DIRECTORY_NAME, is_directory_name
 from rmqstore.formats.message import (
     BLANK_SIZE,
+    BORN_HOST_V6,
+    CRC32_PROPERTY,
     CRC32_RESERVED_LEN,
+    HEAD,
     HEADS_BY_FLAG,
     MAGIC_V1,
     MAGIC_V2,
     MAX_PROPERTIES,
     MAX_TOPIC_V1,
+    PHYSICAL_OFFSET_AT,
+    STORE_HOST_V6,
     crc32,
     set_record_crc,
 )
+from rmqstore.messages.cells import Part, Rows, TextTable, assemble
+from rmqstore.messages.table import NUMBERS, MessageTable
+from rmqstore.scan.columns import Columns
+from rmqstore.scan.kernels import I64, U8, Bool, body_crcs, i32, i64, u64
 
 LOCALHOST = b"\x7f\0\0\1\0\0\0\0"
 
@@ -164,10 +176,7 @@ class Encoder:
         topic: TopicName = self.topic(message.topic, message.version)
         body, text = message.body, message.properties
         if len(body) > limits.max_message_size:
-            raise MessageRefused(
-                f"body of {len(body)} bytes; maxMessageSize is {limits.max_message_size}",
-                "raise the limit, and maxMessageSize of the broker that will read it",
-            )
+            raise _too_long(len(body), limits)
         append_crc = limits.append_crc if message.append_crc is None else message.append_crc
         if append_crc:
             if text and not text.endswith(b"\x02"):
@@ -233,3 +242,165 @@ def refuse_oversize(size: int, file_size: int, lead: int = 0) -> None:
     """
     if size + lead + BLANK_SIZE > file_size:
         raise MessageRefused(f"record of {size} bytes does not fit into a file of {file_size}")
+
+
+# --- whole tables ----------------------------------------------------------------------------------------------------
+
+_WIDEST = HEADS_BY_FLAG[BORN_HOST_V6 | STORE_HOST_V6].size
+_CRC32_NAME = int.from_bytes(CRC32_PROPERTY[:8], "big")
+
+
+class RowRefused(MessageRefused):
+    """A message of a table is refused; `row` is its number."""
+
+    def __init__(self, row: int, error: MessageRefused) -> None:
+        super().__init__(error.message, error.advice)
+        self.row = row
+
+
+def messages_of(table: MessageTable, *, renumber: bool = False) -> Iterator[NewMessage]:
+    """The messages of a table one by one; with `renumber` without their queue offsets."""
+    names = [*NUMBERS, "version"]
+    rows = zip(*(table.numbers[name].tolist() for name in names), strict=True)
+    topics = [topic.decode("utf-8", "surrogateescape") for topic in table.topics]
+    texts = zip(table.topic.tolist(), table.properties.raw(), table.body.raw(), strict=True)
+    hosts = zip(table.born_host.tolist(), table.store_host.tolist(), strict=True)
+    for row, (topic, text, body), (born, stored) in zip(rows, texts, hosts, strict=True):
+        values: dict[str, Any] = dict(zip(names, row, strict=True))
+        values["version"] = values["version"] or None
+        values["queue_offset"] = None if renumber else values["queue_offset"]
+        crc = text[-CRC32_RESERVED_LEN:].startswith(CRC32_PROPERTY)
+        yield NewMessage(
+            topic=topics[topic],
+            body=body,
+            properties=text[:-CRC32_RESERVED_LEN] if crc else text,
+            append_crc=crc or None,
+            born_host=table.hosts[born],
+            store_host=table.hosts[stored],
+            **values,
+        )
+
+
+def encode_table(table: MessageTable, limits: Limits) -> Columns:
+    """The records of a table, behind each other, without their places (`place_records`).
+
+    Errors: RowRefused for the first message that a store does not take.
+    Source: as `Encoder.prepare`.
+    """
+    n = len(table)
+    names, which, refused = _topic_names(table, limits.auto_v2)
+    texts = table.properties
+    signed = _ends_with_crc(texts.source, texts.starts, texts.stops)
+    texts = replace(texts, stops=np.where(signed, texts.stops - CRC32_RESERVED_LEN, texts.stops))
+    signed |= limits.append_crc
+    separate = signed & (texts.stops > texts.starts) & (texts.source[np.maximum(texts.stops - 1, 0)] != 2)
+    text_length = texts.stops - texts.starts + separate + CRC32_RESERVED_LEN * signed
+    body_length = table.body.stops - table.body.starts
+    queue_id = table.numbers["queue_id"]
+    checks: tuple[tuple[Bool, Callable[[int], MessageRefused]], ...] = (
+        (body_length > limits.max_message_size, lambda i: _too_long(int(body_length[i]), limits)),
+        (
+            text_length > MAX_PROPERTIES,
+            lambda i: MessageRefused(f"properties of {text_length[i]} bytes; a record takes at most {MAX_PROPERTIES}"),
+        ),
+        (queue_id < 0, lambda i: MessageRefused(f"queue id {queue_id[i]}")),
+    )
+    for mask, say in checks:
+        if mask.any():
+            first = int(np.argmax(mask))
+            refused.append((first, say(first)))
+    if refused:
+        raise RowRefused(*min(refused, key=lambda found: found[0]))
+    fields = TextTable()
+    for name in names:
+        fields.add(name.field)
+    topic_length = np.array([len(name.field) for name in names], dtype=np.int64)[which]
+    heads, head_length = _heads(table, np.array([name.magic for name in names], dtype=np.int64)[which], body_length)
+    raw = bytearray()
+
+    def sink(size: int) -> U8:
+        nonlocal raw
+        raw = bytearray(size + 64)
+        return np.frombuffer(raw, dtype=np.uint8)[:size]
+
+    flags = TextTable()
+    for tail in (b"", b"\x02", bytes(CRC32_RESERVED_LEN), b"\x02" + bytes(CRC32_RESERVED_LEN)):
+        flags.add(tail)
+    lengths = text_length.astype(">i2").view(np.uint8).reshape(n, 2)
+    parts: list[Part] = [Rows(heads, head_length), table.body, fields.rows(which), Rows(lengths), texts]
+    _, ends = assemble(n, [*parts, flags.rows(separate + 2 * signed)], sink)
+    size = head_length + body_length + topic_length + 2 + text_length
+    buf: U8 = np.frombuffer(raw, dtype=np.uint8)
+    at = ends - size
+    i32(buf)[at + HEAD.at("size")] = size
+    body_at = at + head_length
+    i32(buf)[at + HEAD.at("body_crc")] = body_crcs(raw, body_at, body_at + body_length)
+    columns = Columns(raw, 0, at)
+    columns.__dict__["size"] = size
+    columns.__dict__["signed"] = signed
+    return columns
+
+
+def place_records(columns: Columns, places: I64, queue_offset: I64, store_timestamp: I64) -> None:
+    """Write places (bytes), queue offsets and store times (ms) into encoded records, and then their record CRC."""
+    numbers = i64(columns.buf)
+    numbers[columns.at + PHYSICAL_OFFSET_AT] = places
+    numbers[columns.at + HEAD.at("queue_offset")] = queue_offset
+    numbers[columns.at + columns.born_growth + HEAD.at("store_timestamp")] = store_timestamp
+    for i in np.flatnonzero(columns.__dict__["signed"]).tolist():
+        start, stop = int(columns.at[i]), int(columns.at[i] + columns.size[i])
+        columns.raw[start:stop] = set_record_crc(bytes(columns.raw[start:stop]))
+
+
+def _too_long(length: int, limits: Limits) -> MessageRefused:
+    return MessageRefused(
+        f"body of {length} bytes; maxMessageSize is {limits.max_message_size}",
+        "raise the limit, and maxMessageSize of the broker that will read it",
+    )
+
+
+def _topic_names(table: MessageTable, auto_v2: bool) -> tuple[list[TopicName], I64, list[tuple[int, MessageRefused]]]:
+    """Topics as records carry them, which of them each message has, and where the first refused ones are."""
+    pairs, first, which = np.unique(table.topic * 3 + table.numbers["version"], return_index=True, return_inverse=True)
+    names, refused = [], []
+    for pair, row in zip(pairs.tolist(), first.tolist(), strict=True):
+        topic, version = divmod(pair, 3)
+        text = table.topics[topic].decode("utf-8", "surrogateescape")
+        try:
+            names.append(TopicName.of(text, auto_v2, version or None))
+        except MessageRefused as error:
+            refused.append((row, error))
+            names.append(TopicName(text, b"", b"", MAGIC_V1))
+    return names, which, refused
+
+
+def _ends_with_crc(source: U8, starts: I64, stops: I64) -> Bool:
+    long = stops - starts >= CRC32_RESERVED_LEN
+    if not long.any():
+        return long
+    at = np.where(long, stops - CRC32_RESERVED_LEN, 0)
+    return long & (u64(source)[at] == _CRC32_NAME) & (source[at + 8] == CRC32_PROPERTY[8])
+
+
+def _heads(table: MessageTable, magic: I64, body_length: I64) -> tuple[U8, I64]:
+    """The fixed parts of the records, at the right end of rows, and their lengths."""
+    wide = np.array([len(host) == 20 for host in table.hosts], dtype=np.bool_)
+    flags = table.numbers["sys_flag"] & ~(BORN_HOST_V6 | STORE_HOST_V6)
+    flags = flags | wide[table.born_host] * BORN_HOST_V6 | wide[table.store_host] * STORE_HOST_V6
+    cells = np.empty((len(table), _WIDEST), dtype=np.uint8)
+    length = np.empty(len(table), dtype=np.int64)
+    family = flags & (BORN_HOST_V6 | STORE_HOST_V6)
+    for bits in np.unique(family).tolist():
+        rows = np.flatnonzero(family == bits)
+        layout = HEADS_BY_FLAG[bits]
+        heads = np.zeros(len(rows), dtype=layout.dtype)
+        for name in NUMBERS:
+            heads[name] = table.numbers[name][rows]
+        heads["magic"], heads["sys_flag"], heads["body_length"] = magic[rows], flags[rows], body_length[rows]
+        for name, column in (("born_host", table.born_host), ("store_host", table.store_host)):
+            kind = layout.dtype[name]
+            hosts = np.array([np.void(host.ljust(kind.itemsize, b"\0")[: kind.itemsize]) for host in table.hosts], kind)
+            heads[name] = hosts[column[rows]]
+        cells[rows, _WIDEST - layout.size :] = heads.view(np.uint8).reshape(len(rows), layout.size)
+        length[rows] = layout.size
+    return cells, length

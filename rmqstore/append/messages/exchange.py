@@ -1,125 +1,40 @@
-"""A message as a row of an export, and back: nothing is lost on the way.
+"""What an import reads: files of an export as tables of messages, every row checked.
 
-A row is a flat dict of JSON values. What is text in almost every store is given as text; where bytes are not such text,
-or where the property text cannot be rebuilt from its pairs, they are also given in base64, which takes precedence.
+Columns that are as an export writes them are taken as they are. Anything else is looked at row by row, which also says
+which row is wrong, and how.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
-from typing import Any
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from rmqstore.append.messages.encoder import NewMessage
 from rmqstore.errors import BadRow
-from rmqstore.formats.message import CRC32_PROPERTY, CRC32_RESERVED_LEN, host_bytes, host_text
+from rmqstore.formats.message import CRC32_PROPERTY, CRC32_RESERVED_LEN, host_bytes
+from rmqstore.messages.cells import Spans, listed
+from rmqstore.messages.properties import rebuilt
+from rmqstore.messages.schema import COLUMNS
+from rmqstore.messages.table import NUMBERS, MessageTable
+from rmqstore.scan.kernels import I64
 
-Row = dict[str, Any]
-
-INTEGERS = {
-    "queue_id": 32,
-    "queue_offset": 64,
-    "flag": 32,
-    "sys_flag": 32,
-    "born_timestamp": 64,
-    "store_timestamp": 64,
-    "reconsume_times": 32,
-    "prepared_transaction_offset": 64,
-    "version": 32,
-}
-COLUMNS = (
-    *("topic", "queue_id", "queue_offset", "store_timestamp", "born_timestamp", "store_host", "born_host"),
-    *("tags", "keys", "unique_key", "flag", "sys_flag", "reconsume_times", "prepared_transaction_offset"),
-    *("properties", "body", "body_base64", "topic_base64", "properties_base64", "last_separator", "version"),
-)
-"""Every field that a row may have, in the order of CSV and Parquet columns."""
+Row = Mapping[str, Any]
+INTEGERS = {name: 32 if COLUMNS[name].type == "int32" else 64 for name in (*NUMBERS, "version")}
 
 
-def properties_of(text: bytes) -> Row:
-    """`properties` as pairs, and what is needed to build the same bytes again."""
-    try:
-        whole = text.decode()
-    except UnicodeDecodeError:
-        whole = text.decode("utf-8", "replace")
-    pairs: dict[str, str] = {}
-    for part in whole.split("\x02"):
-        name, separator, value = part.partition("\x01")
-        if separator and name:
-            pairs[name] = value
-    row: Row = {"properties": pairs}
-    if build_text(pairs, True) != text:
-        if pairs and build_text(pairs, False) == text:
-            row["last_separator"] = False
-        else:
-            row["properties_base64"] = base64.b64encode(text).decode()
-    return row
+class Chunk(NamedTuple):
+    """A table, and what says where one of its messages comes from: file and line."""
+
+    table: MessageTable
+    where: Callable[[int], str]
 
 
-def build_text(pairs: Mapping[str, str], last_separator: bool) -> bytes:
-    """Property text of pairs in order."""
-    text = "\x02".join(f"{name}\x01{value}" for name, value in pairs.items())
-    return (text + "\x02" if pairs and last_separator else text).encode("utf-8", "surrogatepass")
-
-
-def row_of(
-    topic: bytes,
-    queue_id: int,
-    queue_offset: int,
-    flag: int,
-    sys_flag: int,
-    born_timestamp: int,
-    born_host: bytes,
-    store_timestamp: int,
-    store_host: bytes,
-    reconsume_times: int,
-    prepared_transaction_offset: int,
-    body: bytes | None,
-    properties: bytes,
-    *,
-    text_body: bool = False,
-    v2: bool = False,
-) -> Row:
-    """One message as a row; without a body when it is None. `text_body`: as text where it is UTF-8.
-
-    `v2`: its record is of version 2; without the field, import goes by the topic's length, as a broker does.
-    """
-    found = properties_of(properties)
-    pairs = found["properties"]
-    try:
-        name, raw_name = topic.decode(), None
-    except UnicodeDecodeError:
-        name, raw_name = topic.decode("utf-8", "backslashreplace"), base64.b64encode(topic).decode()
-    row: Row = {
-        "topic": name,
-        "queue_id": queue_id,
-        "queue_offset": queue_offset,
-        "store_timestamp": store_timestamp,
-        "born_timestamp": born_timestamp,
-        "store_host": host_text(store_host),
-        "born_host": host_text(born_host),
-        "tags": pairs.get("TAGS"),
-        "keys": pairs.get("KEYS"),
-        "unique_key": pairs.get("UNIQ_KEY"),
-        "flag": flag,
-        "sys_flag": sys_flag,
-        "reconsume_times": reconsume_times,
-        "prepared_transaction_offset": prepared_transaction_offset,
-        **found,
-    }
-    if raw_name is not None:
-        row["topic_base64"] = raw_name
-    if v2:
-        row["version"] = 2
-    if body is not None:
-        if text_body:
-            try:
-                row["body"] = body.decode()
-                return row
-            except UnicodeDecodeError:
-                pass
-        row["body_base64"] = base64.b64encode(body).decode()
-    return row
+# --- one row ---------------------------------------------------------------------------------------------------------
 
 
 def _bytes(row: Mapping[str, Any], name: str, where: str) -> bytes | None:
@@ -192,7 +107,7 @@ def message_of(row: Mapping[str, Any], where: str) -> NewMessage:
             isinstance(k, str) and isinstance(v, str) for k, v in pairs.items()
         ):
             raise BadRow(f"{where}: properties must be an object of texts")
-        properties = build_text(pairs, row.get("last_separator") is not False)
+        properties = rebuilt(dict(pairs), last_separator=row.get("last_separator") is not False)
     version = _integer(row, "version", where, 0)
     if version not in (0, 1, 2):
         raise BadRow(f"{where}: version must be 1 or 2, not {version}")
@@ -214,3 +129,110 @@ def message_of(row: Mapping[str, Any], where: str) -> NewMessage:
         append_crc=crc or None,
         version=version or None,
     )
+
+
+# --- tables of rows --------------------------------------------------------------------------------------------------
+
+
+class Unusual(Exception):
+    """A column is not as an export writes it."""
+
+
+def _numbered(values: Iterable[Any]) -> tuple[list[Any], I64]:
+    """Values, each once, and which of them each row has."""
+    found: dict[Any, int] = {}
+    numbers = [found.setdefault(value, len(found)) for value in values]
+    return list(found), np.array(numbers, dtype=np.int64)
+
+
+def _numbers(values: list[Any], name: str) -> I64:
+    if set(map(type, values)) != {int}:
+        raise Unusual
+    try:
+        column = np.frombuffer(array("q", values), dtype=np.int64)
+    except OverflowError as error:
+        raise Unusual from error
+    return in_range(column, name)
+
+
+def in_range(column: I64, name: str) -> I64:
+    top = 1 << INTEGERS[name] - 1
+    if name == "version":
+        low, top = 0, 3
+    else:
+        low = -top
+    if len(column) and not low <= int(column.min()) <= int(column.max()) < top:
+        raise Unusual
+    return column
+
+
+def assembled(
+    numbers: Mapping[str, I64],
+    topics: tuple[list[str], I64],
+    hosts: tuple[tuple[list[str], I64], tuple[list[str], I64]],
+    properties: Spans,
+    body: Spans,
+) -> MessageTable:
+    (born_names, born), (store_names, stored) = hosts
+    try:
+        raw = [host_bytes(name) for name in [*born_names, *store_names]]
+        names = [topic.encode("utf-8", "surrogateescape") for topic in topics[0]]
+    except (ValueError, OverflowError, AttributeError) as error:
+        raise Unusual from error
+    if not all(names):
+        raise Unusual
+    return MessageTable(numbers, names, topics[1], raw, born, stored + len(born_names), properties, body)
+
+
+def _from_columns(rows: Sequence[Row]) -> MessageTable:
+    """The table of rows that are all as an export writes them. Errors: Unusual."""
+
+    def column(name: str) -> list[Any]:
+        return [row.get(name) for row in rows]
+
+    if any("topic_base64" in row for row in rows):
+        raise Unusual
+    numbers = {name: _numbers(column(name), name) for name in NUMBERS}
+    versions = column("version")
+    numbers["version"] = _numbers([0 if v is None else v for v in versions], "version")
+    try:
+        if any("body" in row for row in rows):
+            body = [
+                row["body"].encode() if "body" in row else binascii.a2b_base64(row["body_base64"], strict_mode=True)
+                for row in rows
+            ]
+        else:
+            body = [binascii.a2b_base64(row["body_base64"], strict_mode=True) for row in rows]
+        texts = []
+        for row in rows:
+            if "properties_base64" in row:
+                texts.append(binascii.a2b_base64(row["properties_base64"], strict_mode=True))
+                continue
+            text = "\x02".join([name + "\x01" + value for name, value in row["properties"].items()])
+            texts.append((text + "\x02" if text and row.get("last_separator") is not False else text).encode())
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise Unusual from error
+    hosts = _numbered(column("born_host")), _numbered(column("store_host"))
+    return assembled(numbers, _numbered(column("topic")), hosts, listed(texts), listed(body))
+
+
+def table_of_messages(messages: Sequence[NewMessage]) -> MessageTable:
+    """Messages as a table; a queue offset that is not given is 0."""
+    numbers = {
+        name: np.array([getattr(message, name) or 0 for message in messages], dtype=np.int64)
+        for name in (*NUMBERS, "version")
+    }
+    topics, topic = _numbered(m.topic.encode("utf-8", "surrogateescape") for m in messages)
+    hosts, host = _numbered([*(m.born_host for m in messages), *(m.store_host for m in messages)])
+    crc = CRC32_PROPERTY + bytes(CRC32_RESERVED_LEN - len(CRC32_PROPERTY))
+    texts = [m.properties + crc if m.append_crc else m.properties for m in messages]
+    born, stored = host[: len(messages)], host[len(messages) :]
+    return MessageTable(numbers, topics, topic, hosts, born, stored, listed(texts), listed([m.body for m in messages]))
+
+
+def table_of_rows(rows: Sequence[Row], where: Callable[[int], str]) -> MessageTable:
+    """Rows as a table. Errors: BadRow for the first one that is wrong."""
+    try:
+        return _from_columns(rows)
+    except Unusual:
+        return table_of_messages([message_of(row, where(i)) for i, row in enumerate(rows)])

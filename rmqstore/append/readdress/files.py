@@ -11,6 +11,10 @@ from pathlib import Path
 from rmqstore.append.files.disk import create_file, explain, make_directories, sync_directory, write_all
 from rmqstore.errors import OutputExists
 from rmqstore.files.disk.sparse import data_extents
+from rmqstore.messages.cells import Part, assemble, hexadecimal
+from rmqstore.messages.hosts import host_digits, host_digits_table
+from rmqstore.scan.columns import Columns
+from rmqstore.scan.kernels import I64
 
 _COPY = 1 << 20
 _ID_TEXT = 1 << 16
@@ -94,13 +98,15 @@ class IdMap:
         self.path = path
         self._part = path.with_name(f".{path.name}.{os.getpid()}.part")
         self._text = bytearray(b"old_msg_id,new_msg_id\n")
+        self._hosts = host_digits_table()
         self._at = 0
         self._descriptor = create_file(self._part, 0)
 
-    def add(self, host: bytes, old: int, new: int) -> None:
-        """One message: its store host as stored, and both addresses (bytes)."""
-        text = host.hex().upper().encode()
-        self._text += b"%s%016X,%s%016X\n" % (text, old, text, new)
+    def add(self, columns: Columns, new: I64) -> None:
+        """Messages with their old addresses, and the new ones (bytes)."""
+        host = host_digits(columns, self._hosts)
+        parts: list[Part] = [host, hexadecimal(columns.offset), b",", host, hexadecimal(new), b"\n"]
+        self._text += assemble(len(columns), parts)[0].data
         if len(self._text) >= _ID_TEXT:
             self._write()
 

@@ -15,30 +15,29 @@ from pathlib import Path
 
 import numpy as np
 
-from rmqstore.append.files.disk import create_file, explain, make_directories, replace_file, sync_directory, write_all
-from rmqstore.append.readdress.dispatch import Known, ReaddressDispatch
+from rmqstore.append.files.disk import make_directories, replace_file, sync_directory
+from rmqstore.append.files.mapped_file_queue import MappedFileQueue
 from rmqstore.append.readdress.files import IdMap, Progress, copy_file
-from rmqstore.append.store.dispatch import DispatchOptions
-from rmqstore.files.mapped_file_queue import MappedFile, offset_to_file_name
+from rmqstore.append.store.bulk import BulkDispatch, Known
+from rmqstore.append.store.commitlog import CommitLog
+from rmqstore.append.store.dispatch import Dispatcher, DispatchOptions
+from rmqstore.append.store.index import IndexService
+from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.formats.checkpoint import StoreCheckpoint
 from rmqstore.formats.message import (
-    BLANK_SIZE,
     CRC32_PROPERTY,
     CRC32_RESERVED_LEN,
-    HEAD,
     HEADS_BY_FLAG,
     PHYSICAL_OFFSET_AT,
-    STORE_HOST_V6,
     TRANSACTION_MASK,
     TRANSACTION_PREPARED,
-    build_blank,
     set_record_crc,
 )
+from rmqstore.messages.cells import Spans
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.kernels import I64, U8, u64
+from rmqstore.scan.kernels import I64, i64, u64
 
 _CRC32_NAME = int.from_bytes(CRC32_PROPERTY[:8], "big")
-_EIGHT = np.arange(8)
 HALF_TOPICS = (b"RMQ_SYS_TRANS_HALF_TOPIC", b"RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC")
 WHEEL_TOPIC = b"rmq_sys_wheel_timer"
 
@@ -58,20 +57,22 @@ class ReaddressOptions:
 class Readdressing:
     """The new store while it is built: take the legacy records as they are, then re-lay the others, in order.
 
-    `position` is where the next record goes (global, bytes); `messages` counts the re-laid ones.
+    `messages` counts the re-laid ones.
     """
 
     def __init__(self, root: Path, options: ReaddressOptions, ids: IdMap | None = None) -> None:
         self.root = root
         self.options = options
-        self.position = options.start
         self.messages = 0
         self.unmapped = 0
         self.last_time = 0
         self.last_offset = 0
         self._ids = ids
-        self._descriptor = -1
-        self.queues = ReaddressDispatch(root, options.dispatch, options.index_slots, options.index_units, options.known)
+        self._log = CommitLog(MappedFileQueue([root / "commitlog"], options.file_size), options.start)
+        self._index_time = 0
+        index = IndexService(root / "index", options.index_slots, options.index_units, full_flushed=self._index_full)
+        self._dispatcher = Dispatcher(root, options.dispatch, index)
+        self._queues = BulkDispatch(self._dispatcher, options.known)
         self._old = array("q")  # of half and timer messages, which other places refer to by their address
         self._new = array("q")
         make_directories(root / "commitlog")
@@ -92,47 +93,26 @@ class Readdressing:
 
         Errors: NoSpace and others.
         """
-        places = self._place(columns.size)
-        self._remember(columns, places)
-        low = 0
-        for high in [*(np.flatnonzero(np.diff(places // self.options.file_size)) + 1).tolist(), len(columns)]:
-            self._write(columns.slice(low, high), places[low:high])
-            low = high
-        self._dispatch(columns, places)
+        parts, sizes, low = [], columns.size, 0
+        while low < len(columns):
+            first, count = self._log.fitting(sizes[low:])
+            part = columns.slice(low, low + count)
+            data, ends = Spans(part.buf, part.at, part.at + part.size).joined()
+            places = first + ends - part.size
+            self._remember(part, places)
+            i64(data)[ends - part.size + PHYSICAL_OFFSET_AT] = places
+            laid = bytearray(data)
+            self._patch(part, laid, ends - part.size)
+            self._log.write(laid, int(part.store_timestamp[-1]))
+            parts.append(places)
+            low += count
+        self._dispatch(columns, np.concatenate(parts))
         self.messages += len(columns)
 
-    def _place(self, sizes: I64) -> I64:
-        """Addresses of the next records: where one and a BLANK behind it do not fit, the next file begins."""
-        out = []
-        size, position = self.options.file_size, self.position
-        stop = position - position % size + size
-        for length in sizes.tolist():
-            if position + length + BLANK_SIZE > stop:
-                position, stop = stop, stop + size
-            out.append(position)
-            position += length
-        return np.array(out, dtype=np.int64)
-
-    def _write(self, columns: Columns, places: I64) -> None:
-        first = int(places[0])
-        if first != self.position:
-            self._close_file(blank=True)
-            self.position = first
-        if self._descriptor < 0:
-            name = offset_to_file_name(first - first % self.options.file_size)
-            self._descriptor = create_file(self.root / "commitlog" / name, self.options.file_size)
-        raw, starts = columns.raw, columns.at.tolist()
-        stops = (columns.at + columns.size).tolist()
-        data = bytearray().join([raw[a:b] for a, b in zip(starts, stops, strict=True)])
-        laid: U8 = np.frombuffer(data, dtype=np.uint8)
-        at = places - first
-        laid[(at + PHYSICAL_OFFSET_AT)[:, None] + _EIGHT] = places.astype(">i8").view(np.uint8).reshape(-1, 8)
-        self._patch(columns, data, at)
-        try:
-            write_all(self._descriptor, data, first % self.options.file_size)
-        except OSError as error:
-            raise explain(error, self.root / "commitlog") from error
-        self.position = first + len(data)
+    @property
+    def position(self) -> int:
+        """Where the next record goes (global, bytes)."""
+        return self._log.queue.max_offset if self._log.queue.files else self.options.start
 
     def _patch(self, columns: Columns, data: bytearray, at: I64) -> None:
         """PREPAREDTXOFFSET, and the record CRC over all of it."""
@@ -150,17 +130,15 @@ class Readdressing:
                 data[start : start + size] = set_record_crc(bytes(data[start : start + size]))
 
     def _remember(self, columns: Columns, places: I64) -> None:
-        offsets, new = columns.offset.tolist(), places.tolist()
         if self._ids is not None:
-            for host, old, now in zip(_store_hosts(columns), offsets, new, strict=True):
-                self._ids.add(host, old, now)
-        table = self.queues.table
+            self._ids.add(columns, places)
+        table = self._queues.table
         numbers = table.of(columns)
         referred = [n for n, topic in enumerate(table.topics) if topic in HALF_TOPICS or topic == WHEEL_TOPIC]
         wanted = np.isin(numbers, referred) | ((columns.sys_flag & TRANSACTION_MASK) == TRANSACTION_PREPARED)
         for i in np.flatnonzero(wanted).tolist():
-            self._old.append(offsets[i])
-            self._new.append(new[i])
+            self._old.append(int(columns.offset[i]))
+            self._new.append(int(places[i]))
 
     def new_address(self, old: int) -> int:
         """New offset of a half or timer message; an address that was not re-laid stays (bytes)."""
@@ -179,51 +157,43 @@ class Readdressing:
         return None
 
     def _dispatch(self, columns: Columns, places: I64) -> None:
-        self.queues.dispatch(columns, places)
+        self._queues.dispatch(columns, places)
         self.last_time = max(self.last_time, int(columns.store_timestamp.max()))
         self.last_offset = int(places[-1])
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
-    def _close_file(self, *, blank: bool) -> None:
-        if self._descriptor < 0:
-            return
-        size = self.options.file_size
-        try:
-            if blank:
-                at = self.position % size
-                write_all(self._descriptor, build_blank(size - at), at)
-            os.fsync(self._descriptor)
-        except OSError as error:
-            raise explain(error, self.root / "commitlog") from error
-        finally:
-            os.close(self._descriptor)
-            self._descriptor = -1
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Queue offset behind the last unit of a queue, 0 without one."""
+        state = self._dispatcher.queues.get((topic, queue_id))
+        return state.simple.max_offset if state is not None and state.simple is not None else 0
+
+    def _index_full(self, timestamp: int) -> None:
+        self._index_time = timestamp
 
     def finish(self) -> None:
         """Bring everything to the disk, the checkpoint last.
 
         Errors: NoSpace and others.
         """
-        self._close_file(blank=False)
-        index_time = self.queues.finish()
+        for queue in self._files():
+            queue.flush()
+            queue.close()
+        index = self._dispatcher.index
+        index.flush()
+        index.close()
+        index_time = self._index_time
         values = StoreCheckpoint(self.last_time, self.last_time, index_time, 0, self.last_offset)
         replace_file(self.root / "checkpoint", values.build())
         for folder, _, _ in os.walk(self.root):
             sync_directory(Path(folder))
 
+    def _files(self) -> Iterator[MappedFileQueue]:
+        yield self._log.queue
+        yield from (files.queue for files in self._dispatcher.files())
+
     def abandon(self) -> None:
         """Let go of all files."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-        self.queues.abandon()
-
-
-def _store_hosts(columns: Columns) -> Iterator[bytes]:
-    """Address and port of the store host of each record, as stored."""
-    at = columns.at + columns.born_growth + HEAD.at("store_host")
-    width = np.where(columns.sys_flag & STORE_HOST_V6, 20, 8)
-    raw = columns.raw
-    for low, high in zip(at.tolist(), (at + width).tolist(), strict=True):
-        yield bytes(raw[low:high])
+        for queue in self._files():
+            queue.abandon()
+        self._dispatcher.index.close()

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import numpy as np
+
 from rmqstore.append.files.mapped_file import MappedFile
 from rmqstore.append.files.mapped_file_queue import MappedFileQueue
 from rmqstore.append.messages.encoder import refuse_oversize
 from rmqstore.formats.message import BLANK_SIZE, build_blank
+from rmqstore.scan.kernels import I64
 
 
 class RecordLog(Protocol):
@@ -79,11 +82,21 @@ class CommitLog:
             file = self._file = self.queue.last_file(self._start)
         return file.start + file.wrote_position
 
-    def write(self, record: bytes, store_timestamp: int) -> None:
+    def write(self, record: bytes | bytearray, store_timestamp: int) -> None:
+        """Append a record, or several behind each other, for which the place was reserved."""
         file = self._file
         if file is None or not file.append(record):
             raise ValueError("nothing was reserved for this record")
         file.store_timestamp = store_timestamp
+
+    def fitting(self, sizes: I64) -> tuple[int, int]:
+        """Where the first of these records will go, and how many of them follow it in the same file.
+
+        Units: bytes. Errors: MessageRefused, NoSpace.
+        """
+        offset = self.reserve(int(sizes[0]))
+        assert self._file is not None
+        return offset, int(np.searchsorted(np.cumsum(sizes), self._file.left - BLANK_SIZE, side="right"))
 
     def commit(self) -> None:
         if self._file is not None:

@@ -186,6 +186,12 @@ class Dispatcher:
             more += b"INNER_MULTI_QUEUE_OFFSET\x01" + b",".join(b"%d" % s.next_offset for s in states) + b"\x02"
         return more
 
+    def simple(self, state: QueueState) -> ConsumeQueue:
+        """The consume queue of a queue."""
+        if state.simple is None:
+            state.simple = ConsumeQueue(self._directory(state), self.options.consume_queue_file_size)
+        return state.simple
+
     def _to_queue(
         self,
         topic: TopicName,
@@ -207,20 +213,18 @@ class Dispatcher:
             if self.in_order:
                 self._settle(state.batch)
             return
-        if state.simple is None:
-            state.simple = ConsumeQueue(self._directory(state), self.options.consume_queue_file_size)
-        state.simple.put(offset, size, code, queue_offset)
+        queue = self.simple(state)
+        queue.put(offset, size, code, queue_offset)
         if self.in_order:
-            self._settle(state.simple)
+            self._settle(queue)
         if self.options.lmq and b"INNER_MULTI_DISPATCH" in text and props.dispatches_to_lmq(topic.text):
             for name, at in props.lmq_queues(props.parse_properties(text)):
                 TopicName.of(name)  # it becomes a directory, too
                 light = self.queue(name, 0 if props.is_lmq(name) else state.queue_id)
-                if light.simple is None:
-                    light.simple = ConsumeQueue(self._directory(light), self.options.consume_queue_file_size)
-                light.simple.put(offset, size, code, at)
+                queue = self.simple(light)
+                queue.put(offset, size, code, at)
                 if self.in_order:
-                    self._settle(light.simple)
+                    self._settle(queue)
                 light.next_offset = max(light.next_offset, at + 1)
                 light.started = True
 

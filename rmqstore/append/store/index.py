@@ -220,6 +220,23 @@ class IndexService:
         hashes = key_hashes(self._keys)
         offsets, timestamps = np.array(self._offsets, dtype=np.int64), np.array(self._timestamps, dtype=np.int64)
         self._keys, self._offsets, self._timestamps = [], [], []
+        self._write(offsets, timestamps, hashes)
+
+    def add(self, offsets: I64, timestamps: I64, hashes: I64, last: int) -> None:
+        """Entries of new messages, in order; `last` is the address of the last message, with entries or without.
+
+        Units: bytes, ms. Errors: NoSpace. The same files as `build` message by message.
+        """
+        self.drain()
+        if self._room <= 0:
+            self._next_file()
+        if len(offsets):
+            self._write(offsets, timestamps, hashes)
+            self._end = int(offsets[-1])
+        if self._room <= 0 and (not len(offsets) or last > offsets[-1]):
+            self._next_file()
+
+    def _write(self, offsets: I64, timestamps: I64, hashes: I64) -> None:
         at = 0
         while at < len(hashes):
             if self._file is None or self._file.builder.full:

@@ -9,10 +9,12 @@ Source: DefaultMessageStore, CommitLog#asyncPutMessage, #asyncPutMessages (Rocke
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
+
+import numpy as np
 
 from rmqstore.append.dledger.dledger import DLedgerMmapFileStore, EntryFiles
 from rmqstore.append.dledger.dledger_log import DLedgerLog
@@ -21,7 +23,17 @@ from rmqstore.append.files.disk import make_directories
 from rmqstore.append.files.flush import FlushPolicy
 from rmqstore.append.files.mapped_file import Clock, now_ms
 from rmqstore.append.files.mapped_file_queue import MappedFileQueue
-from rmqstore.append.messages.encoder import Encoder, NewMessage, Prepared
+from rmqstore.append.messages.encoder import (
+    Encoder,
+    NewMessage,
+    Prepared,
+    RowRefused,
+    encode_table,
+    messages_of,
+    place_records,
+    refuse_oversize,
+)
+from rmqstore.append.store.bulk import BulkDispatch, by_queue
 from rmqstore.append.store.checkpoint import CheckpointFile
 from rmqstore.append.store.commitlog import CommitLog, RecordLog
 from rmqstore.append.store.dispatch import Dispatcher, QueueState, WrittenRecord, messages_in, property_value
@@ -32,9 +44,19 @@ from rmqstore.append.store.recovery import recover
 from rmqstore.append.store.store_flush import StoreFlush
 from rmqstore.append.store.store_lock import StoreLock, mark_clean, mark_running
 from rmqstore.append.store.store_options import StoreOptions
+from rmqstore.checks.log.owed_units import owed_units
 from rmqstore.errors import MessageRefused, OutputExists, Refused, RmqStoreError
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from rmqstore.formats.message import (
+    BLANK_SIZE,
+    INNER_BATCH,
+    TRANSACTION_MASK,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+)
+from rmqstore.messages.table import MessageTable
+from rmqstore.scan.columns import Columns
+from rmqstore.scan.kernels import I64
 
 __all__ = ["MessageStore", "PutResult", "PutStatus", "StoreOptions"]
 
@@ -72,6 +94,7 @@ class MessageStore:
             full_flushed=self._index_full,
         )
         self.dispatcher = Dispatcher(root, options.dispatch, self.index, in_order=options.dledger is not None)
+        self._bulk = BulkDispatch(self.dispatcher)
         self.log = self._make_log()
         self._flush = StoreFlush(self.log, self.dispatcher, self.checkpoint, options.intervals, self._guard, clock)
 
@@ -193,6 +216,123 @@ class MessageStore:
                 results = self._acknowledged(results, waiting)
         return results
 
+    def put_table(self, table: MessageTable, *, renumber: bool = False) -> None:
+        """Append all messages of a table, and wait for the disk where `put` does.
+
+        With `renumber` every queue goes on with its next offset; else a message's own one has to be that.
+        Errors: RowRefused for the first message that is not taken (nothing of the table is written); else as `put`.
+        """
+        if not len(table):
+            return
+        if self.dispatcher.in_order or self._needs_properties(table):
+            before = self.appended
+            try:
+                self.put_many(messages_of(table, renumber=renumber))
+            except MessageRefused as error:
+                raise RowRefused(min(self.appended - before, len(table) - 1), error) from error
+            return
+        columns = encode_table(table, self._encoder.limits)
+        with self._guard:
+            if not self._usable:
+                self._refuse()
+            self._refuse_oversize(columns)
+            queue_offset, ends = self._queue_offsets(table, columns, renumber, {})
+            given = table.numbers["store_timestamp"]
+            try:
+                self._write_records(columns, queue_offset, np.where(given == 0, self._clock(), given))
+            except RmqStoreError as error:
+                self._fail(error)
+            for key, end in ends.items():
+                state = self.dispatcher.queue(*key)
+                state.next_offset, state.started = end, True
+            self.appended += len(columns)
+            self._commit()
+            stop = self.log.queue.max_offset
+        if self.options.flush is FlushPolicy.SYNC:
+            self._flush.group.wait(lambda: self.log.queue.flushed_where >= stop, self.options.intervals.sync_timeout)
+
+    def _write_records(self, columns: Columns, queue_offset: I64, store_timestamp: I64) -> None:
+        assert isinstance(self.log, CommitLog)
+        places = np.empty(len(columns), dtype=np.int64)
+        sizes, low = columns.size, 0
+        while low < len(columns):
+            offset, count = self.log.fitting(sizes[low:])
+            part = columns.slice(low, low + count)
+            ends = np.cumsum(part.size)
+            places[low : low + count] = offset + ends - part.size
+            high, first = low + count, int(part.at[0])
+            place_records(part, places[low:high], queue_offset[low:high], store_timestamp[low:high])
+            self.log.write(columns.raw[first : first + int(ends[-1])], int(store_timestamp[high - 1]))
+            low = high
+        self._bulk.dispatch(Columns(columns.raw, 0, columns.at), places)  # with nothing gathered before this
+
+    def _needs_properties(self, table: MessageTable) -> bool:
+        """Whether a message counts for more than one in its queue, or the store adds properties to it."""
+        options = self.options.dispatch
+        topics = [table.topics[k] for k in np.unique(table.topic).tolist()]
+        if any(topic.decode("utf-8", "replace") in options.batch_topics for topic in topics):
+            return True
+        return options.lmq and b"INNER_MULTI_DISPATCH" in table.properties.source.tobytes()
+
+    def check_table(self, table: MessageTable, ends: dict[tuple[str, int], int], *, renumber: bool = False) -> None:
+        """Raise what `put_table` would, and write nothing. `ends`: where queues end with the tables checked before.
+
+        Errors: RowRefused.
+        """
+        if len(table):
+            columns = encode_table(table, self._encoder.limits)
+            self._refuse_oversize(columns)
+            ends |= self._queue_offsets(table, columns, renumber, ends)[1]
+
+    def _refuse_oversize(self, columns: Columns) -> None:
+        """Errors: RowRefused for the first record that does not fit into a file."""
+        too_big = columns.size + self.log.lead + BLANK_SIZE > self.log.queue.file_size
+        if too_big.any():
+            row = int(np.argmax(too_big))
+            try:
+                refuse_oversize(int(columns.size[row]), self.log.queue.file_size, self.log.lead)
+            except MessageRefused as error:
+                raise RowRefused(row, error) from error
+
+    def _queue_offsets(
+        self, table: MessageTable, columns: Columns, renumber: bool, ahead: Mapping[tuple[str, int], int]
+    ) -> tuple[I64, dict[tuple[str, int], int]]:
+        """The queue offset of every record, and where each queue ends with them; `ahead`: where it would end by now.
+
+        Errors: RowRefused for the first message that does not continue its queue.
+        """
+        numbers, states = self._bulk.states(columns)
+        ends: dict[tuple[str, int], int] = {}
+        out = np.zeros(len(columns), dtype=np.int64)
+        given, count = table.numbers["queue_offset"], self._counts(table)
+        wrong: list[tuple[int, MessageRefused]] = []
+        for rows in by_queue(numbers, owed_units(columns)):
+            known = states[int(numbers[rows[0]])]
+            assert known is not None
+            state = known[1]
+            key = (state.topic, state.queue_id)
+            following = ahead.get(key, state.next_offset)
+            first = following if renumber or state.started or key in ahead else int(given[rows[0]])
+            stops = first + np.cumsum(count[rows])
+            out[rows] = stops - count[rows]
+            bad = np.flatnonzero(given[rows] != (given[rows] if renumber else out[rows]))
+            if first < 0 or len(bad):
+                at = 0 if first < 0 else int(bad[0])
+                wrong.append((int(rows[at]), _discontinued(state, int(given[rows[at]]), int(out[rows[at]]))))
+            ends[key] = int(stops[-1])
+        if wrong:
+            raise RowRefused(*min(wrong, key=lambda found: found[0]))
+        return out, ends
+
+    def _counts(self, table: MessageTable) -> I64:
+        """How many messages of its queue each record counts for."""
+        out = np.ones(len(table), dtype=np.int64)
+        for i in np.flatnonzero(table.numbers["sys_flag"] & INNER_BATCH).tolist():
+            topic = table.topics[int(table.topic[i])].decode("utf-8", "surrogateescape")
+            if topic in self.options.dispatch.batch_topics:
+                out[i] = messages_in(INNER_BATCH, table.properties.take(np.array([i])).raw()[0])
+        return out
+
     def put_batch(self, messages: Sequence[NewMessage]) -> list[PutResult]:
         """Append a client's batch: one topic and queue, consecutive queue offsets, all in one file.
 
@@ -260,11 +400,7 @@ class MessageStore:
         if wanted is None:
             return state.next_offset
         if wanted < 0 or (state.started and wanted != state.next_offset):
-            raise MessageRefused(
-                f"queue offset {wanted} does not continue {state.topic}/{state.queue_id}, whose next is "
-                f"{state.next_offset}",
-                "leave queue_offset out, and the store numbers the queue (import: --renumber)",
-            )
+            raise _discontinued(state, wanted, state.next_offset)
         return wanted
 
     def _with_offsets(self, prepared: Prepared, queue_offset: int, batched: bool) -> Prepared:
@@ -413,3 +549,10 @@ def open_writable(
     if create:
         return MessageStore.create(Path(path), options)
     return MessageStore.open(Path(path), options, config=config)
+
+
+def _discontinued(state: QueueState, wanted: int, following: int) -> MessageRefused:
+    return MessageRefused(
+        f"queue offset {wanted} does not continue {state.topic}/{state.queue_id}, whose next is {following}",
+        "leave queue_offset out, and the store numbers the queue (import: --renumber)",
+    )

@@ -168,7 +168,7 @@ def _copy_rest(store: Store, place: Path, relay: Readdressing, migration: Commit
         cut = relay_timer_log(store.timer_log, place, relay.find_address, _first_moved(store))
         count += len(store.timer_log.files)
         if cut is not None:
-            end = relay.queues.max_offset(WHEEL_TOPIC.decode(), 0)
+            end = relay.max_offset(WHEEL_TOPIC.decode(), 0)
             fix_timercheck(place / "config" / "timercheck", cut, end)
             built.notes.append(f"the timer log was cut at {cut}: messages of the units behind it were not migrated")
     return count

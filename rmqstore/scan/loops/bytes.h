@@ -18,7 +18,7 @@
 #endif
 _Static_assert(sizeof(void *) == 8, "64-bit machines only: others do without");
 
-#define ABI 3
+#define ABI 4
 #define HIGH 0x8080808080808080ULL
 #define BLANKS 0x2020202020202020ULL
 #define GATHER 0x0102040810204080ULL /* moves the lowest bits of eight bytes into the top one */

@@ -132,16 +132,246 @@ int64_t rmqstore_objects(const uint8_t *buf, int64_t have, int64_t n, const int6
     return at;
 }
 
+/* Property texts [start, stop) as pairs, by the broker's reading: parts between 0x02 are cut at their first 0x01, and
+ * count where name and value are not empty. Names and values go behind each other into `names_out` and `values_out`,
+ * each of `room` bytes, their ends into `name_ends` and `value_ends`; `ends` says how many pairs there are after each
+ * text. `first` and `last` are where the values of `names` are in `buf`. Marks: a name may be there twice (1), not
+ * ASCII (2), a part that does not count (4), the text ends with 0x02 (8). Returns the number of pairs. */
+int64_t rmqstore_pairs(const uint8_t *buf, int64_t have, int64_t n, const int64_t *start, const int64_t *stop,
+                       int64_t names_count, const uint64_t *names_word, const int64_t *names_length,
+                       uint8_t *names_out, uint8_t *values_out, int32_t *name_ends, int32_t *value_ends, int32_t *ends,
+                       int64_t *first, int64_t *last, uint8_t *marks) {
+    struct names names = {names_count, names_word, names_length};
+    int64_t count = 0;
+    int32_t name_end = 0, value_end = 0;
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t met[MOST_NAMES], high = 0;
+        int64_t met_count = 0, length = stop[i] - start[i];
+        marks[i] = 0;
+        ends[i] = (int32_t)count;
+        if (length <= 0 || !inside(start[i], length, have)) continue;
+        const uint8_t *text = buf + start[i], *end = text + length;
+        for (const uint8_t *at = text; at < end;) {
+            const uint8_t *middle = memchr(at, 1, (size_t)(end - at)), *next;
+            next = memchr(at, 2, (size_t)((middle ? middle : end) - at));
+            if (!next && middle) next = memchr(middle, 2, (size_t)(end - middle));
+            if (!next) next = end;
+            for (const uint8_t *k = at; k < next; k++) high |= *k;
+            if (!middle || middle > next || middle == at || middle + 1 == next) {
+                marks[i] |= 4;
+            } else {
+                int64_t name_size = middle - at, value_size = next - middle - 1;
+                uint64_t mixed = hash_of(at, name_size, name_size);
+                for (int64_t k = 0; k < met_count; k++)
+                    if (met[k] == mixed) marks[i] |= 1;
+                if (met_count == MOST_NAMES)
+                    marks[i] |= 1;
+                else
+                    met[met_count++] = mixed;
+                int64_t name = which(&names, at, name_size);
+                if (name >= 0) {
+                    first[name * n + i] = middle + 1 - buf;
+                    last[name * n + i] = next - buf;
+                }
+                put(names_out + name_end, at, name_size);
+                put(values_out + value_end, middle + 1, value_size);
+                name_ends[count] = name_end += (int32_t)name_size;
+                value_ends[count] = value_end += (int32_t)value_size;
+                count++;
+            }
+            at = next + 1;
+        }
+        if (end[-1] == 2) marks[i] |= 8;
+        if (high & 0x80) marks[i] |= 2;
+        ends[i] = (int32_t)count;
+    }
+    return count;
+}
+
+/* What is in every text [start, stop): control characters other than tabs and line ends (1), bytes that are not
+ * ASCII (2), DEL (4). */
+void rmqstore_contents(const uint8_t *buf, int64_t have, int64_t n, const int64_t *start, const int64_t *stop,
+                       uint8_t *marks) {
+    for (int64_t i = 0; i < n; i++) {
+        int64_t length = stop[i] - start[i];
+        uint8_t found = 0;
+        marks[i] = 0;
+        if (length <= 0 || !inside(start[i], length, have)) continue;
+        for (int64_t block = 0; block < length; block += 64) {
+            uint8_t copy[64];
+            const uint8_t *bytes = buf + start[i] + block;
+            if (length - block < 64) {
+                memset(copy, ' ', sizeof copy);
+                memcpy(copy, bytes, (size_t)(length - block));
+                bytes = copy;
+            }
+            uint64_t wide, odd = odd_bytes(bytes, &wide);
+            if (wide) found |= 2;
+            for (; odd; odd &= odd - 1) {
+                uint8_t byte = bytes[__builtin_ctzll(odd)];
+                if (byte < 0x20 && byte != '\t' && byte != '\n' && byte != '\r') found |= 1;
+                if (byte == 0x7F) found |= 4;
+            }
+        }
+        marks[i] = found;
+    }
+}
+
+/* How a text is written: as it is, in base64 or hex, with the escapes of JSON (without quotes around it), or as a
+ * cell of CSV. */
+enum { SAME, ROWS, SPANS, BASE64, HEX, ESCAPED, CELL };
+
+static const char DIGITS[] = "0123456789abcdef";
+
+static inline int is_short_escape(uint8_t byte) {
+    return byte == '"' || byte == 0x5C || (byte >= 8 && byte <= 13 && byte != 11);
+}
+
+/* The C1 characters among 64 bytes, which are two bytes each; `left` bytes of the text follow `at`. */
+static uint64_t c1_bytes(const uint8_t *at, int64_t left) {
+    uint64_t found = 0;
+    for (int64_t k = 0; k < 64 && k + 1 < left; k++)
+        found |= (uint64_t)(at[k] == 0xC2 && at[k + 1] >= 0x80 && at[k + 1] < 0xA0) << k;
+    return found;
+}
+
+static int64_t escaped_size(const uint8_t *text, int64_t length) {
+    int64_t size = length;
+    for (int64_t block = 0; block < length; block += 64) {
+        uint8_t copy[64];
+        const uint8_t *bytes = text + block;
+        if (length - block < 64) {
+            memset(copy, ' ', sizeof copy);
+            memcpy(copy, bytes, (size_t)(length - block));
+            bytes = copy;
+        }
+        uint64_t wide, odd = odd_bytes(bytes, &wide);
+        for (; odd; odd &= odd - 1) size += is_short_escape(bytes[__builtin_ctzll(odd)]) ? 1 : 5;
+        if (wide) size += 4 * __builtin_popcountll(c1_bytes(text + block, length - block));
+    }
+    return size;
+}
+
+static uint8_t *put_escaped(uint8_t *to, const uint8_t *text, int64_t length) {
+    int64_t begin = 0;
+    for (int64_t block = 0; block < length; block += 64) {
+        uint8_t copy[64];
+        const uint8_t *bytes = text + block;
+        if (length - block < 64) {
+            memset(copy, ' ', sizeof copy);
+            memcpy(copy, bytes, (size_t)(length - block));
+            bytes = copy;
+        }
+        uint64_t wide, odd = odd_bytes(bytes, &wide);
+        if (wide) odd |= c1_bytes(text + block, length - block);
+        for (; odd; odd &= odd - 1) {
+            int64_t here = block + __builtin_ctzll(odd);
+            uint8_t byte = text[here];
+            to = put(to, text + begin, here - begin);
+            begin = here + 1;
+            if (byte == 0xC2) byte = text[begin++];
+            *to++ = 0x5C;
+            if (is_short_escape(byte)) {
+                *to++ = byte == '"' || byte == 0x5C ? byte : (uint8_t)"btn0fr"[byte - 8];
+            } else {
+                to = put(to, (const uint8_t *)"u00", 3);
+                *to++ = (uint8_t)DIGITS[byte >> 4];
+                *to++ = (uint8_t)DIGITS[byte & 15];
+            }
+        }
+    }
+    return put(to, text + begin, length - begin);
+}
+
+static uint16_t base64_pairs[4096]; /* two characters for 12 bits; filled when the library is loaded */
+
+__attribute__((constructor)) static void fill_base64_pairs(void) {
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for (int k = 0; k < 4096; k++) base64_pairs[k] = (uint16_t)(letters[k >> 6] | letters[k & 63] << 8);
+}
+
+static uint8_t *put_base64(uint8_t *to, const uint8_t *from, int64_t length) {
+    for (; length >= 8; from += 6, to += 8, length -= 6) {
+        uint64_t word = big64(from);
+        uint64_t four = base64_pairs[word >> 52] | (uint64_t)base64_pairs[word >> 40 & 4095] << 16 |
+                        (uint64_t)base64_pairs[word >> 28 & 4095] << 32 |
+                        (uint64_t)base64_pairs[word >> 16 & 4095] << 48;
+        memcpy(to, &four, 8);
+    }
+    for (; length > 0; from += 3, to += 4, length -= 3) {
+        uint32_t word = (uint32_t)from[0] << 16 | (length > 1 ? (uint32_t)from[1] << 8 : 0) | (length > 2 ? from[2] : 0);
+        memcpy(to, &base64_pairs[word >> 12], 2);
+        memcpy(to + 2, &base64_pairs[word & 4095], 2);
+        if (length < 3) to[3] = '=';
+        if (length < 2) to[2] = '=';
+    }
+    return to;
+}
+
+static uint8_t *put_hex(uint8_t *to, const uint8_t *from, int64_t length) {
+    for (int64_t k = 0; k < length; k++) {
+        *to++ = (uint8_t)DIGITS[from[k] >> 4];
+        *to++ = (uint8_t)DIGITS[from[k] & 15];
+    }
+    return to;
+}
+
+/* Quotes in a text, and whether a cell with it has to be quoted. */
+static int64_t quotes_in(const uint8_t *text, int64_t length, int *quoted) {
+    int64_t quotes = 0;
+    *quoted = 0;
+    for (int64_t k = 0; k < length; k++) {
+        quotes += text[k] == '"';
+        *quoted |= text[k] == '"' || text[k] == ',' || text[k] == '\n' || text[k] == '\r';
+    }
+    return quotes;
+}
+
+static uint8_t *put_cell(uint8_t *to, const uint8_t *text, int64_t length) {
+    int quoted;
+    int64_t quotes = quotes_in(text, length, &quoted);
+    if (!quoted) return put(to, text, length);
+    *to++ = '"';
+    if (!quotes) {
+        to = put(to, text, length);
+    } else {
+        for (int64_t k = 0; k < length; k++) {
+            if (text[k] == '"') *to++ = '"';
+            *to++ = text[k];
+        }
+    }
+    *to++ = '"';
+    return to;
+}
+
+static int64_t size_as(int64_t kind, const uint8_t *text, int64_t length) {
+    int quoted;
+    if (kind == BASE64) return (length + 2) / 3 * 4;
+    if (kind == HEX) return 2 * length;
+    if (kind == ESCAPED) return escaped_size(text, length);
+    if (kind == CELL) {
+        int64_t quotes = quotes_in(text, length, &quoted);
+        return length + quotes + 2 * quoted;
+    }
+    return length;
+}
+
+static inline uint8_t *put_as(int64_t kind, uint8_t *to, const uint8_t *text, int64_t length) {
+    if (kind <= SPANS) return put(to, text, length);
+    if (kind == BASE64) return put_base64(to, text, length);
+    if (kind == HEX) return put_hex(to, text, length);
+    return kind == ESCAPED ? put_escaped(to, text, length) : put_cell(to, text, length);
+}
+
 /* A part of every line: the same bytes for all; or a text at the right end of a row of `size` bytes, rows `stride`
- * apart, `first` long (null: all of it); or a text cut out of `size` bytes, from `first` to `second`. */
+ * apart, `first` long (null: all of it); or a text cut out of `size` bytes, from `first` to `second`, written as `kind`
+ * says. */
 struct part {
     int64_t kind;
     const uint8_t *bytes;
     int64_t size, stride;
     const int64_t *first, *second;
 };
-
-enum { SAME, ROWS, SPANS };
 
 static inline int64_t part_of(const struct part *part, int64_t i, const uint8_t **bytes) {
     *bytes = part->bytes;
@@ -166,8 +396,11 @@ void rmqstore_line_ends(int64_t n, int64_t count, const struct part *parts, int6
         if (parts[k].kind == SAME || (parts[k].kind == ROWS && !parts[k].first)) same += parts[k].size;
     for (int64_t i = 0; i < n; i++) ends[i] = same;
     for (int64_t k = 0; k < count; k++)
-        if (parts[k].kind == SPANS || (parts[k].kind == ROWS && parts[k].first))
-            for (int64_t i = 0; i < n; i++) ends[i] += part_of(parts + k, i, &bytes);
+        if (parts[k].kind >= SPANS || (parts[k].kind == ROWS && parts[k].first))
+            for (int64_t i = 0; i < n; i++) {
+                int64_t size = part_of(parts + k, i, &bytes);
+                ends[i] += size_as(parts[k].kind, bytes, size);
+            }
     for (int64_t i = 0; i < n; i++) end = ends[i] += end;
 }
 
@@ -177,6 +410,6 @@ void rmqstore_lines(int64_t n, int64_t count, const struct part *parts, uint8_t 
     for (int64_t i = 0; i < n; i++)
         for (int64_t k = 0; k < count; k++) {
             int64_t size = part_of(parts + k, i, &bytes);
-            out = put(out, bytes, size);
+            out = put_as(parts[k].kind, out, bytes, size);
         }
 }

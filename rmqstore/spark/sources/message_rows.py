@@ -12,19 +12,19 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import orjson
 import pyarrow as pa
 
 from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.formats import dledger
-from rmqstore.formats.bodies import BodyError, decompress
 from rmqstore.formats.layout import Field, arrow_type
-from rmqstore.formats.message import BORN_HOST_V6, COMPRESSED, HEAD, STORE_HOST_V6, host_text
+from rmqstore.formats.message import BORN_HOST_V6, HEAD, STORE_HOST_V6
+from rmqstore.messages.arrow import Pairs, host_array, message_ids, text_array
+from rmqstore.messages.bodies import bodies_of
+from rmqstore.messages.hosts import host_digits_table
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.kernels import I64, Bool, u64
+from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.properties.texts import read_texts
 from rmqstore.scan.queues import QueueTable
-from rmqstore.views.dump.properties import PropertyTexts
 
 MAP = pa.map_(pa.string(), pa.string())
 _V6 = BORN_HOST_V6 | STORE_HOST_V6
@@ -81,8 +81,8 @@ class Chunk:
         return len(self.columns)
 
     @cached_property
-    def texts(self) -> PropertyTexts:
-        return PropertyTexts(self.columns)
+    def texts(self) -> Pairs:
+        return Pairs(self.columns)
 
     @cached_property
     def topics(self) -> Any:
@@ -122,20 +122,7 @@ def _number(field: Field) -> Column:
 
 
 def _host(field: Field) -> Column:
-    at = HEAD.at(field.name)
-
-    def make(chunk: Chunk) -> Any:
-        columns = chunk.columns
-        if (columns.sys_flag & _V6).any():
-            return pa.array(
-                [host_text(getattr(columns.message(i), field.name)) for i in range(len(columns))], pa.string()
-            )
-        words = u64(columns.buf)[columns.at + at]
-        distinct, where = np.unique(words, return_inverse=True)
-        texts = [host_text(int(w).to_bytes(8, "big")) for w in distinct.tolist()]
-        return pa.array(texts, pa.string()).take(pa.array(where.astype(np.int64)))
-
-    return Column(field.name, pa.string(), field.about, field.unit, make)
+    return Column(field.name, pa.string(), field.about, field.unit, lambda c: host_array(c.columns, field.name))
 
 
 def _entry_number(field: Field) -> Column:
@@ -150,18 +137,6 @@ def _entry_number(field: Field) -> Column:
     return Column(f"entry_{field.name}", arrow_type(field), field.about, field.unit, make)
 
 
-def _json_texts(texts: list[str]) -> Any:
-    return pa.array(orjson.loads("[" + ",".join(texts) + "]"), pa.string())
-
-
-def _properties(chunk: Chunk) -> Any:
-    found = orjson.loads("[" + ",".join(chunk.texts.objects) + "]")
-    edges = np.cumsum([0, *map(len, found)], dtype=np.int32)
-    names = pa.array([name for one in found for name in one], pa.string())
-    values = pa.array([value for one in found for value in one.values()], pa.string())
-    return pa.MapArray.from_arrays(pa.array(edges), names, values)
-
-
 def _crc_ok(chunk: Chunk) -> Any:
     if not chunk.options.crc:
         return pa.nulls(len(chunk), pa.bool_())
@@ -169,25 +144,7 @@ def _crc_ok(chunk: Chunk) -> Any:
 
 
 def _body(chunk: Chunk) -> Any:
-    columns = chunk.columns
-    starts, n = columns.body_at, len(columns)
-    stops = starts + np.maximum(columns.body_length, 0)
-    # body, gap, body, gap … over the chunk as it lies there; `take` copies the bodies out of the reused buffer
-    edges = np.empty(2 * n, dtype=np.int32)
-    edges[0::2], edges[1::2] = starts, stops
-    gaps = pa.Array.from_buffers(pa.binary(), 2 * n - 1, [None, pa.py_buffer(edges), pa.py_buffer(columns.raw)])
-    bodies = gaps.take(pa.array(np.arange(0, 2 * n - 1, 2)))
-    if chunk.options.body == "plain" and (columns.sys_flag & COMPRESSED).any():
-        bodies = pa.array(list(_plain(bodies.to_pylist(), columns.sys_flag.tolist())), pa.binary())
-    return bodies
-
-
-def _plain(bodies: list[bytes], flags: list[int]) -> Iterator[bytes]:
-    for raw, flag in zip(bodies, flags, strict=True):
-        try:
-            yield decompress(flag, raw)
-        except BodyError:
-            yield raw
+    return text_array(bodies_of(chunk.columns, stored=chunk.options.body != "plain").spans, kind=pa.binary())
 
 
 def _sane(ms: I64) -> I64:
@@ -206,14 +163,7 @@ def _day(chunk: Chunk) -> Any:
 
 
 def _message_ids(chunk: Chunk) -> Any:
-    columns, n = chunk.columns, len(chunk)
-    if (columns.sys_flag & _V6).any():
-        return pa.array([columns.message(i).offset_message_id() for i in range(n)], pa.string())
-    both = np.empty((n, 2), dtype=">u8")
-    both[:, 0] = u64(columns.buf)[columns.at + HEAD.at("store_host")]
-    both[:, 1] = columns.physical_offset.astype(np.uint64)
-    text = both.tobytes().hex().upper()
-    return pa.array([text[k : k + 32] for k in range(0, 32 * n, 32)], pa.string())
+    return message_ids(chunk.columns, host_digits_table())
 
 
 def message_columns(options: MessageOptions) -> list[Column]:
@@ -241,20 +191,26 @@ def message_columns(options: MessageOptions) -> list[Column]:
     ]
     if options.tags:
         out += [
-            Column("tags", pa.string(), "TAGS.", "", lambda c: _json_texts(c.texts.tags)),
-            Column("keys", pa.string(), "KEYS.", "", lambda c: _json_texts(c.texts.keys)),
+            Column("tags", pa.string(), "TAGS.", "", lambda c: c.texts.values[0]),
+            Column("keys", pa.string(), "KEYS.", "", lambda c: c.texts.values[1]),
             Column(
                 "unique_key",
                 pa.string(),
                 "UNIQ_KEY, the producer's message id.",
                 "",
-                lambda c: _json_texts(c.texts.unique),
+                lambda c: c.texts.values[2],
             ),
         ]
     if options.properties:
         out += [
-            Column("properties", MAP, "All properties.", "", _properties),
-            Column("msg_id", pa.string(), "Offset message id: store host and offset.", "", _message_ids),
+            Column("properties", MAP, "All properties.", "", lambda c: c.texts.map),
+            Column(
+                "msg_id",
+                pa.string(),
+                "Offset message id: store host and offset.",
+                "",
+                lambda c: message_ids(c.columns, host_digits_table()),
+            ),
         ]
     if options.segment_bytes:
         out += [

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from rmqstore.views.dump.text import dumps
+from rmqstore.messages.text import dumps
 
 Array = npt.NDArray[Any]
 Batch = Mapping[str, "Array | str | int"]

@@ -10,33 +10,40 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+import orjson
 
 from rmqstore.files.disk.sparse import data_end
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.store import Store
 from rmqstore.formats import dledger
 from rmqstore.formats.message import Fault, Message
+from rmqstore.messages.lines import MessageLines
+from rmqstore.messages.rows import BodyStyle, Row, record_is_sound
+from rmqstore.messages.table import MessageTable
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.kernels import U8, Bool
+from rmqstore.scan.kernels import I64, U8, Bool
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.resync import resync
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.window import ScanOptions, Window
 from rmqstore.scan.workers import Split, joined
-from rmqstore.views.dump.message_lines import MessageLines
-from rmqstore.views.dump.message_rows import BodyStyle, Row, record_is_sound
 from rmqstore.views.dump.selection import Selection, Selector
 from rmqstore.views.dump.workers import map_into_shared
 
+if TYPE_CHECKING:
+    from rmqstore.messages.arrow import ArrowRows
+
 SPLIT = 4 << 20
+CHUNK = SPLIT // 2 + (64 << 10)  # two of them hold a split, and the record over its end
 _WRONG_CRC = (Fault.BODY_CRC, Fault.RECORD_CRC)
 _KEPT = 100
 
 Buffer = bytes | memoryview
 T = TypeVar("T")
+Progress = Callable[[int], None] | None
 
 
 @dataclass(slots=True)
@@ -72,6 +79,13 @@ class Damage:
                 self._add(queue, run)
         elif run.kind is not Kind.BLANK and self._pending is None:
             self._pending = (queue, run)
+
+    def take(self, other: Damage) -> None:
+        """What another reader skipped."""
+        self.count += other.count
+        self.bytes += other.bytes
+        self.shown += other.shown
+        self.spans += other.spans[: _KEPT - len(self.spans)]
 
     def close(self, *, records_follow: bool = False) -> None:
         """The end of a queue, or of a file that is not the last."""
@@ -116,16 +130,19 @@ def logs_of(store: Store, what: str = "messages") -> list[Log]:
 class Job:
     """What a worker does with a split: everything in it can be sent to another process.
 
-    `form` is how a record is rendered: "row" (a dict) for `read_messages`; "text" (a JSON line) or "csv" (a line of
-    it; not with bodies) for `read_text`; "message" (the record itself) for `read_records`. `entries`: as a DLedger
-    entry with the message inside. `foreign` shows records whose PHYSICALOFFSET is not their own.
+    `form` is how records are rendered: "text" (JSON lines) or "csv" for `read_text` and `read_messages`, "message" (the
+    record itself), "arrow" (a batch) or "columns" (a table). `entries`: as DLedger entries with the message inside.
+    `foreign` shows records whose PHYSICALOFFSET is not their own. `export`: sound records only, with the fields of an
+    export, and with `positions` those that another store will not have.
     """
 
     selection: Selection
-    form: str = "row"
+    form: str = "text"
     entries: bool = False
     body: BodyStyle = field(default_factory=BodyStyle)
     foreign: bool = False
+    export: bool = False
+    positions: bool = False
     scan: ScanOptions = field(default_factory=ScanOptions)
 
 
@@ -142,23 +159,36 @@ class FoundRecord:
 class Rendered:
     """A worker's result: the bounds of its runs, `count` records as rows or as text, and the runs that are not records.
 
-    `used` bytes of the text are in the area that the worker was given, the rest is in `text`.
+    `used` bytes of the text are in the area that the worker was given, the rest is in `text`. `ends` is where each
+    line ends, where only some of them may be wanted.
     """
 
     begin: int | None = None
     end: int | None = None
     count: int = 0
-    records: list[Row] = field(default_factory=list)
-    found: list[FoundRecord] = field(default_factory=list)
+    records: list[Any] = field(default_factory=list)
+    ends: list[I64] = field(default_factory=list)
     used: int = 0
     text: list[Buffer] = field(default_factory=list)
     runs: list[tuple[Run, bool]] = field(default_factory=list)
 
 
 @lru_cache(maxsize=4)
-def _tools(selection: Selection, body: BodyStyle, entries: bool, csv: bool) -> tuple[Selector, MessageLines]:
+def _selector(selection: Selection) -> Selector:
+    return Selector(selection)
+
+
+@lru_cache(maxsize=4)
+def lines_of(body: BodyStyle, entries: bool, csv: bool, export: bool, positions: bool) -> MessageLines:
     """One of each per process: they remember topics, queues and hosts."""
-    return Selector(selection), MessageLines(body, entries=entries, csv=csv)
+    return MessageLines(body, entries=entries, csv=csv, export=export, positions=positions)
+
+
+@lru_cache(maxsize=4)
+def _arrow_rows(body: BodyStyle, positions: bool) -> ArrowRows:
+    from rmqstore.messages.arrow import ArrowRows
+
+    return ArrowRows(body, positions=positions)
 
 
 def render_split(job: Job, split: Split, area: U8 | None = None) -> Rendered:
@@ -167,7 +197,9 @@ def render_split(job: Job, split: Split, area: U8 | None = None) -> Rendered:
     Errors: none for a file that has vanished meanwhile (expired by a live broker): it gives nothing.
     """
     out = Rendered()
-    selector, lines = _tools(job.selection, job.body, job.entries, job.form == "csv")
+    selector = _selector(job.selection)
+    lines = lines_of(job.body, job.entries, job.form == "csv", job.export, job.positions)
+    by_line = job.selection.limit is not None or job.selection.reverse
     name = split.file.name
 
     def sink(size: int) -> U8:
@@ -190,14 +222,17 @@ def render_split(job: Job, split: Split, area: U8 | None = None) -> Rendered:
                 out.count += len(columns)
                 if job.form == "message":
                     fault = run.cause if run.kind is Kind.DIRTY else Fault.NONE
-                    out.found += [
+                    out.records += [
                         FoundRecord(columns.message(i), at, fault) for i, at in enumerate(columns.offset.tolist())
                     ]
-                elif job.form == "row":
-                    oks = np.ones(len(columns), dtype=np.bool_) if oks is None else oks
-                    out.records += [lines.row(columns, i, name, ok) for i, ok in enumerate(oks.tolist())]
+                elif job.form == "columns":
+                    copy = Columns(bytearray(columns.raw), columns.base, columns.at, columns.lead)
+                    out.records.append(MessageTable.of(copy, selector.table))
+                elif job.form == "arrow":
+                    out.records.append(_arrow_rows(job.body, job.positions).batch(columns))
                 else:
-                    lines.text(columns, name, oks, sink)
+                    ends = lines.text(columns, name, oks, sink)
+                    out.ends += [ends] if by_line else []
             if run.kind is Kind.RECORDS and out.runs and out.runs[-1][0].kind is Kind.RECORDS:
                 continue
             out.runs.append((replace(run, columns=None), shown and run.kind is Kind.DIRTY))
@@ -209,7 +244,9 @@ def render_split(job: Job, split: Split, area: U8 | None = None) -> Rendered:
 def _shown(run: Run, job: Job, selector: Selector) -> tuple[Columns | None, Bool | None, bool]:
     """The wanted records of a run, which of them are sound (None: all), and whether the run may be shown at all."""
     columns = run.columns
-    if columns is None or (run.kind is Kind.DIRTY and run.cause is Fault.PHYSICAL_OFFSET and not job.foreign):
+    if columns is None or (job.export and run.kind is not Kind.RECORDS):
+        return None, None, False
+    if run.kind is Kind.DIRTY and run.cause is Fault.PHYSICAL_OFFSET and not job.foreign:
         return None, None, False
     return *wanted_records(run, columns, selector), True
 
@@ -228,22 +265,20 @@ def wanted_records(run: Run, columns: Columns, selector: Selector) -> tuple[Colu
 
 
 def read_text(
-    store: Store, what: str, job: Job, damage: Damage, *, jobs: int = 1
+    store: Store, what: str, job: Job, damage: Damage, *, jobs: int = 1, progress: Progress = None
 ) -> Iterator[tuple[int, list[Buffer]]]:
     """Text of some thousand records at a time, as (records, pieces), in address order.
 
     The pieces are good until the next are asked for. `damage` is filled on the way. With a limit the reading stops
-    when it is reached; `job.selection.reverse`: newest first.
+    when it is reached; `job.selection.reverse`: newest first. `progress` gets the bytes of every split that was read.
     """
-    selection = job.selection
-    left = selection.limit
-    by_line = left is not None or selection.reverse
-    for part in _parts(store, what, job, damage, jobs):
+    left = job.selection.limit
+    for part in _parts(store, what, job, damage, jobs, progress):
         count, text = part.count, part.text
-        if by_line and count:
-            lines = b"".join(text).split(b"\n")[:-1]
-            lines = (lines[::-1] if selection.reverse else lines)[:left]
-            count, text = len(lines), [b"\n".join(lines) + b"\n"]
+        if part.ends:
+            lines = _cut_lines(b"".join(text), part.ends)
+            lines = (lines[::-1] if job.selection.reverse else lines)[:left]
+            count, text = len(lines), list(lines)
             left = left if left is None else left - count
         if count:
             yield count, text
@@ -251,17 +286,30 @@ def read_text(
             return
 
 
+def _cut_lines(text: bytes, chunks: list[I64]) -> list[bytes]:
+    """The lines of some chunks; a row of CSV may go over several lines of a file."""
+    out, begin = [], 0
+    for ends in chunks:
+        low = begin
+        for end in ends.tolist():
+            out.append(text[low : begin + end])
+            low = begin + end
+        begin = low
+    return out
+
+
 def read_messages(
-    store: Store, what: str, job: Job, damage: Damage, *, jobs: int = 1, progress: Callable[[int], None] | None = None
+    store: Store, what: str, job: Job, damage: Damage, *, jobs: int = 1, progress: Progress = None
 ) -> Iterator[list[Row]]:
-    """As `read_text`, for rows; `progress` is told how many bytes were read since it was last called."""
-    return _limited(job.selection, (part.records for part in _parts(store, what, job, damage, jobs, progress)))
+    """As `read_text`, for rows (dicts)."""
+    for _, text in read_text(store, what, replace(job, form="text"), damage, jobs=jobs, progress=progress):
+        yield [orjson.loads(line) for line in b"".join(text).splitlines()]
 
 
 def read_records(store: Store, what: str, selection: Selection, damage: Damage) -> Iterator[list[FoundRecord]]:
     """As `read_text`, for the records themselves."""
     job = Job(selection, "message")
-    return _limited(selection, (part.found for part in _parts(store, what, job, damage, 1)))
+    return _limited(selection, (part.records for part in _parts(store, what, job, damage, 1, None)))
 
 
 def _limited(selection: Selection, parts: Iterable[list[T]]) -> Iterator[list[T]]:
@@ -276,9 +324,7 @@ def _limited(selection: Selection, parts: Iterable[list[T]]) -> Iterator[list[T]
             return
 
 
-def _parts(
-    store: Store, what: str, job: Job, damage: Damage, jobs: int, progress: Callable[[int], None] | None = None
-) -> Iterator[Rendered]:
+def _parts(store: Store, what: str, job: Job, damage: Damage, jobs: int, progress: Progress) -> Iterator[Rendered]:
     """What the splits give; with `reverse` the last one first, the records in each of them still in address order."""
     logs = logs_of(store, what)
     if job.selection.reverse:
@@ -291,21 +337,19 @@ def _parts(
         yield from _forwards(log, job, damage, jobs, progress)
 
 
-def _forwards(
-    log: Log, job: Job, damage: Damage, jobs: int, progress: Callable[[int], None] | None = None
-) -> Iterator[Rendered]:
+def _forwards(log: Log, job: Job, damage: Damage, jobs: int, progress: Progress) -> Iterator[Rendered]:
     splits = list(_splits(log, job.selection))
     stop_of_last: int | None = None
     render = partial(render_split, job)
-    mapper = partial(map_into_shared, jobs=jobs) if jobs > 1 and job.form != "row" else None
+    mapper = partial(map_into_shared, jobs=jobs) if jobs > 1 and job.form in ("text", "csv") else None
     for split, part in joined(render, splits, jobs, mapper):
         if stop_of_last is not None and split.file.start > stop_of_last:
             damage.feed(log.name, Run(Kind.HOLE, stop_of_last, split.file.start))
         stop_of_last = split.file.stop
-        if progress is not None:
-            progress(min(split.stop, split.file.length) - split.start)
         for run, shown in part.runs:
             damage.feed(log.name, run, shown)
+        if progress is not None:
+            progress(min(split.stop, split.file.length) - split.start)
         yield part
     damage.close()
 
@@ -407,6 +451,62 @@ def dump_messages(
     `body` is one of text, json, hex, base64, or None for none; `damage` is filled with what was passed over.
     """
     style = BodyStyle(body or ("base64" if raw_body else None), raw_body)
-    job = Job(selection or Selection(), "row", what == "dledger", style, foreign=what == "commitlog")
+    job = Job(selection or Selection(), "text", what == "dledger", style, foreign=what == "commitlog")
     for rows in read_messages(store, what, job, damage if damage is not None else Damage()):
         yield from rows
+
+
+@dataclass(frozen=True, slots=True)
+class ExportOptions:
+    """What the rows of an export hold.
+
+    `body` False leaves bodies out; `decode` unpacks compressed ones (SYSFLAG then says so); `text` gives them as text
+    where they are UTF-8; `positions` adds offset, size and message id, which another store will not have.
+    """
+
+    body: bool = True
+    decode: bool = False
+    text: bool = False
+    positions: bool = False
+    scan: ScanOptions = field(default_factory=ScanOptions)
+
+    def job(self, selection: Selection, form: str) -> Job:
+        """The job that reads such rows."""
+        style = BodyStyle(("text" if self.text else "base64") if self.body else None, not self.decode)
+        return Job(selection, form, body=style, export=True, positions=self.positions, scan=self.scan)
+
+
+def export_messages(
+    store: Store,
+    selection: Selection | None = None,
+    options: ExportOptions | None = None,
+    *,
+    damage: Damage | None = None,
+    jobs: int = 1,
+) -> Iterator[list[Row]]:
+    """Rows of the selected sound records, some thousand at a time, with the fields of `rmqstore export`.
+
+    `damage` is filled with what was passed over. Errors: OSError only for files that cannot be opened.
+    """
+    job = (options or ExportOptions()).job(selection or Selection(), "text")
+    return read_messages(store, "messages", job, damage if damage is not None else Damage(), jobs=jobs)
+
+
+def read_batches(store: Store, job: Job, damage: Damage, *, jobs: int = 1, progress: Progress = None) -> Iterator[Any]:
+    """The same as Arrow batches; with a limit as many rows."""
+    left = job.selection.limit
+    for part in _parts(store, "messages", job, damage, jobs, progress):
+        for batch in part.records:
+            rows = batch if left is None else batch.slice(0, left)
+            if rows.num_rows:
+                yield rows
+            left = left if left is None else left - rows.num_rows
+            if left == 0:
+                return
+
+
+def read_tables(store: Store, damage: Damage, progress: Progress = None) -> Iterator[MessageTable]:
+    """The sound messages of a store as tables, each good until the next is asked for."""
+    job = ExportOptions(scan=ScanOptions(chunk=CHUNK)).job(Selection(), "columns")
+    for part in _parts(store, "messages", job, damage, 1, progress):
+        yield from part.records

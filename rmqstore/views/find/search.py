@@ -299,7 +299,7 @@ class _Search:
             return answered
         self.answer.read.append((start, stop))
         # a record's offset in DLedger is behind the header of its entry
-        job = Job(replace(selection, start=start, stop=stop + log.lead), "row", scan=self.means.scan)
+        job = Job(replace(selection, start=start, stop=stop + log.lead), scan=self.means.scan)
         rows = read_messages(
             self.store, log.name, job, self.answer.damage, jobs=self.means.jobs, progress=self.means.progress
         )

@@ -286,8 +286,9 @@ def test_timer_log_is_cut_where_messages_did_not_come_along(tmp_path: Path) -> N
 @pytest.mark.parametrize("name", ["5.4.0-formats", "5.1.4-formats", "5.4.0-clean", "4.9.7-ipv6"])
 def test_queues_and_index_in_bulk_equal_those_of_the_broker(name: str, tmp_path: Path) -> None:
     """Batch and light queues, V2, delayed messages, IPv6: the same units and index entries at the same places."""
-    from rmqstore.append.readdress.dispatch import ReaddressDispatch
-    from rmqstore.append.store.dispatch import DispatchOptions
+    from rmqstore.append.store.bulk import BulkDispatch
+    from rmqstore.append.store.dispatch import Dispatcher, DispatchOptions
+    from rmqstore.append.store.index import IndexService
     from rmqstore.files.store import open_store
     from rmqstore.files.topic_types import batch_topics, configured_types
     from rmqstore.scan.records import scan_file
@@ -296,13 +297,18 @@ def test_queues_and_index_in_bulk_equal_those_of_the_broker(name: str, tmp_path:
     store = open_store(unpack(name))
     topics = batch_topics(store, configured_types(store.root))
     options = DispatchOptions(2000, 4600, tag_key=name.startswith("5.4"), lmq=True, batch_topics=topics)
-    built = ReaddressDispatch(tmp_path / "new", options, 100, 400, lambda topic, queue_id: True)
+    made = Dispatcher(tmp_path / "new", options, IndexService(tmp_path / "new" / "index", 100, 400))
+    built = BulkDispatch(made)
     assert store.commitlog is not None
     for file in store.commitlog.files:
         for found in scan_file(file):
             if found.kind is Kind.RECORDS and found.columns is not None:
                 built.dispatch(found.columns, found.columns.offset.copy())
-    built.finish()
+    for queue in made.files():
+        queue.queue.flush()
+        queue.queue.close()
+    made.index.flush()
+    made.index.close()
     for tree_name in ("consumequeue", "batchconsumequeue"):
         new, old = tmp_path / "new" / tree_name, unpack(name) / tree_name
         assert _queue_bytes(new) == _queue_bytes(old)

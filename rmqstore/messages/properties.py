@@ -17,12 +17,12 @@ import numpy.typing as npt
 
 from rmqstore.formats import properties
 from rmqstore.formats.controls import has_unescaped
+from rmqstore.messages.cells import SLACK, Spans, assemble
+from rmqstore.messages.text import csv_cell, dumps
 from rmqstore.scan import native
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, U8, Bool, u64
 from rmqstore.scan.properties.texts import is_utf8, not_utf8
-from rmqstore.views.dump.cells import SLACK, Spans, assemble
-from rmqstore.views.dump.text import csv_cell, dumps
 
 _NAMES = (properties.TAGS, properties.KEYS, properties.UNIQ_KEY)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -72,6 +72,8 @@ class PropertySpans:
         starts, stops = columns.properties_at, columns.properties_at + columns.properties_length
         stops = stops - (columns.buf[np.maximum(stops - 1, 0)] == 2)
         self._more: list[bytes] = []
+        self.slow: Bool = np.zeros(n, dtype=np.bool_)
+        """Records whose text was decoded on its own: it has escapes, odd grammar, or a name twice."""
         loops = native.load()
         if loops is not None:
             self._written(loops, starts, stops)
@@ -96,6 +98,7 @@ class PropertySpans:
             stop[rows] = end + grown * (before + 1) + style.quotes
             if style.bad and len(rows):
                 slow |= marks.holds(style.bad, rows, marks.at[middle], end)
+        self.slow = slow
         for i in np.flatnonzero(slow).tolist():
             self._set(i, bytes(columns.buf[int(starts[i]) : int(stops[i])]))
         text = joined.replace(b"\1", style.equals).replace(b"\2", style.comma)
@@ -121,6 +124,7 @@ class PropertySpans:
         if len(wide):
             wide_texts = [bytes(raw[a:b]) for a, b in zip(starts[wide], stops[wide], strict=True)]
             slow[wide] = np.array(not_utf8(wide_texts)) | [has_unescaped(text) for text in wide_texts]
+        self.slow = slow
         written = out[: self._end - sum(map(len, self._more))]
         for i in np.flatnonzero(slow).tolist():
             self._set(i, bytes(raw[int(starts[i]) : int(stops[i])]))
@@ -129,19 +133,19 @@ class PropertySpans:
     @property
     def objects(self) -> Spans:
         """All properties as an object."""
-        return Spans(self.source, *self._objects)
+        return Spans(self.source, self._objects[0], self._objects[1])
 
     @property
     def tags(self) -> Spans:
-        return Spans(self.source, *self._values[0])
+        return Spans(self.source, self._values[0][0], self._values[0][1])
 
     @property
     def keys(self) -> Spans:
-        return Spans(self.source, *self._values[1])
+        return Spans(self.source, self._values[1][0], self._values[1][1])
 
     @property
     def unique(self) -> Spans:
-        return Spans(self.source, *self._values[2])
+        return Spans(self.source, self._values[2][0], self._values[2][1])
 
     def _side_by_side(self, starts: I64, stops: I64) -> tuple[bytes, Bool]:
         """The texts between borders; those with a zero byte or invalid UTF-8 are left empty and reported."""
@@ -205,6 +209,29 @@ class PropertyTexts:
     @cached_property
     def unique(self) -> list[str]:
         return self._spans.unique.texts()
+
+
+def rebuilt(found: dict[str, str], *, last_separator: bool = True) -> bytes:
+    """The property text of pairs in order."""
+    text = "\x02".join(f"{name}\x01{value}" for name, value in found.items())
+    return (text + "\x02" if found and last_separator else text).encode("utf-8", "surrogatepass")
+
+
+def untold(columns: Columns, unusual: Bool) -> tuple[Bool, dict[int, bytes]]:
+    """What pairs do not tell of a property text: which texts lack the last separator, and whole texts that differ.
+
+    `unusual` are the records whose text has to be compared with its pairs.
+    """
+    starts, stops = columns.properties_at, columns.properties_at + columns.properties_length
+    lacks = (stops > starts) & (columns.buf[np.maximum(stops - 1, 0)] != 2)
+    whole = {}
+    for i in np.flatnonzero(unusual | (stops == starts + 1)).tolist():
+        text = bytes(columns.buf[int(starts[i]) : int(stops[i])])
+        found = properties.parse_properties(text)
+        lacks[i] = bool(found) and rebuilt(found, last_separator=False) == text
+        if not lacks[i] and rebuilt(found) != text:
+            whole[i] = text
+    return lacks, whole
 
 
 class _Marks:

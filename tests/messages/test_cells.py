@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqstore.views.dump.cells import SLACK, KeyTable, Part, Rows, TextTable, assemble, decimals, hexadecimal, listed
+from rmqstore.messages.cells import SLACK, KeyTable, Part, Rows, TextTable, assemble, decimals, hexadecimal, listed
 
 Made = tuple[Part, list[bytes]]
 

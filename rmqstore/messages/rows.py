@@ -15,32 +15,6 @@ from rmqstore.formats.message import Message, body_crc, host_text, record_crc
 from rmqstore.scan.columns import Columns
 
 BODIES = ("text", "json", "hex", "base64")
-FIELDS = (
-    "offset",
-    "file",
-    "size",
-    "magic",
-    "body_crc",
-    "crc_ok",
-    "queue_id",
-    "flag",
-    "queue_offset",
-    "physical_offset",
-    "sys_flag",
-    "born_timestamp",
-    "born_host",
-    "store_timestamp",
-    "store_host",
-    "reconsume_times",
-    "prepared_transaction_offset",
-    "body_length",
-    "topic",
-    "tags",
-    "keys",
-    "unique_key",
-    "properties",
-    "msg_id",
-)
 Row = dict[str, Any]
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
@@ -53,7 +27,7 @@ class BodyStyle(NamedTuple):
 
 
 def row_of(columns: Columns, i: int, file: str, crc_ok: bool, body: BodyStyle) -> Row:
-    """Record i of a chunk as a plain dict, in the order of FIELDS."""
+    """Record i of a chunk as a plain dict, in the order of `schema.DUMPED`."""
     return message_row(columns.message(i), int(columns.offset[i]), file, crc_ok, body)
 
 
@@ -66,7 +40,7 @@ def entry_row_of(columns: Columns, i: int, file: str, crc_ok: bool, body: BodySt
 
 
 def message_row(message: Message, offset: int, file: str, crc_ok: bool, body: BodyStyle) -> Row:
-    """One decoded record as a plain dict, in the order of FIELDS, with its body when asked for."""
+    """One decoded record as a plain dict, in the order of `schema.DUMPED`, with its body when asked for."""
     found = properties.parse_properties(message.properties)
     row: Row = {
         "offset": offset,

@@ -8,13 +8,16 @@ its left, texts are written in classes of like length, so that nothing is ever w
 
 from __future__ import annotations
 
+from binascii import b2a_base64
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import orjson
 
+from rmqstore.formats.controls import escape_json
 from rmqstore.scan import native
-from rmqstore.scan.kernels import I64, U8
+from rmqstore.scan.kernels import I64, U8, Bool
 
 SLACK = 256  # filler in front of texts that others are cut out of: wide cuts may begin there
 _FOUR_DIGITS = np.frombuffer(b"".join(b"%04d" % i for i in range(10_000)), dtype=np.uint32)
@@ -35,14 +38,43 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """A text per record, cut out of `source`: bytes [starts, stops).
+    """A text per record, cut out of `source`: bytes [starts, stops), written as `form` says.
 
+    `form` is one of SPANS (as they are), BASE64, HEX, ESCAPED (with the escapes of JSON) and CELL (a cell of CSV).
     Shape: starts, stops (n,)
     """
 
     source: U8
     starts: I64
     stops: I64
+    form: int = native.SPANS
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def take(self, index: I64 | Bool | slice) -> Spans:
+        """The texts of an index array, a mask or a slice."""
+        return replace(self, starts=self.starts[index], stops=self.stops[index])
+
+    def where(self, mask: Bool) -> Spans:
+        """The same with empty texts where the mask is false."""
+        return replace(self, stops=np.where(mask, self.stops, self.starts))
+
+    def raw(self) -> list[bytes]:
+        """Each text on its own, as bytes and as it is."""
+        view = self.source.data
+        return [bytes(view[a:b]) for a, b in zip(self.starts.tolist(), self.stops.tolist(), strict=True)]
+
+    def plain(self) -> Spans:
+        """The same texts, already written in their form."""
+        write = _WRITTEN.get(self.form)
+        return self if write is None else listed([write(text) for text in self.raw()])
+
+    def joined(self) -> tuple[U8, I64]:
+        """The texts behind each other, and where each ends."""
+        if not len(self.starts):
+            return np.empty(0, dtype=np.uint8), np.empty(0, dtype=np.int64)
+        return assemble(len(self.starts), [self])
 
     def texts(self) -> list[str]:
         """Each text on its own."""
@@ -53,6 +85,25 @@ class Spans:
             return [text[a:b] for a, b in bounds]
         return [whole[a:b].decode("utf-8", "backslashreplace") for a, b in bounds]
 
+
+def _escaped(text: bytes) -> bytes:
+    # quotes and backslashes are all that a lenient decoder leaves to be escaped in bytes that are not UTF-8
+    return escape_json(orjson.dumps(text.decode("latin-1")).decode().encode("latin-1")[1:-1])
+
+
+def cell_text(text: bytes) -> bytes:
+    """A text as a cell of CSV, quoted where it must be."""
+    if any(mark in text for mark in (b'"', b",", b"\n", b"\r")):
+        return b'"' + text.replace(b'"', b'""') + b'"'
+    return text
+
+
+_WRITTEN: dict[int, Callable[[bytes], bytes]] = {
+    native.BASE64: lambda text: b2a_base64(text, newline=False),
+    native.HEX: lambda text: text.hex().encode(),
+    native.ESCAPED: _escaped,
+    native.CELL: cell_text,
+}
 
 Part = bytes | Rows | Spans
 Sink = Callable[[int], U8]
@@ -224,6 +275,7 @@ def assemble(n: int, parts: Sequence[Part], sink: Sink = new_array) -> tuple[U8,
     loops = native.load()
     if loops is not None:
         return _assemble_native(loops, n, parts, sink)
+    parts = [part.plain() if isinstance(part, Spans) else part for part in parts]
     groups = _groups(parts)
     length = np.full(n, sum(group.fixed for group in groups), dtype=np.int64)
     for group in groups:
@@ -268,7 +320,7 @@ def _assemble_native(loops: native.Native, n: int, parts: Sequence[Part], sink: 
             first, stop = (np.ascontiguousarray(edge, dtype=np.int64) for edge in (part.starts, part.stops))
             kept += [part.source, first, stop]
             where = native.address(first), native.address(stop)
-            rows.append((native.SPANS, native.address(part.source), len(part.source), 0, *where))
+            rows.append((part.form, native.address(part.source), len(part.source), 0, *where))
     table = np.array(rows, dtype=np.int64).reshape(len(rows), 6)
     ends = loops.line_ends(n, table)
     out = sink(int(ends[-1]))

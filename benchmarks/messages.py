@@ -1,0 +1,106 @@
+"""Export, import and migrate-to-commitlog as ratios, in one run: beside dump, beside pyarrow, beside putMessage.
+
+The cases take turns, round by round; every case is a whole process, but for pyarrow, which writes the table of the
+Parquet export from memory, and for putMessage, which tells its own rate. Seconds of the processor say more than those
+of the clock where a machine has other work: both are given, as medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks import rivals
+from benchmarks.append import ask
+from benchmarks.generate import generate, parse_size
+from benchmarks.parts import Options
+
+PYARROW = """
+import sys, time, pyarrow.parquet as pq
+from rmqstore.messages.arrow import parquet_options
+table = pq.read_table(sys.argv[1])
+began, used = time.perf_counter(), time.process_time()
+pq.write_table(table, sys.argv[2], row_group_size=1 << 16, **parquet_options(table.schema))
+print(time.perf_counter() - began, time.process_time() - used)
+"""
+
+
+def spent(command: list[str]) -> tuple[float, float]:
+    """Seconds of the clock and of the processor that a process takes."""
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.perf_counter() - began, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def main() -> None:
+    """Measures, and prints a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", type=parse_size, default=256 << 20)
+    parser.add_argument("--body", default="1024")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--broker", default="5.4.0")
+    args = parser.parse_args()
+    work = Path(tempfile.mkdtemp(prefix="rmqstore-messages-"))
+    ours = [sys.executable, "-m", "rmqstore"]
+    try:
+        made = generate(Options(work / "plain", args.size, body=args.body))
+        generate(Options(work / "dledger", args.size, body=args.body, dledger=True))
+        plain, out = str(work / "plain"), str(work / "out")
+        cases = {
+            "dump ndjson": [*ours, "dump", plain, "-q", "-o", f"{out}.ndjson"],
+            "dump table": [*ours, "dump", plain, "-q", "-o", f"{out}.txt"],
+            "export ndjson": [*ours, "export", plain, "-q", "-o", f"{out}.ndjson"],
+            "export csv": [*ours, "export", plain, "-q", "-o", f"{out}.csv"],
+            "export parquet": [*ours, "export", plain, "-q", "-o", f"{out}.parquet"],
+            "import store": [*ours, "import", plain, "-q", "-o", out],
+            "import parquet": [*ours, "import", f"{work}/kept.parquet", "-q", "-o", out],
+            "import ndjson": [*ours, "import", f"{work}/kept.ndjson", "-q", "-o", out],
+            "migrate-to-commitlog": [
+                *(*ours, "migrate-to-commitlog", str(work / "dledger"), "--peers", "1", "-q", "-o", out),
+            ],
+        }
+        for suffix in ("parquet", "ndjson"):
+            subprocess.run([*ours, "export", plain, "-q", "-o", f"{work}/kept.{suffix}"], check=True)
+        found: dict[str, list[tuple[float, float]]] = {}
+        rates: list[float] = []
+        for _ in range(args.rounds):
+            for name, command in cases.items():
+                found.setdefault(name, []).append(spent(command))
+                for path in work.glob("out*"):
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+            text = subprocess.run(
+                [sys.executable, "-c", PYARROW, f"{work}/kept.parquet", f"{out}.parquet"],
+                check=True,
+                capture_output=True,
+                text=True,
+            ).stdout.split()
+            found.setdefault("pyarrow alone", []).append((float(text[0]), float(text[1])))
+            try:
+                broker = rivals.broker(args.broker, work)
+                rate = ask(broker.command("Bench", "put", str(work / "put"), args.body, "100000", "async"), work)
+                shutil.rmtree(work / "put", ignore_errors=True)
+                rates += [rate] if isinstance(rate, float) else []
+            except rivals.Missing as why:
+                print(f"putMessage: {why}", file=sys.stderr)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    put = statistics.median(rates) if rates else None
+    print(f"{made.messages} messages of {args.body} B; putMessage {put and round(put)} messages/s")
+    for name, seconds in found.items():
+        wall, cpu = (statistics.median(s[k] for s in seconds) for k in (0, 1))
+        ratio = f"{made.messages / wall / put:6.1f} x putMessage" if put else ""
+        print(f"{name:<22} {wall:8.2f} s {cpu:8.2f} s CPU  {made.messages / wall:10,.0f} messages/s  {ratio}")
+    print(json.dumps({"messages": made.messages, "put": rates, "seconds": found}))
+
+
+if __name__ == "__main__":
+    main()

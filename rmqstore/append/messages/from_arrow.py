@@ -1,0 +1,190 @@
+"""Parquet and Arrow files as tables of messages; columns with the types of an export are taken as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from rmqstore.append.messages.exchange import Chunk, Unusual, assembled, in_range, table_of_rows
+from rmqstore.errors import BadRow, UsageError
+from rmqstore.messages.cells import Part, Spans, assemble
+from rmqstore.messages.table import NUMBERS, MessageTable
+from rmqstore.scan.kernels import I64, Bool
+
+try:
+    import pyarrow as pa
+except ImportError as error:  # the extra `arrow` is not installed
+    raise UsageError("Parquet and Arrow need pyarrow", "pip install 'rmqstore[arrow]'") from error
+
+ROWS = 8192  # of a table, as far as they have not more than some MiB
+
+
+def batches_of(path: Path) -> Iterator[Chunk]:
+    """The messages of a file. Errors: BadRow with the row; OSError."""
+    number = 0
+    try:
+        for batch in _read(path):
+            for start in range(0, batch.num_rows, ROWS):
+                part = batch.slice(start, ROWS)
+                first = number + 1
+
+                def where(i: int, first: int = first) -> str:
+                    return f"{path}: row {first + i}"
+
+                yield Chunk(_table(part, where), where)
+                number += part.num_rows
+    except (pa.ArrowException, orjson.JSONDecodeError) as error:
+        raise BadRow(f"{path}: row {number + 1}: {error}") from error
+
+
+def _read(path: Path) -> Iterator[Any]:
+    if path.suffix.lower() == ".parquet":
+        import pyarrow.parquet as pq
+
+        with pq.ParquetFile(path, pre_buffer=False) as file:
+            for group in range(file.num_row_groups):  # one at a time: the next ones are not read ahead
+                yield from file.iter_batches(batch_size=ROWS, row_groups=[group], use_threads=False)
+        return
+    with path.open("rb") as raw, pa.ipc.open_stream(raw) as stream:
+        yield from stream
+
+
+def _table(batch: Any, where: Any) -> MessageTable:
+    try:
+        return _typed(batch)
+    except Unusual:
+        return table_of_rows([_row(row) for row in _plain_times(batch).to_pylist()], where)
+
+
+def _row(row: dict[str, Any]) -> dict[str, Any]:
+    out = {name: value for name, value in row.items() if value is not None}
+    pairs = out.get("properties")
+    if isinstance(pairs, str):  # as rmqstore 0.1 wrote it
+        out["properties"] = orjson.loads(pairs)
+    elif isinstance(pairs, list):
+        out["properties"] = dict(tuple(one.values()) if isinstance(one, dict) else one for one in pairs)
+    if isinstance(out.get("body"), bytes):
+        out["body_base64"] = out.pop("body")
+    return out
+
+
+def _plain_times(batch: Any) -> Any:
+    for i, field in enumerate(batch.schema):
+        if pa.types.is_timestamp(field.type):
+            times = batch.column(i).cast(pa.timestamp("ms", field.type.tz), safe=False).cast(pa.int64())
+            batch = batch.set_column(i, field.name, times)
+    return batch
+
+
+def _typed(batch: Any) -> MessageTable:
+    """The table of a batch with the columns of an export. Errors: Unusual."""
+    columns = dict(zip(batch.schema.names, _plain_times(batch).columns, strict=True))
+    if "topic_base64" in columns and columns["topic_base64"].null_count < batch.num_rows:
+        raise Unusual
+    numbers = {name: _integers(columns, name) for name in NUMBERS}
+    version = columns.get("version")
+    numbers["version"] = np.zeros(batch.num_rows, dtype=np.int64)
+    if version is not None and version.null_count < batch.num_rows:
+        if not pa.types.is_integer(version.type):
+            raise Unusual
+        numbers["version"] = in_range(version.fill_null(0).cast(pa.int64()).to_numpy(zero_copy_only=False), "version")
+    body = _texts(columns, "body", "body_base64")
+    hosts = _distinct(columns, "born_host"), _distinct(columns, "store_host")
+    return assembled(numbers, _distinct(columns, "topic"), hosts, _properties(columns), body)
+
+
+def _column(columns: dict[str, Any], name: str) -> Any:
+    if name not in columns or columns[name].null_count:
+        raise Unusual
+    return columns[name]
+
+
+def _integers(columns: dict[str, Any], name: str) -> I64:
+    column = _column(columns, name)
+    if not pa.types.is_integer(column.type) or pa.types.is_uint64(column.type):
+        raise Unusual
+    return in_range(column.cast(pa.int64()).to_numpy(zero_copy_only=False), name)
+
+
+def _distinct(columns: dict[str, Any], name: str) -> tuple[list[str], I64]:
+    column = _column(columns, name)
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    if not (pa.types.is_string(column.type.value_type) or pa.types.is_large_string(column.type.value_type)):
+        raise Unusual
+    return column.dictionary.to_pylist(), column.indices.cast(pa.int64()).to_numpy(zero_copy_only=False)
+
+
+def _spans(column: Any) -> Spans:
+    """Texts or bytes where they are; null ones are empty."""
+    kind = column.type
+    if not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
+        raise Unusual
+    _, offsets, data = column.buffers()
+    edges = np.frombuffer(offsets, dtype=np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
+    source = np.frombuffer(data, dtype=np.uint8) if data is not None and data.size else np.zeros(1, dtype=np.uint8)
+    spans = Spans(source, edges[:-1], edges[1:])
+    return spans if not column.null_count else spans.where(_given(column))
+
+
+def _given(column: Any) -> Bool:
+    given: Bool = column.is_valid().to_numpy(zero_copy_only=False)
+    return given
+
+
+def _texts(columns: dict[str, Any], name: str, other: str) -> Spans:
+    """A column, in which nulls are taken from the other one. Errors: Unusual where both are null."""
+    if other not in columns or columns[other].null_count == len(columns[other]):
+        return _spans(_column(columns, name))
+    if not pa.types.is_binary(columns[other].type):
+        raise Unusual
+    first, second = columns.get(name), columns[other]
+    if first is None or first.null_count == len(first):
+        return _spans(_column(columns, other))
+    if not (_given(first) | _given(second)).all():
+        raise Unusual
+    return _filled(_spans(second), _spans(first), ~_given(second))
+
+
+def _filled(spans: Spans, other: Spans, mask: Bool) -> Spans:
+    """Texts of which those of the mask are the other ones."""
+    shift = len(spans.source)
+    starts = np.where(mask, other.starts + shift, spans.starts)
+    stops = np.where(mask, other.stops + shift, spans.stops)
+    return Spans(np.concatenate((spans.source, other.source)), starts, stops)
+
+
+def _properties(columns: dict[str, Any]) -> Spans:
+    """Property texts, made of the maps of all rows at once."""
+    column = _column(columns, "properties")
+    if not pa.types.is_map(column.type):
+        raise Unusual
+    if column.offset:  # a slice shares keys and values with the whole
+        column = pa.concat_arrays([column])
+    edges = np.frombuffer(column.buffers()[1], dtype=np.int32)[column.offset : column.offset + len(column) + 1]
+    names, values = column.keys, column.items
+    if values.null_count:
+        raise Unusual
+    low, high = int(edges[0]), int(edges[-1])
+    texts: Spans
+    ends = np.zeros(high - low + 1, dtype=np.int64)
+    data = np.zeros(1, dtype=np.uint8)
+    if high > low:
+        parts: list[Part] = [_spans(names.slice(low, high - low)), b"\1", _spans(values.slice(low, high - low)), b"\2"]
+        data, ends[1:] = assemble(high - low, parts)
+    starts, stops = ends[edges[:-1] - low], ends[edges[1:] - low]
+    last = columns.get("last_separator")
+    if last is not None and last.null_count < len(last):
+        if not pa.types.is_boolean(last.type):
+            raise Unusual
+        lacks: Bool = ~last.fill_null(True).to_numpy(zero_copy_only=False)
+        stops = stops - (lacks & (stops > starts))
+    texts = Spans(data, starts, stops)
+    whole = columns.get("properties_base64")
+    if whole is None or whole.null_count == len(whole):
+        return texts
+    return _filled(texts, _spans(whole), _given(whole))

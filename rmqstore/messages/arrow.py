@@ -1,0 +1,311 @@
+"""Chunks of records as Arrow batches with typed columns, and the files made of them: Parquet and Arrow IPC.
+
+Times are timestamp[ms, UTC], properties map<string, string>, the body is one binary column, or a string. What such a
+column cannot tell completely is in a column of its own (`schema.SIDE`), which a file has only where a row needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from functools import cached_property
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from rmqstore.errors import UsageError
+from rmqstore.formats import properties
+from rmqstore.formats.message import COMPRESSED, COMPRESSION_TYPE_MASK, MAGIC_V2_U32, host_text
+from rmqstore.messages.bodies import INVALID, Bodies, bodies_of, contents
+from rmqstore.messages.cells import KeyTable, Spans, assemble, hexadecimal, listed
+from rmqstore.messages.hosts import host_digits, host_digits_table, raw_hosts
+from rmqstore.messages.properties import rebuilt, untold
+from rmqstore.messages.rows import BodyStyle
+from rmqstore.messages.schema import BODY, COLUMNS, EXPORTED, POSITIONS, SIDE
+from rmqstore.scan import native
+from rmqstore.scan.columns import Columns
+from rmqstore.scan.kernels import I64, Bool
+from rmqstore.scan.properties.texts import not_utf8
+from rmqstore.scan.queues import QueueTable
+
+try:
+    import pyarrow as pa
+except ImportError as error:  # the extra `arrow` is not installed
+    raise UsageError("Parquet and Arrow need pyarrow", "pip install 'rmqstore[arrow]'") from error
+
+_TYPES = {
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "time": pa.timestamp("ms", "UTC"),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "bool": pa.bool_(),
+    "map": pa.map_(pa.string(), pa.string()),
+}
+_NAMES = (properties.TAGS, properties.KEYS, properties.UNIQ_KEY)
+_REPEATED = ("topic", "store_host", "born_host", "tags", "queue_id", "flag", "sys_flag", "reconsume_times", "version")
+ROWS, BYTES = 1 << 17, 32 << 20  # of a row group at most
+
+
+def field_of(name: str, *, text_body: bool = False) -> Any:
+    """The Arrow field of a column."""
+    column = COLUMNS[name]
+    kind = pa.string() if name == "body" and text_body else _TYPES[column.type]
+    return pa.field(name, kind, metadata={"about": column.about, "unit": column.unit})
+
+
+def text_array(spans: Spans, missing: Bool | None = None, kind: Any = None) -> Any:
+    """Texts as an Arrow array of strings (or of `kind`), null where `missing`."""
+    if missing is not None and not missing.any():
+        missing = None
+    data, ends = (spans if missing is None else spans.where(~missing)).joined()
+    offsets = np.zeros(len(ends) + 1, dtype=np.int32)
+    offsets[1:] = ends
+    valid = None if missing is None else pa.py_buffer(np.packbits(~missing, bitorder="little"))
+    buffers = [valid, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(kind or pa.string(), len(ends), buffers)
+
+
+def host_array(columns: Columns, name: str) -> Any:
+    """`born_host` or `store_host` as text, such as 10.0.0.1:10911."""
+    raw = text_array(raw_hosts(columns, name), kind=pa.binary()).dictionary_encode()
+    texts = [host_text(host) for host in raw.dictionary.to_pylist()]
+    return pa.array(texts, pa.string()).take(raw.indices)
+
+
+def message_ids(columns: Columns, hosts: KeyTable) -> Any:
+    """Offset message ids."""
+    parts = [host_digits(columns, hosts), hexadecimal(columns.physical_offset)]
+    texts, ends = assemble(len(columns), parts)
+    return text_array(Spans(texts, np.concatenate(([0], ends[:-1])), ends))
+
+
+class ArrowRows:
+    """Turns chunks of records into batches with the columns of an export. One per process: it remembers topics."""
+
+    def __init__(self, body: BodyStyle, *, positions: bool = False) -> None:
+        self.body = body
+        self.positions = positions
+        self.queues = QueueTable()
+        self.hosts = host_digits_table()
+
+    def schema(self, sides: Iterable[str]) -> Any:
+        """The schema of a file with these columns besides those that every file has."""
+        names = [*EXPORTED, *(["body"] if self.body.style else []), *(n for n in (BODY[1], *SIDE) if n in sides)]
+        names += POSITIONS if self.positions else ()
+        return pa.schema([field_of(name, text_body=self.body.style == "text") for name in names])
+
+    def batch(self, columns: Columns) -> Any:
+        """The rows of a chunk, with those side columns that one of its rows needs."""
+        made = _Arrays(self, columns)
+        arrays = {name: made.of(name) for name in EXPORTED}
+        arrays |= made.body() | made.sides()
+        arrays |= {name: made.of(name) for name in POSITIONS if self.positions}
+        schema = self.schema(arrays)
+        return pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
+
+
+class _Arrays:
+    def __init__(self, rows: ArrowRows, columns: Columns) -> None:
+        self.rows = rows
+        self.columns = columns
+
+    def of(self, name: str) -> Any:
+        columns = self.columns
+        make: dict[str, Callable[[], Any]] = {
+            "topic": lambda: pa.array(
+                [t.decode("utf-8", "backslashreplace") for t in self.rows.queues.topics[: self._numbers.max() + 1]],
+                pa.string(),
+            ).take(pa.array(self._numbers)),
+            "store_host": lambda: host_array(columns, name),
+            "born_host": lambda: host_array(columns, name),
+            "properties": lambda: self._pairs.map,
+            "offset": lambda: pa.array(columns.physical_offset),
+            "sys_flag": lambda: pa.array(self._sys_flag().astype(np.int32)),
+            "msg_id": lambda: message_ids(columns, self.rows.hosts),
+        }
+        if name in ("tags", "keys", "unique_key"):
+            return self._pairs.values[("tags", "keys", "unique_key").index(name)]
+        if name in make:
+            return make[name]()
+        kind = COLUMNS[name].type
+        values: I64 = getattr(columns, name)
+        if kind == "int32":
+            return pa.array(values.astype(np.int32))
+        return pa.Array.from_buffers(_TYPES[kind], len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
+
+    @cached_property
+    def _numbers(self) -> I64:
+        return self.rows.queues.of(self.columns)
+
+    @cached_property
+    def _pairs(self) -> Pairs:
+        return Pairs(self.columns)
+
+    @cached_property
+    def _bodies(self) -> Bodies:
+        return bodies_of(self.columns, stored=self.rows.body.raw)
+
+    def _sys_flag(self) -> I64:
+        flags = self.columns.sys_flag
+        if self.rows.body.style and self._bodies.unpacked is not None:
+            return np.where(self._bodies.unpacked, flags & ~(COMPRESSED | COMPRESSION_TYPE_MASK), flags)
+        return flags
+
+    def body(self) -> dict[str, Any]:
+        if not self.rows.body.style:
+            return {}
+        spans = self._bodies.spans
+        if self.rows.body.style != "text":
+            return {"body": text_array(spans, kind=pa.binary())}
+        other = (contents(spans) & INVALID) != 0
+        out = {"body": text_array(spans, other)}
+        return out | ({BODY[1]: text_array(spans, ~other, pa.binary())} if other.any() else {})
+
+    def sides(self) -> dict[str, Any]:
+        """The side columns that a row of this chunk needs."""
+        out, n = {}, len(self.columns)
+        topics = {}
+        for number in np.unique(self._numbers).tolist():
+            raw = self.rows.queues.topics[number]
+            with suppress(UnicodeDecodeError):
+                raw.decode()
+                continue
+            topics[number] = raw
+        if topics:
+            out["topic_base64"] = pa.array([topics.get(k) for k in self._numbers.tolist()], pa.binary())
+        lacks, whole = untold(self.columns, self._pairs.unusual)
+        if whole:
+            out["properties_base64"] = pa.array([whole.get(i) for i in range(n)], pa.binary())
+        if lacks.any():
+            out["last_separator"] = pa.array(np.zeros(n, dtype=np.bool_), mask=~lacks)
+        second = self.columns.magic == MAGIC_V2_U32
+        if second.any():
+            out["version"] = pa.array(np.full(n, 2, dtype=np.int32), mask=~second)
+        return out
+
+
+class Pairs:
+    """The property texts of a chunk: as a map, the values of TAGS, KEYS and UNIQ_KEY, and which have to be compared."""
+
+    def __init__(self, columns: Columns) -> None:
+        starts, stops = columns.properties_at, columns.properties_at + columns.properties_length
+        self.unusual: Bool = np.ones(len(columns), dtype=np.bool_)
+        spans = Spans(columns.buf, starts, stops)
+        loops = native.load()
+        if loops is None:
+            found = [properties.parse_properties(text) for text in spans.raw()]
+            self.map = pa.array([[(_sound(k), _sound(v)) for k, v in one.items()] for one in found], _TYPES["map"])
+            values = [[_sound(v) if (v := one.get(name)) else None for one in found] for name in _NAMES]
+            self.values = [pa.array(column, pa.string()) for column in values]
+            return
+        names = tuple(name.encode() for name in _NAMES)
+        pairs = loops.pairs(spans.source, spans.starts, spans.stops, names)
+        odd = (pairs.marks & 1) != 0
+        wide = np.flatnonzero(pairs.marks & 2)
+        if len(wide):
+            odd[wide] |= np.array(not_utf8(spans.take(wide).raw()))
+        self.unusual = odd | ((pairs.marks & 4) != 0)
+        if odd.any():
+            rows = np.flatnonzero(odd)
+            texts = dict(zip(rows.tolist(), map(_canonical, spans.take(rows).raw()), strict=True))
+            spans = _with_texts(spans, texts)
+            pairs = loops.pairs(spans.source, spans.starts, spans.stops, names)
+        pair_columns = (
+            pa.Array.from_buffers(pa.string(), len(ends) - 1, [None, pa.py_buffer(ends), pa.py_buffer(data)])
+            for data, ends in ((pairs.names, pairs.name_ends), (pairs.values, pairs.value_ends))
+        )
+        self.map = pa.MapArray.from_arrays(pa.array(pairs.after), *pair_columns)
+        self.values = [
+            text_array(Spans(spans.source, np.maximum(a, 0), np.maximum(b, 0)), a < 0)
+            for a, b in zip(pairs.first, pairs.last, strict=True)
+        ]
+
+
+def _sound(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _canonical(text: bytes) -> bytes:
+    """A property text with the pairs that a broker reads in another one, each once."""
+    found = properties.parse_properties(text)
+    return rebuilt({_sound(name): _sound(value) for name, value in found.items()})
+
+
+def _with_texts(spans: Spans, texts: dict[int, bytes]) -> Spans:
+    """The same with other texts for some records."""
+    more = listed(list(texts.values()))
+    starts, stops = spans.starts.copy(), spans.stops.copy()
+    rows = np.fromiter(texts, dtype=np.int64)
+    starts[rows], stops[rows] = more.starts + len(spans.source), more.stops + len(spans.source)
+    return Spans(np.concatenate((spans.source, more.source)), starts, stops)
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+class SideColumnsMissing(Exception):
+    """A row needs columns that the file does not have: it has to be written again, with them."""
+
+    def __init__(self, names: frozenset[str]) -> None:
+        super().__init__(", ".join(sorted(names)))
+        self.names = names
+
+
+def write_file(file: BinaryIO, kind: str, rows: ArrowRows, batches: Iterable[Any], sides: frozenset[str]) -> None:
+    """Batches as a file of Parquet or as an Arrow IPC stream (`kind`), with some side columns.
+
+    Errors: SideColumnsMissing
+    """
+    schema = rows.schema(sides)
+    with closing(_ahead(_groups(_fitting(batches, schema)))) as tables:
+        if kind == "arrow":
+            with pa.ipc.new_stream(file, schema) as writer:
+                for table in tables:
+                    writer.write_table(table)
+            return
+        import pyarrow.parquet as pq
+
+        with pq.ParquetWriter(file, schema, **parquet_options(schema)) as writer:
+            for table in tables:
+                writer.write_table(table)
+
+
+def _ahead(items: Iterator[Any]) -> Generator[Any, None, None]:
+    """The same items; the next one is made by a thread while one is written."""
+    with ThreadPoolExecutor(1) as reader:
+        following = reader.submit(next, items, None)
+        while (item := following.result()) is not None:
+            following = reader.submit(next, items, None)
+            yield item
+
+
+def parquet_options(schema: Any) -> dict[str, Any]:
+    """How Parquet is written: dictionaries for columns whose values repeat, and only for them."""
+    repeated = [name for name in _REPEATED if name in schema.names] + ["properties.key_value.key"]
+    return {"compression": "zstd", "compression_level": 1, "use_dictionary": repeated}
+
+
+def _fitting(batches: Iterable[Any], schema: Any) -> Iterator[Any]:
+    for batch in batches:
+        extra = frozenset(batch.schema.names) - frozenset(schema.names)
+        if extra:
+            raise SideColumnsMissing(extra)
+        have = frozenset(batch.schema.names)
+        arrays = [batch.column(f.name) if f.name in have else pa.nulls(batch.num_rows, f.type) for f in schema]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _groups(batches: Iterator[Any]) -> Iterator[Any]:
+    """Tables of about a row group."""
+    held: list[Any] = []
+    count = size = 0
+    for batch in batches:
+        held.append(batch)
+        count, size = count + batch.num_rows, size + batch.nbytes
+        if count >= ROWS or size >= BYTES:
+            yield pa.Table.from_batches(held)
+            held, count, size = [], 0, 0
+    if held:
+        yield pa.Table.from_batches(held)

@@ -1,0 +1,73 @@
+"""The bodies of a whole chunk: as they lie there, or decompressed; and which of them are text."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+
+from rmqstore.formats.bodies import BodyError, decompress
+from rmqstore.formats.message import COMPRESSED
+from rmqstore.messages.cells import Spans
+from rmqstore.scan import native
+from rmqstore.scan.columns import Columns
+from rmqstore.scan.kernels import U8, Bool
+from rmqstore.scan.properties.texts import not_utf8
+
+CONTROL, WIDE, DELETE, INVALID, C1 = 1, 2, 4, 8, 16
+_C1 = re.compile(rb"\xc2[\x80-\x9f]")
+_CONTROLS = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+
+
+class Bodies(NamedTuple):
+    """Bodies, which of them were decompressed (None: none), and why others could not be, by the record's number."""
+
+    spans: Spans
+    unpacked: Bool | None
+    errors: dict[int, str]
+
+
+def bodies_of(columns: Columns, *, stored: bool = False) -> Bodies:
+    """The bodies of all records; `stored` leaves compressed ones as they are. One that cannot be decompressed stays."""
+    starts = columns.body_at
+    stops = starts + np.maximum(columns.body_length, 0)
+    flags = columns.sys_flag
+    packed = np.flatnonzero(flags & (0 if stored else COMPRESSED))
+    if not len(packed):
+        return Bodies(Spans(columns.buf, starts, stops), None, {})
+    source, at = [columns.buf.tobytes()], len(columns.buf)
+    starts, unpacked = starts.copy(), np.zeros(len(columns), dtype=np.bool_)
+    errors: dict[int, str] = {}
+    for i in packed.tolist():
+        try:
+            body = decompress(int(flags[i]), source[0][int(starts[i]) : int(stops[i])])
+        except BodyError as error:
+            errors[i] = str(error)
+            continue
+        source.append(body)
+        starts[i], stops[i], unpacked[i] = at, at + len(body), True
+        at += len(body)
+    return Bodies(Spans(np.frombuffer(b"".join(source), dtype=np.uint8), starts, stops), unpacked, errors)
+
+
+def contents(texts: Spans) -> U8:
+    """What is in each text: CONTROL characters but tabs and line ends, WIDE bytes, DELETE, C1; INVALID is no UTF-8.
+
+    Shape: (n,)
+    """
+    loops = native.load()
+    if loops is not None:
+        marks = loops.contents(texts.source, texts.starts, texts.stops)
+        wide = np.flatnonzero(marks & WIDE)
+        if len(wide):
+            found = texts.take(wide).raw()
+            marks[wide] |= np.array(not_utf8(found)) * np.uint8(INVALID)
+            marks[wide] |= np.array([bool(_C1.search(text)) for text in found]) * np.uint8(C1)
+        return marks
+    found = texts.raw()
+    marks = np.zeros(len(found), dtype=np.uint8)
+    for i, (text, invalid) in enumerate(zip(found, not_utf8(found), strict=True)):
+        marks[i] = CONTROL * bool(_CONTROLS.search(text)) | WIDE * (not text.isascii())
+        marks[i] |= DELETE * (b"\x7f" in text) | INVALID * invalid | C1 * bool(_C1.search(text))
+    return marks

@@ -1,0 +1,67 @@
+"""The fields of a message under one name, with one type and one meaning, wherever a message is shown.
+
+What a record holds is declared with its layout (`formats.message`); here is what else a row has, and which rows have
+which fields.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rmqstore.formats.message import MESSAGE
+
+
+class Column(NamedTuple):
+    """A field of a row. `type` is int32, int64, time (ms since 1970), string, binary, bool or map (of texts)."""
+
+    name: str
+    type: str
+    about: str
+    unit: str = ""
+
+
+def _of_record() -> dict[str, Column]:
+    out = {}
+    for field in MESSAGE:
+        kind = field.number.arrow if field.number else "binary" if field.name == "body" else "string"
+        out[field.name] = Column(
+            field.name, "time" if field.name.endswith("_timestamp") else kind, field.about, field.unit
+        )
+    return out
+
+
+_MORE = (
+    Column("offset", "int64", "Where the message begins in its log; in DLedger behind the entry's header.", "bytes"),
+    Column("file", "string", "Name of the file."),
+    Column("crc_ok", "bool", "Whether body CRC and record CRC fit."),
+    Column("tags", "string", "The property TAGS."),
+    Column("keys", "string", "The property KEYS."),
+    Column("unique_key", "string", "The property UNIQ_KEY: the producer's message id."),
+    Column("properties", "map", "All properties; of a name that comes twice the last value."),
+    Column("msg_id", "string", "Offset message id: store host and physical offset in hex."),
+    Column("topic_base64", "binary", "The bytes of a topic that is not printable UTF-8."),
+    Column("properties_base64", "binary", "The property text, where its pairs do not tell it completely."),
+    Column("last_separator", "bool", "False where the property text does not end with 0x02."),
+    Column("version", "int32", "2 for a record of version 2, else missing."),
+    Column("body_base64", "binary", "A body that is not shown as text."),
+)
+COLUMNS = _of_record() | {column.name: column for column in _MORE}
+"""Every field by its name."""
+
+DUMPED = (
+    *("offset", "file", "size", "magic", "body_crc", "crc_ok", "queue_id", "flag", "queue_offset", "physical_offset"),
+    *("sys_flag", "born_timestamp", "born_host", "store_timestamp", "store_host", "reconsume_times"),
+    *("prepared_transaction_offset", "body_length", "topic", "tags", "keys", "unique_key", "properties", "msg_id"),
+)
+"""The fields of `dump`, in order."""
+EXPORTED = (
+    *("topic", "queue_id", "queue_offset", "store_timestamp", "born_timestamp", "store_host", "born_host"),
+    *("tags", "keys", "unique_key", "flag", "sys_flag", "reconsume_times", "prepared_transaction_offset"),
+    "properties",
+)
+"""The fields of `export` that every row has, in order."""
+BODY = ("body", "body_base64")
+SIDE = ("topic_base64", "properties_base64", "last_separator", "version")
+"""What keeps an export lossless where another field cannot tell everything."""
+POSITIONS = ("offset", "size", "msg_id")
+"""What `export --positions` adds."""
