@@ -15,7 +15,7 @@ from rmqstore.cli.json_text import json_bytes as json_bytes
 from rmqstore.cli.json_text import quote_wide
 from rmqstore.errors import NotReadable, OutputExists, Refused, UsageError
 from rmqstore.files.disk.paths import real_path
-from rmqstore.formats.controls import CONTROLS
+from rmqstore.formats.text.controls import CONTROLS
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, tzinfo
 
 import click
 
-from rmqstore.formats import times
+from rmqstore.formats.text import times
 
 UTC_KEY = "rmqstore.utc"
 """Where a click context keeps --utc."""

@@ -10,7 +10,7 @@ from rmqstore.cli.json_text import json_bytes, quote_wide
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import columns as columns_of
 from rmqstore.cli.quantities import time_text
-from rmqstore.formats.controls import escape_csv
+from rmqstore.formats.text.controls import escape_csv
 
 Rows = Iterable[dict[str, Any]]
 _AS_TIME = ("timestamp", "write_time", "read_time")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rmqstore.errors import BadBrokerConfig, NotReadable
 from rmqstore.files.disk.paths import read_small
-from rmqstore.formats.javatext import parse_java_properties
+from rmqstore.formats.text.javatext import parse_java_properties
 
 Number = int  # the class below has methods named like the types
 Truth = bool

@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 
 import orjson
 
-from rmqstore.formats.javatext import java_text
+from rmqstore.formats.text.javatext import java_text
 
 JsonValue: TypeAlias = bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"] | None
 JsonWritable: TypeAlias = (

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from construct import Int32sb, Int64sb
 
-from rmqstore.formats.javatext import java_string_hash
 from rmqstore.formats.layout import Field, Layout
 from rmqstore.formats.message import BLANK_MAGIC
+from rmqstore.formats.text.javatext import java_string_hash
 
 LOG_UNIT = Layout(
     "timer log unit",

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import orjson
 
-from rmqstore.formats.controls import escape_json
+from rmqstore.formats.text.controls import escape_json
 from rmqstore.scan import native
 from rmqstore.scan.kernels import I64, U8, Bool
 

@@ -14,8 +14,8 @@ from functools import cached_property
 import numpy as np
 
 from rmqstore.formats import dledger
-from rmqstore.formats.controls import escape_csv
 from rmqstore.formats.message import COMPRESSED, COMPRESSION_TYPE_MASK, MAGIC_V2_U32, host_text
+from rmqstore.formats.text.controls import escape_csv
 from rmqstore.messages.bodies import C1, CONTROL, DELETE, INVALID, Bodies, bodies_of, contents
 from rmqstore.messages.cells import (
     KeyTable,

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore.formats import properties
-from rmqstore.formats.controls import has_unescaped
+from rmqstore.formats.text.controls import has_unescaped
 from rmqstore.messages.cells import SLACK, Spans, assemble
 from rmqstore.messages.text import csv_cell, dumps
 from rmqstore.scan import native

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from rmqstore.formats.controls import escape_csv, escape_json
+from rmqstore.formats.text.controls import escape_csv, escape_json
 
 
 def dumps(value: Any) -> str:

@@ -12,7 +12,7 @@ from rmqstore.files.disk.reading import read_at
 from rmqstore.files.rocksdb.database import CannotRead, config_rows
 from rmqstore.files.store import Store
 from rmqstore.formats.configjson import ConfigJsonError, JsonValue, parse_config_object
-from rmqstore.formats.javatext import java_text
+from rmqstore.formats.text.javatext import java_text
 
 _LARGEST = 256 << 20
 _OFFSETS = (("consumerOffset.json", "offsetTable"), ("lmqConsumerOffset.json", "lmqOffsetTable"))

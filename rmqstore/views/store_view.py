@@ -21,7 +21,7 @@ from rmqstore.files.store import QueueKind, Store, recognised
 from rmqstore.formats import properties
 from rmqstore.formats.bodies import decompress
 from rmqstore.formats.message import Fault, Message, check_message, host_text, parse_message
-from rmqstore.formats.times import epoch_ms, utc
+from rmqstore.formats.text.times import epoch_ms, utc
 from rmqstore.views import lookup
 from rmqstore.views.dump.messages import Damage, read_records
 from rmqstore.views.dump.selection import Selection

@@ -16,7 +16,6 @@ from rmqstore.append.messages.encoder import TopicName
 from rmqstore.append.store.consumequeue import BatchConsumeQueue, ConsumeQueue
 from rmqstore.append.store.index import IndexService
 from rmqstore.formats import properties as props
-from rmqstore.formats.javatext import java_text
 from rmqstore.formats.message import (
     INNER_BATCH,
     TRANSACTION_MASK,
@@ -24,6 +23,7 @@ from rmqstore.formats.message import (
     TRANSACTION_ROLLBACK,
 )
 from rmqstore.formats.properties import DEFAULT_DELAY_LEVELS, DelayLevels
+from rmqstore.formats.text.javatext import java_text
 
 OPEN_QUEUES = 128
 

@@ -16,8 +16,8 @@ from rmqstore.checks.index.tally import Contradicted
 from rmqstore.checks.problems import codes
 from rmqstore.files.index_units import index_chain
 from rmqstore.formats import properties
-from rmqstore.formats.javatext import java_text
 from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from rmqstore.formats.text.javatext import java_text
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, Bool
 

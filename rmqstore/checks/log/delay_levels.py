@@ -20,9 +20,9 @@ from rmqstore.files.mapped_file_queue import MappedFileQueue, list_directory
 from rmqstore.files.records import message_at
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats import consumequeue, properties
-from rmqstore.formats.javatext import parse_int
 from rmqstore.formats.message import Message
 from rmqstore.formats.properties import DEFAULT_DELAY_LEVELS, SCHEDULE_TOPIC, DelayLevels
+from rmqstore.formats.text.javatext import parse_int
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.units import last_nonzero
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import numpy as np
 
 from rmqstore.formats import properties
-from rmqstore.formats.javatext import java_text
 from rmqstore.formats.message import CRC32_RESERVED_LEN, TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from rmqstore.formats.text.javatext import java_text
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.queues import QueueTable

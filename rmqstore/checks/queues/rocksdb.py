@@ -28,7 +28,7 @@ from rmqstore.files.rocksdb.database import MISSING_EXTRA, CannotRead, config_ro
 from rmqstore.files.rocksdb.queues import Bound, RocksDBQueue, RocksDBQueues
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats.configjson import ConfigJsonError, JsonValue, parse_config_object
-from rmqstore.formats.javatext import java_text
+from rmqstore.formats.text.javatext import java_text
 
 DIRECTORY = "consumequeue/"
 WHICH = (

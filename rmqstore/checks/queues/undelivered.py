@@ -13,7 +13,7 @@ from rmqstore.checks.problems.problem import Area
 from rmqstore.checks.problems.report import QueueState
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.files.mapped_file_queue import MappedFileQueue
-from rmqstore.formats.javatext import java_text
+from rmqstore.formats.text.javatext import java_text
 from rmqstore.scan.kernels import I64
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.records import scan_file

@@ -18,8 +18,8 @@ from rmqstore.files.queue_home import has_database
 from rmqstore.files.rocksdb.database import CannotRead, Database, NoDatabase, open_database
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats import consumequeue, rocksdbkeys
-from rmqstore.formats.javatext import java_text
 from rmqstore.formats.rocksdbkeys import OffsetKey, UnitKey, parse_offset_key, parse_unit_key
+from rmqstore.formats.text.javatext import java_text
 
 UNIT = consumequeue.UNIT.size
 UNITS = rocksdbkeys.DEFAULT_CF.decode()

@@ -20,8 +20,8 @@ from rmqstore.checks.log.owed_units import (
 from rmqstore.files.store import Store
 from rmqstore.formats import properties
 from rmqstore.formats.consumequeue import is_directory_name
-from rmqstore.formats.javatext import java_text
 from rmqstore.formats.message import Message
+from rmqstore.formats.text.javatext import java_text
 from rmqstore.repair.log.repaired_log import RepairedLog
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64

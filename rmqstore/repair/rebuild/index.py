@@ -30,8 +30,8 @@ from rmqstore.files.disk.reading import read_at
 from rmqstore.files.index_sizes import index_sizes
 from rmqstore.files.mapped_file_queue import DirEntry
 from rmqstore.formats import index, properties
-from rmqstore.formats.javatext import java_text
 from rmqstore.formats.message import TRANSACTION_ROLLBACK, Message
+from rmqstore.formats.text.javatext import java_text
 from rmqstore.repair.journal.disk import Scratch
 from rmqstore.repair.journal.scratch_content import ScratchContent
 from rmqstore.repair.log.contradicted import contradicted_messages

@@ -1,0 +1,1 @@
+"""Texts as Java and people write them: Java strings, control characters, times."""
