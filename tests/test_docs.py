@@ -19,7 +19,8 @@ from tests.stores import ROOT, copy_store
 
 PAGES = (
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "fixtures/README.md"),
-    *("docs/architecture.md", "docs/decisions.md", "docs/pipeline.md", "docs/python.md", "docs/monitoring.md"),
+    *("docs/architecture.md", "docs/decisions.md", "docs/pipeline.md", "docs/python.md"),
+    *("docs/how-to.md", "docs/monitoring.md"),
 )
 
 

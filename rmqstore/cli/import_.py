@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     "import",
     store=False,
     examples=(
-        "rmqstore import all.ndjson -o /data/rocketmq/new",
         "rmqstore import order.parquet -o new -c broker.conf --topic-map Order=Order_copy --renumber",
         "rmqstore import /data/rocketmq/damaged -o new --renumber --flush sync",
         "rmqstore import lost.ndjson --into /data/rocketmq/store --renumber",
