@@ -83,7 +83,7 @@ def linked(store: Path, where: Path) -> Path:
 
 
 def one_core(command: list[str]) -> list[str]:
-    """A command on a single core, JIT compiler and garbage collector included; as it is where there is no taskset."""
+    """A command on a single core, JIT compiler and garbage collector included; unchanged without taskset."""
     taskset = shutil.which("taskset")
     return [taskset, "-c", str(max(os.sched_getaffinity(0))), *command] if taskset else command
 

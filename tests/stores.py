@@ -130,7 +130,7 @@ def unpack(name: str) -> Path:
 
 
 def changed_masters() -> list[str]:
-    """Files of master copies used by this process that are no longer as they were unpacked (root can write them)."""
+    """Files of master copies used by this process that have changed since they were unpacked (root can write them)."""
     changed = []
     for home in _used:
         was = json.loads((home / _LISTING).read_text("utf-8"))

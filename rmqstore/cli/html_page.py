@@ -280,7 +280,7 @@ def _over_time(found: StoreReport) -> Iterator[str]:
 
 def _columns(what: str, values: Sequence[int], most: str, ends: tuple[str, str]) -> str:
     slot = 1000 / len(values)
-    width = min(max(slot - (1 if slot > 4 else 0), 0.5), 60)  # a bar for a single hour is no wall
+    width = min(max(slot - (1 if slot > 4 else 0), 0.5), 60)  # a single hour must not fill the whole width
     top = max(values) or 1
     bars = "".join(
         f'<rect class="records" x="{i * slot + (slot - width) / 2:.2f}" y="{118 - value * 100 / top:.2f}" '

@@ -52,7 +52,7 @@ def bodies_of(columns: Columns, *, stored: bool = False) -> Bodies:
 
 
 def contents(texts: Spans) -> U8:
-    """What is in each text: CONTROL characters but tabs and line ends, WIDE bytes, DELETE, C1; INVALID is no UTF-8.
+    """What is in each text: CONTROL characters but tabs and line ends, WIDE bytes, DELETE, C1; INVALID: not UTF-8.
 
     Shape: (n,)
     """

@@ -49,7 +49,7 @@ class Pairs(NamedTuple):
     """Property texts as pairs: bytes of all names and of all values, where each ends (a 0 first); pairs before a text.
 
     `first` and `last`: where the values of the names asked for are, -1 without one. Marks: 1 a name may be there
-    twice, 2 not ASCII, 4 a part that is no pair, 8 the text ends with its separator.
+    twice, 2 not ASCII, 4 a part that is not a pair, 8 the text ends with its separator.
     Shapes: ends (pairs + 1,), after (n + 1,), first, last (names, n), marks (n,)
     """
 

@@ -22,7 +22,7 @@ _PARTS = {
     "config": "configuration",
     ".rmqstore": "journals of repairs",
 }
-_BLOCK = 512  # bytes that a count of st_blocks stands for, whatever the file system's blocks are
+_BLOCK = 512  # unit of st_blocks, bytes, on every file system
 
 
 @dataclass(slots=True)

@@ -146,7 +146,7 @@ def _logs(store: Store) -> Iterator[tuple[MappedFileQueue, int]]:
 class Unit:
     """What a consume queue says of a message: where its record is (global offset, bytes), its size and its tags code.
 
-    `batch`: the unit stands for this many messages (BatchCQ), else 1.
+    `batch`: number of messages of the unit (BatchCQ), else 1.
     """
 
     offset: int

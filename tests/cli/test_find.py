@@ -49,7 +49,7 @@ def by_key(records: list[Record]) -> dict[str, list[int]]:
 
 def some(keys: dict[str, list[int]], count: int) -> list[str]:
     """Keys spread over all, those of most messages among them."""
-    keys = {key: places for key, places in keys.items() if key.isprintable()}  # damage leaves bytes that are no text
+    keys = {key: places for key, places in keys.items() if key.isprintable()}  # damage leaves bytes that are not text
     ordered = sorted(keys, key=lambda key: (zlib.crc32(key.encode()), key))
     return sorted(keys, key=lambda key: -len(keys[key]))[:2] + ordered[:count]
 

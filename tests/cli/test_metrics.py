@@ -28,7 +28,7 @@ def read(path: Path) -> dict[tuple[str, str], float]:
         elif not line.startswith("# HELP "):
             match = _LINE.fullmatch(line)
             assert match is not None, line
-            assert match[1] == typed[-1]  # a name's samples stand together, behind its type
+            assert match[1] == typed[-1]  # a name's samples follow its type, without a gap
             labels = dict(_LABEL.findall(match[2]))
             assert labels.pop("store").startswith("/")
             labels.pop("command")

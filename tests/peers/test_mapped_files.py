@@ -113,7 +113,7 @@ def test_files_expire_by_time_up_to_the_first_young_one(tmp_path: Path) -> None:
 
 
 def test_files_are_sorted_by_name_whatever_the_directory_gives(tmp_path: Path) -> None:
-    """MappedFileQueueTest#testFindMappedFile_ByIteration. Difference: our list is sorted always, so there is no search
+    """MappedFileQueueTest#testFindMappedFile_ByIteration. Difference: our list is always sorted, so nothing is searched
     one by one for a list out of order."""
     for start in (2048, 0, 1024):
         (tmp_path / f"{start:020d}").write_bytes(bytes([start // 1024]) * 1024)

@@ -150,7 +150,7 @@ def test_synchronous_puts_are_on_the_disk(store: MessageStore) -> None:
 
 
 def test_offsets_of_a_queue_go_on_whoever_dispatches(store: MessageStore) -> None:
-    """DefaultMessageStoreTest#testMaxOffset. Difference: a put dispatches at once; there is no queue behind the log."""
+    """DefaultMessageStoreTest#testMaxOffset. Difference: a put dispatches at once, without a queue behind the log."""
     assert [store.put(new(n)).queue_offset for n in range(3)] == [0, 1, 2]
     state = store.dispatcher.queue("FooBar", 0)
     assert state.simple is not None

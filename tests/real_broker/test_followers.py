@@ -79,7 +79,7 @@ def test_consumer_offsets_behind_the_rebuilt_end_stay(tmp_path: Path) -> None:
 def test_no_broker_stops_at_a_wrong_queue_offset_and_a_replica_is_not_cut_there(
     name: str, version: str, gone: bool, tmp_path: Path, oracle: Callable[[str], Oracle]
 ) -> None:
-    """Every broker keeps the log behind it, so a cut would lose what no master sends again where there is none."""
+    """Every broker keeps the log behind it, so a cut would lose messages that no master sends again."""
     settings: dict[str, str | int] = {
         **meta(name).oracle_args,
         **({"commitLogRecoverMaxNum": 1000} if version == "5.4.0" else {}),

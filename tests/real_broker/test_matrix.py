@@ -152,7 +152,7 @@ def _reads_all(case: Case, store: Path, cells: list[Cell], hit: frozenset[int], 
 
 
 def _shorter(was: OracleResult, now: OracleResult, cut: frozenset[int]) -> dict[str, tuple[int, int]]:
-    """Queues that begin or end elsewhere than before, but for what was cut; a fuller queue is no harm."""
+    """Queues that begin or end elsewhere than before, except for what was cut; a fuller queue does no harm."""
     out = {}
     for name, queue in was.queues.items():
         kept = queue.max - sum(m.commitlog_offset in cut for m in queue.messages)

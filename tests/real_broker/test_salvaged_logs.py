@@ -131,7 +131,7 @@ def test_queue_offset_without_message_hides_and_moves_no_other_message(
         path.unlink()
     run_json("recover", str(store), "--accept-shift", "--apply", exit_code=1)
     low = min(r.seat[2] for r in rows(store) if r.seat[:2] == (topic, queue_id))
-    for _ in range(2):  # the minimum is searched anew at every start
+    for _ in range(2):  # every start searches the minimum again
         result = oracle(version).load(store, made.oracle_args, start=True, shutdown=True, pull=32)
         assert (result.load, result.crash) == (True, None)
         reading, before = result.queues[f"{topic}/{queue_id}"], made.oracle_start.queues[f"{topic}/{queue_id}"]

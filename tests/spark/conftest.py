@@ -53,7 +53,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         "spark.driver.memory": "1g",
-        "spark.network.timeout": "3600s",  # a slow machine is no lost executor
+        "spark.network.timeout": "3600s",  # a slow machine is not a lost executor
         "spark.sql.broadcastTimeout": "3600s",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }

@@ -1,4 +1,4 @@
-"""On a cluster: the answers are the local ones, rmqstore comes by --py-files, and a lost worker changes nothing."""
+"""On a cluster: the answers are the local ones, --py-files brings rmqstore, and a lost worker changes nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SETTINGS = {
     "spark.executor.memory": "512m",
     "spark.executor.extraJavaOptions": QUICK,
     "spark.sql.shuffle.partitions": "4",
-    "spark.network.timeout": "600s",  # a slow machine is no lost executor
+    "spark.network.timeout": "600s",  # a slow machine is not a lost executor
     "spark.executor.heartbeatInterval": "60s",
     "spark.sql.broadcastTimeout": "3600s",
     "spark.python.authenticate.socketTimeout": "600s",

@@ -174,7 +174,7 @@ def test_export_has_every_message_once_and_can_be_run_again(spark: Any, tmp_path
     assert again.more["written"] == 1
     assert rows() == wanted
     assert not list(out.glob(".spark-staging*"))
-    # other options: everything anew, and nothing twice
+    # other options: everything again, and nothing twice
     assert export(spark, [store], out, **{**how, "topics": ("Order_11",)}).more["written"] == 3
     assert rows() == [row for row in wanted if row[1] == "Order_11"]
     with pytest.raises(OutputExists):

@@ -89,7 +89,7 @@ def test_a_record_inside_of_a_body_is_no_border(tmp_path: Path) -> None:
     at = outer["offset"] + HEAD.size + inner["size"]
     raw[PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8] = at.to_bytes(
         8, "big"
-    )  # a forged PHYSICALOFFSET that is right where it stands
+    )  # a forged PHYSICALOFFSET that is right for its place
     overwrite(log, at, bytes(raw))
     queue = open_store(store).commitlog
     assert queue is not None

@@ -176,7 +176,7 @@ def read_wheel(store: Store) -> Wheel | None:
     """The wheel that a start takes; None where the broker stops at its length, or where it cannot be read.
 
     One that is missing is filled with nothing. Of snapshots (5.4.0) the newest is taken where the configuration says
-    so, and where there is no configuration.
+    so, and without a configuration.
     """
     path, flushed = store.root / "timerwheel", None
     if not store.config.given or store.config.given.get("timerWheelSnapshotFlush") == "true":

@@ -246,7 +246,7 @@ class QueueRows:
         """Group the window by queue and compare."""
         if not self._count:
             return
-        # size and tags code are only for units: not copied where there are no units
+        # only units have size and tags code: nothing to copy without units
         used = 5 if self.read_units is not None or self.keep else 3
         number, *columns = (np.concatenate([row[i] for row in self._rows]) for i in range(used))
         self._rows.clear()

@@ -56,7 +56,7 @@ def _asked(call: Callable[[], T]) -> T:
         return call()
     except (KeyboardInterrupt, GeneratorExit, CannotRead):
         raise
-    except BaseException as e:  # noqa: BLE001  # a panic is no Exception; errors of RocksDB have no type of their own
+    except BaseException as e:  # noqa: BLE001  # a panic is not an Exception; errors of RocksDB have no type of their own
         text = " ".join(_LINKED.sub("", str(e)).split())[:300] or type(e).__name__
         raise (DamagedDatabase if _DAMAGED.match(text) else CannotRead)(text) from None
 

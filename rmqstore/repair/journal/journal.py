@@ -68,7 +68,7 @@ def list_journals(store: Path) -> list[JournalInfo]:
 def last_journal(store: Path) -> JournalInfo:
     """The newest journal of a store that `undo` would take back.
 
-    Errors: NotAStore where there is none.
+    Errors: NotAStore if there is none.
     """
     for info in reversed(list_journals(store)):
         if info.state not in _NOTHING_TO_UNDO:

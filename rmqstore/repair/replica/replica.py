@@ -98,7 +98,7 @@ class Replica:
         return any(r.kind in bad and r.start < found.wrote for found in results if found for r in found.tiling)
 
     def closes_file(self, lead: int, at: int, stop: int) -> bool:
-        """Whether a BLANK stands at `at` that says to fill its file up to `stop`."""
+        """Whether the BLANK at `at` fills its file up to `stop`."""
         if stop - at < BLANK_SIZE:
             return stop == at
         wanted = dledger.build_blank(stop - at) if lead else build_blank(stop - at)

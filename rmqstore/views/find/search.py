@@ -102,7 +102,7 @@ class Means:
 def search(store: Store, question: Question, means: Means | None = None) -> Answer:
     """The answer to a question.
 
-    Errors: UsageError for a `grep` that is no regular expression, or a question without anything to look for.
+    Errors: UsageError for a `grep` that is not a regular expression, or a question without anything to look for.
     """
     if not question.texts and not question.grep:
         raise UsageError("nothing to look for", "give a key, a message id, or --grep REGEX")

@@ -97,7 +97,7 @@ def test_pop_batch_light_and_long_named_queues_keep_their_units(name: str, whole
     assert found[batch.offset]["INNER_BASE"] == old[batch.offset]["INNER_BASE"]
     assert result.loss.messages == 4 + int(old[batch.offset]["INNER_NUM"])
     assert found[pop.offset]["TAGS"] not in ("ck", "ack", "bAck")
-    assert found[pop.offset]["TIMER_DELIVER_MS"] == "1"  # 5.1 stops where there is none
+    assert found[pop.offset]["TIMER_DELIVER_MS"] == "1"  # 5.1 stops at a message without it
     assert filler_at(store, retry).magic == MAGIC_V2
     assert all(FILLER_KEY in one for one in found.values())
 

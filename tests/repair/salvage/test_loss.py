@@ -122,7 +122,7 @@ def test_units_left_behind_a_gap_or_out_of_order_are_ghosts_and_no_loss(tmp_path
 
 
 def test_a_unit_that_points_where_no_log_ever_was_is_no_loss(tmp_path: Path) -> None:
-    """As after a misdirected write: bytes of something else stand where a queue's first unit belongs."""
+    """As after a misdirected write: other bytes are where a queue's first unit belongs."""
     store = copy_store("5.4.0-clean", tmp_path)
     path = store / "consumequeue" / "SCHEDULE_TOPIC_XXXX" / "17" / f"{0:020}"
     count = len(path.read_bytes().rstrip(b"\0")) // UNIT.size + 1

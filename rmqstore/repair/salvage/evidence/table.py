@@ -316,7 +316,7 @@ class Evidence:
     # --- single units ---------------------------------------------------------------------------------------------
 
     def raw_unit(self, topic: str, queue_id: int, number: int) -> bytes:
-        """The 20 bytes at a queue offset; fewer where there are none."""
+        """The 20 bytes at a queue offset; fewer at the end of the file."""
         sound = consumequeue.is_directory_name(topic.encode("utf-8", "surrogatepass"))
         return _raw_unit(self.store.consume_queue(topic, queue_id), number) if sound else b""
 

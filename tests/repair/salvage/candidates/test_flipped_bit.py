@@ -53,7 +53,7 @@ def has_body(row: Row) -> bool:
 
 
 def chosen(store: Path, seed: int, count: int) -> list[Row]:
-    """Records that are no neighbours, and not the last ones: those are a torn end, which a broker cuts."""
+    """Records that are not neighbours, and not the last ones: those are a torn end, which a broker cuts."""
     found = [row for row in rows(store)[:-5:2] if has_body(row)]
     return sorted(random.Random(seed).sample(found, count), key=lambda row: row.offset)
 

@@ -1,4 +1,4 @@
-"""What stands where a directory belongs, and directories whose names no message can have."""
+"""Files where a directory belongs, and directories whose names no message can have."""
 
 from __future__ import annotations
 

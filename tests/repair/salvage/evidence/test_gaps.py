@@ -66,7 +66,7 @@ def test_zeros_in_place_of_a_unit_that_no_message_is_owed_end_the_queue_for_a_br
 def test_lost_message_without_room_is_counted_and_needs_the_word(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     row = pick(store, lambda r: plain(r) and r.size < 300, 2)
-    folder = store / "consumequeue" / "Squeezed" / "0"  # its message stood in the middle of where another stands
+    folder = store / "consumequeue" / "Squeezed" / "0"  # its message was in the middle of where another is now
     folder.mkdir(parents=True)
     (folder / f"{0:020}").write_bytes(
         UNIT.build(commitlog_offset=row.offset + 40, size=row.size - 60).ljust(2000, b"\0")
