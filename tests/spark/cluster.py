@@ -145,7 +145,7 @@ def running(folder: Path, workers: int = 2) -> Iterator[Cluster]:
 
 
 def job(command: Sequence[object], folder: Path, python: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Runs a driver in a folder that is not a checkout; `python` is that of the executors. Its group is killed after."""
+    """Runs a driver outside a checkout; `python` is that of the executors. Its process group is killed afterwards."""
     given = {"PYSPARK_PYTHON": str(python)} if python else {}
     environment = {**spark_environment(), **given, "TMPDIR": str(folder)}
     process = subprocess.Popen(

@@ -44,7 +44,7 @@ _HOST = problem_codes.CL_HOST
 _PLACE = {problem_codes.CL_HEADER, problem_codes.CL_QUEUE_OFFSET, problem_codes.CL_TOPIC}
 _TEXT = {problem_codes.CL_PROPERTIES, *_PLACE}
 _MOST_OF_A_GAP = 10_000
-_MOST_TAGS = 1000  # more of them are not single flipped bits: somebody built the queue, perhaps from other messages
+_MOST_TAGS = 1000  # more are not single flipped bits: somebody built the queue, perhaps from other messages
 _LISTED = 8
 
 
