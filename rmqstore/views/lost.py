@@ -1,7 +1,7 @@
 """Every lost or damaged message: what the next broker start would lose, or what a repair could not keep.
 
-The plan of a repair says which messages damage has taken; the forecast says where a start would cut the log. This module
-does not decide what is lost: it collects what is left of each message.
+The plan of a repair says which messages damage has taken; the forecast says where a start would cut the log. This
+module does not decide what is lost: it collects what is left of each message.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ def plan_with_replicas(
 ) -> Plan:
     """The plan for a store that was just examined; `how` examines the store that the replicas' bytes make of it.
 
-    Errors: Refused for a store that is not a replica, is the store itself, or has nothing for it; StoreIsLive; NoSpace; as
-    `plan_recovery`.
+    Errors: Refused for a store that is not a replica, is the store itself, or has nothing for it; StoreIsLive;
+    NoSpace; as `plan_recovery`.
     """
     refuse_whole(store, verified)
     if verified.report.live:
