@@ -233,9 +233,10 @@ def _json_page() -> str:
         "Each section is one object, or one row of a stream (NDJSON), with its fields, their types and units. "
         "rmqstore/schemas/NAME.json in the installed package is the JSON Schema (draft 2020-12) of each. "
         "int, num, str and bool are the types of JSON; [T] is a list of T, {T} an object whose names are data and "
-        "whose values are T, S/T is S or T, and @PART is an object described under SHARED PARTS. A field marked optional may "
-        "be missing; every other field is always there. All offsets are global offsets. New fields may be added in any "
-        "release; names, types and meanings do not change. With --string-ints wide integers are strings."
+        "whose values are T, S/T is S or T, and @PART is an object described under SHARED PARTS. A field marked "
+        "optional may be missing; every other field is always there. Names, types and meanings do not change, but a "
+        "release may add fields; the schemas allow those of their own release only. With --string-ints, wide integers "
+        "are strings."
     )
     for name, document in DOCUMENTS.items():
         lines += [f".SH {_escape(name.upper())}", _escape(f"rmqstore {document.source}: {document.about}")]

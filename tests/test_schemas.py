@@ -94,8 +94,8 @@ def test_output_of_pipeline_is_as_the_schemas_say(tmp_path: Path) -> None:
     stores[2].mkdir()
     found: list[Document] = []
     for job in ("export", "verify", "crosscheck", "rebuild", "du", "compare", "sql"):
-        query = ["select * from messages limit 2"] if job == "sql" else []
-        target = ["-o", tmp_path / job] if job in ("export", "rebuild") else []
+        query: list[str | Path] = ["select * from messages limit 2"] if job == "sql" else []
+        target: list[str | Path] = ["-o", tmp_path / job] if job in ("export", "rebuild") else []
         found += documents(f"pipeline-{job}", "pipeline", job, *query, *stores, *target, "--json")
     names, wrong = problems(found)
     assert wrong == []
