@@ -228,13 +228,9 @@ class Table:
 
         Errors: UsageError without pyarrow
         """
-        import pyarrow as pa
+        from rmqstore.messages.arrow import ArrowRows, one_table
 
-        from rmqstore.messages.arrow import ArrowRows  # says what to install where pyarrow is missing
-
-        tables = [pa.Table.from_batches([batch]) for batch in self.batches()]
-        schema = ArrowRows(self._job.body, positions=True).schema(())
-        return pa.concat_tables([schema.empty_table(), *tables], promote_options="default")
+        return one_table(self.batches(), ArrowRows(self._job.body, positions=True))
 
     def to_pandas(self) -> Any:
         """All rows as a pandas.DataFrame."""
