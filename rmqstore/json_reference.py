@@ -374,7 +374,7 @@ kind str: plain, dledger, mixed or rocksdb.
 min_offset int (bytes): Where its log begins.
 wrote int (bytes): End of the last good record.
 next_append int (bytes): Where a broker writes next.
-divided_offset int (bytes): Where DLedger begins, or would begin; -1 without DLedger.
+divided_offset int (bytes): Where DLedger begins, or would begin in a plain store.
 messages int (messages): Good messages.
 damaged int: Damaged places.
 dledger @side_dledger/null: Its DLedger group.
@@ -564,7 +564,7 @@ seconds num (s): Duration.""",)),
         "dump --positions", "", "One row for each run of equal content, then one for each log.", ("""
 queue str: commitlog or dledger.
 file str/null: Name of the file.
-kind str: RECORDS, BLANK, ZERO, DIRTY or HOLE.
+kind str: RECORDS, BLANK, ZERO, DIRTY, HOLE or INTERNAL (an entry of DLedger without a message).
 start int (bytes): Global offset where the run begins.
 stop int (bytes): Offset behind it.
 bytes int (bytes): Its length.
