@@ -23,7 +23,7 @@ def documents(name: str, *words: str | Path) -> Iterator[Document]:
 
 
 def damaged(store: Path) -> Path:
-    """The store with damage in its logs, queues, index and checkpoint; a broker's lock and `abort` stay as they are."""
+    """Damage the logs, queues, index, configuration and checkpoint of a copied store."""
     for log in [*store.glob("commitlog/*"), *store.glob("dledger-*/data/*")]:
         damage.garble(log, 3000, 500)
         damage.flip(log, 9000)
@@ -33,7 +33,8 @@ def damaged(store: Path) -> Path:
         damage.zero(index, 40, 2000)
     (store / "config" / "topics.json").write_text("{")
     damage.garble(store / "checkpoint", 0, 24)
-    (store / "commitlog" / "notes.txt").write_text("x") if (store / "commitlog").is_dir() else None
+    if (store / "commitlog").is_dir():
+        (store / "commitlog" / "notes.txt").write_text("x")
     return store
 
 
