@@ -1,6 +1,7 @@
-"""Writes man/ from the click tree, the layouts, PROBLEMS and the errors: `python -m rmqstore.manual [DIRECTORY]`.
+"""Writes man/ and rmqstore/schemas/ from the click tree, the layouts, PROBLEMS, the errors and the JSON reference.
 
-Nothing in man/ is written by hand; a test compares it with what this module gives.
+`python -m rmqstore.manual [DIRECTORY]`: DIRECTORY is for the pages. Neither is written by hand; tests compare both with
+what this module gives.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import click
 
+SCHEMAS = Path(__file__).parent / "schemas"
 EXIT_CODES = (
     (0, "Nothing is wrong, or it is done."),
     (1, "Problems (warnings or errors) were found and are still there; dump: damage was skipped. 1 goes before 4."),
@@ -35,6 +37,7 @@ def pages() -> dict[str, str]:
         if command is not None:
             out[f"rmqstore-{name}.1"] = _command_page(name, command, ctx)
     out["rmqstore-formats.5"] = _formats_page()
+    out["rmqstore-json.7"] = _json_page()
     out["rmqstore-problems.7"] = _problems_page()
     return out
 
@@ -146,6 +149,7 @@ def _main_page(cli: click.Group, ctx: click.Context) -> str:
         ".fi",
         ".SH SEE ALSO",
         ".BR rmqstore\\-formats (5),",
+        ".BR rmqstore\\-json (7),",
         ".BR rmqstore\\-problems (7)",
     ]
     return "\n".join(lines) + "\n"
@@ -220,6 +224,43 @@ def _rows_of_messages() -> Iterator[str]:
         yield from (".TP", f".B {_escape(name)}", _escape(f"({column.type}{unit}) {column.about}"))
 
 
+def _json_page() -> str:
+    from rmqstore.json_reference import DOCUMENTS, PARTS, parts_of
+
+    lines = list(_head("rmqstore-json", 7, "the JSON that rmqstore prints and writes"))
+    lines += [".SH DESCRIPTION"]
+    lines += _paragraphs(
+        "Each section is one object, or one row of a stream (NDJSON), with its fields, their types and units. "
+        "rmqstore/schemas/NAME.json in the installed package is the JSON Schema (draft 2020-12) of each. "
+        "int, num, str and bool are the types of JSON; [T] is a list of T, {T} an object whose names are data and "
+        "whose values are T, S/T is S or T, and @PART is an object described under SHARED PARTS. A field marked "
+        "optional may be missing; every other field is always there. Names, types and meanings do not change, but a "
+        "release may add fields; the schemas allow those of their own release only. With --string-ints, wide integers "
+        "are strings."
+    )
+    for name, document in DOCUMENTS.items():
+        lines += [f".SH {_escape(name.upper())}", _escape(f"rmqstore {document.source}: {document.about}")]
+        if document.schema:
+            lines += [".TP", ".B schema", _escape(f'(str) Always "{document.schema}".')]
+        for number, form in enumerate(document.forms):
+            lines += [".PP", "Or:"] if number else []
+            lines += _json_fields(form)
+    lines.append(".SH SHARED PARTS")
+    used = {part for document in DOCUMENTS.values() for form in document.forms for part in parts_of(form)}
+    for part in sorted(used):
+        lines += [f".SS @{_escape(part)}", *_json_fields(PARTS[part])]
+    lines += [".SH SEE ALSO", ".BR rmqstore (1),", ".BR rmqstore\\-formats (5),", ".BR rmqstore\\-problems (7)"]
+    return "\n".join(lines) + "\n"
+
+
+def _json_fields(text: str) -> Iterator[str]:
+    from rmqstore.json_reference import fields
+
+    for field in fields(text):
+        words = ", ".join(word for word in (field.type, field.unit, "optional" if field.optional else "") if word)
+        yield from (".TP", f".B {_escape(field.name)}", _escape(f"({words}) {field.about}"))
+
+
 def _problems_page() -> str:
     from rmqstore.checks.problems.report import option_of
     from rmqstore.checks.problems.table import PROBLEMS
@@ -244,9 +285,19 @@ def _problems_page() -> str:
 
 def write(directory: Path) -> list[Path]:
     """Write all pages and remove obsolete ones; return the paths written."""
+    return _write(directory, "rmqstore*.[0-9]", pages())
+
+
+def write_schemas() -> list[Path]:
+    """The same for the JSON Schema files of the package."""
+    from rmqstore.json_reference import schema_files
+
+    return _write(SCHEMAS, "*.json", schema_files())
+
+
+def _write(directory: Path, pattern: str, made: dict[str, str]) -> list[Path]:
     directory.mkdir(parents=True, exist_ok=True)
-    made = pages()
-    for old in directory.glob("rmqstore*.[0-9]"):
+    for old in directory.glob(pattern):
         if old.name not in made:
             old.unlink()
     out = []
@@ -259,3 +310,4 @@ def write(directory: Path) -> list[Path]:
 
 if __name__ == "__main__":
     write(Path(sys.argv[1] if len(sys.argv) > 1 else "man"))
+    write_schemas()

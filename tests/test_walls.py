@@ -31,6 +31,7 @@ FLOORS = {
     "": 8,  # the front door, rmqstore/__init__.py
     "cli": 9,
     "spark": 9,
+    "json_reference": 9,
     "manual": 9,
     "__main__": 9,
 }

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.json_reference import DOCUMENTS
 from tests.stores import ROOT, unpack
 
 pytest.importorskip("hatchling")
@@ -63,6 +64,8 @@ def test_wheel_made_of_the_sdist_verifies_a_store(compiler: str, sdist: Path, tm
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(home)
     assert (home / "rmqstore" / "scan" / "_native.so").exists() is has_compiler
+    schemas = {path.name for path in (home / "rmqstore" / "schemas").iterdir()}
+    assert schemas == {f"{name}.json" for name in DOCUMENTS}
 
     environment["PYTHONPATH"] = str(home)
     assert python("-c", ASK, cwd=tmp_path, env=environment).stdout.strip() == str(has_compiler)
