@@ -12,7 +12,7 @@ from rmqstore.files.disk.reading import read_at
 from rmqstore.formats.configjson import ConfigJsonError, parse_config_object
 from rmqstore.spark.jobs import jobs
 from rmqstore.spark.jobs.task_groups import Progress
-from rmqstore.spark.stores import StoreRef, store_refs
+from rmqstore.views.tables.stores import StoreRef, store_refs
 
 VIEWS = ("messages", "consumequeue", "indexfile", "dledger", "consumer_offsets", "findings")
 _SOURCES = {

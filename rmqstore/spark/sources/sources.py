@@ -19,11 +19,11 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from rmqstore.errors import UsageError
-from rmqstore.spark.sources.file_splits import SPLIT_SIZE, Piece, log_pieces, packed
-from rmqstore.spark.sources.message_rows import MessageOptions, arrow_schema, message_columns, segment_name
 from rmqstore.spark.sources.options import flag, number, offset, selection_of, size_of, words
 from rmqstore.spark.sources.partitions import OneFile, Pieces
-from rmqstore.spark.sources.reading import (
+from rmqstore.views.tables.file_splits import SPLIT_SIZE, Piece, log_pieces, packed
+from rmqstore.views.tables.message_rows import MessageOptions, arrow_schema, message_columns, segment_name
+from rmqstore.views.tables.reading import (
     ReadOptions,
     findings_batch,
     findings_schema,
@@ -34,7 +34,7 @@ from rmqstore.spark.sources.reading import (
     read_units,
     unit_schema,
 )
-from rmqstore.spark.stores import logs_of, opened, refs_of_options
+from rmqstore.views.tables.stores import logs_of, opened, refs_of_options
 
 
 def spark_schema(schema: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What executors do with pieces: bytes to Arrow batches. Needs no Spark, so that it is tested without."""
+"""Pieces of files, and whole stores, as Arrow batches: what Spark's executors and `rmqstore sql` read."""
 
 from __future__ import annotations
 
@@ -19,8 +19,12 @@ from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import file_chunks
 from rmqstore.scan.window import ScanOptions
-from rmqstore.spark.sources.file_splits import Piece, first_border
-from rmqstore.spark.sources.message_rows import (
+from rmqstore.views.dump.batches import batch_length
+from rmqstore.views.dump.messages import wanted_records
+from rmqstore.views.dump.selection import Selection, Selector
+from rmqstore.views.dump.units import index_units
+from rmqstore.views.tables.file_splits import Piece, first_border
+from rmqstore.views.tables.message_rows import (
     Chunk,
     Column,
     MessageOptions,
@@ -29,10 +33,6 @@ from rmqstore.spark.sources.message_rows import (
     merged,
     message_columns,
 )
-from rmqstore.views.dump.batches import batch_length
-from rmqstore.views.dump.messages import wanted_records
-from rmqstore.views.dump.selection import Selection, Selector
-from rmqstore.views.dump.units import index_units
 
 CHUNK, BODY_CHUNK = 4 << 20, 1 << 20
 
