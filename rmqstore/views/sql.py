@@ -122,7 +122,7 @@ class Query:
             if isinstance(e, duckdb.InterruptException):
                 raise KeyboardInterrupt from None
             text = re.split(r"\n+LINE \d+:", str(e))[0]
-            raise UsageError(f"sql: {text}", f"views: {', '.join(VIEWS)}") from None
+            raise UsageError(f"sql: {text}", _advice(e, query)) from None
 
     def _view(self, name: str) -> _View:
         if name in ("messages", "dledger"):
@@ -226,6 +226,15 @@ class _Scan:
     def to_reader(self) -> Any:
         """The batches."""
         return self._rows
+
+
+def _advice(error: Exception, query: str) -> str:
+    """What to do about DuckDB's message: two columns have names that are words of SQL."""
+    bare = [name for name in ("offset", "group") if re.search(rf'(?<!")\b{name}\b(?!")', query.lower())]
+    if bare and isinstance(error, duckdb.ParserException):
+        words = " and ".join(f'"{name}"' for name in bare)
+        return f"write {words} in double quotes where a column is meant"
+    return f"views: {', '.join(VIEWS)}"
 
 
 def _sound(text: str) -> str:
