@@ -45,10 +45,11 @@ def sql(out: Output, stores: tuple[str, ...], query: str, broker_conf: Path | No
     """Ask one or more stores with SQL (DuckDB, in this process).
 
     The views are messages, consumequeue, indexfile, dledger, consumer_offsets and findings; `describe messages` lists
-    the columns of one; "offset" and "group" need double quotes, as SQL has such words. The column store tells the stores apart. Only the columns that the query names are read, and
-    CRCs are checked only for the column crc_ok. The query can neither write nor read other files. STORE is a path, a
-    quoted glob, or @FILE with one path per line. Text output shows bytes (body) as base64. Damaged parts of a log that
-    the query read are skipped and named on stderr; the exit code is then 1.
+    the columns of one. "offset" and "group" need double quotes, as they are words of SQL too. The column store tells
+    the stores apart. Only the columns that the query names are read, and CRCs are checked only for the column crc_ok.
+    The query can neither write nor read other files. STORE is a path, a quoted glob, or @FILE with one path per line.
+    Text output shows bytes (body) as base64. Damaged parts of a log that the query read are skipped and named on
+    stderr; the exit code is then 1.
     """
     if out.format == "parquet" and out.path is None:
         raise UsageError("a Parquet file cannot be written to stdout", "name it with -o")
