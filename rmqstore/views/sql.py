@@ -33,7 +33,7 @@ from rmqstore.views.tables.stores import StoreRef
 VIEWS = ("messages", "consumequeue", "indexfile", "dledger", "consumer_offsets", "findings")
 ROWS = 8192
 _WHOLE = 1 << 62  # a size that cuts no file into pieces
-_CLOSED = {
+_CLOSED: dict[str, Any] = {
     "enable_external_access": "false",  # no file, no network, no extension
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",

@@ -6,6 +6,7 @@ import base64
 import csv
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -79,14 +80,15 @@ def test_filters_that_duckdb_passes_on_keep_the_same_rows() -> None:
     store = str(unpack(PLAIN))
     rows = dumped(store)
     middle = sorted(r["store_timestamp"] for r in rows)[len(rows) // 2]
-    for words, keep in {
+    wanted: dict[str, Callable[[dict[str, Any]], bool]] = {
         "topic = 'Order_11'": lambda r: r["topic"] == "Order_11",
         "topic in ('Order_11', 'crc_ok') and queue_id > 1": lambda r: r["topic"] == "Order_11" and r["queue_id"] > 1,
         f"store_timestamp >= {middle}": lambda r: r["store_timestamp"] >= middle,
         f"epoch_ms(store_time) < {middle}": lambda r: r["store_timestamp"] < middle,
         "properties['KEYS'] is null": lambda r: "KEYS" not in r["properties"],
         "crc_ok and topic like '%_11'": lambda r: r["topic"].endswith("_11"),
-    }.items():
+    }
+    for words, keep in wanted.items():
         expected = [r["offset"] for r in rows if keep(r)]
         assert 0 < len(expected) < len(rows)
         assert [r["offset"] for r in ask(store, f'select "offset" from messages where {words}')] == expected
@@ -101,7 +103,7 @@ def test_a_view_may_be_read_twice_and_columns_of_one_name_get_numbers() -> None:
 
 def test_consumequeue_indexfile_and_dledger_are_those_of_dump() -> None:
     store = str(unpack(MIXED))
-    keys = ("topic", "queue_id", "queue_offset", "commitlog_offset", "size", "tags_code")
+    keys: tuple[str, ...] = ("topic", "queue_id", "queue_offset", "commitlog_offset", "size", "tags_code")
     units = [tuple(r[k] for k in keys) for r in dumped(store, "--what", "consumequeue")]
     assert units
     assert [tuple(r[k] for k in keys) for r in ask(store, "from consumequeue")] == units
@@ -119,7 +121,7 @@ def test_consumequeue_indexfile_and_dledger_are_those_of_dump() -> None:
 
 def test_consumer_offsets_are_those_of_the_file() -> None:
     store = unpack(MIXED)
-    table = parse_config_object((store / "config" / "consumerOffset.json").read_bytes())["offsetTable"]
+    table: Any = parse_config_object((store / "config" / "consumerOffset.json").read_bytes())["offsetTable"]
     expected = {
         (*reversed(name.split("@")), int(queue), offset)
         for name, queues in table.items()
@@ -171,7 +173,7 @@ def test_what_is_not_named_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> No
     from rmqstore.views.tables import message_rows, reading
 
     crc: list[bool] = []
-    scan = reading.scan_file
+    scan: Any = vars(reading)["scan_file"]
 
     def watched(*words: Any, **named: Any) -> Any:
         crc.append(named["options"].crc)
