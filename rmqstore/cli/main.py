@@ -37,6 +37,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "du": ("du", READING, "Count messages and bytes per topic, queue, tag or day."),
     "report": ("report", READING, "Make one HTML page: problems, map, usage, lag."),
     "export": ("export", READING, "Write messages to NDJSON, CSV, Parquet or Arrow."),
+    "sql": ("sql", READING, "Ask one or more stores with SQL (DuckDB)."),
     "compare": ("compare", READING, "Find where two replicas differ."),
     "recover": ("recover", CHANGING, "Repair a store, losing as little as possible."),
     "rebuild": ("rebuild", CHANGING, "Rebuild queues, index or checkpoint from the log."),

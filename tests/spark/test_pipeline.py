@@ -30,9 +30,9 @@ from rmqstore.spark.jobs.passed_over import Stretch, passed_over
 from rmqstore.spark.jobs.rebuild import LogFacts, _assumed, rebuild
 from rmqstore.spark.jobs.views import load, sql
 from rmqstore.spark.sources.streaming import end_of
-from rmqstore.spark.stores import StoreRef
 from rmqstore.views.compare.compare import compare as compare_here
 from rmqstore.views.dump.messages import Damage
+from rmqstore.views.tables.stores import StoreRef
 from rmqstore.views.usage import usage
 from tests.damage import overwrite
 from tests.spark.stores import (

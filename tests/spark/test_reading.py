@@ -18,15 +18,15 @@ from rmqstore.errors import NotReadable, UsageError
 from rmqstore.files.store import open_store
 from rmqstore.formats.consumequeue import UNIT
 from rmqstore.formats.message import HEAD, PHYSICAL_OFFSET_AT, build_blank
-from rmqstore.spark.sources.file_splits import Piece, first_border, log_pieces, packed, spread
-from rmqstore.spark.sources.message_rows import MessageOptions
 from rmqstore.spark.sources.options import selection_of, size_of
-from rmqstore.spark.sources.reading import ReadOptions, queue_pieces, read_messages, read_units
 from rmqstore.spark.sources.streaming import end_of, pieces_between
-from rmqstore.spark.stores import logs_of, refs_of_options, store_refs
 from rmqstore.views.dump.batches import batch_length
 from rmqstore.views.dump.selection import Selection
 from rmqstore.views.dump.units import consume_queue_units
+from rmqstore.views.tables.file_splits import Piece, first_border, log_pieces, packed, spread
+from rmqstore.views.tables.message_rows import MessageOptions
+from rmqstore.views.tables.reading import ReadOptions, queue_pieces, read_messages, read_units
+from rmqstore.views.tables.stores import logs_of, refs_of_options, store_refs
 from tests.damage import overwrite
 from tests.spark.stores import NAMES, damaged_copy, first_log_file, local_rows
 from tests.stores import ROOT, copy_store, unpack
@@ -190,7 +190,7 @@ from pathlib import Path
 import numpy as np, pyarrow as pa
 from rmqstore.spark.sources.dispatched import dispatched_schema
 from rmqstore.spark.jobs.rebuild import LogFacts, write_queues
-from rmqstore.spark.stores import StoreRef
+from rmqstore.views.tables.stores import StoreRef
 
 store, output, count = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 ref = StoreRef(store, "s", (("mappedFileSizeConsumeQueue", "6000000"),))

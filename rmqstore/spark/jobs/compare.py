@@ -24,16 +24,16 @@ from rmqstore.scan.window import ScanOptions
 from rmqstore.spark.jobs.jobs import JobResult, Paths, finish, lost_store
 from rmqstore.spark.jobs.task_groups import Progress, Watch, spark_mapper
 from rmqstore.spark.jobs.views import load
-from rmqstore.spark.sources.file_splits import SPLIT_SIZE, Piece, first_border
-from rmqstore.spark.sources.message_rows import merged
 from rmqstore.spark.sources.options import size_of
 from rmqstore.spark.sources.partitions import Pieces
-from rmqstore.spark.sources.reading import ReadOptions
 from rmqstore.spark.sources.sources import Source, plan_messages, skips, spark_schema
-from rmqstore.spark.stores import StoreRef, store_refs
 from rmqstore.views.compare.compare import Unequal, comparison
 from rmqstore.views.compare.comparison import Comparison
 from rmqstore.views.compare.rows import LogRows, Rows, rows_of
+from rmqstore.views.tables.file_splits import SPLIT_SIZE, Piece, first_border
+from rmqstore.views.tables.message_rows import merged
+from rmqstore.views.tables.reading import ReadOptions
+from rmqstore.views.tables.stores import StoreRef, store_refs
 
 _NUMBERS = ("start", "size", "whole", "queue_offset", "content", "time", "index", "term")
 _MARKS = ["start", "size", "whole", "index"]

@@ -23,9 +23,9 @@ from rmqstore.spark.hadoop import Folder
 from rmqstore.spark.jobs.jobs import JobResult, Paths, finish, lost_store
 from rmqstore.spark.jobs.passed_over import LISTED, Stretch, passed_over
 from rmqstore.spark.jobs.task_groups import Progress, Watch, spark_mapper
-from rmqstore.spark.sources.message_rows import segment_name
 from rmqstore.spark.sources.streaming import end_of
-from rmqstore.spark.stores import StoreRef, logs_of, store_refs, unreadable_files
+from rmqstore.views.tables.message_rows import segment_name
+from rmqstore.views.tables.stores import StoreRef, logs_of, store_refs, unreadable_files
 
 STATE = "_rmqstore"
 SEGMENT = 16 << 30

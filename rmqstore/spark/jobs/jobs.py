@@ -20,8 +20,8 @@ from rmqstore.errors import RmqStoreError
 from rmqstore.files.store import Store
 from rmqstore.scan.window import ScanOptions
 from rmqstore.spark.jobs.task_groups import TASK_BYTES, Progress, spark_mapper
-from rmqstore.spark.sources.file_splits import FILE_COST, spread
-from rmqstore.spark.stores import StoreRef, logs_of, store_refs, unreadable_files
+from rmqstore.views.tables.file_splits import FILE_COST, spread
+from rmqstore.views.tables.stores import StoreRef, logs_of, store_refs, unreadable_files
 
 Paths = Iterable[str | Path]
 WHOLE_BELOW = 256 << 20  # bytes of log up to which a store is one task
@@ -177,8 +177,8 @@ def findings_frame(spark: Any, result: JobResult) -> Any:
     """The findings of `verify` or `crosscheck` as a DataFrame."""
     import orjson
 
-    from rmqstore.spark.sources.reading import findings_schema
     from rmqstore.spark.sources.sources import spark_schema
+    from rmqstore.views.tables.reading import findings_schema
 
     schema = findings_schema()
     rows = [

@@ -43,7 +43,7 @@ from rmqstore.spark.jobs.jobs import JobResult, Paths, finish, lost_store
 from rmqstore.spark.jobs.task_groups import Progress, Watch, spark_mapper
 from rmqstore.spark.jobs.views import load
 from rmqstore.spark.sources.sources import Source
-from rmqstore.spark.stores import StoreRef, store_refs
+from rmqstore.views.tables.stores import StoreRef, store_refs
 
 MARK = "rmqstore-rebuild.json"
 

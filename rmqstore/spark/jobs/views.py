@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from rmqstore.errors import RmqStoreError, UsageError
-from rmqstore.files.disk.reading import read_at
-from rmqstore.formats.configjson import ConfigJsonError, parse_config_object
 from rmqstore.spark.jobs import jobs
 from rmqstore.spark.jobs.task_groups import Progress
-from rmqstore.spark.stores import StoreRef, store_refs
+from rmqstore.views.tables.reading import consumer_offsets
+from rmqstore.views.tables.stores import store_refs
 
 VIEWS = ("messages", "consumequeue", "indexfile", "dledger", "consumer_offsets", "findings")
 _SOURCES = {
@@ -22,7 +21,6 @@ _SOURCES = {
     "dledger": "rmqstore.dledger",
 }
 _OFFSETS = "store string, group string, topic string, queue_id int, offset long"
-_LIMIT = 256 << 20
 
 
 def load(spark: Any, source: str, stores: Any, **options: Any) -> Any:
@@ -107,30 +105,3 @@ def sql(
             first = next((line for line in str(e).splitlines() if line.strip()), "")
             raise UsageError(f"sql: {first}", f"views: {', '.join(VIEWS)}") from None
         raise
-
-
-def consumer_offsets(ref: StoreRef) -> list[tuple[str, str, str, int, int]]:
-    """(store, group, topic, queue id, offset) of consumerOffset.json, or of its .bak where that is damaged."""
-    try:
-        root = ref.open().root
-    except (RmqStoreError, OSError):
-        return []
-    for name in ("consumerOffset.json", "consumerOffset.json.bak"):
-        raw = read_at(root / "config" / name, _LIMIT, 0)
-        try:
-            table = parse_config_object(raw).get("offsetTable") if raw else None
-        except ConfigJsonError:
-            continue
-        if isinstance(table, dict):
-            return list(_offset_rows(ref.label, table))
-    return []
-
-
-def _offset_rows(label: str, table: dict[str, Any]) -> list[tuple[str, str, str, int, int]]:
-    out = []
-    for name, queues in table.items():
-        topic, _, group = name.partition("@")
-        for queue_id, offset in queues.items() if isinstance(queues, dict) else ():
-            if str(queue_id).isdigit() and isinstance(offset, int):
-                out.append((label, group, topic, int(queue_id), offset))
-    return out

@@ -21,11 +21,11 @@ from rmqstore.scan.kernels import I64
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
-from rmqstore.spark.sources.file_splits import SPLIT_SIZE, Piece, first_border, log_pieces, packed
-from rmqstore.spark.sources.message_rows import merged
 from rmqstore.spark.sources.options import flag, size_of
 from rmqstore.spark.sources.sources import Source, skips, spark_schema
-from rmqstore.spark.stores import StoreRef, logs_of, opened, refs_of_options
+from rmqstore.views.tables.file_splits import SPLIT_SIZE, Piece, first_border, log_pieces, packed
+from rmqstore.views.tables.message_rows import merged
+from rmqstore.views.tables.stores import StoreRef, logs_of, opened, refs_of_options
 
 
 def dispatched_schema() -> Any:

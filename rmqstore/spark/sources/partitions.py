@@ -6,8 +6,8 @@ from pathlib import Path
 
 from pyspark.sql.datasource import InputPartition
 
-from rmqstore.spark.sources.file_splits import Piece
-from rmqstore.spark.stores import StoreRef
+from rmqstore.views.tables.file_splits import Piece
+from rmqstore.views.tables.stores import StoreRef
 
 
 class Pieces(InputPartition):  # type: ignore[misc]  # PySpark has no types here

@@ -19,22 +19,23 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from rmqstore.errors import UsageError
-from rmqstore.spark.sources.file_splits import SPLIT_SIZE, Piece, log_pieces, packed
-from rmqstore.spark.sources.message_rows import MessageOptions, arrow_schema, message_columns, segment_name
 from rmqstore.spark.sources.options import flag, number, offset, selection_of, size_of, words
 from rmqstore.spark.sources.partitions import OneFile, Pieces
-from rmqstore.spark.sources.reading import (
+from rmqstore.views.tables.file_splits import SPLIT_SIZE, Piece, log_pieces, packed
+from rmqstore.views.tables.message_rows import MessageOptions, arrow_schema, message_columns, segment_name
+from rmqstore.views.tables.reading import (
+    KEPT_FINDINGS,
     ReadOptions,
-    findings_batch,
     findings_schema,
     index_schema,
     queue_pieces,
+    read_findings,
     read_index,
     read_messages,
     read_units,
     unit_schema,
 )
-from rmqstore.spark.stores import logs_of, opened, refs_of_options
+from rmqstore.views.tables.stores import logs_of, opened, refs_of_options
 
 
 def spark_schema(schema: Any) -> Any:
@@ -260,20 +261,15 @@ class FindingsReader(DataSourceReader):  # type: ignore[misc]
         self.settings = dict(settings)
         self.skip = skips(settings)
         self.quick = not flag(settings, "crc", True)
-        self.keep = number(settings, "keep", 10_000)
+        self.keep = number(settings, "keep", KEPT_FINDINGS)
 
     def partitions(self) -> list[InputPartition]:
         return [OneFile(ref, ref.path) for ref, _ in opened(refs_of_options(self.settings), skip=self.skip)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        from rmqstore.checks.verify import VerifyOptions, verify
-
         if not isinstance(partition, OneFile):
-            return
-        report = verify(partition.ref.open(), VerifyOptions(jobs=1, quick=self.quick, keep=self.keep))
-        label = partition.ref.label
-        if report.findings.listed:
-            yield findings_batch([{"store": label, **f.to_json(label, report.kind)} for f in report.ordered()])
+            return iter(())
+        return read_findings(partition.ref, quick=self.quick, keep=self.keep)
 
 
 SOURCES = (CommitLogSource, ConsumeQueueSource, DLedgerSource, IndexSource, FindingsSource)

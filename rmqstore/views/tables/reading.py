@@ -1,8 +1,8 @@
-"""What executors do with pieces: bytes to Arrow batches. Needs no Spark, so that it is tested without."""
+"""Pieces of files, and whole stores, as Arrow batches: what Spark's executors and `rmqstore sql` read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -10,17 +10,24 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from rmqstore.errors import RmqStoreError
+from rmqstore.files.disk.reading import read_at
 from rmqstore.files.store import QueueKind, Store, open_store
 from rmqstore.formats import consumequeue, index
+from rmqstore.formats.configjson import ConfigJsonError, parse_config_object
 from rmqstore.formats.layout import Layout
 from rmqstore.formats.message import Fault
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.records import scan_file
-from rmqstore.scan.tiling import Kind
+from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.units import file_chunks
 from rmqstore.scan.window import ScanOptions
-from rmqstore.spark.sources.file_splits import Piece, first_border
-from rmqstore.spark.sources.message_rows import (
+from rmqstore.views.dump.batches import batch_length
+from rmqstore.views.dump.messages import wanted_records
+from rmqstore.views.dump.selection import Selection, Selector
+from rmqstore.views.dump.units import index_units
+from rmqstore.views.tables.file_splits import Piece, first_border
+from rmqstore.views.tables.message_rows import (
     Chunk,
     Column,
     MessageOptions,
@@ -29,12 +36,12 @@ from rmqstore.spark.sources.message_rows import (
     merged,
     message_columns,
 )
-from rmqstore.views.dump.batches import batch_length
-from rmqstore.views.dump.messages import wanted_records
-from rmqstore.views.dump.selection import Selection, Selector
-from rmqstore.views.dump.units import index_units
+from rmqstore.views.tables.stores import StoreRef
 
 CHUNK, BODY_CHUNK = 4 << 20, 1 << 20
+KEPT_FINDINGS = 10_000
+_CONFIG_LIMIT = 256 << 20
+Seen = Callable[[str, Run, bool], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +60,26 @@ class ReadOptions:
         return ScanOptions(crc=self.message.crc, max_rate=self.max_rate, chunk=chunk)
 
 
-def read_messages(pieces: Iterable[Piece], options: ReadOptions) -> Iterator[Any]:
+def read_messages(pieces: Iterable[Piece], options: ReadOptions, seen: Seen | None = None) -> Iterator[Any]:
     """Batches of the messages of some pieces; memory is bounded by a chunk, or one message where that is longer.
+
+    `seen` is told every run, records and damage, and whether its records are shown, as `Damage.feed` wants it.
 
     Errors: OSError for a file that cannot be opened, unless `skip_unreadable`; one that has vanished (expired by a
     live broker) gives nothing.
     """
     columns = message_columns(options.message)
-    yield from merged(_each(pieces, options, columns, arrow_schema(columns)))
+    yield from merged(_each(pieces, options, columns, arrow_schema(columns), seen))
 
 
-def _each(pieces: Iterable[Piece], options: ReadOptions, columns: list[Column], schema: Any) -> Iterator[Any]:
+def _each(
+    pieces: Iterable[Piece], options: ReadOptions, columns: list[Column], schema: Any, seen: Seen | None
+) -> Iterator[Any]:
     selector = Selector(options.selection)
     queues = QueueTable()
     for piece in pieces:
         try:
-            for chunk in _chunks(piece, options, selector, queues):
+            for chunk in _chunks(piece, options, selector, queues, seen):
                 yield batch(columns, schema, chunk)
         except FileNotFoundError:
             continue
@@ -77,16 +88,20 @@ def _each(pieces: Iterable[Piece], options: ReadOptions, columns: list[Column], 
                 raise
 
 
-def _chunks(piece: Piece, options: ReadOptions, selector: Selector, queues: QueueTable) -> Iterator[Chunk]:
+def _chunks(
+    piece: Piece, options: ReadOptions, selector: Selector, queues: QueueTable, seen: Seen | None
+) -> Iterator[Chunk]:
     start = first_border(piece)
     if start is None:
         return
     file = piece.file
     for run in scan_file(file, start=start, stop=piece.stop, lead=piece.lead, exact=True, options=options.scan):
         columns = run.columns
-        if columns is None:
-            continue
-        if run.kind is Kind.DIRTY and (run.cause is Fault.PHYSICAL_OFFSET or not options.damaged):
+        dirty = run.kind is Kind.DIRTY
+        hidden = columns is None or (dirty and (run.cause is Fault.PHYSICAL_OFFSET or not options.damaged))
+        if seen is not None:
+            seen(piece.queue, run, dirty and not hidden)
+        if columns is None or hidden:
             continue
         columns, crc_ok = wanted_records(run, columns, selector)
         if len(columns):
@@ -206,3 +221,60 @@ def findings_batch(rows: list[Mapping[str, Any]]) -> Any:
     schema = findings_schema()
     arrays = [pa.array([cell(r, c.name) for r in rows], c.type) for c in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def read_findings(ref: StoreRef, *, quick: bool = False, keep: int = KEPT_FINDINGS) -> Iterator[Any]:
+    """The findings of `verify` as batches; at most `keep` of them.
+
+    Errors: NotReadable, NotAStore.
+    """
+    from rmqstore.checks.verify import VerifyOptions, verify
+
+    report = verify(ref.open(), VerifyOptions(jobs=1, quick=quick, keep=keep))
+    if report.findings.listed:
+        yield findings_batch([{"store": ref.label, **f.to_json(ref.label, report.kind)} for f in report.ordered()])
+
+
+# --- consumer offsets -------------------------------------------------------------------------------------------------
+
+
+def offsets_schema() -> Any:
+    """The Arrow schema of the view `consumer_offsets`."""
+    texts = [pa.field(name, pa.string()) for name in ("store", "group", "topic")]
+    return pa.schema([*texts, pa.field("queue_id", pa.int32()), pa.field("offset", pa.int64())])
+
+
+def read_offsets(ref: StoreRef) -> Iterator[Any]:
+    """The offsets that consumer groups have committed, as one batch."""
+    schema = offsets_schema()
+    rows = consumer_offsets(ref)
+    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
+    arrays = [pa.array(list(column), field.type) for column, field in zip(columns, schema, strict=True)]
+    yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def consumer_offsets(ref: StoreRef) -> list[tuple[str, str, str, int, int]]:
+    """(store, group, topic, queue id, offset) of consumerOffset.json, or of its .bak where that is damaged."""
+    try:
+        root = ref.open().root
+    except (RmqStoreError, OSError):
+        return []
+    for name in ("consumerOffset.json", "consumerOffset.json.bak"):
+        raw = read_at(root / "config" / name, _CONFIG_LIMIT, 0)
+        try:
+            table = parse_config_object(raw).get("offsetTable") if raw else None
+        except ConfigJsonError:
+            continue
+        if isinstance(table, dict):
+            return list(_offset_rows(ref.label, table))
+    return []
+
+
+def _offset_rows(label: str, table: dict[str, Any]) -> list[tuple[str, str, str, int, int]]:
+    out = []
+    for name, queues in table.items():
+        topic, _, group = name.partition("@")
+        for queue_id, offset in queues.items() if isinstance(queues, dict) else ():
+            if str(queue_id).isdigit() and isinstance(offset, int):
+                out.append((label, group, topic, int(queue_id), offset))
+    return out

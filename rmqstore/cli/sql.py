@@ -1,0 +1,142 @@
+"""`rmqstore sql`."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from datetime import date, datetime, time
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqstore.cli.options import command, read_config
+from rmqstore.cli.output import Output
+from rmqstore.cli.table_output import write_rows
+from rmqstore.errors import UsageError
+
+if TYPE_CHECKING:
+    from rmqstore.views.sql import Read
+
+
+@command(
+    "sql",
+    store=False,
+    formats=("table", "ndjson", "csv", "parquet"),
+    examples=(
+        'rmqstore sql /data/rocketmq/store "select topic, count(*) from messages group by topic"',
+        "rmqstore sql /data/a /data/b \"select store, msg_id from messages where keys = 'ORDER-123'\" --format csv",
+        "rmqstore sql /data/rocketmq/store \"from messages where topic = 'Order'\" -o order.parquet",
+    ),
+)
+@click.argument("stores", nargs=-1, required=True, metavar="STORE...")
+@click.argument("query", metavar="QUERY")
+@click.option(
+    "-c",
+    "--config",
+    "broker_conf",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="broker.conf with the paths, file sizes and DLedger settings.",
+)
+@click.option("--raw-body", is_flag=True, help="Leave the column body compressed, as stored.")
+def sql(out: Output, stores: tuple[str, ...], query: str, broker_conf: Path | None, raw_body: bool) -> int:
+    """Ask one or more stores with SQL (DuckDB, in this process).
+
+    The views are messages, consumequeue, indexfile, dledger, consumer_offsets and findings; `describe messages` lists
+    the columns of one. "offset" and "group" need double quotes, as they are words of SQL too. The column store tells
+    the stores apart. Only the columns that the query names are read, and CRCs are checked only for the column crc_ok.
+    The query can neither write nor read other files. STORE is a path, a quoted glob, or @FILE with one path per line.
+    Text output shows bytes (body) as base64. Damaged parts of a log that the query read are skipped and named on
+    stderr; the exit code is then 1.
+    """
+    if out.format == "parquet" and out.path is None:
+        raise UsageError("a Parquet file cannot be written to stdout", "name it with -o")
+    from rmqstore.views.sql import Query
+    from rmqstore.views.tables.stores import store_refs
+
+    read_config(out, broker_conf)
+    refs = store_refs(stores, broker_conf)
+    live, total = [], 0
+    for ref in refs:
+        out.keep_out_of(ref.path)
+        store = ref.open()
+        total += sum(queue.bytes_on_disk for queue in (store.commitlog, store.dledger and store.dledger.data) if queue)
+        if store.lock_state().held:
+            live.append(ref.label)
+            out.note(f"note: a broker is running on {ref.label}; what it writes from now on may be missing")
+    with out.progress("sql", total) as progress:
+        opened = Query(refs, raw_body=raw_body, live=live, progress=progress.add)
+        with opened, opened.run(query) as rows:
+            if out.format == "parquet":
+                count = _write_parquet(out, rows)
+            else:
+                count = write_rows(out, _rows(rows), tuple(rows.schema.names))
+    if not count:
+        out.note("note: the query gives no rows")
+    return _tell(out, opened.read, several=len(refs) > 1)
+
+
+def _write_parquet(out: Output, rows: Any) -> int:
+    import pyarrow.parquet as pq
+
+    count = 0
+    with out.stream() as file, pq.ParquetWriter(file, rows.schema, compression="zstd") as writer:
+        for batch in rows:
+            count += batch.num_rows
+            writer.write_batch(batch)
+    return count
+
+
+def _rows(batches: Any) -> Iterator[dict[str, Any]]:
+    names = batches.schema.names
+    for batch in batches:
+        for row in zip(*map(_cells, batch.columns), strict=True):
+            yield dict(zip(names, row, strict=True))
+
+
+def _cells(column: Any) -> list[Any]:
+    """The values of a column as JSON takes them."""
+    values = column.to_pylist()
+    if str(column.type).startswith("map<"):
+        return [v if v is None else {str(_plain(key)): _plain(value) for key, value in v} for v in values]
+    return [_plain(v) for v in values]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str | bool | float) or value is None:
+        return value
+    if isinstance(value, Decimal):  # DuckDB's sum() of whole numbers is one too
+        exponent = value.as_tuple().exponent
+        value = float(value) if isinstance(exponent, int) and exponent < 0 else int(value)
+    if isinstance(value, int):
+        return value if -(1 << 63) <= value < 1 << 64 else str(value)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, datetime | date | time):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, dict):
+        return {key: _plain(v) for key, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    return value if isinstance(value, float) else str(value)
+
+
+def _tell(out: Output, read: Read, *, several: bool) -> int:
+    """Say on stderr what the rows lack; the exit code."""
+    from rmqstore.cli.dump import tell_damage
+    from rmqstore.views.dump.messages import Damage
+
+    code = 0
+    for label in sorted({label for label, _ in read.damage}):
+        damage = Damage()
+        for (store, _), part in read.damage.items():
+            if store == label:
+                damage.take(part)
+        if damage and several:
+            out.note(f"{label}:")
+        code = max(code, tell_damage(out, damage))
+    for words in read.missing:
+        out.note(f"warning: {words}")
+    return 4 if read.missing else code

@@ -1,0 +1,255 @@
+"""SQL over stores with DuckDB, in this process: each view is read anew for a query, and only the columns that it names.
+
+A view is a `pyarrow.dataset.Dataset` whose scanner reads a store: DuckDB tells it the columns and the simple filters
+of a query, and takes one batch after the other. The views and their columns are those of `rmqstore pipeline sql`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from rmqstore.errors import RmqStoreError, UsageError
+
+try:
+    import duckdb
+    import pyarrow as pa
+    import pyarrow.dataset
+except ImportError as error:  # the extra `sql` is not installed
+    raise UsageError("sql needs duckdb and pyarrow", "pip install 'rmqstore[sql]'") from error
+
+from rmqstore.scan.tiling import Kind, Run
+from rmqstore.views.dump.messages import Damage, logs_of
+from rmqstore.views.dump.selection import Selection
+from rmqstore.views.tables import reading
+from rmqstore.views.tables.file_splits import log_pieces
+from rmqstore.views.tables.message_rows import MessageOptions, arrow_schema, message_columns
+from rmqstore.views.tables.stores import StoreRef
+
+VIEWS = ("messages", "consumequeue", "indexfile", "dledger", "consumer_offsets", "findings")
+ROWS = 8192
+_WHOLE = 1 << 62  # a size that cuts no file into pieces
+_CLOSED: dict[str, Any] = {
+    "enable_external_access": "false",  # no file, no network, no extension
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",  # a query must not see this process's variables
+    "temp_directory": "",  # nothing is written, not even what does not fit into memory
+}
+_QUERIES = ("SELECT", "EXPLAIN")
+
+Progress = Callable[[int], None]
+
+
+@dataclass(slots=True)
+class Read:
+    """What a query's scans leave to be told beside its rows.
+
+    `damage`: by label of the store and log, what was skipped; `missing`: what could not be read, in words.
+    """
+
+    damage: dict[tuple[str, str], Damage] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+    failure: BaseException | None = None
+
+    def take(self, label: str, log: str, damage: Damage) -> None:
+        """Keep the most complete account of a log: a query may scan it more than once, or not to its end."""
+        known = self.damage.get((label, log))
+        if known is None or (damage.count, damage.shown) > (known.count, known.shown):
+            self.damage[label, log] = damage
+
+    def lacks(self, words: str) -> None:
+        """Say once that something is missing from the rows."""
+        if words not in self.missing:
+            self.missing.append(words)
+
+
+class Query:
+    """One query over some stores, to be used in a `with` block, which ends DuckDB.
+
+    Errors: UsageError with DuckDB's message.
+    """
+
+    def __init__(
+        self, refs: Sequence[StoreRef], *, raw_body: bool = False, live: Iterable[str] = (), progress: Progress
+    ) -> None:
+        self.refs = [replace(ref, label=_sound(ref.label)) for ref in refs]
+        self.read = Read()
+        self._body = "raw" if raw_body else "plain"
+        self._live = frozenset(map(_sound, live))
+        self._progress = progress
+        self._connection: Any = duckdb.connect(":memory:", config=_CLOSED)
+        for name in VIEWS:
+            self._connection.register(name, self._view(name))
+        self._connection.execute("SET TimeZone = 'UTC'")
+        self._connection.execute("SET lock_configuration = true")
+
+    def __enter__(self) -> Query:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def schema_of(self, view: str) -> Any:
+        """The Arrow schema of a view."""
+        schema: Any = self._view(view).schema
+        return schema
+
+    @contextlib.contextmanager
+    def run(self, query: str) -> Iterator[Any]:
+        """A `pyarrow.RecordBatchReader` with the rows; columns of one name are numbered.
+
+        Errors: UsageError for what DuckDB refuses; what the reading of a store raises.
+        """
+        try:
+            statements = self._connection.extract_statements(_sound(query))
+            if len(statements) != 1:
+                raise UsageError(f"sql: {len(statements)} statements are given", "give one query")
+            if statements[0].type.name not in _QUERIES:
+                raise UsageError(
+                    f"sql: {statements[0].type.name} is not a query", "stores are only read: give a SELECT statement"
+                )
+            rows = self._connection.sql(statements[0])
+            stream = getattr(rows, "to_arrow_reader", None) or rows.fetch_arrow_reader
+            yield _with_unique_names(stream(ROWS))
+        except (duckdb.Error, pa.ArrowException) as e:
+            if self.read.failure is not None:
+                raise self.read.failure from e
+            if isinstance(e, duckdb.InterruptException):
+                raise KeyboardInterrupt from None
+            text = re.split(r"\n+LINE \d+:", str(e))[0]
+            raise UsageError(f"sql: {text}", _advice(e, query)) from None
+
+    def _view(self, name: str) -> _View:
+        if name in ("messages", "dledger"):
+            options = MessageOptions(body=self._body, properties=True, entry=name == "dledger")
+            return _View(self.read, arrow_schema(message_columns(options)), partial(self._messages, name, options))
+        schemas = {
+            "consumequeue": reading.unit_schema(batch_units=False),
+            "indexfile": reading.index_schema(),
+            "consumer_offsets": reading.offsets_schema(),
+            "findings": reading.findings_schema(),
+        }
+        read = {
+            "consumequeue": self._units,
+            "indexfile": self._index,
+            "consumer_offsets": lambda ref: reading.read_offsets(ref),
+            "findings": self._findings,
+        }[name]
+        return _View(self.read, schemas[name], lambda _: (batch for ref in self.refs for batch in read(ref)))
+
+    def _messages(self, view: str, options: MessageOptions, names: tuple[str, ...]) -> Iterator[Any]:
+        options = replace(options, only=names, crc="crc_ok" in names, body=options.body if "body" in names else "")
+        how = reading.ReadOptions(message=options)
+        for ref in self.refs:
+            for log in logs_of(ref.open(), view):
+                damage = Damage(live=ref.label in self._live)
+                reached: int | None = None
+                try:
+                    for piece in log_pieces(ref.label, log.name, log.queue, log.lead, _WHOLE):
+                        if reached is not None and piece.file.start > reached:
+                            damage.feed(log.name, Run(Kind.HOLE, reached, piece.file.start))
+                        reached = piece.file.stop
+                        yield from reading.read_messages([piece], how, damage.feed)
+                        self._progress(piece.file.length)
+                    damage.close()
+                finally:
+                    self.read.take(ref.label, log.name, damage)
+
+    def _units(self, ref: StoreRef) -> Iterator[Any]:
+        store = ref.open()
+        if store.rocksdb_consume_queue:
+            self.read.lacks(f"{ref.label}: consumequeue/ is a RocksDB, which the view consumequeue does not read")
+        pieces = reading.queue_pieces(ref.label, store, Selection(), _WHOLE, batch_units=False)
+        return reading.read_units(pieces, batch_units=False)
+
+    def _index(self, ref: StoreRef) -> Iterator[Any]:
+        for file in ref.open().index_files:
+            with contextlib.suppress(FileNotFoundError):  # a live broker has deleted it
+                with file.path.open("rb"):  # a file that may not be read must not look empty
+                    pass
+                yield from reading.read_index(ref.label, file.path, Selection())
+
+    def _findings(self, ref: StoreRef) -> Iterator[Any]:
+        for batch in reading.read_findings(ref):
+            if batch.num_rows >= reading.KEPT_FINDINGS:
+                self.read.lacks(f"{ref.label}: the view findings has only the first {batch.num_rows:,} findings")
+            yield batch
+
+
+class _View(pyarrow.dataset.Dataset):  # type: ignore[misc]  # pyarrow has no types
+    """A view as DuckDB takes it. `read` gives batches that have at least the columns asked for."""
+
+    def __init__(self, told: Read, schema: Any, read: Callable[[tuple[str, ...]], Iterator[Any]]) -> None:
+        self._told = told
+        self._own_schema = schema
+        self._read = read
+
+    @property
+    def schema(self) -> Any:
+        """All columns."""
+        return self._own_schema
+
+    def scanner(self, columns: list[str] | None = None, filter: Any = None, **_: Any) -> _Scan:  # noqa: A002
+        """The rows that fit a filter, with some columns; DuckDB calls it for every scan."""
+        names = list(columns) if columns is not None else self._own_schema.names
+        # an expression does not tell its columns; a word of a text in it costs a column more at worst
+        words = set() if filter is None else set(re.findall(r"\w+", str(filter)))
+        needed = tuple(name for name in self._own_schema.names if name in names or name in words)
+        schema = pa.schema([self._own_schema.field(name) for name in names])
+        return _Scan(pa.RecordBatchReader.from_batches(schema, self._batches(schema, needed, filter)))
+
+    def _batches(self, schema: Any, needed: tuple[str, ...], condition: Any) -> Iterator[Any]:
+        try:
+            for batch in self._read(needed):
+                if condition is None:
+                    yield batch.select(schema.names).cast(schema) if batch.schema != schema else batch
+                else:
+                    table = pa.Table.from_batches([batch]).filter(condition)
+                    yield from table.select(schema.names).cast(schema).to_batches()
+        except (RmqStoreError, OSError) as e:
+            self._told.failure = e
+            raise
+
+
+class _Scan:
+    """What DuckDB wants of a `pyarrow.dataset.Scanner`."""
+
+    def __init__(self, rows: Any) -> None:
+        self._rows = rows
+        self.projected_schema = rows.schema
+
+    def to_reader(self) -> Any:
+        """The batches."""
+        return self._rows
+
+
+def _advice(error: Exception, query: str) -> str:
+    """What to do about DuckDB's message: two columns have names that are words of SQL."""
+    bare = [name for name in ("offset", "group") if re.search(rf'(?<!")\b{name}\b(?!")', query.lower())]
+    if bare and isinstance(error, duckdb.ParserException):
+        words = " and ".join(f'"{name}"' for name in bare)
+        return f"write {words} in double quotes where a column is meant"
+    return f"views: {', '.join(VIEWS)}"
+
+
+def _sound(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _with_unique_names(rows: Any) -> Any:
+    names: list[str] = []
+    for name in rows.schema.names:
+        number, own = 1, name
+        while own in names:
+            own, number = f"{name}_{number}", number + 1
+        names.append(own)
+    if names == rows.schema.names:
+        return rows
+    schema = pa.schema([field.with_name(name) for field, name in zip(rows.schema, names, strict=True)])
+    batches = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in rows)
+    return pa.RecordBatchReader.from_batches(schema, batches)
