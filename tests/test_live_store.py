@@ -40,7 +40,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         ("rebuild STORE checkpoint", (0,)),
         ("expire STORE", (0, 1)),  # 1: there are files to expire
         ("du STORE", (0,)),
-        ("dump STORE --format ndjson -o OUT", (0,)),
+        ("dump STORE --format ndjson -o OUT --overwrite", (0,)),
         ("export STORE -o OUT --format ndjson --overwrite", (0,)),
         ("compare STORE STORE", (0, 1)),  # 1: one look saw more of the log than the other
     ],

@@ -36,7 +36,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "lost": ("lost", READING, "List the messages that are lost or damaged."),
     "du": ("du", READING, "Count messages and bytes per topic, queue, tag or day."),
     "report": ("report", READING, "Make one HTML page: problems, map, usage, lag."),
-    "export": ("export", READING, "Write messages to NDJSON, CSV or Parquet."),
+    "export": ("export", READING, "Write messages to NDJSON, CSV, Parquet or Arrow."),
     "compare": ("compare", READING, "Find where two replicas differ."),
     "recover": ("recover", CHANGING, "Repair a store, losing as little as possible."),
     "rebuild": ("rebuild", CHANGING, "Rebuild queues, index or checkpoint from the log."),

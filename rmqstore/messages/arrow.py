@@ -245,6 +245,12 @@ def _with_texts(spans: Spans, texts: dict[int, bytes]) -> Spans:
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
+def one_table(batches: Iterable[Any], rows: ArrowRows) -> Any:
+    """All batches as one pyarrow.Table; a side column that only some of them have is null in the others."""
+    tables = [pa.Table.from_batches([batch]) for batch in batches]
+    return pa.concat_tables([rows.schema(()).empty_table(), *tables], promote_options="default")
+
+
 class SideColumnsMissing(Exception):
     """A row needs columns that the file does not have: it has to be written again, with them."""
 

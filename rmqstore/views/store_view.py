@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import overload
+from typing import Any, overload
 
 from rmqstore.errors import UsageError
 from rmqstore.files.broker_config import BrokerConfig
@@ -23,7 +23,7 @@ from rmqstore.formats.bodies import decompress
 from rmqstore.formats.message import Fault, Message, check_message, host_text, parse_message
 from rmqstore.formats.text.times import epoch_ms, utc
 from rmqstore.views import lookup
-from rmqstore.views.dump.messages import Damage, read_records
+from rmqstore.views.dump.messages import Damage, ExportOptions, read_batches, read_records
 from rmqstore.views.dump.selection import Selection
 
 Words = str | Iterable[str]
@@ -212,6 +212,37 @@ class Queue:
         return low
 
 
+class Table:
+    """Messages of a store as columns. Nothing is read before one of the methods is called. Needs the extra `arrow`."""
+
+    def __init__(self, store: Store, selection: Selection, body: bool) -> None:
+        self._store = store
+        self._job = ExportOptions(body=body, decode=True, positions=True).job(selection, "arrow")
+
+    def batches(self) -> Iterator[Any]:
+        """pyarrow.RecordBatch by RecordBatch, each of some thousand messages: memory does not grow with the store."""
+        return read_batches(self._store, self._job, Damage())
+
+    def to_arrow(self) -> Any:
+        """All rows as one pyarrow.Table.
+
+        Errors: UsageError without pyarrow
+        """
+        from rmqstore.messages.arrow import ArrowRows, one_table
+
+        return one_table(self.batches(), ArrowRows(self._job.body, positions=True))
+
+    def to_pandas(self) -> Any:
+        """All rows as a pandas.DataFrame."""
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> Any:
+        """All rows as a polars.DataFrame."""
+        import polars
+
+        return polars.from_arrow(self.to_arrow())
+
+
 class StoreView(Store):
     """A store to read from. Every function of rmqstore that takes a Store takes it.
 
@@ -245,19 +276,28 @@ class StoreView(Store):
         Store times are half-open, [since, until). `reverse`: newest first. `damage` is filled with what was skipped.
         Errors: ValueError for a time that cannot be understood
         """
-        selection = Selection(
-            topics=_words(topic),
-            queue_ids=frozenset([queue] if isinstance(queue, int) else queue),
-            tags=_words(tag),
-            keys=_words(key),
-            since=None if since is None else epoch_ms(since),
-            until=None if until is None else epoch_ms(until),
-            limit=limit,
-            reverse=reverse,
-        )
+        selection = _selection(topic, queue, tag, key, since, until, limit, reverse=reverse)
         for records in read_records(self, "messages", selection, damage if damage is not None else Damage()):
             for one in records:
                 yield StoredMessage(one.message, one.offset, one.fault)
+
+    def table(
+        self,
+        topic: Words = (),
+        queue: int | Iterable[int] = (),
+        tag: Words = (),
+        key: Words = (),
+        *,
+        since: When | None = None,
+        until: When | None = None,
+        limit: int | None = None,
+        body: bool = True,
+    ) -> Table:
+        """The sound messages as columns, those of `rmqstore export`: for Arrow, pandas and Polars.
+
+        Bodies are decompressed; `body` False leaves them out.
+        """
+        return Table(self, _selection(topic, queue, tag, key, since, until, limit), body)
 
     def message(self, where: int | str) -> StoredMessage | None:
         """One message by log offset, "TOPIC/QUEUE/OFFSET", offset message id, unique id or key; None without one.
@@ -270,6 +310,29 @@ class StoreView(Store):
     def queue(self, topic: str, queue_id: int) -> Queue:
         """A consume queue: simple, BatchCQ, light (LMQ), or in RocksDB."""
         return Queue(self, topic, queue_id)
+
+
+def _selection(
+    topic: Words,
+    queue: int | Iterable[int],
+    tag: Words,
+    key: Words,
+    since: When | None,
+    until: When | None,
+    limit: int | None,
+    *,
+    reverse: bool = False,
+) -> Selection:
+    return Selection(
+        topics=_words(topic),
+        queue_ids=frozenset([queue] if isinstance(queue, int) else queue),
+        tags=_words(tag),
+        keys=_words(key),
+        since=None if since is None else epoch_ms(since),
+        until=None if until is None else epoch_ms(until),
+        limit=limit,
+        reverse=reverse,
+    )
 
 
 def open(path: Path | str, config: BrokerConfig | None = None) -> StoreView:  # noqa: A001 - the word of the library, as gzip.open

@@ -168,3 +168,29 @@ def test_what_is_put_is_read_again_as_python_values(dledger: str | None, tmp_pat
 def test_a_store_says_what_it_is() -> None:
     root = unpack("5.4.0-dledger")
     assert repr(rmqstore.open(root)) == f"<rmqstore store {str(root)!r}: dledger>"
+
+
+@pytest.mark.parametrize("name", ["5.4.0-killed", "5.4.0-dledger-mixed"])
+def test_a_table_has_the_rows_and_columns_of_an_export(name: str) -> None:
+    pytest.importorskip("pyarrow")
+    store = rmqstore.open(unpack(name))
+    table = store.table().to_arrow()
+    messages = list(store.messages())
+    assert table.column("body").to_pylist() == [m.body for m in messages]
+    assert table.column("msg_id").to_pylist() == [m.msg_id for m in messages]
+    assert table.column("store_timestamp").to_pylist() == [m.store_time for m in messages]
+    assert [dict(pairs) for pairs in table.column("properties").to_pylist()] == [m.properties for m in messages]
+    topic = messages[0].topic
+    chosen = store.table(topic=topic, limit=3, body=False).to_arrow()
+    assert chosen.column("queue_offset").to_pylist() == [m.queue_offset for m in messages if m.topic == topic][:3]
+    assert "body" not in chosen.column_names
+    assert store.table(topic="no such topic").to_arrow().num_rows == 0
+
+
+@pytest.mark.parametrize("tool", ["pandas", "polars"])
+def test_a_table_is_a_frame_of_pandas_or_polars(tool: str) -> None:
+    pytest.importorskip(tool)
+    store = rmqstore.open(unpack("5.4.0-clean"))
+    frame = getattr(store.table(topic="Order_11"), f"to_{tool}")()
+    assert len(frame) == len(list(store.messages(topic="Order_11")))
+    assert list(frame["queue_id"]) == [m.queue_id for m in store.messages(topic="Order_11")]
