@@ -54,7 +54,8 @@ if TYPE_CHECKING:
 @click.option(
     "--accept-odds",
     is_flag=True,
-    help="Restore a flipped bit even if other damage looks like one more often than 1 time in 10,000.",
+    help="Restore a flipped bit even if other damage looks like one more often than 1 time in 10,000, and one wrong "
+    "byte unless it does.",
 )
 @click.option(
     "--replica",

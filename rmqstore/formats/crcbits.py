@@ -1,8 +1,8 @@
-"""Which single flipped bit explains a wrong CRC-32.
+"""Which single flipped bit, or single wrong byte, explains a wrong CRC-32.
 
 CRC-32 is linear: the xor of two CRCs of equally long data depends only on their difference. So the syndrome (stored xor
-computed CRC) names the flipped bit, if it is one: stepping the syndrome back, byte by byte from the end of the data,
-meets the contribution of that bit. The time is linear in the data's length, and the data itself is not read.
+computed CRC) names the wrong byte, if it is one: stepping the syndrome back, byte by byte from the end of the data,
+meets the contribution of that byte. The time is linear in the data's length, and the data itself is not read.
 """
 
 from __future__ import annotations
@@ -22,6 +22,13 @@ class FlippedBit(NamedTuple):
     bit: int
 
 
+class WrongByte(NamedTuple):
+    """Byte position in the data, and the bits of that byte that are wrong."""
+
+    at: int
+    mask: int
+
+
 def _table() -> tuple[int, ...]:
     out = []
     for value in range(256):
@@ -33,8 +40,10 @@ def _table() -> tuple[int, ...]:
 
 _TABLE = _table()
 _BY_TOP_BYTE = {word >> 24: (index, word) for index, word in enumerate(_TABLE)}
-_LAST_BYTE = {_TABLE[1 << bit]: bit for bit in range(8)}
-"""What a flipped bit in the last byte changes in the CRC."""
+_LAST_BYTE = {word: mask for mask, word in enumerate(_TABLE) if mask}
+"""What a wrong last byte changes in the CRC, and the bits of it that are wrong."""
+BITS, BYTES = 8, 255
+"""How many candidates each byte of the data has: its flipped bits, or all its other values."""
 
 
 def flipped_bits(length: int, stored: int, computed: int) -> list[FlippedBit]:
@@ -43,22 +52,28 @@ def flipped_bits(length: int, stored: int, computed: int) -> list[FlippedBit]:
     Units: `length` in bytes. An empty list: no single bit explains the difference, or `stored` has more bits and so is
     damaged itself.
     """
+    found = wrong_bytes(length, stored, computed)
+    return [FlippedBit(at, mask.bit_length() - 1) for at, mask in found if mask.bit_count() == 1]
+
+
+def wrong_bytes(length: int, stored: int, computed: int) -> list[WrongByte]:
+    """All single bytes of `length` bytes that, with other values, turn one CRC into the other. See `flipped_bits`."""
     if not 0 <= stored < 1 << STORED_BITS:
         return []
     syndrome = stored ^ computed
     return [*_explain(length, syndrome), *_explain(length, syndrome | 1 << STORED_BITS)]
 
 
-def odds_of_false_match(length: int) -> float:
-    """The probability that damage other than a flipped bit looks like one, in data of this many bytes."""
-    return min(1.0, 8 * length / (1 << STORED_BITS))
+def odds_of_false_match(length: int, candidates: int = BITS) -> float:
+    """The probability that other damage looks like one of the candidates (`BITS`, `BYTES`), in this many bytes."""
+    return min(1.0, candidates * length / (1 << STORED_BITS))
 
 
-def _explain(length: int, syndrome: int) -> Iterator[FlippedBit]:
+def _explain(length: int, syndrome: int) -> Iterator[WrongByte]:
     """Step the syndrome back over the data. Source: the table-driven CRC, `crc = crc >> 8 ^ table[crc & 0xff]`."""
     by_top_byte, last_byte = _BY_TOP_BYTE, _LAST_BYTE
     for at in range(length - 1, -1, -1):
         if syndrome in last_byte:
-            yield FlippedBit(at, last_byte[syndrome])
+            yield WrongByte(at, last_byte[syndrome])
         index, word = by_top_byte[syndrome >> 24]
         syndrome = (syndrome ^ word) << 8 | index

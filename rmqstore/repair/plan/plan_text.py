@@ -115,15 +115,19 @@ def _number(row: Mapping[str, Json], name: str) -> int:
 
 
 def _describe_mended(rows: Json) -> Iterator[str]:
-    """Messages with one flipped bit that are whole again, and the odds; facts of a saved plan can be anything."""
-    if not isinstance(rows, list) or not rows:
-        return
-    odds = [row["odds"] for row in rows if isinstance(row, Mapping) and isinstance(row.get("odds"), float)]
-    most = f"; odds of a false match at most 1 in {1 / max(odds):,.0f}" if odds and max(odds) > 0 else ""
-    yield (
-        f"Mended: {_count(len(rows), 'message')} (one flipped bit {'each' if len(rows) > 1 else 'in its body'}: "
-        f"the only bit that makes the CRC fit{most})"
-    )
+    """Messages that a CRC makes whole again, and the odds; facts of a saved plan can be anything."""
+    found = [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
+    bytes_ = [row for row in found if row.get("bit", 0) is None]
+    for what, some in (("bit", [row for row in found if row not in bytes_]), ("byte", bytes_)):
+        if not some:
+            continue
+        odds = [row["odds"] for row in some if isinstance(row.get("odds"), float)]
+        most = f"; odds of a false match at most 1 in {1 / max(odds):,.0f}" if odds and max(odds) > 0 else ""
+        where = "each" if len(some) > 1 else "beside its body" if some[0].get("crc") == "record" else "in its body"
+        yield (
+            f"Mended: {_count(len(some), 'message')} (one {'flipped bit' if what == 'bit' else 'wrong byte'} {where}: "
+            f"the only {what} that makes the CRC fit{most})"
+        )
 
 
 def _describe_fillers(rows: Json) -> Iterator[str]:

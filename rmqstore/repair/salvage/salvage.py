@@ -36,8 +36,8 @@ class SalvageOptions:
     `accept_fillers`: also more than 1,000 visible fillers, and fillers for a missing file. `allow_shift`: also queue
     offsets that stay without a record, so that a queue built again by a broker is shifted. `merge_neighbours`: also
     damage too short for a record is covered, together with a good message beside it, which is lost then. `accept_odds`:
-    also a flipped bit that other damage looks like more often than `ACCEPTED_ODDS`. `now_ms` is a store time where no
-    neighbour has one.
+    also a flipped bit that other damage looks like more often than `ACCEPTED_ODDS`, and a wrong byte that it looks like
+    at most so often. `now_ms` is a store time where no neighbour has one.
     """
 
     accept_fillers: bool = False

@@ -43,7 +43,7 @@ Answer = Keep | Mended | Lost
 
 
 class Solver:
-    """Answers for the records of damaged spans. `accept_odds`: also flipped bits that other damage may look like."""
+    """Answers for the records of damaged spans. `accept_odds`: also bits and bytes that other damage may look like."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Solver:
         return (
             (self._unflip(message, raw, at) if message is not None and agrees else None)
             or mend_fields(raw, at, expected, around)
-            or (mend_record_crc(raw, at, expected) if message is not None else None)
+            or (mend_record_crc(raw, at, expected, accept_odds=self.accept_odds) if message is not None else None)
             or lost
         )
 

@@ -20,10 +20,11 @@ from rmqstore.repair.salvage.evidence.values import QueueSlot
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A message whose one flipped bit was found by its CRC.
+    """A message whose one flipped bit, or one wrong byte, was found by a CRC.
 
-    `offset`: of the record, global; `at`: byte of the record; `bit`: 0 is the lowest; `odds`: probability that other
-    damage looks like this one flipped bit.
+    `offset`: of the record, global; `at`: byte of the record; `bit`: 0 is the lowest, None for a byte with several
+    wrong bits; `mask`: the wrong bits of the byte; `odds`: probability that other damage looks like this one;
+    `crc`: which CRC found it, that of the body or that of the record (`__CRC32#`).
     """
 
     offset: int
@@ -31,8 +32,10 @@ class Restored:
     queue_id: int
     queue_offset: int
     at: int
-    bit: int
+    bit: int | None
+    mask: int
     odds: float
+    crc: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +105,21 @@ def sound_ports(raw: bytes) -> bytes:
     return bytes(out)
 
 
+def restored(message: Message, at: int, mask: int, odds: float, crc: str) -> Restored:
+    """What a plan says of a mended message; `at`: the corrected byte of its record."""
+    slot = message.topic_text, message.queue_id, message.queue_offset
+    bit = mask.bit_length() - 1 if mask.bit_count() == 1 else None
+    return Restored(message.physical_offset, *slot, at, bit, mask, odds, crc)
+
+
 def flip(raw: bytes, at: int, bit: int) -> bytes:
     """The bytes with one bit flipped."""
-    return raw[:at] + bytes([raw[at] ^ 1 << bit]) + raw[at + 1 :]
+    return flip_bits(raw, at, 1 << bit)
+
+
+def flip_bits(raw: bytes, at: int, mask: int) -> bytes:
+    """The bytes with some bits of one byte flipped."""
+    return raw[:at] + bytes([raw[at] ^ mask]) + raw[at + 1 :]
 
 
 def changed_fields(old: bytes, new: bytes) -> tuple[str, ...]:

@@ -87,8 +87,8 @@ def mend_fields(raw: bytes, at: int, expected: Expected | None, around: Around) 
     return None
 
 
-def mend_record_crc(raw: bytes, at: int, expected: Expected | None) -> Mended | None:
-    """A framed record whose body is right and whose record CRC is not: one flipped bit is found by the CRC itself.
+def mend_record_crc(raw: bytes, at: int, expected: Expected | None, *, accept_odds: bool = False) -> Mended | None:
+    """A framed record whose body is right and whose record CRC is not: the CRC itself finds one flipped bit or byte.
 
     Where that fails and the unit proves queue, place and tags, the record gets a new CRC: what else is damaged in it
     (a key, a flag, a host, the CRC itself) cannot be told.
@@ -98,11 +98,15 @@ def mend_record_crc(raw: bytes, at: int, expected: Expected | None) -> Mended | 
         return None
     sound = sound_ports(raw)
     stored, computed = record_crc(sound, 0, len(sound))
-    found = sound if stored == computed else unflip_beside_body(sound, message)
-    if found is not None:
-        mended, _ = parse_message(found)
-        if mended is not None and not properties.property_faults(mended.properties):
-            return Mended(found, changed_fields(raw, found), ("record CRC",))
+    if stored == computed:
+        found: Mended | None = Mended(sound, changed_fields(raw, sound), ("record CRC",))
+    else:
+        found = unflip_beside_body(sound, message, accept_odds=accept_odds)
+    mended = parse_message(found.record)[0] if found is not None else None
+    if found is not None and mended is not None and not properties.property_faults(mended.properties):
+        byte = found.restored is not None and found.restored.bit is None
+        if not byte or _agrees(mended, at, expected):
+            return found
     if expected is None or not _agrees(message, at, expected) or properties.property_faults(message.properties):
         return None
     unproved = "the damage besides its CRC cannot be identified"

@@ -1,10 +1,9 @@
-"""Candidates with one flipped bit: the CRC itself tells which one, and the original bytes come back."""
+"""Candidates with one flipped bit or wrong byte: the CRC itself tells which, and the original bytes come back."""
 
 from __future__ import annotations
 
-from rmqstore.formats import properties
 from rmqstore.formats.bodies import BodyError, compression, decompress
-from rmqstore.formats.crcbits import flipped_bits, odds_of_false_match
+from rmqstore.formats.crcbits import BYTES, WrongByte, odds_of_false_match, wrong_bytes
 from rmqstore.formats.message import (
     CRC32_RESERVED_LEN,
     HEADS_BY_FLAG,
@@ -15,33 +14,46 @@ from rmqstore.formats.message import (
     parse_message,
     record_crc,
 )
-from rmqstore.repair.salvage.candidates.edit import Mended, Restored, flip
+from rmqstore.repair.salvage.candidates.edit import Mended, changed_fields, flip_bits, restored
 
 ACCEPTED_ODDS = 1e-4
 """A mended record may be wrong with this probability unless the operator accepts more (--accept-odds)."""
 
 
 def unflip_body(raw: bytes, message: Message, *, accept_odds: bool = False) -> Mended | None:
-    """The record with the one flipped bit of its body corrected; None unless exactly one bit fits.
+    """The record with the one flipped bit, or one wrong byte, of its body corrected; None unless exactly one fits.
 
-    Every witness must agree: the record CRC where there is one, the compression, and the text around the bit.
+    Every witness must agree: the record CRC where there is one, the compression, and the text around the byte.
     """
     computed = body_crc(message.body)
-    odds = odds_of_false_match(len(message.body))
-    if computed == message.body_crc or (odds > ACCEPTED_ODDS and not accept_odds):
-        return None
-    if body_crc_one_bit_off(message):
+    if computed == message.body_crc or body_crc_one_bit_off(message):
         return None  # the flipped bit may be in the stored CRC
-    found = flipped_bits(len(message.body), message.body_crc, computed)
+    found, odds = _explanations(len(message.body), message.body_crc, computed, accept_odds=accept_odds)
     if len(found) != 1:
         return None
-    at, bit = HEADS_BY_FLAG[message.sys_flag & 0x30].size + found[0].at, found[0].bit
-    record = flip(raw, at, bit)
-    if not _agrees(record, message, found[0].at):
+    (body_at, mask), head = found[0], HEADS_BY_FLAG[message.sys_flag & 0x30].size
+    record = flip_bits(raw, head + body_at, mask)
+    if not _agrees(record, message, body_at):
         return None
-    slot = message.topic_text, message.queue_id, message.queue_offset
-    restored = Restored(message.physical_offset, *slot, at, bit, odds)
-    return Mended(record, ("body",), ("body CRC",), restored=restored)
+    return Mended(record, ("body",), ("body CRC",), restored=restored(message, head + body_at, mask, odds, "body"))
+
+
+def _explanations(
+    length: int, stored: int, computed: int, *, accept_odds: bool, known: range = range(0)
+) -> tuple[list[WrongByte], float]:
+    """The bits, else the bytes, that explain a CRC over `length` bytes, as far as their odds allow; and the odds.
+
+    `known`: bytes that another CRC proves right. A flipped bit needs `accept_odds` above `ACCEPTED_ODDS`; a wrong byte
+    needs it always, and is never taken above them.
+    """
+    found = [one for one in wrong_bytes(length, stored, computed) if one.at not in known]
+    bits = [one for one in found if one.mask.bit_count() == 1]
+    unknown = length - len(known)
+    odds, odds_of_byte = odds_of_false_match(unknown), odds_of_false_match(unknown, BYTES)
+    if bits:
+        return (bits if accept_odds or odds <= ACCEPTED_ODDS else []), odds
+    accepted = accept_odds and odds_of_byte <= ACCEPTED_ODDS
+    return (found if accepted else []), odds_of_byte
 
 
 def body_crc_one_bit_off(message: Message) -> bool:
@@ -49,20 +61,26 @@ def body_crc_one_bit_off(message: Message) -> bool:
     return ((message.body_crc ^ body_crc(message.body)) & 0xFFFFFFFF).bit_count() == 1
 
 
-def unflip_beside_body(raw: bytes, message: Message) -> bytes | None:
-    """The record with the one flipped bit of its header, topic or properties corrected, found by its record CRC."""
+def unflip_beside_body(raw: bytes, message: Message, *, accept_odds: bool = False) -> Mended | None:
+    """The record with the one flipped bit, or one wrong byte, of its header, topic or properties corrected.
+
+    Its record CRC finds it. The body must fit its own CRC.
+    """
     stored, computed = record_crc(raw, 0, len(raw))
     if stored is None or stored == computed:
         return None
     body_at = HEADS_BY_FLAG[message.sys_flag & 0x30].size
     body = range(body_at, body_at + len(message.body))
-    fits: list[tuple[bytes, Message]] = []
-    for at, bit in flipped_bits(len(raw) - CRC32_RESERVED_LEN, stored, computed):
-        candidate = flip(raw, at, bit)
-        found, _ = parse_message(candidate)
-        if at not in body and found is not None and check_message(found, message.physical_offset) is Fault.NONE:
-            fits.append((candidate, found))
-    return fits[0][0] if len(fits) == 1 and not properties.property_faults(fits[0][1].properties) else None
+    length = len(raw) - CRC32_RESERVED_LEN
+    found, odds = _explanations(length, stored, computed, accept_odds=accept_odds, known=body)
+    fits: list[Mended] = []
+    for at, mask in found:
+        record = flip_bits(raw, at, mask)
+        mended, _ = parse_message(record)
+        if mended is not None and check_message(mended, message.physical_offset) is Fault.NONE:
+            what = restored(mended, at, mask, odds, "record")
+            fits.append(Mended(record, changed_fields(raw, record), ("record CRC",), restored=what))
+    return fits[0] if len(fits) == 1 else None
 
 
 def _agrees(record: bytes, damaged: Message, at: int) -> bool:

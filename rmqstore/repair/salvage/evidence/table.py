@@ -10,7 +10,7 @@ A new witness adds rows in `Evidence.rows`; `Evidence.about` and the solver need
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -90,9 +90,10 @@ class Ranges:
         return sum(max(0, min(b, high) - max(a, low)) for a, b in zip(self.starts, self.stops, strict=True))
 
     def room(self, before: int, behind: int) -> int:
-        """The most records that the ranges which begin between two places can have held."""
-        i, k = bisect_right(self.starts, before), bisect_right(self.starts, behind - 1)
-        return sum(b - a for a, b in zip(self.starts[i:k], self.stops[i:k], strict=True)) // (MIN_SIZE + 1)
+        """The most records that the parts of the ranges between two places can have held."""
+        i, k = max(0, bisect_right(self.starts, before) - 1), bisect_right(self.starts, behind - 1)
+        parts = zip(self.starts[i:k], self.stops[i:k], strict=True)
+        return sum(max(0, min(b, behind) - max(a, before)) for a, b in parts) // (MIN_SIZE + 1)
 
 
 class Evidence:
@@ -197,11 +198,14 @@ class Evidence:
             return
         for files in self.store.consume_queues(QueueKind.SIMPLE):
             slot_field = LIGHT_SLOT if properties.is_lmq(files.topic) else SLOT
-            for number, offset, size, tags in _units_into(files, logs, outside):
+            units = list(_units_into(files, logs, outside))
+            for number, offset, size, tags in units:
                 witness = f"unit {files.label} {number}"
                 slot = QueueSlot(files.topic, files.queue_id, number, tags)
                 yield Row(offset, offset, slot_field, slot, witness)
                 yield Row(offset, offset, SIZE, size, witness)
+            if slot_field == SLOT:
+                yield from _between_units(files, logs, units)
         for files in self.store.consume_queues(QueueKind.BATCH):
             yield from _batch_rows(files, outside)
 
@@ -227,6 +231,7 @@ class Evidence:
     def _add_gaps(self, known: Known, ranges: Ranges) -> None:
         """Queue offsets that neither a record nor a unit has, in queues with damage where they should be."""
         placed: dict[Name, set[int]] = {}
+        added: set[tuple[str, int, int]] = set()
         for expected in known.at.values():
             slot = expected.slot
             for name, number in (((slot.topic, slot.queue_id), slot.queue_offset), *_fanned_out(slot)):
@@ -244,8 +249,11 @@ class Evidence:
                     )
                 continue
             for number in numbers:
-                if number not in have and (topic, queue_id, number) not in self.logs.misfiled.units:
-                    known.between.append((row.start, row.stop, QueueSlot(topic, queue_id, number)))
+                slot = QueueSlot(topic, queue_id, number)
+                if number in have or slot.key in added or slot.key in self.logs.misfiled.units:
+                    continue
+                added.add(slot.key)  # rows of units come first: they name the narrower place
+                known.between.append((row.start, row.stop, slot))
 
     # --- light message queues -------------------------------------------------------------------------------------
 
@@ -376,6 +384,29 @@ def _units_into(files: ConsumeQueueFiles, logs: Logs, ranges: Ranges) -> Iterato
                 )
                 if in_order if part is None or not part.shifted else fits_queue(part, number, at):
                     yield number, at, int(size[i]), int(chunk.units["tags_code"][i])
+
+
+def _between_units(files: ConsumeQueueFiles, logs: Logs, units: Sequence[tuple[int, int, int, int]]) -> Iterator[Row]:
+    """Queue offsets whose own units are damaged, between two units that name places: their messages were in between.
+
+    `units`: those that point into damage. Those of good messages beside them count as well.
+    """
+    part = logs.queues.get((files.topic, files.queue_id))
+    if not units or (part is not None and part.shifted):
+        return
+    queue, known = files.queue, sorted((number, offset) for number, offset, _, _ in units)
+    accounted = part.accounted if part is not None else []
+    for a, b in complement(accounted, queue.start // UNIT, queue.stop // UNIT):
+        inside = known[bisect_left(known, (a, -1)) : bisect_left(known, (b, -1))]
+        if not inside:
+            continue
+        beside = ((number, _unit(_raw_unit(files, number))) for number in (a - 1, b))
+        owned = [(number, unit["commitlog_offset"]) for number, unit in beside if unit is not None]
+        places = sorted((*owned, *inside))
+        for (before, start), (behind, stop) in pairwise(places):
+            if behind - before > 1 and start < stop:
+                slots = (files.topic, files.queue_id, range(before + 1, behind))
+                yield Row(start, stop, MISSED, slots, f"units {files.label} {before} and {behind}")
 
 
 def _batch_rows(files: ConsumeQueueFiles, ranges: Ranges) -> Iterator[Row]:

@@ -14,7 +14,8 @@ from rmqstore.append.messages.encoder import NewMessage
 from rmqstore.append.store.message_store import MessageStore
 from rmqstore.formats.crcbits import flipped_bits
 from rmqstore.formats.message import HEAD, HEADS_BY_FLAG, body_crc, build_message, parse_message
-from rmqstore.repair.salvage.candidates.flipped_bit import unflip_body
+from rmqstore.repair.salvage.candidates.edit import flip_bits
+from rmqstore.repair.salvage.candidates.flipped_bit import unflip_beside_body, unflip_body
 from rmqstore.repair.salvage.evidence.places import carries_crc
 from tests import damage
 from tests.append.writing import FIRST_TIME, OPTIONS
@@ -74,7 +75,9 @@ def expected(flip: Flip) -> dict[str, object]:
         "queue_offset": queue_offset,
         "at": flip.at,
         "bit": flip.bit,
+        "mask": 1 << flip.bit,
         "odds": 8 * len(flip.row.message.body) / 2**31,
+        "crc": "body",
     }
 
 
@@ -323,3 +326,118 @@ def test_a_damaged_stored_body_crc_is_no_reason_to_fail(bits: tuple[int, ...], t
         damage.flip(row.path, row.at + HEAD.at("body_crc") + 3 - bit // 8, bit % 8)
     plan = run_json("recover", str(store), "--role", "single", exit_code=1)
     assert plan["loss"]["messages"] == (0 if len(bits) == 1 else 1)  # type: ignore[index]
+
+
+# --- one wrong byte -----------------------------------------------------------------------------------------------
+
+
+def wrong_byte(row: Row, at: int, mask: int = 0x5A) -> None:
+    old = row.path.read_bytes()[row.at + at]
+    damage.overwrite(row.path, row.at + at, bytes([old ^ mask]))
+
+
+@pytest.mark.parametrize("accept", [False, True])
+@pytest.mark.parametrize("name", ["4.9.7-clean", "5.4.0-dledger", "5.4.0-formats"])
+def test_wrong_byte_of_a_body_is_mended_with_the_option_only(name: str, accept: bool, tmp_path: Path) -> None:
+    store = copy_store(name, tmp_path)
+    before = files(store)
+    row = pick(store, lambda r: 50 < len(r.message.body) < 800, 20)
+    at = body_at(row) + 20
+    wrong_byte(row, at, 0x06)
+    answer = recover(store, *["--accept-odds"] * accept)
+    assert answer["loss"]["messages"] == 1 - accept
+    topic, queue_id, queue_offset = row.seat
+    one = {
+        "offset": row.offset,
+        "topic": topic,
+        "queue_id": queue_id,
+        "queue_offset": queue_offset,
+        "at": at,
+        "bit": None,
+        "mask": 6,
+        "odds": 255 * len(row.message.body) / 2**31,
+        "crc": "body",
+    }
+    assert answer["facts"].get("mended", []) == [one] * accept
+    assert (files(store) == before) is accept
+
+
+def test_plan_names_bits_and_bytes(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    bit, byte = [row for row in chosen(store, 9, 8) if 50 < len(row.message.body) < 800][:2]
+    damage.flip(bit.path, bit.at + body_at(bit) + 3, 1)
+    wrong_byte(byte, body_at(byte) + 3, 0x03)
+    odds = 2**31 / (255 * len(byte.message.body))
+    said = run("recover", str(store), "--accept-odds").stdout
+    assert "Mended: 1 message (one flipped bit in its body: the only bit that makes the CRC fit; odds" in said
+    assert (
+        "Mended: 1 message (one wrong byte in its body: the only byte that makes the CRC fit; odds of a false match "
+        f"at most 1 in {odds:,.0f})" in said
+    )
+
+
+@pytest.mark.parametrize(("length", "accepted"), [(842, True), (843, False)])
+def test_wrong_byte_above_the_odds_is_never_mended(length: int, accepted: bool) -> None:
+    raw = build_message(topic="T", body=random.Random(length).randbytes(length))
+    damaged = flip_bits(raw, HEAD.size + 70, 0x81)
+    assert unflip_body(damaged, parsed(damaged)) is None
+    found = unflip_body(damaged, parsed(damaged), accept_odds=True)
+    assert (found is not None and found.record == raw) is accepted
+
+
+def test_no_false_mend_in_multi_byte_damage_and_every_wrong_byte_is_found() -> None:
+    noise = random.Random(23)
+    mended = 0
+    for _ in range(1000):
+        raw = build_message(topic="T", body=noise.randbytes(noise.randint(16, 842)))
+        length = len(parsed(raw).body)
+        wrong = flip_bits(raw, HEAD.size + noise.randrange(length), noise.randrange(1, 256))
+        found = unflip_body(wrong, parsed(wrong), accept_odds=True)
+        mended += found is not None and found.record == raw
+        garbled = raw
+        for at in noise.sample(range(length), noise.randint(2, 16)):
+            garbled = flip_bits(garbled, HEAD.size + at, noise.randrange(1, 256))
+        assert unflip_body(garbled, parsed(garbled), accept_odds=True) is None
+    assert mended == 1000
+
+
+def keyed(body: bytes, seed: int) -> bytes:
+    return build_message(topic="T", body=body, properties=f"KEYS\x01key-{seed:08}".encode(), append_crc=True)
+
+
+def test_wrong_byte_beside_the_body_is_found_by_the_record_crc() -> None:
+    noise = random.Random(29)
+    for seed in range(300):
+        raw = keyed(noise.randbytes(noise.randint(16, 2000)), seed)
+        at = raw.index(b"key-") + noise.randrange(12)
+        wrong = flip_bits(raw, at, 0x03)
+        assert unflip_beside_body(wrong, parsed(wrong)) is None
+        found = unflip_beside_body(wrong, parsed(wrong), accept_odds=True)
+        assert found is not None
+        assert (found.record, found.restored and found.restored.mask) == (raw, 3)
+        garbled = wrong
+        for other in noise.sample(range(raw.index(b"key-"), raw.index(b"key-") + 12), noise.randint(2, 12)):
+            garbled = flip_bits(garbled, other, noise.choice([4, 8, 12, 20]))
+        assert unflip_beside_body(garbled, parsed(garbled), accept_odds=True) is None
+
+
+@pytest.mark.parametrize(("length", "accepted"), [(20_000, True), (30_000, False)])
+def test_flipped_bit_beside_the_body_has_the_same_odds_as_one_in_it(length: int, accepted: bool) -> None:
+    raw = build_message(topic="T", body=b"b", properties=b"KEYS\x01" + b"k" * length, append_crc=True)
+    flipped = flip_bits(raw, len(raw) - 100, 4)
+    assert (unflip_beside_body(flipped, parsed(flipped)) is not None) is accepted
+    found = unflip_beside_body(flipped, parsed(flipped), accept_odds=True)
+    assert found is not None
+    assert found.record == raw
+
+
+def test_flipped_bit_beside_the_body_is_listed_in_the_plan(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-formats", tmp_path)
+    before = files(store)
+    row = pick(store, lambda r: carries_crc(r.message) and b"KEYS\x01" in r.message.properties, 1)
+    at = row.size - len(row.message.properties) + row.message.properties.index(b"KEYS\x01") + 6
+    damage.flip(row.path, row.at + at, 0)
+    answer = recover(store)
+    (one,) = answer["facts"]["mended"]
+    assert (one["offset"], one["at"], one["bit"], one["crc"]) == (row.offset, at, 0, "record")
+    assert files(store) == before

@@ -10,9 +10,11 @@ import pytest
 from rmqstore.formats.consumequeue import UNIT
 from rmqstore.formats.message import HEAD
 from rmqstore.formats.properties import INNER_MULTI_DISPATCH, lmq_queues, parse_properties
+from rmqstore.repair.salvage.evidence.table import MISSED, Evidence
+from rmqstore.repair.salvage.evidence.values import Row as EvidenceRow
 from tests import damage
 from tests.command import run_json
-from tests.repair.salvaging import Row, apply, log_faults, pick, rows, salvage
+from tests.repair.salvaging import Row, apply, log_faults, look, pick, rows, salvage
 from tests.stores import VERSIONS, copy_store
 
 
@@ -142,3 +144,29 @@ def test_where_several_queues_miss_them_each_gets_one_of_their_places(tmp_path: 
     assert {offset: sorted(lmq_queues(now[offset])) for offset in light} == {
         offset: sorted(lmq_queues(found)) for offset, found in light.items()
     }
+
+
+@pytest.mark.parametrize("offset", [b"\xff" * 4 + b"\xcb\xd4\x31\x94", bytes(8)])
+@pytest.mark.parametrize("name", ["4.9.7-clean", "5.4.0-dledger"])
+def test_damaged_unit_between_units_of_lost_messages_keeps_its_queue_offset(
+    name: str, offset: bytes, tmp_path: Path
+) -> None:
+    """The last messages of a queue are lost: no good one behind them shows a gap, their units do."""
+    store = copy_store(name, tmp_path)
+    lost = [row for row in rows(store) if row.seat[:2] == ("Order_11", 1)][-4:]
+    for row in lost:
+        damage.garble(row.path, row.at, row.size)
+    topic, queue_id, number = lost[1].seat
+    path = store / "consumequeue" / topic / str(queue_id) / f"{0:020}"
+    damage.overwrite(path, number * 20, offset)
+    witness = f"units {topic}/{queue_id} {number - 1} and {number + 1}"
+    value = (topic, queue_id, range(number, number + 1))
+    assert EvidenceRow(lost[0].offset, lost[2].offset, MISSED, value, witness) in Evidence(*look(store)).rows
+    result = salvage(store)
+    assert (result.brakes, result.refusals, result.loss.messages) == ((), (), 4)
+    seats = {(f.offset, f.queue_offset) for f in result.fillers if f.kind == "visible"}
+    assert seats == {(row.offset, row.seat[2]) for row in lost}
+    apply(store, result)
+    assert [r.seat for r in rows(store) if r.seat[:2] == (topic, queue_id)][-4:] == [row.seat for row in lost]
+    run_json("recover", str(store), "--apply", exit_code=0)
+    assert log_faults(store) == {}
