@@ -128,7 +128,7 @@ def test_every_command_with_json_has_a_schema() -> None:
 
     context = click.Context(cli)
     sources = {document.source.split()[0] for document in DOCUMENTS.values()}
-    for name in cli.list_commands(context):
+    for name in set(cli.list_commands(context)) - {"sql"}:  # whose rows have the columns of the query
         command = cli.get_command(context, name)
         assert command is not None
         options = {option for parameter in command.params for option in parameter.opts}

@@ -137,7 +137,7 @@ class Query:
         read = {
             "consumequeue": self._units,
             "indexfile": self._index,
-            "consumer_offsets": lambda ref: reading.read_offsets(ref),
+            "consumer_offsets": self._offsets,
             "findings": self._findings,
         }[name]
         return _View(self.read, schemas[name], lambda _: (batch for ref in self.refs for batch in read(ref)))
@@ -173,6 +173,11 @@ class Query:
                 with file.path.open("rb"):  # a file that may not be read must not look empty
                     pass
                 yield from reading.read_index(ref.label, file.path, Selection())
+
+    def _offsets(self, ref: StoreRef) -> Iterator[Any]:
+        if ref.open().rocksdb_config:
+            self.read.lacks(f"{ref.label}: config/ is a RocksDB, which the view consumer_offsets does not read")
+        return reading.read_offsets(ref)
 
     def _findings(self, ref: StoreRef) -> Iterator[Any]:
         for batch in reading.read_findings(ref):

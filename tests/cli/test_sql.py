@@ -278,3 +278,10 @@ def test_formats(tmp_path: Path) -> None:
     inside = tmp_path / "store"
     copy = copy_store(PLAIN, inside)
     assert "lies inside the store" in refused(str(copy), query, "-o", str(copy / "x.csv"))
+
+
+@pytest.mark.parametrize("view", ["consumequeue", "consumer_offsets"])
+def test_what_lies_in_a_rocksdb_is_not_taken_for_empty(view: str) -> None:
+    result = run("sql", str(unpack("5.4.0-rocksdb")), f"select count(*) n from {view}", "--format", "ndjson")
+    assert result.exit_code == 4
+    assert f"RocksDB, which the view {view} does not read" in result.stderr
