@@ -37,6 +37,8 @@ READING: dict[str, list[list[str]]] = {
     "migrate-to-commitlog": [["--output", "NEW", "--dry-run"]],
 }
 WITHOUT_STORE = {"import", "undo", "resume", "pipeline"}
+ELSEWHERE = {"sql"}
+"""Needs DuckDB: `tests/cli/test_sql.py` proves that it changes nothing."""
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +51,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def test_every_command_that_takes_a_store_is_asked() -> None:
-    assert READING.keys() | WITHOUT_STORE == command_names()
+    assert READING.keys() | WITHOUT_STORE | ELSEWHERE == command_names()
 
 
 @pytest.mark.parametrize("name", STORES)
