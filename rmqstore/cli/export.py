@@ -86,27 +86,17 @@ def export(
     damage = Damage(live=live)
     total = sum(log.queue.bytes_on_disk for log in logs)
     count = jobs_or_default(jobs) if total > ALONE and not max_rate else 1
-    write = _write_arrow if out.format in ("parquet", "arrow") else _write_text
     with out.progress("export", total) as progress:
-        written = write(out, opened, options, selection, damage, count, progress)
+        if out.format in ("parquet", "arrow"):
+            written = _write_arrow(out, opened, options, selection, damage, progress)
+        else:
+            job = options.job(selection, "csv" if out.format == "csv" else "text")
+            written = write_text(out, opened, "messages", job, damage, count, progress)
     if not written:
         note_no_message(out, selection, logs)
     elif out.path is not None:
         out.note(f"{many(written, 'message')} in {out.path}")
     return tell_damage(out, damage)
-
-
-def _write_text(
-    out: Output,
-    store: Store,
-    options: ExportOptions,
-    selection: Selection,
-    damage: Damage,
-    jobs: int,
-    progress: Progress,
-) -> int:
-    job = options.job(selection, "csv" if out.format == "csv" else "text")
-    return write_text(out, store, "messages", job, damage, jobs, progress)
 
 
 def _write_arrow(
@@ -115,7 +105,6 @@ def _write_arrow(
     options: ExportOptions,
     selection: Selection,
     damage: Damage,
-    jobs: int,
     progress: Progress,
 ) -> int:
     """Write Parquet or Arrow; from the start again, with more columns, where a row needs one that no row before did."""

@@ -235,16 +235,19 @@ static uint64_t c1_bytes(const uint8_t *at, int64_t left) {
     return found;
 }
 
+/* The 64 bytes at `text`, of which `left` belong to it: `copy` with spaces behind them where there are fewer. */
+static const uint8_t *block_of(const uint8_t *text, int64_t left, uint8_t copy[64]) {
+    if (left >= 64) return text;
+    memset(copy, ' ', 64);
+    memcpy(copy, text, (size_t)left);
+    return copy;
+}
+
 static int64_t escaped_size(const uint8_t *text, int64_t length) {
     int64_t size = length;
     for (int64_t block = 0; block < length; block += 64) {
         uint8_t copy[64];
-        const uint8_t *bytes = text + block;
-        if (length - block < 64) {
-            memset(copy, ' ', sizeof copy);
-            memcpy(copy, bytes, (size_t)(length - block));
-            bytes = copy;
-        }
+        const uint8_t *bytes = block_of(text + block, length - block, copy);
         uint64_t wide, odd = odd_bytes(bytes, &wide);
         for (; odd; odd &= odd - 1) size += is_short_escape(bytes[__builtin_ctzll(odd)]) ? 1 : 5;
         if (wide) size += 4 * __builtin_popcountll(c1_bytes(text + block, length - block));
@@ -256,12 +259,7 @@ static uint8_t *put_escaped(uint8_t *to, const uint8_t *text, int64_t length) {
     int64_t begin = 0;
     for (int64_t block = 0; block < length; block += 64) {
         uint8_t copy[64];
-        const uint8_t *bytes = text + block;
-        if (length - block < 64) {
-            memset(copy, ' ', sizeof copy);
-            memcpy(copy, bytes, (size_t)(length - block));
-            bytes = copy;
-        }
+        const uint8_t *bytes = block_of(text + block, length - block, copy);
         uint64_t wide, odd = odd_bytes(bytes, &wide);
         if (wide) odd |= c1_bytes(text + block, length - block);
         for (; odd; odd &= odd - 1) {
