@@ -18,9 +18,9 @@ from rmqstore.files.records import MAX_RECORD, message_at
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.rocksdb.queues import RocksDBQueues
 from rmqstore.files.store import QueueKind, Store
+from rmqstore.files.topic_types import configured_types
 from rmqstore.formats import consumequeue, dledger, index, messageid, properties
 from rmqstore.formats.message import Fault, Message, check_message, parse_message
-from rmqstore.views.consumers import config_table
 from rmqstore.views.index_files import IndexFiles
 
 
@@ -98,7 +98,7 @@ def topics(store: Store) -> frozenset[str]:
     """Every topic that has a consume queue, in files or in RocksDB, or that topics.json names."""
     kinds = (QueueKind.SIMPLE, QueueKind.BATCH)
     out = {topic for kind in kinds for topic, _, _ in store.queue_directories(kind)}
-    out |= config_table(store, "topics.json", "topicConfigTable").keys()
+    out |= (configured_types(store.root) or {}).keys()
     if store.rocksdb_consume_queue:
         with contextlib.suppress(CannotRead):
             out.update(topic for topic, _ in RocksDBQueues(store).names())

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
 from rmqstore.checks.verify import Verified
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.index_sizes import index_sizes
@@ -23,7 +24,6 @@ from rmqstore.formats.message import HEAD, MAGIC_V1_U32, MAGIC_V2_U32, check_mes
 from rmqstore.repair.journal.folder import LOST_FOUND, QUARANTINE, JournalFolder
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.views import lookup
-from rmqstore.views.consumers import ConsumerOffsets
 from rmqstore.views.dump.messages import Damage, Job, read_messages
 from rmqstore.views.dump.selection import Selection
 from rmqstore.views.index_files import hashes_at

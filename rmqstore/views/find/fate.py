@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets, Progress
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.store import Store
 from rmqstore.formats import consumequeue, properties
 from rmqstore.formats.message import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, Message
-from rmqstore.views.consumers import ConsumerOffsets, Progress
 from rmqstore.views.index_files import IndexFiles
 from rmqstore.views.lookup import Found, Unit, unit_at
 
