@@ -109,6 +109,7 @@ class LostMessages:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self.queue = lookup.queue_reader(store)
         self.offsets = ConsumerOffsets.read(store)
 
     # --- before a repair ----------------------------------------------------------------------------------------------
@@ -188,7 +189,7 @@ class LostMessages:
         if found is not None and _is_at(found, one):
             return self._consumed(_with_record(one, found))
         try:
-            unit = lookup.unit_at(self.store, topic, queue_id, queue_offset)
+            unit = self.queue(topic, queue_id).at(queue_offset)
         except CannotRead:
             unit = None
         if unit is not None and "length" in row and unit.offset == row["offset"]:
