@@ -12,7 +12,7 @@ from rmqstore.files.rocksdb.links import database_files
 from rmqstore.files.rocksdb.queues import Bound, Name, RocksDBQueue, RocksDBQueues
 from rmqstore.files.store import Store
 from rmqstore.formats import consumequeue, properties
-from rmqstore.views.dump.batches import Array, Batch, pick
+from rmqstore.views.dump.batches import Array, Batch, pick, within
 from rmqstore.views.dump.selection import Selection
 
 
@@ -74,11 +74,7 @@ def consume_queue_rows(store: Store, selection: Selection) -> Iterator[Batch]:
     for topic, queue_id in reversed(names) if selection.reverse else names:
         queue = queues.queue(topic, queue_id)
         for number, units, times in _runs(queue, selection):
-            wanted = np.ones(len(units), dtype=np.bool_)
-            if selection.since is not None:
-                wanted &= times >= selection.since
-            if selection.until is not None:
-                wanted &= times < selection.until
+            wanted = within(times, selection.since, selection.until)
             if len(codes):
                 wanted &= np.isin(units["tags_code"].astype(np.int64), codes)
             hits = np.flatnonzero(wanted)
