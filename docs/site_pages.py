@@ -1,4 +1,4 @@
-"""Hook of MkDocs: the pages outside docs/, and the manual pages as a reference.
+"""Hook of MkDocs: the pages beside docs/, and the manual pages as a reference.
 
 The manual pages come from the code (`rmqstore.manual`), so the reference has no source of its own.
 """
@@ -20,8 +20,8 @@ _ESCAPES = {"\\e": "\\", "\\-": "-", "\\(aq": "'", "\\(ga": "`", "\\&": ""}
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add README, CONTRIBUTING, CHANGELOG and the reference."""
-    outside = {"index.md": "README.md", "CONTRIBUTING.md": "CONTRIBUTING.md", "CHANGELOG.md": "CHANGELOG.md"}
-    made = {name: (ROOT / source).read_text("utf-8").replace("](docs/", "](") for name, source in outside.items()}
+    outside = ("README.md", "README.zh-CN.md", "CONTRIBUTING.md", "CHANGELOG.md")
+    made = {name: (ROOT / name).read_text("utf-8").replace("](docs/", "](") for name in outside}
     manual = pages()
     made["reference/index.md"] = "# Reference\n\n" + "".join(
         f"* [{name.rpartition('.')[0]}]({name}.md): {_about(text)}\n" for name, text in manual.items()

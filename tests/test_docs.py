@@ -21,7 +21,7 @@ from tests.forecast.cases import CASES
 from tests.stores import ROOT, copy_store
 
 PAGES = (
-    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "fixtures/README.md"),
+    *("README.md", "README.zh-CN.md", "CHANGELOG.md", "CONTRIBUTING.md", "fixtures/README.md"),
     *("docs/architecture.md", "docs/decisions.md", "docs/pipeline.md", "docs/python.md"),
     *("docs/how-to.md", "docs/monitoring.md", "docs/tutorial.md", "docs/how-a-broker-starts.md"),
 )
@@ -68,9 +68,12 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.parametrize("page", ["README.md", "README.zh-CN.md"])
 @pytest.mark.parametrize("command", ["verify", "recover"])
-def test_readme_shows_what_the_command_prints(command: str, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    [shown] = [text for text in fenced("README.md") if text.startswith(f"$ rmqstore {command} store\n")]
+def test_readme_shows_what_the_command_prints(
+    command: str, page: str, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [shown] = [text for text in fenced(page) if text.startswith(f"$ rmqstore {command} store\n")]
     monkeypatch.chdir(store.parent)
     monkeypatch.delenv("COLUMNS", raising=False)
     printed = run(command, "store").stdout.replace(str(store.parent), "/data")
