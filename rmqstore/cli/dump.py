@@ -272,7 +272,7 @@ def tell_damage(out: Output, damage: Damage) -> int:
         if damage.count > 5 and not out.verbose:
             out.note(f"  … and {damage.count - 5:,} more (-v)")
     if damage.shown:
-        out.note(f"warning: {many(damage.shown, 'damaged message')} shown")
+        out.note(f"warning: {many(damage.shown, 'damaged message')} read")
     return 1
 
 
