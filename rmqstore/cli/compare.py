@@ -74,7 +74,7 @@ def compare(
         if out.as_json:
             out.report(found.to_json())
         else:
-            out.lines(_against_lines(found))
+            out.lines(_against_lines(found), wrap=True)
         return _exit_code(found.equal, found.store, found.other)
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.views.compare.compare import compare as run
@@ -89,7 +89,7 @@ def compare(
     if out.as_json:
         out.report(answer.to_json())
     else:
-        out.lines(_lines(answer))
+        out.lines(_lines(answer), wrap=True)
     return _exit_code(answer.equal, answer.store, answer.other)
 
 

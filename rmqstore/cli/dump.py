@@ -189,10 +189,10 @@ _MESSAGE_COLUMNS = (
     "topic",
     "queue_id",
     "queue_offset",
-    "tags",
     "keys",
-    "body_length",
+    "tags",
     "crc_ok",
+    "body_length",
 )
 _ENTRY_COLUMNS = ("offset", "index", "term", "size", "body_length")
 

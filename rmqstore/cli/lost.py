@@ -251,7 +251,7 @@ def _write(
         return len(listed)
     if out.format == "table":
         kept = list(rows)
-        out.lines(_text(losses, kept, report, out.width))
+        out.lines(_text(losses, kept, report, out.width), wrap=True)
         return len(kept)
     count = write_rows(out, (_flat(_json_row(row)) if out.format == "csv" else _json_row(row) for row in rows))
     for queue, missing in losses.unlisted.items():

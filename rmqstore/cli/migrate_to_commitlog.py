@@ -107,14 +107,14 @@ def migrate_to_commitlog(
         if out.as_json:
             out.report(document)
         else:
-            out.lines([*_plan_lines(migration), "", "Nothing was written (--dry-run)."])
+            out.lines([*_plan_lines(migration), "", "Nothing was written (--dry-run)."], wrap=True)
         return 0
     with out.progress("migrate", total) as progress:
         built = run(opened, verified, migration, target, ids, progress.add)
     if out.as_json:
         out.report(document | {"written": True, "id_map": str(ids)} | _built(migration, built))
     else:
-        out.lines(_done_lines(migration, built, target, ids))
+        out.lines(_done_lines(migration, built, target, ids), wrap=True)
     return 0
 
 

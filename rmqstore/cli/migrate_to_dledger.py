@@ -110,7 +110,7 @@ def _tell(out: Output, document: dict[str, Any], lines: Iterable[str]) -> None:
     if out.as_json:
         out.report(document)
     else:
-        out.lines(lines)
+        out.lines(lines, wrap=True)
 
 
 def _target(store: Store, self_id: str, group: str | None, peers: str | None, broker: str | None) -> Target:
