@@ -109,7 +109,7 @@ def finish(out: Output, change: Change, applying: Applying, jobs: int | None) ->
         out.lines(_plan_lines(change, out.verbose), wrap=True)
     journal = _apply(out, change, applying)
     with after_apply(out, journal):
-        after = _verify_again(change, jobs)
+        after = _verify_again(out, change, jobs)
         _print(out, change, applied=True, journal=journal, after=after, plan_shown=shown)
     return after.exit_code
 
@@ -161,11 +161,13 @@ def _apply(out: Output, change: Change, applying: Applying) -> Path | None:
     return result.journal
 
 
-def _verify_again(change: Change, jobs: int | None) -> Report:
+def _verify_again(out: Output, change: Change, jobs: int | None) -> Report:
     from rmqstore.checks.verify import VerifyOptions, verify
     from rmqstore.files.store import open_store
 
-    return verify(open_store(change.store.path, change.config), VerifyOptions(jobs=jobs))
+    store = open_store(change.store.path, change.config)
+    with out.progress("verify again", store.log_bytes) as progress:
+        return verify(store, VerifyOptions(jobs=jobs, progress=progress.add))
 
 
 def _print(

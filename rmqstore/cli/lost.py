@@ -142,7 +142,7 @@ def _before(out: Output, opened: Store, work: tuple[int | None, int | None, str 
     from rmqstore.views.lost import LostMessages
 
     jobs, max_rate, broker = work
-    with out.progress("lost", None) as progress:
+    with out.progress("lost", opened.log_bytes) as progress:
         options = VerifyOptions(jobs=jobs, max_rate=max_rate or 0, broker=broker or "", progress=progress.add)
         look, verified = while_files_expire(opened, lambda look: examine_lasting(look, options))
     report = verified.report

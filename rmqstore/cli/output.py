@@ -33,6 +33,7 @@ _SUFFIXES = {
     ".arrows": "arrow",
 }
 _COMMAND = "rmqstore undo"
+_SILENCE = 2.0  # seconds
 _OPEN_ALREADY = ("/dev/stdout", "/dev/stderr", "/dev/fd", "/proc")
 
 
@@ -407,6 +408,22 @@ class Output:
         """Something worth knowing, on stderr; not with --quiet."""
         if not self.quiet:
             warn(message)
+
+    @contextlib.contextmanager
+    def busy(self, what: str) -> Iterator[None]:
+        """For work without a bar: on a terminal, a note on stderr after two seconds of silence."""
+        if self.quiet or self.progress_mode not in ("auto", "bar") or not _is_terminal(sys.stderr):
+            yield
+            return
+        import signal
+
+        before = signal.signal(signal.SIGALRM, lambda *_: warn(f"note: {what} …"))
+        signal.setitimer(signal.ITIMER_REAL, _SILENCE)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
 
     @contextlib.contextmanager
     def progress(self, what: str, total: int | None = None, unit: str = "B") -> Iterator[Progress]:
