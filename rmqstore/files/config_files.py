@@ -59,15 +59,15 @@ def committed_offsets(table: Mapping[str, JsonValue]) -> list[Committed] | None:
     The offset of a light message queue is its queue 0's.
     """
     try:
-        rows = [
+        rows: list[tuple[str, str, JsonValue]] = [
             (name, queue_id, offset)
             for name, offsets in _section(table, "offsetTable").items()
             for queue_id, offset in _object(offsets).items()
         ]
         rows += [(name, "0", offset) for name, offset in _section(table, "lmqOffsetTable").items()]
         return [
-            Committed(topic, group, _integer(queue_id, 32), _integer(offset, 64))
-            for (topic, _, group), queue_id, offset in ((name.partition("@"), *at) for name, *at in rows)
+            Committed(name.partition("@")[0], name.partition("@")[2], _integer(queue_id, 32), _integer(offset, 64))
+            for name, queue_id, offset in rows
         ]
     except (TypeError, ValueError, OverflowError):
         return None
