@@ -291,12 +291,16 @@ class DLedgerRecovery:
         if entry is None:
             return
         self.state.begin_index = entry["index"]
-        begin = entry["index"] * _UNIT
+        begin = _wrap64(entry["index"] * _UNIT)
         old = [f for f in self.index.files if f.start + self.index.file_size <= begin]
         self.index.forget(old)
 
     def _committed(self, directory: Path) -> None:
-        """The committed index of the checkpoint, clamped to what is there."""
+        """The committed index of the checkpoint, clamped to what is there.
+
+        Raises StartFails where the clamped entry is in front of the first one, or has no index unit.
+        Source: DLedgerMmapFileStore#recover, #updateCommittedIndex, #indexCheck, #getEntryPosAndSize
+        """
         state = self.state
         checkpoint = dledger.parse_dledger_checkpoint(read_at(directory / "checkpoint", 4096, 0))
         if checkpoint.refused is not None:
@@ -305,18 +309,26 @@ class DLedgerRecovery:
                 f'java.lang.NumberFormatException: For input string: "{checkpoint.refused}"',
             )
         given = checkpoint.committed_index
-        if given is None or given == -1 or state.end_index == -1 or given < state.begin_index:
+        if given is None or given < 0 or state.end_index == -1 or given < state.begin_index:
             return
         number = min(given, state.end_index)
+        if number < state.begin_index:
+            raise StartFails(
+                f"DLedger's entries end with {number}, but its first data file begins with entry {state.begin_index}",
+                f"{number} should be gt {state.begin_index}, ledgerBeginIndex may be revised",
+            )
         rebuilt = state.index_rebuilt_from
         if rebuilt is not None and number >= rebuilt:
             position = self._position_of(number)
         else:
             unit = self._index_unit(number)
             position = None if unit is None else unit["pos"] + unit["size"]
-        if position is not None:
-            state.committed_index = number
-            state.committed_pos = position
+        if position is None:
+            raise StartFails(
+                f"the committed DLedger entry {number} has no index unit any more", f"Get null index for {number}"
+            )
+        state.committed_index = number
+        state.committed_pos = position
 
     def _position_of(self, number: int) -> int | None:
         """Where an entry ends, looked up in the data because its index unit would be new."""
@@ -333,6 +345,11 @@ class DLedgerRecovery:
                     return int(run.columns.entry_pos[k] + run.columns.entry_size[k])
             return None
         return None
+
+
+def _wrap64(value: int) -> int:
+    """As a Java long."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def parse_entry(raw: bytes) -> Entry | None:
