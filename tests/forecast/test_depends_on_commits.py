@@ -14,9 +14,12 @@ import pytest
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.verify import verify
 from rmqstore.files.store import open_store
-from tests.damage import zero
+from rmqstore.formats.message import build_blank
+from tests.damage import overwrite, zero
+from tests.forecast.damages import no_queues
 from tests.forecast.dledger_damages import dledger_checkpoint, swap_data_files
 from tests.repair.salvaging import rows
+from tests.stores import VERSIONS
 
 Copy = Callable[[str], Path]
 
@@ -34,6 +37,25 @@ def test_what_is_skipped_depends_on_commits_only_behind_the_committed_position(
     said = f"; behind the damage at {row.offset - row.lead:,} it may skip more, which depends on when a leader commits"
     assert (said in forecast.sentence()) == depends
     assert (said in str(verify(open_store(store)).verdict)) == depends
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_blank_in_the_place_of_a_message_gets_a_unit_and_what_follows_depends_on_commits(
+    version: str, store_copy: Copy
+) -> None:
+    """Seen on all three: a queue of no topic with one unit, and a jump over the rest of what is committed.
+
+    DLedgerCommitLog#checkMessageAndReturnSize adds the entry's 48 bytes to the size 0 of the BLANK, so that
+    ReputMessageService#doReput takes it for a message.
+    """
+    store = store_copy("4.9.7-dledger-killed")
+    no_queues(store)
+    path, at = store / "dledger-n0/data/00000000000000196608", 40930
+    overwrite(path, at, b"\xff" * 4 + build_blank(8)[4:])
+    forecast = simulate_start(open_store(store), version=version)
+    assert forecast.starts
+    assert forecast.queue_ends["", 0] == (0, 1)
+    assert forecast.depends_on_commits == 196608 + at
 
 
 def test_no_entry_is_committed_while_the_log_ends_in_front_of_its_first_entry(store_copy: Copy) -> None:

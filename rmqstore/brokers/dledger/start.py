@@ -225,6 +225,7 @@ class DLedgerStart(PlainStart):
             begin = self._dispatch(max(self.queues.max_address(), self._min_offset(), 0), known)
             self.queues.correct_min_offsets(self._min_offset())
         if self.data.files and self.commits_from is None:
+            self.entries.jumped_at = None  # up to here, it does not depend on commits
             self._dispatch(begin, self.data.max_offset())
             # the broker jumps to the position that is committed at that moment, in the middle of an entry or behind it
             self.depends_on_commits = self.entries.jumped_at
