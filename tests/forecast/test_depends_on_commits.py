@@ -36,7 +36,10 @@ def test_what_is_skipped_depends_on_commits_only_behind_the_committed_position(
     assert forecast.depends_on_commits == (row.offset - row.lead if depends else None)
     said = f"; behind the damage at {row.offset - row.lead:,} it may skip more, which depends on when a leader commits"
     assert (said in forecast.sentence()) == depends
-    assert (said in str(verify(open_store(store)).verdict)) == depends
+    report = verify(open_store(store))
+    assert (said in str(report.verdict)) == depends
+    assert report.broker is not None
+    assert report.broker["depends_on_commits"] == forecast.depends_on_commits
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -69,4 +72,7 @@ def test_no_entry_is_committed_while_the_log_ends_in_front_of_its_first_entry(st
     assert ends == {"%DLQ%CG_dlq_11": (0, 1), "RMQ_SYS_TRANS_HALF_TOPIC": (0, 36)}
     said = ", but no message of DLedger can be read before entry 516 is appended"
     assert forecast.sentence().endswith(said)
-    assert said in str(verify(open_store(store)).verdict)
+    report = verify(open_store(store))
+    assert said in str(report.verdict)
+    assert report.broker is not None
+    assert report.broker["commits_from"] == 516

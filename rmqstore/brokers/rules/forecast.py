@@ -159,6 +159,11 @@ class StartForecast:
             "units_cut": by_queue(self.units_cut),
             "unreadable_rows": by_queue(self.unreadable_rows),
             "consume_queues_simulated": self.consume_queues_simulated,
+            "not_dispatched": None
+            if self.not_dispatched is None
+            else {"start": self.not_dispatched[0], "stop": self.not_dispatched[1]},
+            "depends_on_commits": self.depends_on_commits,
+            "commits_from": self.commits_from,
             "notes": list(self.notes),
         }
 
