@@ -60,6 +60,11 @@ def both(*damages: Damage) -> Damage:
     return damage
 
 
+def only_last_data_file(store: Path) -> None:
+    for path in data_files(store)[:-1]:
+        path.unlink()
+
+
 def more_data(store: Path) -> None:
     last = data_files(store)[-1]
     last.with_name(f"{int(last.name) + LOG_SIZE:020d}").write_bytes(bytes(LOG_SIZE))
@@ -131,6 +136,10 @@ DLEDGER_DAMAGES: dict[str, Damage | None] = {
     ),
     "index of the first entry huge": entry(0, 0, "index", 0, 4),
     "index of the first entry large": entry(0, 0, "index", -2, 2),
+    **{
+        f"index of the only file's first entry, bit {bit}": both(only_last_data_file, entry(0, 0, "index", 0, bit))
+        for bit in (2, 4, 7)  # the position of its unit wraps: below 0, to the right one; the number is below 0
+    },
     "stray file in data": in_group("data/x.txt", b"1"),
     "stray file in the DLedger index": in_group("index/zz"),
     "right length, wrong name in data": in_group("data/a.bak", bytes(LOG_SIZE)),
