@@ -64,7 +64,7 @@ def test_verify_writes_what_it_found(tmp_path: Path) -> None:
 def test_start_that_drops_messages_from_queues_is_not_ok(tmp_path: Path) -> None:
     store, file = copy_store("5.4.0-dledger", tmp_path), tmp_path / "verify.prom"
     (store / "abort").touch()  # then 5.4.0 cuts the queues of an undamaged store
-    broker = run_json("verify", str(store), "--metrics", str(file), exit_code=0)["broker"]
+    broker = run_json("verify", str(store), "--metrics", str(file), exit_code=1)["broker"]
     assert isinstance(broker, dict)
     assert (broker["messages_lost"], bool(broker["units_cut"])) == (0, True)
     assert read(file)["rmqstore_next_start_ok", ""] == 0
