@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -19,7 +18,7 @@ from tests.real_broker.whole_broker import WholeBroker
 from tests.seeds import NAME as SEED_NAME
 from tests.seeds import SEED
 from tests.slow_parts import belongs, parse_part
-from tests.stores import changed_masters, copy_store
+from tests.stores import ROOT, changed_masters, copy_store
 
 # Machines are shared and slow at times, so the time of one example says nothing. Without RMQSTORE_SEED the examples are
 # the same in every run, so that a red run is red because of the change. A test's own @settings(suppress_health_check=…)
@@ -32,6 +31,7 @@ settings.register_profile(
 )
 settings.load_profile("rmqstore")
 
+BYTECODE = ROOT / ".cache" / "bytecode"
 BROKER_TESTS = Path(__file__).parent / "real_broker"
 DISK = pytest.StashKey[memory_disk.MemoryDisk]()
 FAILED = pytest.StashKey[bool]()
@@ -78,18 +78,18 @@ def _work_in_memory(config: pytest.Config) -> None:
 
 
 def _keep_bytecode(config: pytest.Config) -> None:
-    """Python processes that tests start compile the sources once, not each again; this run's own are left alone.
+    """Sources are compiled once, not by every process and every run.
 
-    Images for containers set PYTHONDONTWRITEBYTECODE: there, compiling is more than half of a command's time.
+    Images for containers set PYTHONDONTWRITEBYTECODE: there, each worker would compile for 8 s, and compiling would be
+    more than half of a command's time.
     """
-    folder = tempfile.mkdtemp(prefix="rmqstore-bytecode-")
-    kept = {name: os.environ.pop(name, None) for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX")}
-    os.environ["PYTHONPYCACHEPREFIX"] = folder
+    names = ("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX")
+    before = {name: os.environ.pop(name, None) for name in names}
+    os.environ["PYTHONPYCACHEPREFIX"] = str(BYTECODE)  # workers and the processes that tests start inherit it
 
     def leave() -> None:
         del os.environ["PYTHONPYCACHEPREFIX"]
-        os.environ.update({name: value for name, value in kept.items() if value is not None})
-        shutil.rmtree(folder, ignore_errors=True)
+        os.environ.update({name: value for name, value in before.items() if value is not None})
 
     config.add_cleanup(leave)
 
