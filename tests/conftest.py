@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import memory_disk
+from tests.quick_rows import mark_slow
 from tests.real_broker.java import BrokerUnavailable, java_classes
 from tests.real_broker.oracle import Oracle
 from tests.real_broker.whole_broker import WholeBroker
@@ -99,8 +100,10 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         session.config.stash[FAILED] = exitstatus == pytest.ExitCode.TESTS_FAILED
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m 'not slow'` is obeyed
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests in tests/real_broker get the marker `broker`; `--slow-part` makes its choice."""
+    """Tests in tests/real_broker get the marker `broker`; rows are chosen, and `--slow-part` makes its choice."""
+    mark_slow(items)
     for item in items:
         if item.path.is_relative_to(BROKER_TESTS):
             item.add_marker(pytest.mark.broker)
