@@ -23,10 +23,12 @@ from tests.stores import ROOT, changed_masters, copy_store
 
 # Machines are shared and slow at times, so the time of one example says nothing. Without RMQSTORE_SEED the examples are
 # the same in every run, so that a red run is red because of the change. A test's own @settings(suppress_health_check=…)
-# would replace this list and bring the timed check back.
+# would replace this list and bring the timed check back. Runs with a seed, as those of the slow tests, take Hypothesis'
+# own number of examples.
 settings.register_profile(
     "rmqstore",
     deadline=None,
+    max_examples=100 if SEED else 25,
     derandomize=not SEED,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
@@ -42,7 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--slow-part",
         metavar="K/N",
-        help="run the K-th of N parts of the tests marked slow, and no other test",
+        help="run the K-th of N parts of the tests that are slow or made by Hypothesis, and no other test",
     )
 
 
@@ -112,9 +114,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             part = parse_part(config.option.slow_part)
         except ValueError as error:
             raise pytest.UsageError(f"--slow-part: {error}") from error
-        chosen = [item for item in items if item.get_closest_marker("slow") and belongs(item.nodeid, part)]
+        chosen = [item for item in items if _has_more(item) and belongs(item.nodeid, part)]
         config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
         items[:] = chosen
+
+
+def _has_more(item: pytest.Item) -> bool:
+    """Whether a test is slow, or has more examples than a quick run tries."""
+    return item.get_closest_marker("slow") is not None or hasattr(getattr(item, "obj", None), "hypothesis")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -6,12 +6,12 @@ Without N, as many rows as it takes for each value of each parameter to occur.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 
 import pytest
 
-Rows = Mapping[str, Mapping[str, int]]
-"""Node id of a row, and for each parameter the number of its value."""
+Rows = Mapping[str, Mapping[str, Hashable]]
+"""Node id of a row, and the value of each parameter."""
 
 
 def choose(rows: Rows, count: int | None) -> set[str]:
@@ -38,6 +38,10 @@ def mark_slow(items: Collection[pytest.Item]) -> None:
             _, rows = tables.setdefault(item.nodeid.partition("[")[0], (mark.args[0] if mark.args else None, {}))
             rows[item.nodeid] = item
     for count, rows in tables.values():
-        chosen = choose({name: row.callspec.indices for name, row in rows.items()}, count)
+        chosen = choose({name: _values(row) for name, row in rows.items()}, count)
         for name in rows.keys() - chosen:
             rows[name].add_marker(pytest.mark.slow)
+
+
+def _values(row: pytest.Function) -> Mapping[str, Hashable]:
+    return {name: repr(value) for name, value in row.callspec.params.items()}

@@ -59,6 +59,7 @@ def listed(seen: OracleResult) -> dict[str, list[tuple[int, int, int]]]:
     }
 
 
+@pytest.mark.quick_rows
 @pytest.mark.parametrize(
     ("version", "dledger"),
     [

@@ -155,6 +155,7 @@ def test_a_rocksdb_beside_the_files_that_cannot_be_opened_stops_the_start(
     assert (answer.load, answer.readable) == (starts, MESSAGES if starts else 0)
 
 
+@pytest.mark.quick_rows(2)
 @pytest.mark.parametrize(
     ("clean", "more"),
     [

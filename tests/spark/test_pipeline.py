@@ -119,6 +119,7 @@ def test_du_is_equal_to_the_local_one(spark: Any, tmp_path: Path) -> None:
         assert found.exit_code == 1  # damage was passed over
 
 
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("name", ["5.4.0-dledger-mixed", "5.4.0-formats"])
 def test_rebuilt_queues_equal_those_of_the_local_rebuild(spark: Any, name: str, tmp_path: Path) -> None:
     from rmqstore.checks.verify import examine

@@ -223,6 +223,7 @@ def test_apply_that_stops_at_any_call_is_undone_and_resumed(
     assert "applying" in states
 
 
+@pytest.mark.quick_rows
 @pytest.mark.parametrize("make", [full_plan, pure_plan])
 @pytest.mark.parametrize("way", ["error", pytest.param("kill-torn", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("half", [None, 0.6, 0.8], ids=["done", "half-1", "half-2"])
