@@ -17,7 +17,7 @@ from tests.real_broker.java import BrokerUnavailable, java_classes
 from tests.real_broker.oracle import Oracle
 from tests.real_broker.whole_broker import WholeBroker
 from tests.seeds import NAME as SEED_NAME
-from tests.seeds import SEED
+from tests.seeds import SEED, examples
 from tests.slow_parts import belongs, parse_part
 from tests.stores import ROOT, changed_masters, copy_store
 
@@ -28,7 +28,7 @@ from tests.stores import ROOT, changed_masters, copy_store
 settings.register_profile(
     "rmqstore",
     deadline=None,
-    max_examples=100 if SEED else 25,
+    max_examples=examples(100),
     derandomize=not SEED,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
@@ -57,6 +57,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         _work_in_memory(config)
         _keep_bytecode(config)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One process more than cores: much of the time one of them waits for a real broker."""
+    return (os.cpu_count() or 1) + 1
 
 
 def _work_in_memory(config: pytest.Config) -> None:

@@ -28,7 +28,7 @@ STORES = {
 OTHER_NAMES = {"migrate-to-dledger": "rmqstore.migrate/1"}
 
 
-@pytest.mark.quick_rows(2)
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("name", STORES)
 def test_output_of_reading_commands_is_as_the_schemas_say(name: str, tmp_path: Path) -> None:
     if "rocksdb" in name:
@@ -50,7 +50,7 @@ def test_output_on_damaged_stores_is_as_the_schemas_say(name: str, tmp_path: Pat
     assert "lost-rows" in names or "rocksdb" in name  # its few messages are not where the damage is
 
 
-@pytest.mark.quick_rows(2)
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("name", ["5.4.0-killed", "4.9.7-dledger-mixed", "5.4.0-dledger3-n0"])
 def test_output_of_commands_that_write_is_as_the_schemas_say(name: str, tmp_path: Path) -> None:
     names, wrong = schema_problems(making(unpack(name), tmp_path))

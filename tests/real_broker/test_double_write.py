@@ -113,6 +113,7 @@ def test_a_damaged_queue_file_is_found_and_built_again(store: Path, tmp_path: Pa
     assert oracle("5.4.0").load(store, SETTINGS, start=True).readable == MESSAGES
 
 
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize(("strategy", "lost"), [("", 0), ("truncate", 307)])
 def test_a_repaired_log_starts_and_the_broker_brings_its_rows_to_it(
     strategy: str, lost: int, store: Path, oracle: Real
@@ -129,6 +130,7 @@ def test_a_repaired_log_starts_and_the_broker_brings_its_rows_to_it(
     assert rows(store)[1] == {name: q.max for name, q in answer.queues.items()}
 
 
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize(
     ("broken", "starts"),
     [

@@ -114,7 +114,7 @@ def test_real_store_reads_all_that_was_not_hit(
     assert result.max_phy == made.oracle_start.max_phy
 
 
-@pytest.mark.quick_rows
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("expired", [0, 2])
 @pytest.mark.parametrize("version", ["4.9.7", "5.1.4", pytest.param("5.4.0", marks=pytest.mark.slow)])
 def test_queue_offset_without_message_hides_and_moves_no_other_message(
