@@ -66,7 +66,11 @@ def test_as_many_rows_are_chosen_as_are_wanted() -> None:
 def test_rows_that_are_not_chosen_are_slow(a: int, request: pytest.FixtureRequest) -> None:
     """This table itself: the third row is slow anyway, and of the others one is."""
     here = request.node.nodeid.partition("[")[0]
-    rows = {item.callspec.params["a"]: item for item in request.session.items if item.nodeid.startswith(f"{here}[")}
+    rows = {
+        item.callspec.params["a"]: item
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and item.nodeid.startswith(f"{here}[")
+    }
     slow = [a for a, item in rows.items() if item.get_closest_marker("slow")]
     if len(rows) == 1:
         pytest.skip("the command line asks for this row")
