@@ -27,6 +27,8 @@ NAME, MESSAGES = "5.4.0-clean", 553
 CAP, EXTRA = "commitLogRecoverMaxNum", "combineCQMaxExtraSearchCommitLogFiles"
 SETTINGS = {**meta(NAME).oracle_args, "rocksdbCQDoubleWriteEnable": "true"}
 FILLING = {**SETTINGS, CAP: "1000", EXTRA: "1000"}
+pytestmark = pytest.mark.xdist_group("double write")  # a broker writes the original, once
+
 Real = Callable[[str], Oracle]
 NOT_OPENED = "would not start (exit 253): the RocksDB in consumequeue/: "
 PART = "consumequeue/Order_11/0/00000000000000000000"
