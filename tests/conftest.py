@@ -108,8 +108,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         session.config.stash[FAILED] = exitstatus == pytest.ExitCode.TESTS_FAILED
 
 
-@pytest.hookimpl(tryfirst=True)  # before `-m 'not slow'` is obeyed
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)  # before all others: xdist reads the groups, pytest obeys `-m 'not slow'`
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
     """Tests in tests/real_broker get the marker `broker`; rows are chosen, and `--slow-part` makes its choice."""
     mark_slow(items)
     for item in items:
@@ -123,6 +123,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         chosen = [item for item in items if _has_more(item) and belongs(item.nodeid, part)]
         config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
         items[:] = chosen
+    return (yield)
 
 
 def _has_more(item: pytest.Item) -> bool:

@@ -28,6 +28,7 @@ def why_not() -> str:
     return ""
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What needs a session carries the marker, and runs in one process: a session takes seconds and a gigabyte."""
     reason = why_not()
