@@ -51,6 +51,7 @@ def refused(*words: str) -> str:
     return result.stderr
 
 
+@pytest.mark.quick_rows(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_messages_are_those_of_dump(name: str) -> None:
     store = str(unpack(name))
