@@ -161,7 +161,7 @@ def test_a_brokers_store_that_was_appended_to_is_read_to_its_end(
         ]
     assert [p.queue_offset for p in put[:4]] == [made.oracle_start.queues[f"Order_11/{q}"].max for q in range(4)]
     keys = [KeyQuery("Order_11", key) for key in ("more", *(f"m{n}" for n in range(40)))]
-    seen = oracle(made.version).load(root, made.oracle_args, start=True, keys=keys)
+    seen = oracle(made.version).load(root, made.oracle_args, start=True, shutdown=True, keys=keys)
     assert (seen.load, seen.crash) == (True, None)
     assert [sorted(found) for found in seen.by_key] == [[p.offset for p in put], *([p.offset] for p in put)]
     assert seen.readable == made.oracle_start.readable + 40
