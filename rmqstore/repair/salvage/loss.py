@@ -20,13 +20,13 @@ from rmqstore.files.records import MAX_RECORD
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind
 from rmqstore.formats import consumequeue, dledger, properties
 from rmqstore.formats.message import BLANK_SIZE, MIN_SIZE, Fault
+from rmqstore.repair.log.redispatch import QueueRows
 from rmqstore.repair.plan.plan import Loss
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.salvage.evidence.places import find_damage, framed_records
 from rmqstore.repair.salvage.evidence.table import Evidence, Known, Ranges
 from rmqstore.repair.salvage.evidence.values import Name, QueueSlot
 from rmqstore.repair.salvage.layout import Layout
-from rmqstore.scan.kernels import I64
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import unit_chunks
 
@@ -72,11 +72,11 @@ class Ledger:
 
     # good records that are cut off are dispatched into the ledger
 
-    def rows(self, names: list[Name], number: I64, queue_offset: I64, offset: I64, size: I64, tags: I64) -> None:
-        found, counts = np.unique(number, return_counts=True)
+    def rows(self, names: list[Name], rows: QueueRows) -> None:
+        found, counts = np.unique(rows.number, return_counts=True)
         for n, count in zip(found.tolist(), counts.tolist(), strict=True):
             self.queues[names[n]] += count
-        self.bytes += int(size.sum())
+        self.bytes += int(rows.size.sum())
 
     def batch(self, name: Name, offset: int, size: int, tags: int, time: int, base: int, count: int) -> None:
         self.queues[name] += count
