@@ -103,6 +103,7 @@ class Examination:
 
             rows = look_into_rocksdb(store)
             self.crosscheck, self.rocksdb_tables, looked_into = rows.queues, rows.tables, rows.directories
+            self.verified.damaged_rows = rows.damaged
             report.unchecked.extend(rows.unchecked)
         if store.kind is not StoreKind.ROCKSDB:
             self.crosscheck = store.part is None
@@ -277,6 +278,7 @@ class Examination:
             self.report.unchecked.extend(in_rows.unchecked)
             self.report.notes.extend(in_rows.notes)
             self.verified.unreadable_rows = in_rows.unreadable
+            self.verified.damaged_rows = in_rows.damaged
         else:
             self.states = check_consume_queues(store, logs, self.findings)
         if store.rocksdb_beside:

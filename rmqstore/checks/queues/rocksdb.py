@@ -17,9 +17,7 @@ import numpy as np
 from rmqstore.checks.log.logs import Logs, Name
 from rmqstore.checks.log.queue_parts import KEPT, Missing, QueuePart
 from rmqstore.checks.problems import codes
-from rmqstore.checks.problems.problem import Area, Severity
 from rmqstore.checks.problems.report import Fact, Findings, QueueState
-from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.queues.consumequeue import check_consume_queues
 from rmqstore.checks.queues.queue_check import QueueCheck
 from rmqstore.files.mapped_file_queue import MappedFileQueue
@@ -52,6 +50,7 @@ class RocksDBFacts:
     notes: list[str] = field(default_factory=list)
     unreadable: dict[Name, int] = field(default_factory=dict)
     """Messages per queue whose rows cannot be read."""
+    damaged: bool = False
 
 
 @dataclass(slots=True)
@@ -62,6 +61,8 @@ class RowsRead:
     tables: dict[str, dict[str, JsonValue]] = field(default_factory=dict)
     directories: set[str] = field(default_factory=set)
     unchecked: list[str] = field(default_factory=list)
+    damaged: bool = False
+    """Whether the library is there and cannot open the database of the queues."""
 
 
 def look_into_rocksdb(store: Store) -> RowsRead:
@@ -83,6 +84,7 @@ def look_into_rocksdb(store: Store) -> RowsRead:
                 RocksDBQueues(store)
                 out.queues = True
             except CannotRead as e:
+                out.damaged = True
                 out.unchecked.append(f"{DIRECTORY}: the RocksDB of the consume queues cannot be read: {e}")
     if is_readable():
         for name, table in _CONFIG.items():
@@ -158,8 +160,7 @@ def check_rocksdb_queues(store: Store, logs: Logs, findings: Findings) -> RocksD
                 facts.unreadable[files.topic, files.queue_id] = count
 
     facts.states = check_consume_queues(store, logs, findings, kept(), judge)
-    if any(p.area is Area.QUEUE and p.severity >= Severity.WARNING for p in map(PROBLEMS.__getitem__, findings.counts)):
-        facts.notes.append("only the broker writes consume queues in RocksDB: rmqstore does not repair them")
+    facts.damaged = bool(facts.unchecked or unread)
     facts.unchecked.extend(unread[:_SAID])
     if len(unread) > _SAID:
         facts.unchecked.append(f"{DIRECTORY}: units of {len(unread) - _SAID} more queues cannot be read")

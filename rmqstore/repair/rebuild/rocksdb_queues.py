@@ -1,0 +1,377 @@
+"""Consume queues in RocksDB from the log: a new database with all rows, which takes the place of the old one.
+
+The new database holds every row that the repaired log asks for, and nothing else: rows of expired messages and
+leftovers behind a queue's end are not copied. It is built in a temporary directory. The plan moves the files of the
+old database into quarantine, creates the new ones and points CURRENT at the new manifest last: at any moment in
+between RocksDB finds no manifest and refuses to open, so that no broker starts on half a database.
+
+Source: RocksDBConsumeQueueStore#putMessagePosition0, RocksDBConsumeQueueOffsetTable#getMinCqOffset,
+#truncateDirtyOffset, VersionSet::GetCurrentManifestPath (RocketMQ 5.4.0, RocksDB 8.4)
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqstore.append.rocksdb.new_database import NewDatabase
+from rmqstore.checks.log.delay_levels import delay_levels
+from rmqstore.checks.verify import Verified
+from rmqstore.errors import NotReadable, Refused
+from rmqstore.files.disk.reading import read_at
+from rmqstore.files.queue_home import has_database
+from rmqstore.files.rocksdb.database import MISSING_EXTRA, CannotRead, Database, NoDatabase, is_readable, open_database
+from rmqstore.files.rocksdb.queues import OFFSETS, UNITS, Bound, RocksDBQueue, RocksDBQueues
+from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
+from rmqstore.formats import consumequeue, rocksdbkeys
+from rmqstore.formats.rocksdbkeys import CHECKPOINT_KEY, CHECKPOINT_VALUE, OFFSET_VALUE, UNIT_VALUE, OffsetKey, UnitKey
+from rmqstore.repair.journal.disk import ScratchFolder
+from rmqstore.repair.log.redispatch import Name, can_have_queues
+from rmqstore.repair.log.repaired_log import RepairedLog
+from rmqstore.repair.plan.content import CHUNK as BYTES
+from rmqstore.repair.plan.content import Equivalent, Literal, Reencoded
+from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.repair.plan.steps import Extend
+from rmqstore.repair.rebuild.consume_queue import CHUNK, KeptCodes, QueueImage
+from rmqstore.repair.rebuild.consume_queues import QueueRebuild, RebuildChoices, known_topic
+from rmqstore.repair.rebuild.extension import Extension
+from rmqstore.repair.rebuild.unit_buffer import QueueUnits, UnitBuffer
+
+UNIT = consumequeue.UNIT.size
+ROW = UNIT_VALUE.size
+WHY = "the RocksDB of the consume queues, from the log's messages"
+_NEWER = "newer version of RocksDB"  # BlockBasedTable::Open of a table format that the library does not know
+_FILES = re.compile(r"(MANIFEST|OPTIONS)-\d+(\.dbtmp)?|IDENTITY|\d+\.(sst|ldb|log|blob|dbtmp)")
+Rows = npt.NDArray[Any]
+
+
+@dataclass(slots=True)
+class OldRows:
+    """The database that is replaced, as far as it can be read; `damage` says why not all of it can."""
+
+    database: Database
+    names: set[Name] = field(default_factory=set)
+    bounds: Mapping[Name, Mapping[str, Bound]] = field(default_factory=dict)
+    dispatched: int = 0
+    damage: str = ""
+
+    @staticmethod
+    def of(store: Store) -> OldRows:
+        """Errors: Refused without the extra, and where not damage keeps the library from opening the database."""
+        if not is_readable():
+            raise Refused(f"consume queues in RocksDB are written with the RocksDB library: that {MISSING_EXTRA}")
+        directory = store.root / "consumequeue"
+        nothing = NoDatabase(directory, (UNITS, OFFSETS))
+        if not has_database(directory):
+            return OldRows(nothing)
+        if reason := unopenable(directory):
+            if reason.blocks:
+                raise Refused(
+                    f"the RocksDB in consumequeue/ cannot be opened here: {reason.text}",
+                    "use an rmqstore with a newer RocksDB library (rocksdict), or a replica of the store",
+                )
+            return OldRows(nothing, damage=reason.text)
+        try:
+            queues = RocksDBQueues(store)
+        except CannotRead as e:
+            return OldRows(nothing, damage=str(e))
+        old = OldRows(queues.database)
+        try:
+            old.names.update(queues.names())
+            old.bounds = queues.bounds()
+            old.dispatched = queues.dispatched() or 0
+        except CannotRead as e:
+            old.damage = str(e)
+        old.names.update(old.bounds)
+        return old
+
+    def queue(self, name: Name) -> RocksDBQueue:
+        """The rows of one queue, there or not."""
+        return RocksDBQueue(self.database, *name)
+
+
+@dataclass(frozen=True, slots=True)
+class Unopenable:
+    """Why the library does not open a database; `blocks`: it may be sound, and of a format that nobody here knows."""
+
+    text: str
+    blocks: bool
+
+
+def unopenable(directory: Path) -> Unopenable | None:
+    """Why a database cannot be opened; None where it can."""
+    from rmqstore.files.rocksdb.database import DamagedDatabase
+
+    try:
+        open_database(directory)
+    except DamagedDatabase as e:
+        return Unopenable(str(e), _NEWER in str(e))
+    except CannotRead as e:
+        return Unopenable(str(e), True)
+    return None
+
+
+class RowsImage(QueueImage):
+    """What the rows of one queue should be: those of the messages [low, high)."""
+
+    def __init__(self, rows: RocksDBQueue, *given: Any) -> None:
+        self.rows = rows
+        self._last: tuple[int, Rows] = (0, np.empty(0, dtype=UNIT_VALUE.dtype))
+        super().__init__(*given)
+
+    def rows_now(self, start: int, count: int) -> Rows:
+        """The rows [start, start + count) of the old database; zeros where there are none."""
+        if self._last[0] == start and len(self._last[1]) == count:
+            return self._last[1]
+        out: Rows = np.zeros(count, dtype=UNIT_VALUE.dtype)
+        for number, units, times in self.rows.runs(start, start + count):
+            part = out[number - start : number - start + len(units)]
+            for one in consumequeue.UNIT:
+                part[one.name] = units[one.name]
+            part["store_timestamp"] = times
+        self._last = start, out
+        return out
+
+    def stored(self, at: int, length: int) -> bytes:
+        """The units of the old rows, as bytes of a queue in files."""
+        rows = self.rows_now(at // UNIT, -(-length // UNIT))
+        out = np.zeros(len(rows), dtype=consumequeue.UNIT.dtype)
+        for one in consumequeue.UNIT:
+            out[one.name] = rows[one.name]
+        return out.tobytes()[:length]
+
+    def new_rows(self, start: int, count: int) -> Rows:
+        """The rows [start, start + count) as they should be.
+
+        A row that no message of the log accounts for has the store time of the one before it, so that times rise.
+        """
+        units = consumequeue.UNIT.array(bytes(self.wanted(start, count)))
+        old = self.rows_now(start, count)
+        times = self.units.store_times(start, count)
+        kept = (times == 0) & (old["commitlog_offset"] == units["commitlog_offset"]) & (old["size"] == units["size"])
+        times[kept] = old["store_timestamp"][kept]
+        filled = np.maximum.accumulate(np.where(times != 0, np.arange(count), 0))
+        out: Rows = np.zeros(count, dtype=UNIT_VALUE.dtype)
+        for one in consumequeue.UNIT:
+            out[one.name] = units[one.name]
+        out["store_timestamp"] = times[filled]
+        return out
+
+
+class RowsRebuild(QueueRebuild):
+    """All queues of a store in a new RocksDB. `wanted` are those to make from the log; rows of others are copied."""
+
+    def __init__(
+        self,
+        draft: PlanBuilder,
+        verified: Verified,
+        views: list[RepairedLog],
+        wanted: frozenset[Name] | None,
+        choices: RebuildChoices | None = None,
+    ) -> None:
+        super().__init__(draft, verified, views, wanted, choices)
+        self.old = OldRows.of(self.store)
+        self.kept = None  # it has no store times
+        self.spill = UnitBuffer(wanted, self.logs.queues, self.limit, times=True)
+        # a broker gives an inner batch one row, at its first queue offset
+        self.inner, self.batch_topics = self.batch_topics, frozenset()
+        self.end = max((view.end for view in views), default=0)
+        self.dispatched = 0
+        self.bounds: dict[bytes, bytes] = {}
+        self.differs = bool(self.old.damage)
+
+    @cached_property
+    def on_disk(self) -> frozenset[Name]:
+        """Queues of the old database."""
+        return frozenset(self.old.names)
+
+    def names(self) -> list[Name]:
+        """All queues, in the order of their keys."""
+        return sorted(self.on_disk | set(self.spill.queues), key=lambda name: _unit_key(name, 0))
+
+    def plan(self) -> int:
+        """Add the steps; how many queues change. No steps where the old database is as it should be.
+
+        Errors: Refused where rows that are to be copied cannot be read; NotReadable where the library fails.
+        """
+        folder = ScratchFolder()
+        changed = 0
+        try:
+            new = NewDatabase(folder.path / "database", (UNITS, OFFSETS))
+            for name in self.names():
+                if self.wanted is not None and name not in self.wanted:
+                    self._copy(new, name)
+                elif self._is_due(name):
+                    changed += self._queue(new, name)
+            self._note_dispatched()
+            if not (changed or self.differs):
+                return 0
+            keys = sorted(self.bounds)
+            new.put(OFFSETS, keys, [self.bounds[key] for key in keys])
+            files = new.finish()
+        except CannotRead as e:
+            raise NotReadable(f"the new RocksDB cannot be written: {e}", "check the space where TMPDIR says") from e
+        self._swap(files, new, folder)
+        if self.old.damage:
+            self.draft.notes.append(f"the old RocksDB of the consume queues was damaged ({self.old.damage})")
+        return max(changed, 1)
+
+    def _is_due(self, name: Name) -> bool:
+        if name in self.on_disk:
+            return True
+        if not can_have_queues(name[0].encode("utf-8", "surrogatepass"), name[1]):
+            return False
+        return self.deleted_too or known_topic(self.logs, name[0])
+
+    # --- one queue ------------------------------------------------------------------------------------------------
+
+    def _queue(self, new: NewDatabase, name: Name) -> bool:
+        """The rows of a queue from the log; whether they are others than the old ones."""
+        rows = self.old.queue(name)
+        files = ConsumeQueueFiles(*name, QueueKind.SIMPLE, rows)
+        units = self.spill.queues.get(name, QueueUnits(self.spill.spill, times=self.spill.times))
+        delay = delay_levels(self.store).longest(name[1] + 1)
+        codes = KeptCodes(Extension.of(self.store, *name), delay, self.kept_codes)
+        image = RowsImage(rows, files, units, self.min_offset, self.damaged, (), codes)
+        if image.low < 0:
+            return self._without_messages(name, image)
+        if name[0] in self.inner:
+            image.gaps = []
+        changed = bool(rows.unreadable)
+        first = last = None
+        for start in range(image.low, image.high, CHUNK):
+            wanted = image.new_rows(start, min(CHUNK, image.high - start))
+            changed |= not np.array_equal(image.rows_now(start, len(wanted)), wanted)
+            there = np.flatnonzero(wanted["size"] > 0)
+            keys = _keys(name, start + there)
+            new.put(UNITS, keys, _split(wanted[there]))
+            first = wanted[there[0]] if first is None else first
+            last = wanted[there[-1]]
+        assert first is not None and last is not None
+        self.dispatched = max(self.dispatched, int(last["commitlog_offset"]) + int(last["size"]))
+        low = Bound(int(first["commitlog_offset"]), image.low)
+        high = Bound(int(last["commitlog_offset"]), image.high - 1)
+        self.draft.ends[files.label] = image.high + self.spill.later[name]
+        self.tell(files.label, image)
+        return self._bound(name, low, high) or changed
+
+    def _without_messages(self, name: Name, image: RowsImage) -> bool:
+        """A queue whose messages have all expired, or are cut: only its end stays, from which new ones are counted."""
+        old = self.old.bounds.get(name, {})
+        last = old.get("max")
+        told = end = last.queue_offset + 1 if last is not None else 0
+        if image.usable:
+            end = min(told, image.high) if last is not None else image.high
+        self.draft.ends[f"{name[0]}/{name[1]}"] = end
+        if end == told and (last is None or last.commitlog_offset < self.end):
+            for bound, value in old.items():
+                self._put_bound(name, bound, value)
+            return False
+        if end <= 0:
+            return True
+        return self._bound(name, Bound(self.end, end), Bound(0, end - 1))
+
+    def _bound(self, name: Name, low: Bound, high: Bound) -> bool:
+        """Note the ends of a queue; whether the broker would have found others."""
+        self._put_bound(name, "min", low)
+        self._put_bound(name, "max", high)
+        old = self.old.bounds.get(name, {})
+        least = old.get("min")
+        if old.get("max") != high:
+            return True
+        if least is None or least.queue_offset == low.queue_offset:
+            return False  # the broker looks for what is missing
+        return least.queue_offset > low.queue_offset or least.commitlog_offset >= self.min_offset
+
+    def _put_bound(self, name: Name, bound: str, value: Bound) -> None:
+        key = OffsetKey(_topic(name), "min" if bound == "min" else "max", name[1] & 0xFFFFFFFF).build()
+        self.bounds[key] = OFFSET_VALUE.build(commitlog_offset=value.commitlog_offset, queue_offset=value.queue_offset)
+
+    def _copy(self, new: NewDatabase, name: Name) -> None:
+        """The rows of a queue as they are."""
+        prefix = _unit_key(name, 0)[:-8]
+        try:
+            for keys, values in self.old.database.chunks(UNITS, prefix, prefix[:-1] + rocksdbkeys.CTRL_2):
+                new.put(UNITS, keys, values)
+        except CannotRead as e:
+            raise Refused(
+                f"rows of {name[0]}/{name[1]} cannot be read: {e}", "rebuild all queues: leave out --topic and --queue"
+            ) from e
+        for bound, value in self.old.bounds.get(name, {}).items():
+            self._put_bound(name, bound, value)
+
+    def _note_dispatched(self) -> None:
+        """The end of what has rows: a start dispatches from there on. Of queues that are copied, some may lag."""
+        known = min(self.old.dispatched, self.end)
+        dispatched = known if self.wanted is not None else max(self.dispatched, known)
+        if self.limit is not None:
+            dispatched = min(dispatched, self.limit)
+        self.differs |= self.old.dispatched > dispatched
+        if dispatched > 0:
+            self.bounds[CHECKPOINT_KEY.build()] = CHECKPOINT_VALUE.build(max_phy_offset=dispatched)
+
+    # --- the files ------------------------------------------------------------------------------------------------
+
+    def _swap(self, files: list[Path], new: NewDatabase, folder: ScratchFolder) -> None:
+        draft, directory = self.draft, self.store.root / "consumequeue"
+        fresh = {path.name for path in files}
+        old = sorted((e.name for e in os.scandir(directory)), reverse=True) if directory.is_dir() else []
+        for name in sorted((n for n in old if _FILES.fullmatch(n) or n in fresh), key=lambda n: "MANIFEST" not in n):
+            draft.discard(directory / name, "the old RocksDB")
+        for path in files:
+            size = path.stat().st_size
+
+            def pieces(path: Path = path, size: int = size, kept: ScratchFolder = folder) -> Iterator[bytes]:
+                assert kept.path in path.parents  # the folder lasts as long as the plan
+                return (read_at(path, min(BYTES, size - at), at) for at in range(0, size, BYTES))
+
+            content = Equivalent(Reencoded(size, pieces), new.identity)
+            draft.create(directory / path.name, size, content, WHY)
+        self._point(directory / "CURRENT", (new.directory / "CURRENT").read_bytes())
+
+    def _point(self, current: Path, text: bytes) -> None:
+        """Bring CURRENT to the new manifest without moving it: it is the last thing that changes."""
+        draft, why = self.draft, "names the manifest"
+        lock = current.with_name("LOCK")
+        if lock.is_dir():
+            draft.discard(lock, "a directory in the place of a file")
+        if not current.is_file() or current.is_symlink():
+            if os.path.lexists(current):
+                draft.discard(current, "not a regular file")
+            draft.create(current, len(text), Literal(text), why)
+            return
+        size = current.stat().st_size
+        now = read_at(current, min(size, len(text)), 0)
+        if now != text[: len(now)]:
+            draft.overwrite(current, 0, text[: len(now)], why)
+        if size < len(text):
+            draft.add(Extend(draft.path(current), size, len(text), Literal(text[size:]), why))
+        elif size > len(text):
+            draft.resize(current, size, len(text), why)
+
+
+def _topic(name: Name) -> bytes:
+    return name[0].encode("utf-8", "surrogatepass")
+
+
+def _unit_key(name: Name, queue_offset: int) -> bytes:
+    return UnitKey(_topic(name), name[1] & 0xFFFFFFFF, queue_offset).build()
+
+
+def _keys(name: Name, queue_offsets: npt.NDArray[np.int64]) -> list[bytes]:
+    prefix = _unit_key(name, 0)[:-8]
+    tails = queue_offsets.astype(">i8").tobytes()
+    return [prefix + tails[at : at + 8] for at in range(0, len(tails), 8)]
+
+
+def _split(rows: Rows) -> list[bytes]:
+    raw = rows.tobytes()
+    return [raw[at : at + ROW] for at in range(0, len(raw), ROW)]
