@@ -1,19 +1,15 @@
 """Consume queues in RocksDB from the log: a new database with all rows, which takes the place of the old one.
 
 The new database holds every row that the repaired log asks for, and nothing else: rows of expired messages and
-leftovers behind a queue's end are not copied. It is built in a temporary directory. The plan moves the files of the
-old database into quarantine, creates the new ones and points CURRENT at the new manifest last: at any moment in
-between RocksDB finds no manifest and refuses to open, so that no broker starts on half a database.
+leftovers behind a queue's end are not copied.
 
 Source: RocksDBConsumeQueueStore#putMessagePosition0, RocksDBConsumeQueueOffsetTable#getMinCqOffset,
-#truncateDirtyOffset, VersionSet::GetCurrentManifestPath (RocketMQ 5.4.0, RocksDB 8.4)
+#truncateDirtyOffset (RocketMQ 5.4.0)
 """
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +22,6 @@ from rmqstore.append.rocksdb.new_database import NewDatabase
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import NotReadable, Refused
-from rmqstore.files.disk.reading import read_at
 from rmqstore.files.queue_home import has_database
 from rmqstore.files.rocksdb.database import MISSING_EXTRA, CannotRead, Database, NoDatabase, is_readable, open_database
 from rmqstore.files.rocksdb.queues import OFFSETS, UNITS, Bound, RocksDBQueue, RocksDBQueues
@@ -36,32 +31,35 @@ from rmqstore.formats.rocksdbkeys import CHECKPOINT_KEY, CHECKPOINT_VALUE, OFFSE
 from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.log.redispatch import Name, can_have_queues
 from rmqstore.repair.log.repaired_log import RepairedLog
-from rmqstore.repair.plan.content import CHUNK as BYTES
-from rmqstore.repair.plan.content import Equivalent, Literal, Reencoded
 from rmqstore.repair.plan.plan_builder import PlanBuilder
-from rmqstore.repair.plan.steps import Extend
 from rmqstore.repair.rebuild.consume_queue import CHUNK, KeptCodes, QueueImage
 from rmqstore.repair.rebuild.consume_queues import QueueRebuild, RebuildChoices, known_topic
 from rmqstore.repair.rebuild.extension import Extension
+from rmqstore.repair.rebuild.rocksdb_swap import Made, swap_in
 from rmqstore.repair.rebuild.unit_buffer import QueueUnits, UnitBuffer
+from rmqstore.repair.salvage.evidence.consumer_progress import ConsumerProgress
 
 UNIT = consumequeue.UNIT.size
 ROW = UNIT_VALUE.size
 WHY = "the RocksDB of the consume queues, from the log's messages"
+_NAMED = 10
 _NEWER = "newer version of RocksDB"  # BlockBasedTable::Open of a table format that the library does not know
-_FILES = re.compile(r"(MANIFEST|OPTIONS)-\d+(\.dbtmp)?|IDENTITY|\d+\.(sst|ldb|log|blob|dbtmp)")
 Rows = npt.NDArray[Any]
 
 
 @dataclass(slots=True)
 class OldRows:
-    """The database that is replaced, as far as it can be read; `damage` says why not all of it can."""
+    """The database that is replaced, as far as it can be read; `damage` says why not all of it can.
+
+    `ended`: whether the ends of all queues are known.
+    """
 
     database: Database
     names: set[Name] = field(default_factory=set)
     bounds: Mapping[Name, Mapping[str, Bound]] = field(default_factory=dict)
     dispatched: int = 0
     damage: str = ""
+    ended: bool = False
 
     @staticmethod
     def of(store: Store) -> OldRows:
@@ -71,7 +69,7 @@ class OldRows:
         directory = store.root / "consumequeue"
         nothing = NoDatabase(directory, (UNITS, OFFSETS))
         if not has_database(directory):
-            return OldRows(nothing)
+            return OldRows(nothing)  # a broker creates one
         if reason := unopenable(directory):
             if reason.blocks:
                 raise Refused(
@@ -85,9 +83,10 @@ class OldRows:
             return OldRows(nothing, damage=str(e))
         old = OldRows(queues.database)
         try:
-            old.names.update(queues.names())
             old.bounds = queues.bounds()
             old.dispatched = queues.dispatched() or 0
+            old.ended = True
+            old.names.update(queues.names())
         except CannotRead as e:
             old.damage = str(e)
         old.names.update(old.bounds)
@@ -187,6 +186,8 @@ class RowsRebuild(QueueRebuild):
         self.dispatched = 0
         self.bounds: dict[bytes, bytes] = {}
         self.differs = bool(self.old.damage)
+        self.progress = None if self.old.ended else ConsumerProgress(self.store)
+        self.ends_by_progress: list[str] = []
 
     @cached_property
     def on_disk(self) -> frozenset[Name]:
@@ -195,7 +196,10 @@ class RowsRebuild(QueueRebuild):
 
     def names(self) -> list[Name]:
         """All queues, in the order of their keys."""
-        return sorted(self.on_disk | set(self.spill.queues), key=lambda name: _unit_key(name, 0))
+        known = self.on_disk | set(self.spill.queues)
+        if self.progress is not None:
+            known |= {n for n in self.progress.names() if self.progress.furthest(*n) > 0 and n[1] >= 0}
+        return sorted(known, key=lambda name: _unit_key(name, 0))
 
     def plan(self) -> int:
         """Add the steps; how many queues change. No steps where the old database is as it should be.
@@ -219,10 +223,20 @@ class RowsRebuild(QueueRebuild):
             files = new.finish()
         except CannotRead as e:
             raise NotReadable(f"the new RocksDB cannot be written: {e}", "check the space where TMPDIR says") from e
-        self._swap(files, new, folder)
-        if self.old.damage:
-            self.draft.notes.append(f"the old RocksDB of the consume queues was damaged ({self.old.damage})")
+        swap_in(self.draft, self.store.root / "consumequeue", Made(new, files, folder), WHY)
+        self._tell_ends()
         return max(changed, 1)
+
+    def _tell_ends(self) -> None:
+        if self.old.damage:
+            self.draft.notes.append(f"the RocksDB of the consume queues is damaged: {self.old.damage}")
+        if self.old.damage and not self.old.ended:
+            named = ", ".join(self.ends_by_progress[:_NAMED]) + ", …" * (len(self.ends_by_progress) > _NAMED)
+            self.draft.notes.append(
+                "the ends of queues without a message in the log cannot be read from it: "
+                + (f"the offsets of consumers give the end of {named}; " if named else "")
+                + "any other such queue begins again at 0"
+            )
 
     def _is_due(self, name: Name) -> bool:
         if name in self.on_disk:
@@ -267,6 +281,10 @@ class RowsRebuild(QueueRebuild):
         """A queue whose messages have all expired, or are cut: only its end stays, from which new ones are counted."""
         old = self.old.bounds.get(name, {})
         last = old.get("max")
+        if self.progress is not None and (end := self.progress.furthest(*name)) > 0:
+            self.draft.ends[f"{name[0]}/{name[1]}"] = end
+            self.ends_by_progress.append(f"{name[0]}/{name[1]}")
+            return self._bound(name, Bound(self.end, end), Bound(0, end - 1))
         told = end = last.queue_offset + 1 if last is not None else 0
         if image.usable:
             end = min(told, image.high) if last is not None else image.high
@@ -317,45 +335,6 @@ class RowsRebuild(QueueRebuild):
         self.differs |= self.old.dispatched > dispatched
         if dispatched > 0:
             self.bounds[CHECKPOINT_KEY.build()] = CHECKPOINT_VALUE.build(max_phy_offset=dispatched)
-
-    # --- the files ------------------------------------------------------------------------------------------------
-
-    def _swap(self, files: list[Path], new: NewDatabase, folder: ScratchFolder) -> None:
-        draft, directory = self.draft, self.store.root / "consumequeue"
-        fresh = {path.name for path in files}
-        old = sorted((e.name for e in os.scandir(directory)), reverse=True) if directory.is_dir() else []
-        for name in sorted((n for n in old if _FILES.fullmatch(n) or n in fresh), key=lambda n: "MANIFEST" not in n):
-            draft.discard(directory / name, "the old RocksDB")
-        for path in files:
-            size = path.stat().st_size
-
-            def pieces(path: Path = path, size: int = size, kept: ScratchFolder = folder) -> Iterator[bytes]:
-                assert kept.path in path.parents  # the folder lasts as long as the plan
-                return (read_at(path, min(BYTES, size - at), at) for at in range(0, size, BYTES))
-
-            content = Equivalent(Reencoded(size, pieces), new.identity)
-            draft.create(directory / path.name, size, content, WHY)
-        self._point(directory / "CURRENT", (new.directory / "CURRENT").read_bytes())
-
-    def _point(self, current: Path, text: bytes) -> None:
-        """Bring CURRENT to the new manifest without moving it: it is the last thing that changes."""
-        draft, why = self.draft, "names the manifest"
-        lock = current.with_name("LOCK")
-        if lock.is_dir():
-            draft.discard(lock, "a directory in the place of a file")
-        if not current.is_file() or current.is_symlink():
-            if os.path.lexists(current):
-                draft.discard(current, "not a regular file")
-            draft.create(current, len(text), Literal(text), why)
-            return
-        size = current.stat().st_size
-        now = read_at(current, min(size, len(text)), 0)
-        if now != text[: len(now)]:
-            draft.overwrite(current, 0, text[: len(now)], why)
-        if size < len(text):
-            draft.add(Extend(draft.path(current), size, len(text), Literal(text[size:]), why))
-        elif size > len(text):
-            draft.resize(current, size, len(text), why)
 
 
 def _topic(name: Name) -> bytes:

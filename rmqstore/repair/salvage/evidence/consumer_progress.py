@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rmqstore.files.store import Store
 from rmqstore.formats.configjson import ConfigJsonError, JsonValue, parse_config_object
 from rmqstore.formats.properties import SCHEDULE_TOPIC
+from rmqstore.formats.text.javatext import java_text
 from rmqstore.repair.salvage.evidence.values import QueueSlot
 
 _OWN_GROUPS = frozenset({"CID_RMQ_SYS_TRANS", "CID_RMQ_SYS_REVIVE_GROUP"})
@@ -17,7 +18,7 @@ _LARGEST = 256 << 20
 class ConsumerProgress:
     """How far consumers have read, as the store's configuration says.
 
-    `known` is False where it could not be read (RocksDB configuration, or damage).
+    `known` is False where it could not be read (damage, or a RocksDB without the extra `rocksdb`).
     """
 
     def __init__(self, store: Store) -> None:
@@ -32,6 +33,27 @@ class ConsumerProgress:
             self.known = True
             for section in (key, "offsetTable"):
                 self._take(table.get(section))
+        if "consumerOffsets" in store.rocksdb_config:
+            self._take_rows(config / "consumerOffsets")
+
+    def _take_rows(self, directory: Path) -> None:
+        """Source: RocksDBConsumerOffsetManager (config v1): a row per `topic@group`, its value in JSON."""
+        from rmqstore.files.rocksdb.database import CannotRead, config_rows
+
+        try:
+            for keys, values in config_rows(directory):
+                for key, value in zip(keys, values, strict=True):
+                    self._take({java_text(key): parse_config_object(value).get("offsetTable")})
+        except (CannotRead, ConfigJsonError):
+            self.known = False
+            return
+        self.known = True
+
+    def names(self) -> Iterator[tuple[str, int]]:
+        """Topic and queue id of every queue that a group has consumed from."""
+        for topic, groups in self._progress.items():
+            yield from ((topic, queue_id) for queue_id in {q for queues in groups.values() for q in queues})
+        yield from ((SCHEDULE_TOPIC, queue_id) for queue_id in self._delays)
 
     def groups(self, slot: QueueSlot) -> tuple[str, ...]:
         """Groups that have yet to read a slot, in its queue or in a light message queue that it is fanned out to."""
