@@ -43,7 +43,7 @@ UNIT = consumequeue.UNIT.size
 ROW = UNIT_VALUE.size
 WHY = "the RocksDB of the consume queues, from the log's messages"
 _NAMED = 10
-_NEWER = "newer version of RocksDB"  # BlockBasedTable::Open of a table format that the library does not know
+_NEWER = "unsupported format_version"  # BlockBasedTable::Open of a table format that the library does not know
 Rows = npt.NDArray[Any]
 
 
@@ -74,7 +74,8 @@ class OldRows:
             if reason.blocks:
                 raise Refused(
                     f"the RocksDB in consumequeue/ cannot be opened here: {reason.text}",
-                    "use an rmqstore with a newer RocksDB library (rocksdict), or a replica of the store",
+                    "if a newer RocksDB wrote it, use a newer rocksdict; if it is damaged, move its files (not the "
+                    "directories) out of consumequeue/ and run this command again",
                 )
             return OldRows(nothing, damage=reason.text)
         try:
