@@ -132,7 +132,7 @@ class RowsImage(QueueImage):
         if self._last[0] == start and len(self._last[1]) == count:
             return self._last[1]
         out: Rows = np.zeros(count, dtype=UNIT_VALUE.dtype)
-        for number, units, times in self.rows.runs(start, start + count):
+        for number, units, times in self.rows.runs(start, min(start + count, self.rows.behind)):
             part = out[number - start : number - start + len(units)]
             for one in consumequeue.UNIT:
                 part[one.name] = units[one.name]
@@ -251,6 +251,9 @@ class RowsRebuild(QueueRebuild):
     def _queue(self, new: NewDatabase, name: Name) -> bool:
         """The rows of a queue from the log; whether they are others than the old ones."""
         rows = self.old.queue(name)
+        if self.old.ended:
+            last = self.old.bounds.get(name, {}).get("max")
+            rows.end_at(last.queue_offset + 1 if last is not None else 0)
         files = ConsumeQueueFiles(*name, QueueKind.SIMPLE, rows)
         units = self.spill.queues.get(name, QueueUnits(self.spill.spill, times=self.spill.times))
         delay = delay_levels(self.store).longest(name[1] + 1)

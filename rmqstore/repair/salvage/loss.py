@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 
@@ -242,7 +243,7 @@ def _units_behind(evidence: Evidence, log: LogResult) -> tuple[list[Name], Table
     """Queues, and the units behind the end in the order of their offsets: number of the queue, offset, size, count."""
     names: list[Name] = []
     parts = [np.zeros((4, 0), dtype=np.int64)]
-    for files in evidence.store.consume_queues(QueueKind.SIMPLE, QueueKind.BATCH):
+    for files in chain(evidence.simple_queues(), evidence.store.consume_queues(QueueKind.BATCH)):
         state = evidence.verified.report.queues.get(files.label)
         for units in _attached(files, evidence, log):
             behind = units[units["commitlog_offset"] >= log.wrote]
