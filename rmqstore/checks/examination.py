@@ -287,6 +287,7 @@ class Examination:
             note, unchecked = look_beside(store, self.states, live=self.report.live)
             self.report.notes.extend([note] * bool(note))
             self.report.unchecked.extend([unchecked] * bool(unchecked))
+            self.verified.damaged_rows = not note
         self.states.update(check_batch_queues(store, logs, self.findings))
 
     @property

@@ -6,7 +6,7 @@ from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused, UsageError
 from rmqstore.files.store import QueueKind, Store, StoreKind
-from rmqstore.repair.beside.rocksdb import refuse_rows, tell_beside
+from rmqstore.repair.beside.rocksdb import refuse_rows, tell_left
 from rmqstore.repair.log.contradicted import tell_contradicted
 from rmqstore.repair.log.redispatch import Name
 from rmqstore.repair.log.repaired_log import RepairedLog
@@ -53,9 +53,12 @@ def plan_rebuild(
 
         draft.brakes.extend(offset_brakes(results))
         wanted = _chosen(store, verified, topics, queue_ids, queues)
-        work = _queues(draft, verified, views, wanted, RebuildChoices(deleted_too=bool(topics or queues)))
+        choices = RebuildChoices(deleted_too=bool(topics or queues))
+        work = _queues(draft, verified, views, wanted, choices)
         work.read()
         work.plan()
+        if store.rocksdb_beside:
+            _beside(draft, verified, views, wanted, choices)
     elif part == INDEX:
         _index(draft, verified, views)
     elif part == CHECKPOINT:
@@ -65,8 +68,6 @@ def plan_rebuild(
     if part in (CQ, INDEX):
         proved.tell(draft, views)
         tell_contradicted(draft, verified, views)
-    if part == CQ:
-        tell_beside(draft, touches_log=False)
     draft.facts["part"] = part
     if verified.misplaced is not None and verified.misplaced.store.moved:
         draft.notes.append("log files have wrong names: this fits the log as `rmqstore recover` repairs it")
@@ -91,6 +92,19 @@ def _queues(
     from rmqstore.repair.rebuild.rocksdb_queues import RowsRebuild
 
     return RowsRebuild(draft, verified, views, wanted, choices)
+
+
+def _beside(
+    draft: PlanBuilder,
+    verified: Verified,
+    views: list[RepairedLog],
+    wanted: frozenset[Name] | None,
+    choices: RebuildChoices,
+) -> None:
+    from rmqstore.repair.rebuild.rocksdb_queues import plan_beside
+
+    if not plan_beside(draft, verified, views, wanted, choices) and draft.steps:
+        tell_left(draft, touches_log=False)
 
 
 def _chosen(

@@ -24,7 +24,7 @@ from rmqstore.repair.beside.checkpoint import plan_checkpoint
 from rmqstore.repair.beside.config import plan_configs, plan_offsets
 from rmqstore.repair.beside.directory import gone_with_files, plan_directories
 from rmqstore.repair.beside.dledger import plan_dledger
-from rmqstore.repair.beside.rocksdb import refuse_rows, tell_beside
+from rmqstore.repair.beside.rocksdb import refuse_rows, tell_left
 from rmqstore.repair.beside.timer import plan_timer
 from rmqstore.repair.brakes import damage_brakes, offset_brakes, sizes_brakes
 from rmqstore.repair.log.contradicted import CODE, doubtful_tags, tell_contradicted
@@ -119,9 +119,11 @@ class Recovery:
         draft.facts["strategy"] = self.choice.strategy
         draft.facts["role"] = self.choice.role
         draft.facts["wrote"] = dict(wrote_positions(self.verified))
-        if self._touches_log(names_too=False):
+        touches_log = self._touches_log(names_too=False)
+        if touches_log:
             refuse_rows(self.store, touches_log=True)
-        tell_beside(draft, touches_log=self._touches_log(names_too=False))
+        if self.store.rocksdb_beside and not self._beside() and draft.steps:
+            tell_left(draft, touches_log=touches_log)
         if not self.verified.report.clean:
             draft.facts["stays"] = what_stays(self.verified.report, draft, options, self.choice)
         return draft.plan(data_roots(self.store))
@@ -289,6 +291,17 @@ class Recovery:
             found = cured(self.draft, (c for c in self.counts if PROBLEMS[c].of_queues))
             found -= {TAG_CODE} if work.kept_codes else set()
             self.draft.cures |= found - {codes.CQ_DELETED_TOPIC}
+
+    def _beside(self) -> bool:
+        """A RocksDB beside queues in files gets the same rows; whether it fits the repaired log then."""
+        damaged = self.verified.damaged_rows and self.options.wants_area(Area.QUEUE, Area.DIRECTORY)
+        changed = self._touches_log() or any(s.path.startswith("consumequeue/") for s in self.draft.steps)
+        if not self.results or not (changed or damaged):
+            return False
+        from rmqstore.repair.rebuild.rocksdb_queues import plan_beside
+
+        choices = RebuildChoices(allow_gaps=self.options.allow_shift, limit=self.limit)
+        return plan_beside(self.draft, self.verified, self._views(), None, choices)
 
     def _rows_are_wanted(self) -> bool:
         if self._touches_log() or self.cut is not None or self.salvaged.rebuild_queues or self.shortened:

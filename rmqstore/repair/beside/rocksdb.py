@@ -5,7 +5,7 @@ from __future__ import annotations
 from rmqstore.checks.queues.double_write import BEFORE_READING
 from rmqstore.errors import Refused
 from rmqstore.files.queue_home import QueueHome, says_where
-from rmqstore.files.store import Store, StoreKind
+from rmqstore.files.store import QueueKind, Store, StoreKind
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 
 _LEFT = (
@@ -16,13 +16,16 @@ _WHICH = (
     "the store has queue files and a RocksDB of queues. If consumers are served from the RocksDB "
     "(combineCQPreferCQType), it would no longer match the log: give the broker's broker.conf with -c"
 )
-
-
 _FEATURES = ("timerRocksDBEnable", "transRocksDBEnable")
 
 
 def refuse_rows(store: Store, *, touches_log: bool) -> None:
     """Errors: Refused where rows would have to change that a broker reads and nothing here writes."""
+    if store.queue_home is QueueHome.UNKNOWN and any(store.queue_directories(QueueKind.SIMPLE)):
+        raise Refused(
+            "the store has queues in files and in RocksDB, and nothing says which of them the broker reads",
+            "give its broker.conf with -c (storeType, rocksdbCQDoubleWriteEnable)",
+        )
     features = [k for k in _FEATURES if touches_log and store.config.bool(k)]
     if store.kind is StoreKind.ROCKSDB and store.dledger is not None and store.dledger.data.files:
         features.append("consume queues of DLedger entries")
@@ -33,10 +36,8 @@ def refuse_rows(store: Store, *, touches_log: bool) -> None:
         )
 
 
-def tell_beside(draft: PlanBuilder, *, touches_log: bool) -> None:
-    """Say what becomes of a RocksDB beside queues in files."""
-    store = draft.store
-    if store.rocksdb_beside and draft.steps:
-        draft.notes.append(_LEFT)
-        if touches_log and says_where(store.config) is not QueueHome.FILES:
-            draft.brakes.append(_WHICH)
+def tell_left(draft: PlanBuilder, *, touches_log: bool) -> None:
+    """Say what becomes of a RocksDB beside queues in files that the plan leaves as it is."""
+    draft.notes.append(_LEFT)
+    if touches_log and says_where(draft.store.config) is not QueueHome.FILES:
+        draft.brakes.append(_WHICH)

@@ -33,7 +33,7 @@ from rmqstore.repair.log.redispatch import Name, can_have_queues
 from rmqstore.repair.log.repaired_log import RepairedLog
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.rebuild.consume_queue import CHUNK, KeptCodes, QueueImage
-from rmqstore.repair.rebuild.consume_queues import QueueRebuild, RebuildChoices, known_topic
+from rmqstore.repair.rebuild.consume_queues import QueueRebuild, RebuildChoices, known_topic, parse_label
 from rmqstore.repair.rebuild.extension import Extension
 from rmqstore.repair.rebuild.rocksdb_swap import Made, swap_in
 from rmqstore.repair.rebuild.unit_buffer import QueueUnits, UnitBuffer
@@ -187,7 +187,9 @@ class RowsRebuild(QueueRebuild):
         self.dispatched = 0
         self.bounds: dict[bytes, bytes] = {}
         self.differs = bool(self.old.damage)
-        self.progress = None if self.old.ended else ConsumerProgress(self.store)
+        # beside queues in files, those say where a queue ends
+        self.files = self.store.rocksdb_beside
+        self.progress = None if self.old.ended or self.files else ConsumerProgress(self.store)
         self.ends_by_progress: list[str] = []
 
     @cached_property
@@ -200,6 +202,8 @@ class RowsRebuild(QueueRebuild):
         known = self.on_disk | set(self.spill.queues)
         if self.progress is not None:
             known |= {n for n in self.progress.names() if self.progress.furthest(*n) > 0 and n[1] >= 0}
+        if self.files:
+            known |= {name for label in self.verified.report.queues if (name := parse_label(label)) is not None}
         return sorted(known, key=lambda name: _unit_key(name, 0))
 
     def plan(self) -> int:
@@ -230,8 +234,9 @@ class RowsRebuild(QueueRebuild):
 
     def _tell_ends(self) -> None:
         if self.old.damage:
-            self.draft.notes.append(f"the RocksDB of the consume queues is damaged: {self.old.damage}")
-        if self.old.damage and not self.old.ended:
+            beside = " beside the queue files" if self.files else " of the consume queues"
+            self.draft.notes.append(f"the RocksDB{beside} is damaged: {self.old.damage}")
+        if self.old.damage and not self.old.ended and not self.files:
             named = ", ".join(self.ends_by_progress[:_NAMED]) + ", …" * (len(self.ends_by_progress) > _NAMED)
             self.draft.notes.append(
                 "the ends of queues without a message in the log cannot be read from it: "
@@ -277,22 +282,26 @@ class RowsRebuild(QueueRebuild):
         self.dispatched = max(self.dispatched, int(last["commitlog_offset"]) + int(last["size"]))
         low = Bound(int(first["commitlog_offset"]), image.low)
         high = Bound(int(last["commitlog_offset"]), image.high - 1)
-        self.draft.ends[files.label] = image.high + self.spill.later[name]
-        self.tell(files.label, image)
+        if not self.files:
+            self.draft.ends[files.label] = image.high + self.spill.later[name]
+            self.tell(files.label, image)
         return self._bound(name, low, high) or changed
 
     def _without_messages(self, name: Name, image: RowsImage) -> bool:
         """A queue whose messages have all expired, or are cut: only its end stays, from which new ones are counted."""
         old = self.old.bounds.get(name, {})
         last = old.get("max")
+        label = f"{name[0]}/{name[1]}"
         if self.progress is not None and (end := self.progress.furthest(*name)) > 0:
-            self.draft.ends[f"{name[0]}/{name[1]}"] = end
-            self.ends_by_progress.append(f"{name[0]}/{name[1]}")
+            self.draft.ends[label] = end
+            self.ends_by_progress.append(label)
             return self._bound(name, Bound(self.end, end), Bound(0, end - 1))
         told = end = last.queue_offset + 1 if last is not None else 0
         if image.usable:
             end = min(told, image.high) if last is not None else image.high
-        self.draft.ends[f"{name[0]}/{name[1]}"] = end
+        if self.files and label in self.verified.report.queues:
+            end = self.draft.ends.get(label, self.verified.report.queues[label].max)
+        self.draft.ends[label] = end
         if end == told and (last is None or last.commitlog_offset < self.end):
             for bound, value in old.items():
                 self._put_bound(name, bound, value)
@@ -339,6 +348,26 @@ class RowsRebuild(QueueRebuild):
         self.differs |= self.old.dispatched > dispatched
         if dispatched > 0:
             self.bounds[CHECKPOINT_KEY.build()] = CHECKPOINT_VALUE.build(max_phy_offset=dispatched)
+
+
+def plan_beside(
+    draft: PlanBuilder,
+    verified: Verified,
+    views: list[RepairedLog],
+    wanted: frozenset[Name] | None,
+    choices: RebuildChoices,
+) -> bool:
+    """Steps for the RocksDB beside queues in files; whether it fits the log then, where anything can write it."""
+    if not is_readable() or verified.dledger is not None:
+        return False
+    try:
+        work = RowsRebuild(draft, verified, views, wanted, choices)
+        work.read()
+        work.plan()
+    except Refused as e:
+        draft.notes.append(e.message)
+        return False
+    return True
 
 
 def _topic(name: Name) -> bytes:
