@@ -143,7 +143,7 @@ def _facts(spark: Any, ref: StoreRef, output: Path, progress: Progress | None, s
     if not any(r.messages for r in results):
         raise Refused("the log has no good message to build from", "run `rmqstore verify` on it")
     if store.kind is StoreKind.ROCKSDB:
-        raise Refused("the consume queues are in RocksDB", "the broker rebuilds them from its log")
+        raise Refused("the consume queues are in RocksDB", "run `rmqstore rebuild STORE cq`, which writes them")
     bad = [r for x in results for r in x.tiling if r.kind is not Kind.RECORDS and r.start < x.wrote]
     gaps = tuple(r.start for r in bad), tuple(r.stop for r in bad)
     parts = {name: part for name, part in verified.logs.queues.items() if part.restarts or part.outliers}
