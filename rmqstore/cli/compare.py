@@ -70,11 +70,12 @@ def compare(
         from rmqstore.views.compare.fingerprint import compare_with, read_fingerprint
 
         theirs = read_fingerprint(against)
-        found = while_files_expire(opened, lambda s: compare_with(s, theirs, jobs=jobs, max_rate=max_rate or 0))
+        with out.busy("reading the log"):
+            found = while_files_expire(opened, lambda s: compare_with(s, theirs, jobs=jobs, max_rate=max_rate or 0))
         if out.as_json:
             out.report(found.to_json())
         else:
-            out.lines(_against_lines(found))
+            out.lines(_against_lines(found), wrap=True)
         return _exit_code(found.equal, found.store, found.other)
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.views.compare.compare import compare as run
@@ -82,14 +83,15 @@ def compare(
     assert other is not None
     sizes = {k: v for k, v in config.given.items() if k.startswith(("mappedFileSize", "mapperFileSize"))}
     against_it = open_store(other, BrokerConfig(sizes))
-    answer = while_files_expire(
-        opened,
-        lambda s: while_files_expire(against_it, lambda o: run(s, o, jobs=jobs, max_rate=max_rate or 0)),
-    )
+    with out.busy("reading both logs"):
+        answer = while_files_expire(
+            opened,
+            lambda s: while_files_expire(against_it, lambda o: run(s, o, jobs=jobs, max_rate=max_rate or 0)),
+        )
     if out.as_json:
         out.report(answer.to_json())
     else:
-        out.lines(_lines(answer))
+        out.lines(_lines(answer), wrap=True)
     return _exit_code(answer.equal, answer.store, answer.other)
 
 
@@ -109,7 +111,8 @@ def _write(out: Output, opened: object, path: Path, jobs: int | None, max_rate: 
     assert isinstance(opened, Store)
     target = Output(path=path)
     target.keep_out_of(opened.path)
-    made = while_files_expire(opened, lambda s: fingerprint(s, jobs=jobs, max_rate=max_rate or 0))
+    with out.busy("reading the log"):
+        made = while_files_expire(opened, lambda s: fingerprint(s, jobs=jobs, max_rate=max_rate or 0))
     data = json_bytes(made.to_json()) + b"\n"
     with target.stream() as file:
         file.write(data)

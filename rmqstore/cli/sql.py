@@ -62,7 +62,7 @@ def sql(out: Output, stores: tuple[str, ...], query: str, broker_conf: Path | No
     for ref in refs:
         out.keep_out_of(ref.path)
         store = ref.open()
-        total += sum(queue.bytes_on_disk for queue in (store.commitlog, store.dledger and store.dledger.data) if queue)
+        total += store.log_bytes
         if store.lock_state().held:
             live.append(ref.label)
             out.note(f"note: a broker is running on {ref.label}; what it writes from now on may be missing")

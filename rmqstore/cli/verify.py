@@ -101,7 +101,7 @@ def verify(
         out.note("note: a broker is running on this store; records that it is writing now are not reported as damage")
     ids, pairs = parse_queues(filters.queues)
     note_unknown_topics(out, opened, filters.topics, pairs)
-    with out.progress("verify", _bytes_of(opened)) as progress, _sink(out, opened, findings_out) as sink:
+    with out.progress("verify", opened.log_bytes) as progress, _sink(out, opened, findings_out) as sink:
         options = VerifyOptions(
             jobs=jobs,
             quick=quick,
@@ -194,11 +194,6 @@ def _remember(store: Store, report: Report) -> None:
         write_file(path, json_bytes({"store": str(store.path), "resume_at": report.resume_at}))
     else:
         remove_file(path)
-
-
-def _bytes_of(store: Store) -> int:
-    logs = [store.commitlog, store.dledger.data if store.dledger else None]
-    return sum(log.bytes_on_disk for log in logs if log is not None)
 
 
 @contextlib.contextmanager
