@@ -22,7 +22,7 @@ from rmqstore.checks.queues.consumequeue import check_consume_queues
 from rmqstore.checks.queues.queue_check import QueueCheck
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.queue_home import QueueHome
-from rmqstore.files.rocksdb.database import MISSING_EXTRA, CannotRead, config_rows, is_readable
+from rmqstore.files.rocksdb.database import MISSING_EXTRA, CannotRead, DamagedDatabase, config_rows, is_readable
 from rmqstore.files.rocksdb.queues import Bound, RocksDBQueue, RocksDBQueues
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats.configjson import ConfigJsonError, JsonValue, parse_config_object
@@ -38,6 +38,7 @@ _CONFIG = {  # configuration v1, as the JSON files name what is in them
     "subscriptionGroups": "subscriptionGroupTable",
     "consumerOffsets": "offsetTable",
 }
+_CURE = "`rmqstore recover` makes a new one from the log"
 _SAID = 20  # queues that cannot be read, named one by one
 
 
@@ -85,7 +86,8 @@ def look_into_rocksdb(store: Store) -> RowsRead:
                 out.queues = True
             except CannotRead as e:
                 out.damaged = True
-                out.unchecked.append(f"{DIRECTORY}: the RocksDB of the consume queues cannot be read: {e}")
+                cure = f"; {_CURE}" if isinstance(e, DamagedDatabase) else ""
+                out.unchecked.append(f"{DIRECTORY}: the RocksDB of the consume queues cannot be read: {e}{cure}")
     if is_readable():
         for name, table in _CONFIG.items():
             if name in store.rocksdb_config:
@@ -160,7 +162,9 @@ def check_rocksdb_queues(store: Store, logs: Logs, findings: Findings) -> RocksD
                 facts.unreadable[files.topic, files.queue_id] = count
 
     facts.states = check_consume_queues(store, logs, findings, kept(), judge)
-    facts.damaged = bool(facts.unchecked or unread)
+    if facts.unchecked or unread:
+        facts.damaged = True
+        facts.notes.append(f"{DIRECTORY}: rows in the RocksDB are damaged; {_CURE}")
     facts.unchecked.extend(unread[:_SAID])
     if len(unread) > _SAID:
         facts.unchecked.append(f"{DIRECTORY}: units of {len(unread) - _SAID} more queues cannot be read")

@@ -12,7 +12,7 @@ from rmqstore.formats.configjson import ConfigJsonError, JsonValue, parse_config
 from rmqstore.formats.text.javatext import java_text
 from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.plan.plan_builder import PlanBuilder
-from rmqstore.repair.rebuild.rocksdb_swap import Made, swap_in
+from rmqstore.repair.rebuild.rocksdb_swap import Made, swap_in, unwritten
 
 _WHY = "offsets cut to the end of their queues"
 Clamp = Callable[[dict[str, JsonValue]], int]
@@ -22,7 +22,8 @@ def clamp_rows(draft: PlanBuilder, directory: Path, clamp: Clamp) -> bool:
     """Steps for a new database with the offsets as `clamp` leaves them; whether any of them changes.
 
     `clamp` gets a table as consumerOffset.json has it. A database that cannot be read stays as it is: no broker starts
-    with it. Source: RocksDBConsumerOffsetManager#decodeOffset, #putWriteBatch (RocketMQ 5.4.0)
+    with it. Errors: NoSpace, NotReadable.
+    Source: RocksDBConsumerOffsetManager#decodeOffset, #putWriteBatch (RocketMQ 5.4.0)
     """
     if not is_readable():
         return False
@@ -31,13 +32,16 @@ def clamp_rows(draft: PlanBuilder, directory: Path, clamp: Clamp) -> bool:
         old = open_database(directory)
         new = NewDatabase(folder.path / "database", old.families)
         changed = sum(_copy(old, new, family, clamp) for family in old.families)
-        if not changed:
-            return False
-        made = Made(new, new.finish(), folder)
     except CannotRead as e:
         draft.notes.append(f"offsets in {draft.path(directory)}/ stay as they are: {e}")
         return False
-    swap_in(draft, directory, made, _WHY)
+    if not changed:
+        return False
+    try:
+        files = new.finish()
+    except CannotRead as e:
+        raise unwritten(e) from e
+    swap_in(draft, directory, Made(new, files, folder), _WHY)
     return True
 
 

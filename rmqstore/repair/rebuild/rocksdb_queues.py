@@ -21,7 +21,7 @@ import numpy.typing as npt
 from rmqstore.append.rocksdb.new_database import NewDatabase
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.verify import Verified
-from rmqstore.errors import NotReadable, Refused
+from rmqstore.errors import Refused
 from rmqstore.files.queue_home import has_database
 from rmqstore.files.rocksdb.database import MISSING_EXTRA, CannotRead, Database, NoDatabase, is_readable, open_database
 from rmqstore.files.rocksdb.queues import OFFSETS, UNITS, Bound, RocksDBQueue, RocksDBQueues
@@ -35,7 +35,7 @@ from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.rebuild.consume_queue import CHUNK, KeptCodes, QueueImage
 from rmqstore.repair.rebuild.consume_queues import QueueRebuild, RebuildChoices, known_topic, parse_label
 from rmqstore.repair.rebuild.extension import Extension
-from rmqstore.repair.rebuild.rocksdb_swap import Made, swap_in
+from rmqstore.repair.rebuild.rocksdb_swap import Made, swap_in, unwritten
 from rmqstore.repair.rebuild.unit_buffer import QueueUnits, UnitBuffer
 from rmqstore.repair.salvage.evidence.consumer_progress import ConsumerProgress
 
@@ -209,7 +209,7 @@ class RowsRebuild(QueueRebuild):
     def plan(self) -> int:
         """Add the steps; how many queues change. No steps where the old database is as it should be.
 
-        Errors: Refused where rows that are to be copied cannot be read; NotReadable where the library fails.
+        Errors: Refused where rows that are to be copied cannot be read; NoSpace, NotReadable where the library fails.
         """
         folder = ScratchFolder()
         changed = 0
@@ -227,7 +227,7 @@ class RowsRebuild(QueueRebuild):
             new.put(OFFSETS, keys, [self.bounds[key] for key in keys])
             files = new.finish()
         except CannotRead as e:
-            raise NotReadable(f"the new RocksDB cannot be written: {e}", "check the space where TMPDIR says") from e
+            raise unwritten(e) from e
         swap_in(self.draft, self.store.root / "consumequeue", Made(new, files, folder), WHY)
         self._tell_ends()
         return max(changed, 1)
@@ -238,10 +238,11 @@ class RowsRebuild(QueueRebuild):
             self.draft.notes.append(f"the RocksDB{beside} is damaged: {self.old.damage}")
         if self.old.damage and not self.old.ended and not self.files:
             named = ", ".join(self.ends_by_progress[:_NAMED]) + ", …" * (len(self.ends_by_progress) > _NAMED)
+            known = (
+                f"offsets of consumers give the end of {named}; any other such queue begins" if named else "they begin"
+            )
             self.draft.notes.append(
-                "the ends of queues without a message in the log cannot be read from it: "
-                + (f"the offsets of consumers give the end of {named}; " if named else "")
-                + "any other such queue begins again at 0"
+                f"the ends of queues without a message in the log cannot be read from the RocksDB: {known} again at 0"
             )
 
     def _is_due(self, name: Name) -> bool:

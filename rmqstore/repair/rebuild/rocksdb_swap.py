@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rmqstore.append.rocksdb.new_database import NewDatabase
+from rmqstore.errors import NoSpace, NotReadable
 from rmqstore.files.disk.reading import read_at
+from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.plan.content import CHUNK, Equivalent, Literal, Reencoded
 from rmqstore.repair.plan.plan_builder import PlanBuilder
@@ -36,6 +38,13 @@ class Made:
     def pieces(self, path: Path, size: int) -> Iterator[bytes]:
         """The bytes of one file."""
         return (read_at(path, min(CHUNK, size - at), at) for at in range(0, size, CHUNK))
+
+
+def unwritten(error: CannotRead) -> NoSpace | NotReadable:
+    """Why a new database could not be made."""
+    if "No space left" in str(error):
+        return NoSpace(f"no space for the new RocksDB: {error}", "set TMPDIR to a directory with more space")
+    return NotReadable(f"the new RocksDB cannot be written: {error}")
 
 
 def swap_in(draft: PlanBuilder, directory: Path, made: Made, why: str) -> None:
