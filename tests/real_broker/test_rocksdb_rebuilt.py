@@ -11,6 +11,7 @@ import pytest
 
 from rmqstore.checks.verify import VerifyOptions, examine
 from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.rocksdb.database import config_rows
 from rmqstore.files.rocksdb.queues import RocksDBQueues
 from rmqstore.files.store import Store, open_store
 from rmqstore.repair.journal.journal import apply, undo
@@ -22,9 +23,10 @@ from tests.cases.case import locate_record
 from tests.command import run_json
 from tests.real_broker.oracle import Oracle, OracleResult
 from tests.real_broker.reading import messages
+from tests.real_broker.whole_broker import WholeBroker
 from tests.repair.salvaging import rows
 from tests.rocksdb_rows import changing, need_rocksdict
-from tests.stores import clone, copy_store, meta, write_broker_conf
+from tests.stores import clone, copy_store, meta, unpack, write_broker_conf
 from tests.untouched import content_only, snapshot
 
 need_rocksdict()
@@ -228,3 +230,37 @@ def test_a_saved_plan_is_applied_though_the_library_makes_other_bytes_each_time(
     assert json.loads(saved.read_text())["digest"] == recovery_of(store).digest
     run_json("recover", str(store), "-c", str(conf), "--plan", str(saved), "--apply", exit_code=0)
     assert reads(store, tmp_path, oracle).readable == MESSAGES
+
+
+@pytest.mark.slow
+@pytest.mark.other_processes
+def test_a_whole_broker_goes_on_with_queues_and_consumer_offsets_that_were_cut(
+    tmp_path: Path, whole_broker: Callable[..., WholeBroker]
+) -> None:
+    """It loads both databases, numbers new messages from the new ends on, and its groups skip none of them."""
+    made = meta(NAME)
+    store = copy_store(NAME, tmp_path)
+    conf = write_broker_conf(NAME, store)
+    last = rows(store)[-30]
+    damage.garble(last.path, last.at + 4, 4)
+    words = ("recover", str(store), "-c", str(conf), "--strategy", "truncate")
+    run_json(*words, "--apply", "--force", str(run_json(*words, exit_code=1)["digest"]), exit_code=0)
+    cut = offsets_of(store)
+    assert cut != offsets_of(unpack(NAME))
+    ends = {label: state.max for label, state in examine(opened(store), VerifyOptions(jobs=1)).report.queues.items()}
+    kept = sum(end for label, end in ends.items() if label.startswith("Order_11/"))
+    with whole_broker(made.version, store, made.broker_conf) as broker:
+        assert len(broker.produce("Order_11", 20)) == 20
+        places = sorted((m.queue_id, m.queue_offset) for m in broker.read("Order_11"))
+    assert len(places) >= kept + 20  # a delayed message may be due besides
+    assert places == [(q, at) for q in range(4) for at in range(sum(queue_id == q for queue_id, _ in places))]
+    assert {key: table for key, table in offsets_of(store).items() if key in cut} == cut
+    report = examine(opened(store), VerifyOptions(jobs=1)).report
+    assert (report.exit_code, dict(report.findings.counts)) == (0, {})
+
+
+def offsets_of(store: Path) -> dict[str, object]:
+    """What the groups have consumed, by `topic@group`."""
+    found = config_rows(store / "config" / "consumerOffsets")
+    pairs = (pair for keys, values in found for pair in zip(keys, values, strict=True))
+    return {key.decode(): json.loads(value)["offsetTable"] for key, value in pairs}
