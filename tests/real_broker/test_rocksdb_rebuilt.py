@@ -207,6 +207,18 @@ def test_queues_whose_messages_have_expired_keep_their_ends(
         assert (len(noted), {n: now[n] for n in consumed}) == (1, {n: ends[n] for n in consumed})
 
 
+def test_a_database_of_many_tables_is_read_like_one(
+    tmp_path: Path, oracle: Real, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rmqstore.append.rocksdb.new_database._ROWS_OF_A_FILE", 7)
+    store = copy_store(NAME, tmp_path / "store")
+    no_manifest(store / "consumequeue")
+    apply(recovery_of(store))
+    assert len(list((store / "consumequeue").glob("*.sst"))) >= 21 + 1  # one or more of each queue's rows, and the ends
+    after = reads(store, tmp_path, oracle, put=40)
+    assert (after.load, after.readable, after.offsets) == (True, MESSAGES + 40, MESSAGES + 40)
+
+
 def test_one_queue_is_rebuilt_and_the_rows_of_others_are_copied(tmp_path: Path, oracle: Real) -> None:
     store = copy_store(NAME, tmp_path / "store")
     with changing(store) as changed:

@@ -70,7 +70,7 @@ class NewDatabase:
             self._open[family] = writer, count
         else:
             writer.finish()
-            del self._open[family]
+            self._open.pop(family, None)
 
     def finish(self) -> list[Path]:
         """Close the database; the files that make it up, in the order in which they can be put in place."""
