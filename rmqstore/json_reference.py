@@ -123,7 +123,13 @@ shifted_units {int} (units): Units appended at a place that is not their queue o
 units_cut {int} (units): Units cut although their messages stay, by TOPIC/ID.
 unreadable_rows {int} (messages): Messages whose rows in RocksDB cannot be read, by TOPIC/ID.
 consume_queues_simulated bool: Whether the forecast covers the consume queues.
+not_dispatched @stretch/null: Part of the log whose messages have no rows in RocksDB, and get none.
+depends_on_commits int/null (bytes): Offset in a damaged DLedger log behind which a start may skip more messages.
+commits_from int/null: First DLedger entry that a leader can commit; no message of DLedger can be read before.
 notes [str]: What limits the forecast.""",
+    "stretch": """
+start int (bytes): Global offset of the first byte.
+stop int (bytes): Global offset behind the last byte.""",
     "bounds": """
 min int: First queue offset.
 max int: Queue offset behind the last unit.""",

@@ -26,6 +26,7 @@ class Area(Enum):
     CONFIG = "CFG"
     DLEDGER = "DL"
     TIMER = "TM"
+    BROKER = "BR"
 
 
 _PARTS = {Area.QUEUE: "cq", Area.BATCH_QUEUE: "cq", Area.INDEX: "index", Area.CHECKPOINT: "checkpoint"}
