@@ -679,7 +679,8 @@ queues {[any]}: First queue offset, number of messages and digest, by TOPIC/ID."
     "rebuild": Document("rebuild", "rmqstore.rebuild/1", "The rebuilding of a part.", (_CHANGES,)),
     "expire": Document("expire", "rmqstore.expire/1", "Files that are due for deletion.", (_CHANGES,)),
     "migrate-to-dledger": Document(
-        "migrate-to-dledger", "rmqstore.migrate/1", "The conversion of a plain store to DLedger.", (f"""{_MIGRATION}
+        "migrate-to-dledger", "rmqstore.migrate-to-dledger/1", "The conversion of a plain store to DLedger.",
+        (f"""{_MIGRATION}
 applied bool: Whether the plan was applied.
 divided_commitlog_offset int/null (bytes): Where DLedger begins; -1 without legacy files.
 pad? @pad/null: The BLANK that closes the commitlog; null where it is closed already.

@@ -62,7 +62,7 @@ def ask(request: pytest.FixtureRequest, tmp_path: Path) -> Ask:
         code, lines = in_a_terminal(request.param, tmp_path, *words)
         assert code == exit_code, "\n".join(lines)
         assert not any("Traceback" in line for line in lines)
-        commands = ("rmqstore ", "store restored", "/.rmqstore/")  # with a path in them: to copy
+        commands = ("rmqstore ", "store restored", str(tmp_path))  # with a path in them: to copy
         assert [line for line in lines if columns(line) > request.param and not any(c in line for c in commands)] == []
         return lines
 
@@ -87,7 +87,7 @@ def damaged(store: Path) -> Path:
 
 def test_why_does_the_broker_lose_messages(damaged: Path, ask: Ask) -> None:
     lines = ask("verify", "store", exit_code=1)
-    assert " ".join(lines[:2]).startswith("RocketMQ 5.4.0 would start and lose 252 messages of 9 topics")
+    assert "RocketMQ 5.4.0 would start and lose 252 messages of 9 topics" in " ".join(lines[:3])  # a bar may be above
     assert any("CL-BODY-CRC" in line for line in lines)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqstore.cli.options import command
+from rmqstore.cli.options import FILE, command
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import bytes_text, many, time_text
 from rmqstore.errors import CouldNotCheck, UsageError
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from rmqstore.views.compare.comparison import Comparison, Messages, Place, Side
     from rmqstore.views.compare.fingerprint import Against
 
-_FILE = click.Path(path_type=Path, dir_okay=False)
 _LISTED = 20
 _RANGES = 8
 
@@ -36,9 +35,9 @@ _RANGES = 8
 )
 @click.argument("other", type=click.Path(path_type=Path, readable=False), required=False, metavar="[OTHER]")
 @click.option(
-    "--fingerprint-out", type=_FILE, metavar="FILE", help="Write the fingerprint of STORE to FILE; compare nothing."
+    "--fingerprint-out", type=FILE, metavar="FILE", help="Write the fingerprint of STORE to FILE; compare nothing."
 )
-@click.option("--against", type=_FILE, metavar="FILE", help="Compare STORE with the fingerprint of another store.")
+@click.option("--against", type=FILE, metavar="FILE", help="Compare STORE with the fingerprint of another store.")
 def compare(
     out: Output,
     store: Path,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqstore.cli.options import command
+from rmqstore.cli.options import FILE, command
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import time_text
 
@@ -45,7 +45,7 @@ _TRANSACTION = {0x4: "transaction prepared", 0x8: "transaction commit", 0xC: "tr
     default="auto",
     help="How to show the body (default: text, or the first bytes of a binary one).",
 )
-@click.option("--save-body", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Save the body.")
+@click.option("--save-body", type=FILE, metavar="FILE", help="Save the body.")
 def get(out: Output, store: Path, config: BrokerConfig, where: str, body: str, save_body: Path | None) -> int:
     """Shows one message completely: header with decoded flags, properties, body.
 

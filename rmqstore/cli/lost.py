@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqstore.cli.options import command
+from rmqstore.cli.options import FILE, command
 from rmqstore.cli.output import Output, new_directory
 from rmqstore.cli.quantities import columns, fitted, many, time_text
 from rmqstore.cli.table_output import write_rows
@@ -54,7 +54,7 @@ Row = tuple["LostMessage", tuple[str, ...]]
 )
 @click.option(
     "--keys",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     metavar="FILE",
     help="Only messages that one of these keys belongs to, one key per line; also by the hashes in the index.",
 )

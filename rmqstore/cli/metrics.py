@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from rmqstore.cli.options import FILE
 from rmqstore.cli.output import Output
 
 if TYPE_CHECKING:
@@ -43,9 +44,8 @@ class Sample(NamedTuple):
 
 def metrics_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """--metrics."""
-    file = click.Path(path_type=Path, dir_okay=False)
     words = "Also write the result for Prometheus's textfile collector, atomically; name it *.prom."
-    return click.option("--metrics", type=file, metavar="FILE", help=words)(function)
+    return click.option("--metrics", type=FILE, metavar="FILE", help=words)(function)
 
 
 class Metrics:

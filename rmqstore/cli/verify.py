@@ -11,7 +11,7 @@ import click
 
 from rmqstore.cli.filters import Filters, note_unknown_topics, parse_queues, refuse_unknown_codes
 from rmqstore.cli.metrics import Metrics, metrics_option, of_report
-from rmqstore.cli.options import command
+from rmqstore.cli.options import FILE, command
 from rmqstore.cli.output import Output, json_bytes
 from rmqstore.cli.quantities import Span
 from rmqstore.cli.report import refuse_existing, write_page
@@ -50,13 +50,13 @@ if TYPE_CHECKING:
 @click.option("--resume", is_flag=True, help="Continue where --max-duration stopped.")
 @click.option(
     "--findings-out",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     metavar="FILE",
     help="Write all findings to FILE as NDJSON.",
 )
 @click.option(
     "--html",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     metavar="FILE",
     help="Also make the HTML page of `rmqstore report`.",
 )

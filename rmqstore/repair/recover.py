@@ -397,7 +397,7 @@ class Recovery:
             # 5.4.0 cuts good units in its abnormal recovery of DLedger (48 bytes an entry, DLedgerCommitLog
             # #dledgerRecoverAbnormally) and never builds them again; queues that lag too far need it all the same
             cuts = bool((self.verified.report.broker or {}).get("units_cut"))
-            return (cuts or bool(but_names(self.draft.steps))) and not lag_needs_abort(self.verified, self.rebuilt)
+            return (cuts or bool(self.draft.steps)) and not lag_needs_abort(self.verified, self.rebuilt)
         if self.store.kind is not StoreKind.PLAIN:
             return False
         trees = ("consumequeue", "batchconsumequeue")

@@ -5,36 +5,20 @@ A clock that was set back breaks the rule: `SLACK` is what it may have been off.
 
 from __future__ import annotations
 
-import os
+from contextlib import closing
 
-from rmqstore.files.disk.sparse import next_data
 from rmqstore.files.log_ends import first_true, store_timestamp
 from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.files.records import MAX_RECORD
 from rmqstore.formats.message import HEADS_BY_FLAG, MAGIC_V1_U32, MAGIC_V2_U32
 from rmqstore.scan.resync import resync
+from rmqstore.scan.window import ScanOptions, Window
 from rmqstore.views.dump.messages import Log
 
 SLACK = 60_000
 """How far store times may go back, in ms, before a search by time can miss a message."""
 _GRID = 64 << 10
 _LONGEST_HEAD = HEADS_BY_FLAG[0x30].size
-
-
-class _Source:
-    """A file that `resync` reads from."""
-
-    def __init__(self, fd: int, length: int) -> None:
-        self._fd, self._length = fd, length
-
-    def pread(self, size: int, at: int) -> bytes:
-        try:
-            return os.pread(self._fd, max(0, min(size, self._length - at)), at)
-        except OSError:
-            return b""
-
-    def data_from(self, at: int) -> int:
-        return next_data(self._fd, at, self._length)[0]
 
 
 def offsets_between(log: Log, since: int | None, until: int | None) -> tuple[int, int]:
@@ -77,16 +61,12 @@ def time_from(log: Log, offset: int) -> int | None:
 
 
 def _time_in(file: MappedFile, at: int, lead: int) -> int | None:
-    length = min(file.length, file.file_size)
     try:
-        fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+        window = Window(file, ScanOptions(chunk=1))
     except OSError:
         return None
-    try:
-        source = _Source(fd, length)
-        found, _ = resync(source, at, file.start, length, lead, until=at + MAX_RECORD)
-        head = source.pread(_LONGEST_HEAD, found + lead) if found is not None else b""
-    finally:
-        os.close(fd)
+    with closing(window):
+        found, _ = resync(window, at, file.start, window.end, lead, until=at + MAX_RECORD)
+        head = window.pread(_LONGEST_HEAD, found + lead) if found is not None else b""
     is_record = int.from_bytes(head[4:8], "big") in (MAGIC_V1_U32, MAGIC_V2_U32)  # else a BLANK
     return store_timestamp(head) if is_record else None

@@ -34,6 +34,7 @@ _SEARCH = 8 << 20  # bytes of a file that must contain its first whole record; t
 _BLOCK = 1 << 20
 _LEAST = 2  # records: what a single one says counts only where it fits what other files prove
 _MOST_OTHERS = 10  # of a hundred records may say something else
+_NEAR = (-2, -1, 1, 2)  # files from its place: one file between may be missing
 _NOWHERE = -1
 COPY = "another file holds the same bytes, and goes there"
 """Why a claim is not followed that is no loss: every byte of the file is in another one that gets the name."""
@@ -189,8 +190,8 @@ class _Log:
                 return claim, "another file holds records of the same place"
             if not self.low <= claim.holds <= self.high - size:
                 return claim, "its place is in the other log of this store"
-            if there is None and not names & {claim.holds - size, claim.holds + size}:
-                return claim, "no log file is next to its place"
+            if there is None and not any(claim.holds + step * size in names for step in _NEAR):
+                return claim, "no log file is near its place"
             if there is None or there.path in leaving:
                 continue
             if there.path in self.stays:

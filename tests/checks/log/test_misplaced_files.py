@@ -79,6 +79,7 @@ def test_a_real_store_has_none_and_only_the_heads_of_its_files_are_read(
     assert found.files == () and found.store.moved == {} and read == []
 
 
+@pytest.mark.quick_rows(2)
 @pytest.mark.parametrize("store", ["4.9.7-clean", "5.1.4-formats", "5.4.0-dledger", "5.4.0-dledger-mixed"])
 def test_swapped_files_are_told_apart_whatever_the_split(store_copy: Copy, store: str) -> None:
     path = store_copy(store)
@@ -205,13 +206,22 @@ def test_two_different_files_of_one_place_stay(store_copy: Copy) -> None:
     assert stays(found)[name(12)] == "the file there cannot be moved"
 
 
+def test_a_last_file_under_a_wrong_name_goes_back_though_the_file_before_it_is_missing(store_copy: Copy) -> None:
+    store = store_copy("5.4.0-clean")
+    log = store / "commitlog"
+    last = max(log.iterdir())
+    last.rename(f"{last}.bak")
+    max(path for path in log.iterdir() if path.suffix == "").unlink()
+    assert goes(look(store)) == {f"{last.name}.bak": last.name}
+
+
 def test_backup_of_a_file_that_has_expired_does_not_come_back(store_copy: Copy) -> None:
     store = store_copy("4.9.7-killed")
     log = store / "commitlog"
     shutil.copy(log / name(0), log / name(9))
     for number in range(3):
         (log / name(number)).unlink()
-    assert stays(look(store)) == {name(9): "no log file is next to its place"}
+    assert stays(look(store)) == {name(9): "no log file is near its place"}
 
 
 def test_file_of_entries_is_none_of_the_commitlog(store_copy: Copy) -> None:

@@ -32,6 +32,7 @@ def in_the_middle(store: Path, number: int) -> tuple[list[Row], int]:
     return of_file, fits[number]
 
 
+@pytest.mark.quick_rows(2)
 @pytest.mark.parametrize("name", [*(f"{version}-clean" for version in VERSIONS), "5.4.0-dledger", "5.4.0-ipv6"])
 def test_short_damage_is_refused_until_a_message_is_given_up_for_it(name: str, tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)
