@@ -507,7 +507,7 @@ size? int (bytes): Size of the new file.
 source? str: Name of the file before a rename.
 like? str/null: File whose owner and mode the new one gets.
 expect? str: Hash of the bytes that are there before.
-content? {any}: The new bytes: base64, zeros, or parts of them.
+content? {any}: The new bytes: base64, zeros, or parts of them (of a RocksDB file with hashes of its rows and bytes).
 why str: Why the step is needed.""",
     "plan_span": """
 path str: File.

@@ -103,6 +103,7 @@ class Examination:
 
             rows = look_into_rocksdb(store)
             self.crosscheck, self.rocksdb_tables, looked_into = rows.queues, rows.tables, rows.directories
+            self.verified.damaged_rows = rows.damaged
             report.unchecked.extend(rows.unchecked)
         if store.kind is not StoreKind.ROCKSDB:
             self.crosscheck = store.part is None
@@ -277,6 +278,7 @@ class Examination:
             self.report.unchecked.extend(in_rows.unchecked)
             self.report.notes.extend(in_rows.notes)
             self.verified.unreadable_rows = in_rows.unreadable
+            self.verified.damaged_rows = in_rows.damaged
         else:
             self.states = check_consume_queues(store, logs, self.findings)
         if store.rocksdb_beside:
@@ -285,6 +287,7 @@ class Examination:
             note, unchecked = look_beside(store, self.states, live=self.report.live)
             self.report.notes.extend([note] * bool(note))
             self.report.unchecked.extend([unchecked] * bool(unchecked))
+            self.verified.damaged_rows = not note
         self.states.update(check_batch_queues(store, logs, self.findings))
 
     @property

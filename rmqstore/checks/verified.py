@@ -70,5 +70,7 @@ class Verified:
     units: UnitKeeper | None = None
     unreadable_rows: Mapping[tuple[str, int], int] | None = None
     """Messages per queue whose rows in RocksDB cannot be read; None where no rows were looked at."""
+    damaged_rows: bool = False
+    """Whether the RocksDB of the consume queues cannot be opened, or not all of it can be read."""
     batch_topics: frozenset[str] = frozenset()
     """Topics whose messages belong in a BatchCQ."""

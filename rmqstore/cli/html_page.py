@@ -167,7 +167,7 @@ def _findings(report: Report) -> Iterator[str]:
             yield from _places(examples[:_EXAMPLES])
         if counts[code] > min(len(examples), _EXAMPLES):
             yield f'<p class="soft">… and {counts[code] - min(len(examples), _EXAMPLES):,} more</p>'
-        commands = [next_command(f, report.repairable, report.kind, report.config) for f in examples]
+        commands = [next_command(f, report.repairable, report.config) for f in examples]
         for command in list(dict.fromkeys(filter(None, commands)))[:3]:
             yield f"<pre>{_text(command)}</pre>"
         yield "</div>\n"

@@ -48,7 +48,8 @@ def rebuild(
     """Rebuild consume queues, index, checkpoint or DLedger index from the log, also when they are missing.
 
     The log itself is not changed: damage in it is reported, and damaged messages get no units. Only what differs is
-    written. Nothing is written without --apply; `rmqstore undo` undoes it.
+    written. Consume queues in RocksDB get a new database (this needs the extra `rocksdb`); the journal keeps the old
+    one. Nothing is written without --apply; `rmqstore undo` undoes it.
     """
     from rmqstore.checks.verify import VerifyOptions
     from rmqstore.cli.apply_command import Change, finish, open_for, read_plan_of

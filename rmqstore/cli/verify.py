@@ -210,7 +210,7 @@ def _sink(out: Output, store: Store, path: Path | None) -> Iterator[Callable[[Fi
     with target.stream() as file:
 
         def write(finding: Finding) -> None:
-            line = finding.to_json(str(above or store.path), store.kind.value, store.config.source)
+            line = finding.to_json(str(above or store.path), store.config.source)
             file.write(json_bytes(line) + b"\n")
 
         yield write

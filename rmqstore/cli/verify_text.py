@@ -11,7 +11,7 @@ from typing import Any
 from rich.text import Text
 
 from rmqstore.checks.problems import codes as problem_codes
-from rmqstore.checks.problems.report import Fact, Finding, Report, next_command, option_of, remedy_of, store_words
+from rmqstore.checks.problems.report import Fact, Finding, Report, next_command, option_of, store_words
 from rmqstore.checks.problems.table import PROBLEMS, Problem, Severity
 from rmqstore.cli.quantities import bytes_text, in_words, many, time_text
 
@@ -191,7 +191,7 @@ def _group(report: Report, problem: Problem, findings: list[Finding], verbose: i
         more = count - len(shown)
         hint = "" if verbose else " (-v lists them; --findings-out FILE has all)"
         yield Text(f"    … and {more:,} more{hint}", style="dim")
-    cure = next_command(findings[0], report.repairable, report.kind, report.config) if findings else None
+    cure = next_command(findings[0], report.repairable, report.config) if findings else None
     if cure:
         yield Text("    cure: ", style="green", no_wrap=True).append(cure, style="not dim default")
 
@@ -276,11 +276,11 @@ def _curable(report: Report) -> list[str]:
     """Problems that a command cures, or may cure: of those that are only counted nothing more is known."""
     listed = {f.code: False for f in report.findings.listed}
     for finding in report.findings.listed:
-        listed[finding.code] |= next_command(finding, report.repairable, report.kind) is not None
+        listed[finding.code] |= next_command(finding, report.repairable) is not None
     return [
         code
         for code in report.findings.counts
-        if PROBLEMS[code].severity >= Severity.WARNING and remedy_of(code, report.kind) and listed.get(code, True)
+        if PROBLEMS[code].severity >= Severity.WARNING and PROBLEMS[code].remedy and listed.get(code, True)
     ]
 
 

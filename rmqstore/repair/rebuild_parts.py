@@ -6,7 +6,7 @@ from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused, UsageError
 from rmqstore.files.store import QueueKind, Store, StoreKind
-from rmqstore.repair.beside.rocksdb import refuse_or_tell
+from rmqstore.repair.beside.rocksdb import refuse_rows, tell_left
 from rmqstore.repair.log.contradicted import tell_contradicted
 from rmqstore.repair.log.redispatch import Name
 from rmqstore.repair.log.repaired_log import RepairedLog
@@ -14,7 +14,7 @@ from rmqstore.repair.log.store_guard import data_roots, refuse_whole
 from rmqstore.repair.plan.content import Literal
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
-from rmqstore.repair.rebuild.consume_queues import RebuildChoices
+from rmqstore.repair.rebuild.consume_queues import QueueRebuild, RebuildChoices, parse_label
 from rmqstore.repair.salvage.evidence.places import reach
 from rmqstore.repair.salvage.evidence.table import Evidence
 from rmqstore.repair.salvage.proved_records import ProvedRecords
@@ -34,7 +34,7 @@ def plan_rebuild(
 ) -> Plan:
     """The plan that rebuilds a part; for `cq` narrowed to topics, queue ids, or (topic, id) pairs.
 
-    Errors: UsageError; Refused without a log to build from, or with queues in RocksDB.
+    Errors: UsageError; Refused without a log to build from, and where the library for RocksDB is missing.
     """
     if part not in (CQ, INDEX, CHECKPOINT, DLEDGER_INDEX):
         raise UsageError(f"unknown part {part!r}", f"it is one of {CQ}, {INDEX}, {CHECKPOINT}, {DLEDGER_INDEX}")
@@ -49,16 +49,16 @@ def plan_rebuild(
     proved = ProvedRecords(evidence)
     views = [proved.view(r, reach(evidence, r), draft) for r in results]
     if part == CQ:
-        if store.kind is StoreKind.ROCKSDB:
-            raise Refused("the consume queues are in RocksDB", "only a broker writes them; `rmqstore recover` says how")
         from rmqstore.repair.brakes import offset_brakes
-        from rmqstore.repair.rebuild.consume_queues import QueueRebuild
 
         draft.brakes.extend(offset_brakes(results))
         wanted = _chosen(store, verified, topics, queue_ids, queues)
-        work = QueueRebuild(draft, verified, views, wanted, RebuildChoices(deleted_too=bool(topics or queues)))
+        choices = RebuildChoices(deleted_too=bool(topics or queues))
+        work = _queues(draft, verified, views, wanted, choices)
         work.read()
         work.plan()
+        if store.rocksdb_beside:
+            _beside(draft, verified, views, wanted, choices)
     elif part == INDEX:
         _index(draft, verified, views)
     elif part == CHECKPOINT:
@@ -68,8 +68,6 @@ def plan_rebuild(
     if part in (CQ, INDEX):
         proved.tell(draft, views)
         tell_contradicted(draft, verified, views)
-    if part == CQ:
-        refuse_or_tell(draft, touches_log=False)
     draft.facts["part"] = part
     if verified.misplaced is not None and verified.misplaced.store.moved:
         draft.notes.append("log files have wrong names: this fits the log as `rmqstore recover` repairs it")
@@ -79,6 +77,34 @@ def plan_rebuild(
     if not verified.report.clean:
         draft.facts["stays"] = outside_of(part, verified.report, draft)
     return draft.plan(data_roots(store))
+
+
+def _queues(
+    draft: PlanBuilder,
+    verified: Verified,
+    views: list[RepairedLog],
+    wanted: frozenset[Name] | None,
+    choices: RebuildChoices,
+) -> QueueRebuild:
+    if draft.store.kind is not StoreKind.ROCKSDB:
+        return QueueRebuild(draft, verified, views, wanted, choices)
+    refuse_rows(draft.store, touches_log=False)
+    from rmqstore.repair.rebuild.rocksdb_queues import RowsRebuild
+
+    return RowsRebuild(draft, verified, views, wanted, choices)
+
+
+def _beside(
+    draft: PlanBuilder,
+    verified: Verified,
+    views: list[RepairedLog],
+    wanted: frozenset[Name] | None,
+    choices: RebuildChoices,
+) -> None:
+    from rmqstore.repair.rebuild.rocksdb_queues import plan_beside
+
+    if not plan_beside(draft, verified, views, wanted, choices) and draft.steps:
+        tell_left(draft, touches_log=False)
 
 
 def _chosen(
@@ -92,6 +118,7 @@ def _chosen(
         return None
     known = set(verified.logs.queues)
     known.update((t, q) for kind in (QueueKind.SIMPLE, QueueKind.BATCH) for t, q, _ in store.queue_directories(kind))
+    known.update(name for label in verified.report.queues if (name := parse_label(label)) is not None)
     for result in verified.logs.results:
         known.update(result.batches)
     wanted = frozenset(

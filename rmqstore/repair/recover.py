@@ -15,7 +15,7 @@ from rmqstore.brokers.rules.forecast import StartOptions
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems import codes
-from rmqstore.checks.problems.problem import Area
+from rmqstore.checks.problems.problem import Area, Severity
 from rmqstore.checks.problems.report import TAG_CODE
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified, problem_counts
@@ -24,7 +24,7 @@ from rmqstore.repair.beside.checkpoint import plan_checkpoint
 from rmqstore.repair.beside.config import plan_configs, plan_offsets
 from rmqstore.repair.beside.directory import gone_with_files, plan_directories
 from rmqstore.repair.beside.dledger import plan_dledger
-from rmqstore.repair.beside.rocksdb import refuse_or_tell
+from rmqstore.repair.beside.rocksdb import refuse_rows, tell_left
 from rmqstore.repair.beside.timer import plan_timer
 from rmqstore.repair.brakes import damage_brakes, offset_brakes, sizes_brakes
 from rmqstore.repair.log.contradicted import CODE, doubtful_tags, tell_contradicted
@@ -55,8 +55,8 @@ _VERSIONS = ("4.9.7", "5.1.4", "5.4.0")
 def plan_recovery(store: Store, verified: Verified, options: RecoverOptions | None = None) -> Plan:
     """The plan for a store that was just examined; empty when there is nothing to do.
 
-    Errors: UsageError for an unknown strategy or role; Refused where consume queues are in RocksDB and the log would
-    have to change; NotReadable.
+    Errors: UsageError for an unknown strategy or role; Refused where rows in a RocksDB would have to change that
+    nothing here writes; NotReadable.
     """
     options = options or RecoverOptions()
     refuse_whole(store, verified)
@@ -119,7 +119,11 @@ class Recovery:
         draft.facts["strategy"] = self.choice.strategy
         draft.facts["role"] = self.choice.role
         draft.facts["wrote"] = dict(wrote_positions(self.verified))
-        refuse_or_tell(draft, touches_log=self._touches_log(names_too=False))
+        touches_log = self._touches_log(names_too=False)
+        if touches_log:
+            refuse_rows(self.store, touches_log=True)
+        if self.store.rocksdb_beside and not self._beside() and draft.steps:
+            tell_left(draft, touches_log=touches_log)
         if not self.verified.report.clean:
             draft.facts["stays"] = what_stays(self.verified.report, draft, options, self.choice)
         return draft.plan(data_roots(self.store))
@@ -242,7 +246,10 @@ class Recovery:
             self.draft.cures.update(cured(self.draft, found))
 
     def _queues(self) -> None:
-        if self.store.part is not None or self.store.kind is StoreKind.ROCKSDB or not self.results:
+        if self.store.part is not None or not self.results:
+            return
+        if self.store.kind is StoreKind.ROCKSDB:
+            self._rows()
             return
         wanted = self.rebuilt = self._wanted()
         if wanted is None or wanted:
@@ -266,6 +273,44 @@ class Recovery:
             self.draft.cures.discard(TAG_CODE)  # also where salvage mended the message, but not its TAGS
         if self.cut is not None:
             cut_queues(self.draft, self.cut, wanted or frozenset())
+
+    def _rows(self) -> None:
+        """Consume queues in RocksDB: all of them again, where the log changes or rows do not fit it."""
+        if not self._rows_are_wanted():
+            return
+        refuse_rows(self.store, touches_log=self._touches_log())
+        from rmqstore.repair.rebuild.rocksdb_queues import RowsRebuild
+
+        choices = RebuildChoices(
+            allow_gaps=self.options.allow_shift, limit=self.limit, rewrite_codes=TAG_CODE in self.options.only
+        )
+        work = RowsRebuild(self.draft, self.verified, self._views(), None, choices)
+        work.read()
+        self.rebuilt = None
+        if work.plan():
+            found = cured(self.draft, (c for c in self.counts if PROBLEMS[c].of_queues))
+            found -= {TAG_CODE} if work.kept_codes else set()
+            self.draft.cures |= found - {codes.CQ_DELETED_TOPIC}
+
+    def _beside(self) -> bool:
+        """A RocksDB beside queues in files gets the same rows; whether it fits the repaired log then."""
+        damaged = self.verified.damaged_rows and self.options.wants_area(Area.QUEUE, Area.DIRECTORY)
+        changed = self._touches_log() or any(s.path.startswith("consumequeue/") for s in self.draft.steps)
+        if not self.results or not (changed or damaged):
+            return False
+        from rmqstore.repair.rebuild.rocksdb_queues import plan_beside
+
+        choices = RebuildChoices(allow_gaps=self.options.allow_shift, limit=self.limit)
+        return plan_beside(self.draft, self.verified, self._views(), None, choices)
+
+    def _rows_are_wanted(self) -> bool:
+        if self._touches_log() or self.cut is not None or self.salvaged.rebuild_queues or self.shortened:
+            return True
+        if not self.options.wants_area(Area.QUEUE, Area.DIRECTORY):
+            return False
+        found = (PROBLEMS[c] for c in self.counts if self.options.wants(c))
+        wrong = any(p.area is Area.QUEUE and (p.severity > Severity.NOTE or self.options.only) for p in found)
+        return wrong or self.verified.damaged_rows
 
     def _wanted(self) -> frozenset[Name] | None:
         """Queues with findings; and where anything is repaired, all that lack a unit."""

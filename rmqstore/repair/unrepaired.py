@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from rmqstore.checks.problems import codes
-from rmqstore.checks.problems.problem import Area, OperatorTask, Problem, Severity
+from rmqstore.checks.problems.problem import OperatorTask, Problem, Severity
 from rmqstore.checks.problems.report import TAG_CODE, Report
 from rmqstore.checks.problems.table import PROBLEMS
-from rmqstore.files.store import Store, StoreKind
 from rmqstore.repair.log.contradicted import FACT
 from rmqstore.repair.plan.content import Json
 from rmqstore.repair.plan.plan_builder import PlanBuilder
@@ -111,44 +110,15 @@ def _not_asked(row: Problem, options: RecoverOptions) -> OperatorTask | None:
 
 def _unproved(row: Problem, draft: PlanBuilder, choice: Choice) -> OperatorTask | None:
     """What cannot be repaired in this store, or with this strategy."""
-    code, rocksdb = row.code, draft.store.kind is StoreKind.ROCKSDB
+    code = row.code
     if choice.strategy == TRUNCATE and (code == TAG_CODE or (row.of_log and not row.renames_only)):
         why = "a replica must equal its master, so truncate changes only the end of the log"
         return OperatorTask(why, _REPLICA)
-    if code == codes.CQ_LEFT_BEHIND and rocksdb:
-        return _left_in_rocksdb(draft.store)
-    if row.area is Area.QUEUE and rocksdb:
-        return _wrong_in_rocksdb(draft.store)
     if draft.steps:
         return None
     if draft.brakes:
         return OperatorTask('a decision is needed first (see "Needs a decision")', _RAW)
     return OperatorTask("nothing in the store proves the original bytes", _RAW)
-
-
-def _left_in_rocksdb(store: Store) -> OperatorTask:
-    """Only the broker writes rows, and it does if its start begins early enough, as after a crash."""
-    return OperatorTask(
-        "only the broker can write the missing rows",
-        f"{_whole_log(store)}, then start the broker once: "
-        "that start dispatches all messages of the log (a start without this setting writes rows for the last files "
-        "only, and no later start goes back)",
-    )
-
-
-def _wrong_in_rocksdb(store: Store) -> OperatorTask:
-    """No start checks what lies before the last row; without any rows it begins with the first file of the log."""
-    return OperatorTask(
-        "only the broker can write rows, and no start goes back to rows before the last",
-        f"with the broker stopped, move all files (not the directories) of consumequeue/ out of the store, "
-        f"{_whole_log(store)}, then start the broker once: that start writes the rows of all messages of the log",
-    )
-
-
-def _whole_log(store: Store) -> str:
-    files = len(store.commitlog) if store.commitlog is not None else 0
-    abort = "" if store.abort else ", create an empty file named abort in the store"
-    return f"set commitLogRecoverMaxNum={files} in broker.conf (the log has {files} files){abort}"
 
 
 def _missing_file(options: RecoverOptions) -> OperatorTask:

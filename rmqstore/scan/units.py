@@ -17,6 +17,7 @@ import numpy.typing as npt
 from rmqstore.files.disk.reading import open_regular
 from rmqstore.files.disk.sparse import data_extents
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
+from rmqstore.files.rocksdb.queues import RocksDBQueue
 from rmqstore.formats import consumequeue
 from rmqstore.formats.layout import Layout
 from rmqstore.scan.kernels import I64
@@ -93,10 +94,15 @@ def file_chunks(
 def unit_chunks(
     queue: MappedFileQueue, layout: Layout, *, start: int = 0, stop: int | None = None, chunk: int = CHUNK
 ) -> Iterator[UnitChunk]:
-    """Units of a queue of files, holes left out.
+    """Units of a queue in files, holes left out, or of one in a RocksDB, without the rows that it lacks.
 
     Units: `start` and `stop` are global offsets in bytes. Errors: none.
     """
+    if isinstance(queue, RocksDBQueue):
+        limit = queue.behind if stop is None else min(queue.behind, -(-stop // layout.size))
+        for number, units, _ in queue.runs(start // layout.size, limit):
+            yield UnitChunk(queue.files[0], number * layout.size, units)
+        return
     for file in queue.files:
         if file.stop <= start or (stop is not None and file.start >= stop):
             continue

@@ -53,10 +53,10 @@ def test_the_next_command_keeps_the_broker_conf(tmp_path: Path) -> None:
 
 
 def test_every_kind_of_cure_names_the_broker_conf() -> None:
-    assert next_command(Finding("CL-BODY-CRC", "commitlog"), "s", "", "b.conf") == "rmqstore recover s -c b.conf"
-    only = next_command(Finding("CL-MISSING-FILE", "commitlog"), "s", "", "b.conf")
+    assert next_command(Finding("CL-BODY-CRC", "commitlog"), "s", "b.conf") == "rmqstore recover s -c b.conf"
+    only = next_command(Finding("CL-MISSING-FILE", "commitlog"), "s", "b.conf")
     assert only == "rmqstore recover s -c b.conf --accept-fillers"
-    asked = next_command(Finding("CFG-OFFSET-BEYOND", "config"), "s", "", "b.conf")
+    asked = next_command(Finding("CFG-OFFSET-BEYOND", "config"), "s", "b.conf")
     assert asked == "rmqstore recover s -c b.conf --only CFG-OFFSET-BEYOND"
 
 

@@ -14,13 +14,15 @@ from rmqstore.checks.verify import VerifyOptions, examine, verify
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.rocksdb.queues import RocksDBQueues
 from rmqstore.files.store import Store, StoreKind, open_store
-from rmqstore.repair.journal.journal import apply
+from rmqstore.repair.journal.journal import apply, undo
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.recover_options import RecoverOptions
+from rmqstore.repair.rebuild_parts import plan_rebuild
 from rmqstore.repair.recover import plan_recovery
 from tests.real_broker.oracle import Oracle
 from tests.rocksdb_rows import need_rocksdict
 from tests.stores import clone, copy_store, meta
+from tests.untouched import content_only, snapshot
 
 need_rocksdict()
 NAME, MESSAGES = "5.4.0-clean", 553
@@ -87,6 +89,10 @@ def rows(store: Path) -> tuple[int, dict[str, int]]:
     return count, ends
 
 
+def content(store: Path) -> dict[str, object]:
+    return dict(content_only(snapshot(store, without=(".rmqstore",))))
+
+
 def damage(path: Path, at: int, data: bytes) -> None:
     with path.open("r+b") as file:
         file.seek(at)
@@ -109,7 +115,7 @@ def test_a_damaged_queue_file_is_found_and_built_again(store: Path, tmp_path: Pa
     answer = oracle("5.4.0").load(shutil.copytree(store, tmp_path / "as it is"), SETTINGS, start=True)
     assert answer.readable < MESSAGES  # the RocksDB has these units, and the broker does not take them from there
     plan = plan_of(store)
-    assert any("RocksDB beside the queue files is left unchanged" in note for note in plan.notes)
+    assert not any("left unchanged" in note for note in plan.notes)
     apply(plan)
     assert look(store).exit_code == 0
     assert oracle("5.4.0").load(store, SETTINGS, start=True).readable == MESSAGES
@@ -117,19 +123,24 @@ def test_a_damaged_queue_file_is_found_and_built_again(store: Path, tmp_path: Pa
 
 @pytest.mark.quick_rows(1)
 @pytest.mark.parametrize(("strategy", "lost"), [("", 0), ("truncate", 307)])
-def test_a_repaired_log_starts_and_the_broker_brings_its_rows_to_it(
+def test_a_repaired_log_starts_and_both_kinds_of_queues_match_it(
     strategy: str, lost: int, store: Path, oracle: Real
 ) -> None:
     damage(sorted((store / "commitlog").iterdir())[3], 4, bytes(4))
-    unsure = plan_of(store, None, strategy)
-    assert any("give the broker's broker.conf" in brake for brake in unsure.brakes)
     plan = plan_of(store, strategy=strategy)
     assert not any("RocksDB" in brake for brake in plan.brakes)
-    apply(plan, force_digest=plan.digest)
+    before = content(store)
+    journal = apply(plan, force_digest=plan.digest).journal
     assert dict(look(store).findings.counts) == {}
+    assert rows(store) == (MESSAGES - lost, {name: q.max for name, q in look(store).queues.items() if q.max})
+    kept = store.with_name("undone")
+    clone(store, kept)
+    assert journal is not None
+    undo(kept / ".rmqstore" / journal.name)
+    assert content(kept) == before
     answer = oracle("5.4.0").load(store, SETTINGS, start=True, shutdown=True, put=40)
     assert (answer.load, answer.readable) == (True, MESSAGES - lost + 40)
-    assert rows(store)[1] == {name: q.max for name, q in answer.queues.items()}
+    assert rows(store)[1] == {name: q.max for name, q in answer.queues.items() if q.max}
 
 
 @pytest.mark.quick_rows(1)
@@ -145,7 +156,7 @@ def test_a_repaired_log_starts_and_the_broker_brings_its_rows_to_it(
 def test_a_rocksdb_beside_the_files_that_cannot_be_opened_stops_the_start(
     broken: str, starts: bool, store: Path, oracle: Real
 ) -> None:
-    """Without any of its files the broker makes a new one: that is the way out."""
+    """Without any of its files the broker makes a new one."""
     for path in sorted((store / "consumequeue").glob(broken)):
         if path.is_file():
             path.unlink()
@@ -154,7 +165,12 @@ def test_a_rocksdb_beside_the_files_that_cannot_be_opened_stops_the_start(
     assert (report.broker["starts"], report.exit_code) == (starts, 0 if starts else 4)
     if not starts:
         assert NOT_OPENED in report.verdict
-        assert "move its files (CURRENT, MANIFEST-*, *.sst …) out of consumequeue/" in report.unchecked[0]
+        assert "`rmqstore recover` makes a new one from the log" in report.unchecked[0]
+        cured = store.with_name("cured")
+        clone(store, cured)
+        apply(plan_of(cured))
+        assert (look(cured).exit_code, rows(cured)[0]) == (0, MESSAGES)
+        assert oracle("5.4.0").load(cured, SETTINGS, start=True, put=9).readable == MESSAGES + 9
     answer = oracle("5.4.0").load(store, SETTINGS, start=True)
     assert (answer.load, answer.readable) == (starts, MESSAGES if starts else 0)
 
@@ -185,6 +201,19 @@ def test_a_start_goes_back_for_what_the_rocksdb_lacks(
     assert {f"{t}/{q}": e[1] for (t, q), e in forecast.queue_ends.items()} == {
         n: q.max for n, q in answer.queues.items()
     }
+
+
+def test_an_empty_rocksdb_is_filled_and_can_take_over(empty_rocksdb: Path, tmp_path: Path, oracle: Real) -> None:
+    """As the advice says: afterwards a broker with storeType=defaultRocksDB reads every message from it."""
+    store = copy_store(NAME, tmp_path)
+    shutil.copytree(empty_rocksdb, store / "consumequeue", dirs_exist_ok=True)
+    assert any("run `rmqstore rebuild STORE cq`" in note for note in look(store).notes)
+    one = opened(store)
+    apply(plan_rebuild(one, examine(one, VerifyOptions(jobs=1)), "cq"))
+    assert not any("rebuild STORE cq" in note for note in look(store).notes)
+    over = {**meta(NAME).oracle_args, "storeType": "defaultRocksDB"}
+    answer = oracle("5.4.0").load(store, over, start=True, put=20)
+    assert (answer.load, answer.readable, answer.offsets) == (True, MESSAGES + 20, MESSAGES + 20)
 
 
 def test_a_store_that_does_not_say_which_queues_are_read_is_left_alone(store: Path) -> None:

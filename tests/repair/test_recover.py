@@ -46,7 +46,7 @@ def content(store: Path) -> dict[str, object]:
 
 
 @pytest.mark.quick_rows(9)
-@pytest.mark.parametrize("name", [n for n in BROKER_STORES if "rocksdb" not in n])
+@pytest.mark.parametrize("name", BROKER_STORES)
 def test_a_sound_store_needs_nothing(name: str, tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)
     conf = write_broker_conf(name, store)
@@ -240,13 +240,6 @@ def test_a_strategy_that_is_none_is_refused(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     with pytest.raises(UsageError):
         plan_of(store, RecoverOptions(strategy="hope"))
-
-
-def test_queues_in_rocksdb_keep_the_log_as_it_is(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-rocksdb", tmp_path)
-    garble_body(store, 100)
-    with pytest.raises(Refused):
-        plan_of(store, **SINGLE)
 
 
 def test_a_saved_plan_is_applied_exactly(tmp_path: Path) -> None:

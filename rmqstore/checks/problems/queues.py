@@ -56,8 +56,7 @@ CONSUME_QUEUE: Rows = (
         about=(
             "Consume queues are behind the log, and the next start dispatches only from a later file on: consumers "
             "never get these messages. This happens if consume queues were removed by hand after a crash, or if a kill "
-            "lost rows of a RocksDB that were only in memory. In the latter case, one start with "
-            "commitLogRecoverMaxNum set to the number of log files dispatches them all."
+            "lost rows of a RocksDB that were only in memory."
         ),
     ),
     Problem(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rmqstore.checks.problems import codes
-from rmqstore.checks.problems.problem import Area, Problem, Severity
+from rmqstore.checks.problems.problem import Problem, Severity
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.formats.consumequeue import may_be_right
 from rmqstore.formats.properties import SCHEDULE_TOPIC
@@ -49,8 +49,8 @@ class Finding:
         """Whether bytes of a log are damaged there; `offset` is one of the log then."""
         return self.queue in _LOGS and self.problem.damages_log
 
-    def to_json(self, store: str = "STORE", kind: str = "", config: str = "") -> dict[str, Any]:
-        """The row in `findings`; `kind` is the store's, `config` the broker.conf that was given."""
+    def to_json(self, store: str = "STORE", config: str = "") -> dict[str, Any]:
+        """The row in `findings`; `config` is the broker.conf that was given."""
         p = self.problem
         return {
             "code": self.code,
@@ -60,18 +60,13 @@ class Finding:
             "offset": self.offset,
             "length": self.length,
             "facts": dict(self.facts),
-            "remedy": remedy_of(self.code, kind),
-            "next": next_command(self, store, kind, config),
+            "remedy": p.remedy,
+            "next": next_command(self, store, config),
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Finding:
         return cls(data["code"], data["queue"], data["file"], data["offset"], data["length"], dict(data["facts"]))
-
-
-def remedy_of(code: str, kind: str) -> str | None:
-    """The planner that cures a problem in a store of a kind; units in a RocksDB are only the broker's to write."""
-    return None if kind == "rocksdb" and PROBLEMS[code].area is Area.QUEUE else PROBLEMS[code].remedy
 
 
 TAG_CODE = codes.CQ_WRONG_TAG
@@ -95,9 +90,9 @@ def store_words(store: str, config: str = "") -> str:
     return shlex.quote(store) + (f" -c {shlex.quote(config)}" if config else "")
 
 
-def next_command(finding: Finding, store: str, kind: str = "", config: str = "") -> str | None:
+def next_command(finding: Finding, store: str, config: str = "") -> str | None:
     """The command that cures a finding, ready to copy; `run` in its facts is one of the system's own."""
-    remedy = remedy_of(finding.code, kind)
+    remedy = finding.problem.remedy
     if finding.problem.proof not in ("", *finding.facts):
         return None
     if remedy is None:
@@ -249,7 +244,7 @@ class Report:
                 k: {"min": v.min, "max": v.max, "expected_max": v.expected_max} for k, v in sorted(self.queues.items())
             },
             "counts": dict(sorted(self.findings.counts.items())),
-            "findings": [f.to_json(self.repairable, self.kind, self.config) for f in self.ordered()],
+            "findings": [f.to_json(self.repairable, self.config) for f in self.ordered()],
             "unchecked": self.unchecked,
             "notes": [*self.notes, *self.filler_notes],
             "fillers": [{"repair": row.repair or None, "count": row.count} for row in self.fillers],

@@ -1,4 +1,4 @@
-"""A RocksDB of the same queues beside consume queues in files (rocksdbCQDoubleWriteEnable): it is named only.
+"""A RocksDB of the same queues beside consume queues in files (rocksdbCQDoubleWriteEnable): whether it can be read.
 
 The broker opens it at a start (one that cannot be opened makes load return false), goes back some log files for what it
 lacks, and reads the files. Source: CombineConsumeQueueStore (RocketMQ 5.4.0).
@@ -13,10 +13,8 @@ from rmqstore.files.store import Store
 
 NAMED = "consumequeue/: a RocksDB of the same queues exists beside the files (rocksdbCQDoubleWriteEnable)"
 BEFORE_READING = (
-    "before a broker reads it (storeType=defaultRocksDB, combineCQPreferCQType=defaultRocksDB), move its files out of "
-    "consumequeue/, make an empty file abort in the store, and start once with rocksdbCQDoubleWriteEnable=true, "
-    "commitLogRecoverMaxNum and combineCQMaxExtraSearchCommitLogFiles above the number of log files: that start fills "
-    "it from the log"
+    "before a broker reads it (storeType=defaultRocksDB, combineCQPreferCQType=defaultRocksDB), run `rmqstore rebuild "
+    "STORE cq` with the extra rocksdb, which makes it from the log"
 )
 
 
@@ -31,8 +29,8 @@ def look_beside(store: Store, states: Mapping[str, QueueState], *, live: bool) -
         bounds = RocksDBQueues(store).bounds()
     except CannotRead as e:
         return "", (
-            f"{NAMED}, and cannot be read: {e}; a broker that writes both does not start with it: move its files "
-            "(CURRENT, MANIFEST-*, *.sst …) out of consumequeue/, and the next start makes a new one"
+            f"{NAMED}, and cannot be read: {e}; a broker that writes both does not start with it: `rmqstore recover` "
+            "makes a new one from the log"
         )
     ends = {f"{t}/{q}": b["max"].queue_offset + 1 for (t, q), b in bounds.items() if "max" in b}
     other = [name for name in {*states, *ends} if ends.get(name, 0) != _end(states, name)]

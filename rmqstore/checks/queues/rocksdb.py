@@ -17,15 +17,13 @@ import numpy as np
 from rmqstore.checks.log.logs import Logs, Name
 from rmqstore.checks.log.queue_parts import KEPT, Missing, QueuePart
 from rmqstore.checks.problems import codes
-from rmqstore.checks.problems.problem import Area, Severity
 from rmqstore.checks.problems.report import Fact, Findings, QueueState
-from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.queues.consumequeue import check_consume_queues
 from rmqstore.checks.queues.queue_check import QueueCheck
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.queue_home import QueueHome
 from rmqstore.files.rocksdb.config import TABLES, config_table
-from rmqstore.files.rocksdb.database import MISSING_EXTRA, CannotRead, is_readable
+from rmqstore.files.rocksdb.database import MISSING_EXTRA, CannotRead, DamagedDatabase, is_readable
 from rmqstore.files.rocksdb.queues import Bound, RocksDBQueue, RocksDBQueues
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats.configjson import JsonValue
@@ -35,6 +33,7 @@ WHICH = (
     "the store has queues in files and in RocksDB, and nothing says which of them the broker reads: give its "
     "broker.conf with -c (storeType, rocksdbCQDoubleWriteEnable); until then the files are not checked"
 )
+_CURE = "`rmqstore recover` makes a new one from the log"
 _SAID = 20  # queues that cannot be read, named one by one
 
 
@@ -47,6 +46,7 @@ class RocksDBFacts:
     notes: list[str] = field(default_factory=list)
     unreadable: dict[Name, int] = field(default_factory=dict)
     """Messages per queue whose rows cannot be read."""
+    damaged: bool = False
 
 
 @dataclass(slots=True)
@@ -57,6 +57,8 @@ class RowsRead:
     tables: dict[str, dict[str, JsonValue]] = field(default_factory=dict)
     directories: set[str] = field(default_factory=set)
     unchecked: list[str] = field(default_factory=list)
+    damaged: bool = False
+    """Whether the library is there and cannot open the database of the queues."""
 
 
 def look_into_rocksdb(store: Store) -> RowsRead:
@@ -78,7 +80,9 @@ def look_into_rocksdb(store: Store) -> RowsRead:
                 RocksDBQueues(store)
                 out.queues = True
             except CannotRead as e:
-                out.unchecked.append(f"{DIRECTORY}: the RocksDB of the consume queues cannot be read: {e}")
+                out.damaged = True
+                cure = f"; {_CURE}" if isinstance(e, DamagedDatabase) else ""
+                out.unchecked.append(f"{DIRECTORY}: the RocksDB of the consume queues cannot be read: {e}{cure}")
     if is_readable():
         for name in filter(TABLES.__contains__, store.rocksdb_config):
             out.directories.add(f"config/{name}")
@@ -141,8 +145,9 @@ def check_rocksdb_queues(store: Store, logs: Logs, findings: Findings) -> RocksD
                 facts.unreadable[files.topic, files.queue_id] = count
 
     facts.states = check_consume_queues(store, logs, findings, kept(), judge)
-    if any(p.area is Area.QUEUE and p.severity >= Severity.WARNING for p in map(PROBLEMS.__getitem__, findings.counts)):
-        facts.notes.append("only the broker writes consume queues in RocksDB: rmqstore does not repair them")
+    if facts.unchecked or unread:
+        facts.damaged = True
+        facts.notes.append(f"{DIRECTORY}: rows in the RocksDB are damaged; {_CURE}")
     facts.unchecked.extend(unread[:_SAID])
     if len(unread) > _SAID:
         facts.unchecked.append(f"{DIRECTORY}: units of {len(unread) - _SAID} more queues cannot be read")

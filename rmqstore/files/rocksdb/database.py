@@ -50,8 +50,11 @@ def _library() -> Any:
     return import_module("rocksdict")
 
 
-def _asked(call: Callable[[], T]) -> T:
-    """What the library answers; its errors, panics of its Rust part too, as CannotRead."""
+def asked(call: Callable[[], T]) -> T:
+    """What the library answers.
+
+    Errors: CannotRead for all of its errors, panics of its Rust part included.
+    """
     try:
         return call()
     except (KeyboardInterrupt, GeneratorExit, CannotRead):
@@ -86,8 +89,8 @@ class Database:
 
     def _open(self) -> None:
         with linked(self.directory) as path:
-            self._db = _asked(lambda: self._opened(str(path)))
-            self._families = {n: _asked(lambda n=n: self._db.get_column_family(n)) for n in self.families}  # type: ignore[misc]
+            self._db = asked(lambda: self._opened(str(path)))
+            self._families = {n: asked(lambda n=n: self._db.get_column_family(n)) for n in self.families}  # type: ignore[misc]
 
     def _opened(self, path: str) -> Any:
         library = _library()
@@ -116,28 +119,28 @@ class Database:
         if family not in self._families:
             raise CannotRead(f"it has no column family {family}")
         table = self._families[family]
-        rows = _asked(lambda: table.items(from_key=start, read_opt=self._read_options(stop)))
+        rows = asked(lambda: table.items(from_key=start, read_opt=self._read_options(stop)))
         last: bytes | None = None
-        while block := _asked(lambda: list(islice(rows, count))):
+        while block := asked(lambda: list(islice(rows, count))):
             last = block[-1][0]
             yield [key for key, _ in block], [value for _, value in block]
         # the iterator ends silently at a damaged block as it does at the end: only its status tells them apart
         at = self._at(table, start if last is None else last, stop)
         if last is not None and at.valid():
-            _asked(at.next)
-        _asked(at.status)
+            asked(at.next)
+        asked(at.status)
 
     def _at(self, table: Any, key: bytes, stop: bytes | None) -> Any:
-        cursor = _asked(lambda: table.iter(self._read_options(stop)))
-        _asked(lambda: cursor.seek(key))
-        _asked(cursor.status)
+        cursor = asked(lambda: table.iter(self._read_options(stop)))
+        asked(lambda: cursor.seek(key))
+        asked(cursor.status)
         return cursor
 
     def value(self, family: str, key: bytes) -> bytes | None:
         """The value of one key; only the files that may hold its newest value are read."""
         if family not in self._families:
             raise CannotRead(f"it has no column family {family}")
-        found = _asked(lambda: self._families[family].get(key, None, self._read_options(None)))
+        found = asked(lambda: self._families[family].get(key, None, self._read_options(None)))
         return None if found is None else bytes(found)
 
     def first_key(self, family: str, start: bytes) -> bytes | None:
@@ -151,13 +154,13 @@ class Database:
         """Keys at and in front of `key`, backwards."""
         if family not in self._families:
             raise CannotRead(f"it has no column family {family}")
-        cursor = _asked(lambda: self._families[family].iter(self._read_options(None)))
-        _asked(lambda: cursor.seek_for_prev(key))
-        _asked(cursor.status)
+        cursor = asked(lambda: self._families[family].iter(self._read_options(None)))
+        asked(lambda: cursor.seek_for_prev(key))
+        asked(cursor.status)
         while cursor.valid():
             yield bytes(cursor.key())
-            _asked(cursor.prev)
-            _asked(cursor.status)
+            asked(cursor.prev)
+            asked(cursor.status)
 
 
 class NoDatabase(Database):

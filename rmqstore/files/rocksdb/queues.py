@@ -60,10 +60,14 @@ class RocksDBQueue(MappedFileQueue):
         self.key_topic, self.queue_id = key.topic, queue_id
         self.unreadable: list[Unreadable] = []
         self.first, self.behind = self._ends()
-        if self.first < self.behind:
-            start, stop = self.first * UNIT, self.behind * UNIT
-            self.files = (MappedFile(Path(), start, stop - start, stop - start),)
-            self._starts = [start]
+        self.end_at(self.behind)
+
+    def end_at(self, behind: int) -> None:
+        """Leave out the rows from a queue offset on."""
+        self.behind = min(self.behind, behind)
+        start, stop = self.first * UNIT, self.behind * UNIT
+        self.files = (MappedFile(Path(), start, stop - start, stop - start),) if start < stop else ()
+        self._starts = [file.start for file in self.files]
 
     def _key(self, queue_offset: int) -> bytes:
         return UnitKey(self.key_topic, self.queue_id, queue_offset).build()
@@ -224,6 +228,18 @@ class RocksDBQueues:
         """Queues as checks and views take them, sorted by topic and id."""
         for topic, queue_id in sorted(names):
             yield ConsumeQueueFiles(topic, queue_id, QueueKind.SIMPLE, self.queue(topic, queue_id))
+
+    def seen(self) -> Iterator[ConsumeQueueFiles]:
+        """Every queue with the rows that readers see: those behind its end are leftovers.
+
+        Errors: CannotRead.
+        """
+        bounds = self.bounds()
+        for files in self.files(self.names()):
+            assert isinstance(files.queue, RocksDBQueue)
+            last = bounds.get((files.topic, files.queue_id), {}).get("max")
+            files.queue.end_at(last.queue_offset + 1 if last is not None else 0)
+            yield files
 
     def bounds(self) -> dict[Name, dict[str, Bound]]:
         """What the column family `offset` says: per queue its `min` and `max` message.

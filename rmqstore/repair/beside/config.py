@@ -52,6 +52,11 @@ def plan_offsets(draft: PlanBuilder, verified: Verified, options: RecoverOptions
     if _OFFSETS in wanted:
         for name in ("consumerOffset.json", "lmqConsumerOffset.json"):
             _clamp(draft, config / name, lambda table: _clamp_consumers(table, ends), _OFFSETS)
+        if "consumerOffsets" in draft.store.rocksdb_config:
+            from rmqstore.repair.beside.rocksdb_offsets import clamp_rows
+
+            if clamp_rows(draft, config / "consumerOffsets", lambda table: _clamp_consumers(table, ends)):
+                draft.cures.add(_OFFSETS)
     if _DELAY in wanted:
         _clamp(draft, config / "delayOffset.json", lambda table: _clamp_delays(table, ends), _DELAY)
 

@@ -1,11 +1,11 @@
-"""What a repair does to a store with a RocksDB, which no command here writes: nothing, or it says what is then."""
+"""RocksDB directories that no repair writes: when that forbids a repair, and what it has to say about them."""
 
 from __future__ import annotations
 
 from rmqstore.checks.queues.double_write import BEFORE_READING
 from rmqstore.errors import Refused
 from rmqstore.files.queue_home import QueueHome, says_where
-from rmqstore.files.store import StoreKind
+from rmqstore.files.store import QueueKind, Store, StoreKind
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 
 _LEFT = (
@@ -16,20 +16,28 @@ _WHICH = (
     "the store has queue files and a RocksDB of queues. If consumers are served from the RocksDB "
     "(combineCQPreferCQType), it would no longer match the log: give the broker's broker.conf with -c"
 )
+_FEATURES = ("timerRocksDBEnable", "transRocksDBEnable")
 
 
-def refuse_or_tell(draft: PlanBuilder, *, touches_log: bool) -> None:
-    """Errors: Refused where the log would have to change under rows that a broker reads."""
-    store = draft.store
-    rows = store.kind is StoreKind.ROCKSDB
-    features = [k for k in ("timerRocksDBEnable", "transRocksDBEnable") if store.config.bool(k)]
-    if (rows or features) and touches_log:
+def refuse_rows(store: Store, *, touches_log: bool) -> None:
+    """Errors: Refused where rows would have to change that a broker reads and nothing here writes."""
+    if store.queue_home is QueueHome.UNKNOWN and any(store.queue_directories(QueueKind.SIMPLE)):
         raise Refused(
-            f"the log needs a repair, and {'consume queues' if rows else ', '.join(features)} in RocksDB would no "
-            "longer match it",
+            "the store has queues in files and in RocksDB, and nothing says which of them the broker reads",
+            "give its broker.conf with -c (storeType, rocksdbCQDoubleWriteEnable)",
+        )
+    features = [k for k in _FEATURES if touches_log and store.config.bool(k)]
+    if store.kind is StoreKind.ROCKSDB and store.dledger is not None and store.dledger.data.files:
+        features.append("consume queues of DLedger entries")
+    if features:
+        raise Refused(
+            f"the store needs a repair, after which {', '.join(features)} in RocksDB would no longer match the log",
             "use a replica of the store, or export the readable messages",
         )
-    if store.rocksdb_beside and draft.steps:
-        draft.notes.append(_LEFT)
-        if touches_log and says_where(store.config) is not QueueHome.FILES:
-            draft.brakes.append(_WHICH)
+
+
+def tell_left(draft: PlanBuilder, *, touches_log: bool) -> None:
+    """Say what becomes of a RocksDB beside queues in files that the plan leaves as it is."""
+    draft.notes.append(_LEFT)
+    if touches_log and says_where(draft.store.config) is not QueueHome.FILES:
+        draft.brakes.append(_WHICH)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -24,20 +24,35 @@ from rmqstore.formats.message import Message
 from rmqstore.formats.text.javatext import java_text
 from rmqstore.repair.log.repaired_log import RepairedLog
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.kernels import I64
+from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.properties.texts import read_texts
 from rmqstore.scan.queues import QueueTable
 
 Name = tuple[str, int]
 
 
-class Sink(Protocol):
-    """What takes the rows.
+class QueueRows(NamedTuple):
+    """Messages and their places in queues, one array element each.
 
-    `number` indexes `names`, which only grows. Offsets and sizes in bytes; tags as the unit has them.
+    `number` is the queue's. `offset` and `size` in bytes; `tags` as the unit has them; `time` is the store time (ms).
     """
 
-    def rows(self, names: list[Name], number: I64, queue_offset: I64, offset: I64, size: I64, tags: I64) -> None: ...
+    number: I64
+    queue_offset: I64
+    offset: I64
+    size: I64
+    tags: I64
+    time: I64
+
+    def keep(self, mask: Bool) -> QueueRows:
+        """The rows that a mask selects."""
+        return self if mask.all() else QueueRows(*(column[mask] for column in self))
+
+
+class Sink(Protocol):
+    """What takes the rows. `rows.number` indexes `names`, which only grows."""
+
+    def rows(self, names: list[Name], rows: QueueRows) -> None: ...
 
     def batch(self, name: Name, offset: int, size: int, tags: int, time: int, base: int, count: int) -> None: ...
 
@@ -74,7 +89,7 @@ class Dispatcher:
         owed = owed_units(columns)
         for i in texts.fan_out:
             if owed[i]:
-                place = (int(columns.offset[i]), int(columns.size[i]), int(tags[i]))
+                place = tuple(int(v[i]) for v in (columns.offset, columns.size, tags, columns.store_timestamp))
                 self._fan_out(self.queues.names[int(number[i])], record_properties(columns, i), *place)
         if self.queues.unsound:
             owed &= ~np.isin(number, list(self.queues.unsound))
@@ -85,11 +100,9 @@ class Dispatcher:
                 name, time = self.queues.names[int(number[i])], int(columns.store_timestamp[i])
                 self.sink.batch(name, int(columns.offset[i]), int(columns.size[i]), int(tags[i]), time, base, count)
             owed &= ~in_batch
-        values = (number, columns.queue_offset, columns.offset, columns.size, tags)
-        if owed.all():
-            self.sink.rows(self.queues.names, *values)
-        elif owed.any():
-            self.sink.rows(self.queues.names, *(v[owed] for v in values))
+        if owed.any():
+            rows = QueueRows(number, columns.queue_offset, columns.offset, columns.size, tags, columns.store_timestamp)
+            self.sink.rows(self.queues.names, rows.keep(owed))
 
     def message(self, offset: int, message: Message) -> None:
         """One record that a step writes; `offset` is its own, global."""
@@ -99,24 +112,25 @@ class Dispatcher:
         topic = java_text(message.topic)
         code = properties.dispatch_tags_code(topic, found, message.store_timestamp, self.levels)
         tags = 0 if code is None else code
-        self._fan_out((topic, message.queue_id), found, offset, message.size, tags)
+        place = (offset, message.size, tags, message.store_timestamp)
+        self._fan_out((topic, message.queue_id), found, *place)
         if topic in self.batch_topics:
             base, count = batch_extent(found, message.queue_offset)
             name = (topic, message.queue_id)
             self.sink.batch(name, offset, message.size, tags, message.store_timestamp, base, count)
             return
-        self._row(message.topic, message.queue_id, message.queue_offset, offset, message.size, tags)
+        self._row(message.topic, message.queue_id, message.queue_offset, *place)
 
-    def _fan_out(self, name: tuple[str, int], found: Mapping[str, str], offset: int, size: int, tags: int) -> None:
+    def _fan_out(self, name: tuple[str, int], found: Mapping[str, str], *place: int) -> None:
         for queue, queue_id, queue_offset in light_queues(*name, found):
-            self._row(queue.encode(), queue_id, queue_offset, offset, size, tags)
+            self._row(queue.encode(), queue_id, queue_offset, *place)
 
     def _row(self, topic: bytes, queue_id: int, *values: int) -> None:
         number = self.table.number(topic, queue_id)
         self.queues.learn()
         if number not in self.queues.unsound:
-            row = [np.array([v], dtype=np.int64) for v in (number, *values)]
-            self.sink.rows(self.queues.names, *row)
+            row = QueueRows(*(np.array([v], dtype=np.int64) for v in (number, *values)))
+            self.sink.rows(self.queues.names, row)
 
 
 def can_have_queues(topic: bytes, queue_id: int) -> bool:

@@ -101,6 +101,25 @@ class Reencoded:
             raise PlanStale(f"content announced with {self.size} bytes turned out to have {given}")
 
 
+@dataclass(frozen=True, slots=True)
+class Equivalent:
+    """Bytes that differ each time they are made and yet mean the same, as the files of a RocksDB.
+
+    `identity` (64 hex digits) is the hash of what they mean. A plan's digest has it in place of the bytes' own hash,
+    so that the same plan made twice has the same digest.
+    """
+
+    content: Content
+    identity: str
+
+    @property
+    def size(self) -> int:
+        return self.content.size
+
+    def pieces(self) -> Iterator[bytes | int]:
+        return self.content.pieces()
+
+
 def chunks(content: Content) -> Iterator[bytes]:
     """The bytes of a content, at most 1 MiB at a time, zeros written out."""
     for piece in content.pieces():
@@ -230,6 +249,8 @@ def feed(running: Fingerprint, piece: bytes | int) -> None:
 
 def content_digest(content: Content) -> str:
     """Hash that depends on the bytes alone, not on how they are given; long runs of zeros cost nothing."""
+    if isinstance(content, Equivalent):
+        return content.identity
     running = RunHash()
     for piece in content.pieces():
         running.update(piece)
@@ -237,12 +258,22 @@ def content_digest(content: Content) -> str:
 
 
 def content_to_json(content: Content) -> dict[str, Json]:
-    """JSON form: `{"zeros": n}`, `{"base64": "…"}`, or `{"parts": […]}` of the two."""
+    """JSON form: `{"zeros": n}`, `{"base64": "…"}`, or `{"parts": […]}` of the two.
+
+    Parts of an `Equivalent` have its identity and the hash of their bytes beside them.
+    """
     if isinstance(content, Zeros):
         return {"zeros": content.size}
     if isinstance(content, Literal) and content.size <= CHUNK:
         return {"base64": base64.b64encode(content.data).decode("ascii")}
-    return {"parts": list(content_parts_json(content))}
+    return {"parts": list(content_parts_json(content)), **content_marks(content)}
+
+
+def content_marks(content: Content) -> dict[str, Json]:
+    """What the JSON form of a content has beside its parts."""
+    if not isinstance(content, Equivalent):
+        return {}
+    return {"identity": content.identity, "hash": content_digest(content.content)}
 
 
 def content_parts_json(content: Content) -> Iterator[dict[str, Json]]:
@@ -282,6 +313,12 @@ def content_from_json(value: object) -> Content:
 
     Errors: UsageError for anything that `content_to_json` cannot have written (also `{"hex": "…"}` is read).
     """
+    if isinstance(value, dict) and value.keys() == {"parts", "identity", "hash"}:
+        content, identity = content_from_json({"parts": value["parts"]}), value["identity"]
+        if isinstance(identity, str) and is_fingerprint(f"sha256:{identity}"):
+            if content_digest(content) != value["hash"]:
+                raise UsageError("plan: a content does not match its hash", "make a new plan; do not edit plan files")
+            return Equivalent(content, identity)
     if isinstance(value, dict) and len(value) == 1:
         [(form, inner)] = value.items()
         if form == "parts" and isinstance(inner, list):

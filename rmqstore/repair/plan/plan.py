@@ -171,7 +171,8 @@ class Plan:
             yield json.dumps(_step_head(step))[:-1] + ', "content": {"parts": ['
             for part_number, part in enumerate(contents.content_parts_json(step.content)):
                 yield (", " if part_number else "") + json.dumps(part)
-            yield "]}}"
+            marks = json.dumps(contents.content_marks(step.content))[1:-1]
+            yield f"]{', ' * bool(marks)}{marks}}}}}"
         yield "\n]}\n"
 
     def ordered(self) -> list[int]:

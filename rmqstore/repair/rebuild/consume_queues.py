@@ -123,7 +123,7 @@ class QueueRebuild:
         choices: RebuildChoices | None = None,
     ) -> None:
         choices = choices or RebuildChoices()
-        limit = choices.limit
+        self.limit = choices.limit
         self.kept_codes = frozenset() if choices.rewrite_codes else frozenset(doubtful_tags(verified, views))
         self.draft = draft
         self.store = draft.store
@@ -136,13 +136,13 @@ class QueueRebuild:
         self.min_offset = self.logs.min_offset
         self.batch_topics = verified.batch_topics
         self.left: set[str] = set()  # problems that stay, though their queues were asked for
-        self.kept = self._kept(limit)
-        self.spill = UnitBuffer(wanted, _parts(self.logs), limit, self.kept.spill if self.kept else None)
+        self.kept = self._kept()
+        self.spill = UnitBuffer(wanted, _parts(self.logs), self.limit, self.kept.spill if self.kept else None)
 
-    def _kept(self, limit: int | None) -> KeptUnits | None:
+    def _kept(self) -> KeptUnits | None:
         """The units that the verification kept, where the log stays as it was read."""
         kept = self.verified.units
-        same = limit is None and all(not v.patches and v.end >= v.result.wrote for v in self.views)
+        same = self.limit is None and all(not v.patches and v.end >= v.result.wrote for v in self.views)
         return kept if isinstance(kept, KeptUnits) and same else None
 
     def read(self) -> None:
@@ -230,6 +230,10 @@ class QueueRebuild:
         extension.plan(self.draft, files)
         label = files.label
         self.draft.ends[label] = max(0, image.high) + self.spill.later[files.topic, files.queue_id]
+        self.tell(label, image)
+
+    def tell(self, label: str, image: QueueImage) -> None:
+        """Say which queue offsets no message fills, and which no message of the queue can have."""
         if image.gaps and self.allow_gaps:
             self.draft.notes.append(gaps_text(label, image.gaps))
         elif image.gaps:

@@ -13,7 +13,7 @@ from rmqstore.checks.log.log_pass import BatchRow
 from rmqstore.checks.log.queue_parts import QueuePart, UnitRows
 from rmqstore.formats import consumequeue
 from rmqstore.repair.journal.disk import Scratch
-from rmqstore.repair.log.redispatch import Name
+from rmqstore.repair.log.redispatch import Name, QueueRows
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.unit_rows import lay_out
 
@@ -64,6 +64,7 @@ class QueueUnits:
     spill: Scratch
     segments: array[int] = field(default_factory=lambda: array("q"))
     batches: list[BatchRow] = field(default_factory=list)
+    times: Scratch | None = None
 
     def ranges(self) -> list[tuple[int, int]]:
         """Queue offsets that have a unit: half-open intervals, merged and sorted."""
@@ -86,6 +87,16 @@ class QueueUnits:
             if a < b:
                 known = self.spill.read((b - a) * UNIT, at + (a - first) * UNIT)
                 target[(a - start) * UNIT : (b - start) * UNIT] = known
+
+    def store_times(self, start: int, count: int) -> I64:
+        """Store times (ms) of the units [start, start + count); 0 where none is known. Shape: (count,)."""
+        out = np.zeros(count, dtype=np.int64)
+        for first, number, at in reversed(list(self._segments())):
+            a, b = max(first, start), min(first + number, start + count)
+            if a < b and self.times is not None:
+                place = (at // UNIT + a - first) * out.itemsize
+                out[a - start : b - start] = np.frombuffer(self.times.read((b - a) * out.itemsize, place), np.int64)
+        return out
 
 
 class KeptUnits:
@@ -137,6 +148,7 @@ class UnitBuffer:
 
     `parts` say what the verification found about a queue's offsets: where it began again, which single record has a
     wrong one. Messages that end behind `limit` (global offset) get no unit yet; `later` counts them per queue.
+    `times`: store times are kept too, which needs a spill of its own.
     """
 
     def __init__(
@@ -145,48 +157,47 @@ class UnitBuffer:
         parts: Mapping[Name, QueuePart],
         limit: int | None = None,
         spill: Scratch | None = None,
+        *,
+        times: bool = False,
     ) -> None:
         self.wanted = wanted
         self.limit = limit
         self.later: Counter[Name] = Counter()
         self.parts = parts
         self.spill = spill or Scratch()
+        self.times = Scratch() if times else None
         self.queues: dict[Name, QueueUnits] = {}
         self._names: list[Name] = []
         self._want: Bool = np.empty(0, dtype=np.bool_)
-        self._rows: list[tuple[I64, ...]] = []
+        self._rows: list[QueueRows] = []
         self._count = 0
 
-    def rows(self, names: list[Name], number: I64, queue_offset: I64, offset: I64, size: I64, tags: I64) -> None:
-        """Gather rows; `number` indexes `names`."""
+    def rows(self, names: list[Name], rows: QueueRows) -> None:
+        """Gather rows; `rows.number` indexes `names`."""
         self._names = names
-        row: tuple[I64, ...] = (number, queue_offset, offset, size, tags)
         if self.wanted is not None:
             known = len(self._want)
             if known < len(names):
                 more = np.array([n in self.wanted for n in names[known:]], dtype=np.bool_)
                 self._want = np.concatenate((self._want, more))
-            keep = self._want[number]
-            if not keep.all():
-                row = tuple(v[keep] for v in row)
-        row = self._within(row)
-        self._rows.append(row)
-        self._count += len(row[0])
+            rows = rows.keep(self._want[rows.number])
+        rows = self._within(rows)
+        self._rows.append(rows)
+        self._count += len(rows.number)
         if self._count >= WINDOW:
             self.flush()
 
-    def _within(self, row: tuple[I64, ...]) -> tuple[I64, ...]:
+    def _within(self, rows: QueueRows) -> QueueRows:
         """Without the messages behind the limit."""
         if self.limit is None:
-            return row
-        number, _, offset, size, _ = row
-        keep = offset + size <= self.limit
+            return rows
+        keep = rows.offset + rows.size <= self.limit
         if keep.all():
-            return row
-        found, counts = np.unique(number[~keep], return_counts=True)
+            return rows
+        found, counts = np.unique(rows.number[~keep], return_counts=True)
         for n, count in zip(found.tolist(), counts.tolist(), strict=True):
             self.later[self._names[n]] += count
-        return tuple(v[keep] for v in row)
+        return rows.keep(keep)
 
     def batch(self, name: Name, offset: int, size: int, tags: int, time: int, base: int, count: int) -> None:
         """A message or inner batch of a BatchCQ topic."""
@@ -200,10 +211,13 @@ class UnitBuffer:
         if not self._count:
             self._rows.clear()
             return
-        number, index, offset, size, tags = (np.concatenate([row[i] for row in self._rows]) for i in range(5))
+        number, index, offset, size, tags, time = map(np.concatenate, zip(*self._rows, strict=True))
         self._rows.clear()
         self._count = 0
-        laid = lay_out(number, len(self._names), index, offset, size, tags)
+        queues = len(self._names)
+        laid = lay_out(number, queues, index, offset, size, tags)
+        if self.times is not None:
+            self.times.append(lay_out(number, queues, time, offset).index.view(np.uint8).data)
         for segment in _put_away(self.spill, UnitRows.of(laid, laid.stretches(self._names))):
             self._segment(*segment)
 
@@ -245,5 +259,5 @@ class UnitBuffer:
     def _queue(self, name: Name) -> QueueUnits:
         queue = self.queues.get(name)
         if queue is None:
-            queue = self.queues[name] = QueueUnits(self.spill)
+            queue = self.queues[name] = QueueUnits(self.spill, times=self.times)
         return queue

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 
@@ -20,13 +21,13 @@ from rmqstore.files.records import MAX_RECORD
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind
 from rmqstore.formats import consumequeue, dledger, properties
 from rmqstore.formats.message import BLANK_SIZE, MIN_SIZE, Fault
+from rmqstore.repair.log.redispatch import QueueRows
 from rmqstore.repair.plan.plan import Loss
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.salvage.evidence.places import find_damage, framed_records
 from rmqstore.repair.salvage.evidence.table import Evidence, Known, Ranges
 from rmqstore.repair.salvage.evidence.values import Name, QueueSlot
 from rmqstore.repair.salvage.layout import Layout
-from rmqstore.scan.kernels import I64
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import unit_chunks
 
@@ -72,11 +73,11 @@ class Ledger:
 
     # good records that are cut off are dispatched into the ledger
 
-    def rows(self, names: list[Name], number: I64, queue_offset: I64, offset: I64, size: I64, tags: I64) -> None:
-        found, counts = np.unique(number, return_counts=True)
+    def rows(self, names: list[Name], rows: QueueRows) -> None:
+        found, counts = np.unique(rows.number, return_counts=True)
         for n, count in zip(found.tolist(), counts.tolist(), strict=True):
             self.queues[names[n]] += count
-        self.bytes += int(size.sum())
+        self.bytes += int(rows.size.sum())
 
     def batch(self, name: Name, offset: int, size: int, tags: int, time: int, base: int, count: int) -> None:
         self.queues[name] += count
@@ -242,7 +243,7 @@ def _units_behind(evidence: Evidence, log: LogResult) -> tuple[list[Name], Table
     """Queues, and the units behind the end in the order of their offsets: number of the queue, offset, size, count."""
     names: list[Name] = []
     parts = [np.zeros((4, 0), dtype=np.int64)]
-    for files in evidence.store.consume_queues(QueueKind.SIMPLE, QueueKind.BATCH):
+    for files in chain(evidence.simple_queues(), evidence.store.consume_queues(QueueKind.BATCH)):
         state = evidence.verified.report.queues.get(files.label)
         for units in _attached(files, evidence, log):
             behind = units[units["commitlog_offset"] >= log.wrote]

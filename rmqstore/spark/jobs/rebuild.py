@@ -29,7 +29,7 @@ from rmqstore.checks.verify import Verified, VerifyOptions, examine
 from rmqstore.errors import OutputExists, Refused, RmqStoreError
 from rmqstore.files.mapped_file_queue import list_directory
 from rmqstore.files.store import QueueKind, StoreKind
-from rmqstore.repair.log.redispatch import Name, can_have_queues
+from rmqstore.repair.log.redispatch import Name, QueueRows, can_have_queues
 from rmqstore.repair.plan.content import Content
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.steps import Create, Discard, Overwrite
@@ -143,7 +143,7 @@ def _facts(spark: Any, ref: StoreRef, output: Path, progress: Progress | None, s
     if not any(r.messages for r in results):
         raise Refused("the log has no good message to build from", "run `rmqstore verify` on it")
     if store.kind is StoreKind.ROCKSDB:
-        raise Refused("the consume queues are in RocksDB", "the broker rebuilds them from its log")
+        raise Refused("the consume queues are in RocksDB", "run `rmqstore rebuild STORE cq`, which writes them")
     bad = [r for x in results for r in x.tiling if r.kind is not Kind.RECORDS and r.start < x.wrote]
     gaps = tuple(r.start for r in bad), tuple(r.stop for r in bad)
     parts = {name: part for name, part in verified.logs.queues.items() if part.restarts or part.outliers}
@@ -284,8 +284,9 @@ class _Queue:
                 self.spill.batch(self.name, *values, row["queue_offset"], row["batch_size"])
             return
         names = ("queue_offset", "commitlog_offset", "size", "tags_code")
-        columns = [rows.column(n).to_numpy(zero_copy_only=False).astype(np.int64) for n in names]
-        self.spill.rows([self.name], np.zeros(rows.num_rows, dtype=np.int64), *columns)
+        at, offset, size, tags = (rows.column(n).to_numpy(zero_copy_only=False).astype(np.int64) for n in names)
+        none = np.zeros(rows.num_rows, dtype=np.int64)
+        self.spill.rows([self.name], QueueRows(none, at, offset, size, tags, none))
 
     def write(self) -> dict[str, Any]:
         """Plan the queue and write what its files hold after the plan."""

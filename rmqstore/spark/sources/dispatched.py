@@ -16,8 +16,7 @@ from rmqstore.checks.beside.config import check_config
 from rmqstore.checks.problems.report import Findings
 from rmqstore.files.store import Store
 from rmqstore.files.topic_types import batch_topics
-from rmqstore.repair.log.redispatch import Dispatcher, Name
-from rmqstore.scan.kernels import I64
+from rmqstore.repair.log.redispatch import Dispatcher, Name, QueueRows
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
@@ -53,20 +52,20 @@ class _Gatherer:
         self.schema = dispatched_schema()
         self.ready: list[Any] = []
 
-    def rows(self, names: list[Name], number: I64, queue_offset: I64, offset: I64, size: I64, tags: I64) -> None:
-        n = len(number)
+    def rows(self, names: list[Name], rows: QueueRows) -> None:
+        n = len(rows.number)
         if not n:
             return
-        topics = pa.array([_text(t) for t, _ in names], pa.string()).take(pa.array(number))
-        ids = np.array([q for _, q in names], dtype=np.int64)[number].astype(np.int32)
+        topics = pa.array([_text(t) for t, _ in names], pa.string()).take(pa.array(rows.number))
+        ids = np.array([q for _, q in names], dtype=np.int64)[rows.number].astype(np.int32)
         arrays = [
             pa.repeat(pa.scalar(self.label, pa.string()), n),
             topics,
             pa.array(ids),
-            pa.array(queue_offset.astype(np.int64)),
-            pa.array(offset.astype(np.int64)),
-            pa.array(size.astype(np.int32)),
-            pa.array(tags.astype(np.int64)),
+            pa.array(rows.queue_offset.astype(np.int64)),
+            pa.array(rows.offset.astype(np.int64)),
+            pa.array(rows.size.astype(np.int32)),
+            pa.array(rows.tags.astype(np.int64)),
             pa.nulls(n, pa.int64()),
             pa.nulls(n, pa.int32()),
         ]

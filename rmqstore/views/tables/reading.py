@@ -230,7 +230,7 @@ def read_findings(ref: StoreRef, *, quick: bool = False, keep: int = KEPT_FINDIN
 
     report = verify(ref.open(), VerifyOptions(jobs=1, quick=quick, keep=keep))
     if report.findings.listed:
-        yield findings_batch([{"store": ref.label, **f.to_json(ref.label, report.kind)} for f in report.ordered()])
+        yield findings_batch([{"store": ref.label, **f.to_json(ref.label)} for f in report.ordered()])
 
 
 # --- consumer offsets -------------------------------------------------------------------------------------------------

@@ -324,11 +324,11 @@ def test_a_database_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     assert report.unchecked[0].startswith("consumequeue/: the RocksDB of the consume queues cannot be read")
 
 
-def test_no_command_is_named_that_could_not_cure_it(tmp_path: Path) -> None:
+def test_the_command_that_cures_it_is_named(tmp_path: Path) -> None:
     report = changed(tmp_path, lambda rows: rows.drop(TOPIC, QUEUE, 5))
     finding = report.to_json()["findings"][0]
-    assert (finding["code"], finding["remedy"], finding["next"]) == ("CQ-MISSING-UNIT", None, None)
-    assert "only the broker writes consume queues in RocksDB: rmqstore does not repair them" in report.notes
+    command = f"rmqstore recover {tmp_path / NAME}"
+    assert (finding["code"], finding["remedy"], finding["next"]) == ("CQ-MISSING-UNIT", "recover", command)
 
 
 def test_a_database_without_its_store_is_not_taken_for_clean() -> None:

@@ -222,8 +222,6 @@ def test_what_cannot_be_rebuilt_is_refused(tmp_path: Path) -> None:
         plan_of(store, "index", topics=frozenset(["Order_11"]))
     with pytest.raises(UsageError):
         plan_of(store, "cq", topics=frozenset(["Nothing_11"]))
-    with pytest.raises(Refused):
-        plan_of(copy_store("5.4.0-rocksdb", tmp_path), "cq")
 
 
 def test_the_command_rebuilds(tmp_path: Path) -> None:

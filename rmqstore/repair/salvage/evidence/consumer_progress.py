@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
 from rmqstore.files.config_files import delay_offsets, loaded_config
 from rmqstore.files.store import Store
@@ -18,6 +20,11 @@ class ConsumerProgress:
         self._offsets = ConsumerOffsets.read(store)
         self.unreadable = self._offsets.unreadable
         self._delays = loaded_config(store.root, "delayOffset.json", delay_offsets) or {}
+
+    def names(self) -> Iterator[tuple[str, int]]:
+        """Topic and queue id of every queue that a group, or a delay level, has consumed from."""
+        yield from ((row.topic, row.queue_id) for row in self._offsets.rows())
+        yield from ((SCHEDULE_TOPIC, queue_id) for queue_id in self._delays)
 
     def groups(self, slot: QueueSlot) -> tuple[str, ...]:
         """Groups that have yet to read a slot, in its queue or in a light message queue that it is fanned out to."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -24,7 +25,9 @@ from rmqstore.checks.log.queue_parts import UNIT, QueuePart
 from rmqstore.checks.queues.queue_check import complement
 from rmqstore.checks.verify import Verified
 from rmqstore.files.disk.reading import read_at
-from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
+from rmqstore.files.rocksdb.database import CannotRead
+from rmqstore.files.rocksdb.queues import RocksDBQueues
+from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store, StoreKind
 from rmqstore.formats import consumequeue, index, properties
 from rmqstore.formats.message import MIN_SIZE
 from rmqstore.repair.salvage.evidence.consumer_progress import ConsumerProgress
@@ -196,7 +199,7 @@ class Evidence:
         logs, outside = self.logs, self._outside
         if not outside.starts:
             return
-        for files in self.store.consume_queues(QueueKind.SIMPLE):
+        for files in self.simple_queues():
             slot_field = LIGHT_SLOT if properties.is_lmq(files.topic) else SLOT
             units = list(_units_into(files, logs, outside))
             for number, offset, size, tags in units:
@@ -321,11 +324,32 @@ class Evidence:
                     found.add(message.topic_text)
         return frozenset(found)
 
+    # --- consume queues -------------------------------------------------------------------------------------------
+
+    def simple_queues(self) -> Iterator[ConsumeQueueFiles]:
+        """Every queue but those of BatchCQ topics, in files or in a RocksDB as far as that can be read."""
+        if self.store.kind is not StoreKind.ROCKSDB:
+            yield from self.store.consume_queues(QueueKind.SIMPLE)
+        elif self._database is not None:
+            with suppress(CannotRead):
+                yield from self._database.seen()
+
+    @cached_property
+    def _database(self) -> RocksDBQueues | None:
+        if self.store.kind is not StoreKind.ROCKSDB:
+            return None
+        try:
+            return RocksDBQueues(self.store)
+        except CannotRead:
+            return None
+
     # --- single units ---------------------------------------------------------------------------------------------
 
     def raw_unit(self, topic: str, queue_id: int, number: int) -> bytes:
         """The 20 bytes at a queue offset; fewer at the end of the file."""
         sound = consumequeue.is_directory_name(topic.encode("utf-8", "surrogatepass"))
+        if self._database is not None:
+            return self._database.queue(topic, queue_id).pread(UNIT, number * UNIT) if number >= 0 else b""
         return _raw_unit(self.store.consume_queue(topic, queue_id), number) if sound else b""
 
     def unit(self, topic: str, queue_id: int, number: int) -> dict[str, int] | None:

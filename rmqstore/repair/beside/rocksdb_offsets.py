@@ -1,0 +1,66 @@
+"""Offsets of consumers behind the end of their queues, in a RocksDB of the configuration (v1): cut to the end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from rmqstore.append.rocksdb.new_database import NewDatabase
+from rmqstore.files.rocksdb.database import CannotRead, Database, is_readable, open_database
+from rmqstore.formats.configjson import ConfigJsonError, JsonValue, parse_config_object
+from rmqstore.formats.text.javatext import java_text
+from rmqstore.repair.journal.disk import ScratchFolder
+from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.repair.rebuild.rocksdb_swap import Made, swap_in, unwritten
+
+_WHY = "offsets cut to the end of their queues"
+Clamp = Callable[[dict[str, JsonValue]], int]
+
+
+def clamp_rows(draft: PlanBuilder, directory: Path, clamp: Clamp) -> bool:
+    """Steps for a new database with the offsets as `clamp` leaves them; whether any of them changes.
+
+    `clamp` gets a table as consumerOffset.json has it. A database that cannot be read stays as it is: no broker starts
+    with it. Errors: NoSpace, NotReadable.
+    Source: RocksDBConsumerOffsetManager#decodeOffset, #putWriteBatch (RocketMQ 5.4.0)
+    """
+    if not is_readable():
+        return False
+    folder = ScratchFolder()
+    try:
+        old = open_database(directory)
+        new = NewDatabase(folder.path / "database", old.families)
+        changed = sum(_copy(old, new, family, clamp) for family in old.families)
+    except CannotRead as e:
+        draft.notes.append(f"offsets in {draft.path(directory)}/ stay as they are: {e}")
+        return False
+    if not changed:
+        return False
+    try:
+        files = new.finish()
+    except CannotRead as e:
+        raise unwritten(e) from e
+    swap_in(draft, directory, Made(new, files, folder), _WHY)
+    return True
+
+
+def _copy(old: Database, new: NewDatabase, family: str, clamp: Clamp) -> int:
+    changed = 0
+    for keys, values in old.chunks(family):
+        if family == "default":
+            clamped = [_clamped(key, value, clamp) for key, value in zip(keys, values, strict=True)]
+            changed += sum(a != b for a, b in zip(values, clamped, strict=True))
+            values = clamped
+        new.put(family, keys, values)
+    return changed
+
+
+def _clamped(key: bytes, value: bytes, clamp: Clamp) -> bytes:
+    try:
+        row = parse_config_object(value)
+    except ConfigJsonError:
+        return value
+    if not clamp({"offsetTable": {java_text(key): row.get("offsetTable")}}):
+        return value
+    return json.dumps(row, separators=(",", ":"), ensure_ascii=False).encode()

@@ -1,0 +1,390 @@
+"""Consume queues in RocksDB from the log: a new database with all rows, which takes the place of the old one.
+
+The new database holds every row that the repaired log asks for, and nothing else: rows of expired messages and
+leftovers behind a queue's end are not copied.
+
+Source: RocksDBConsumeQueueStore#putMessagePosition0, RocksDBConsumeQueueOffsetTable#getMinCqOffset,
+#truncateDirtyOffset (RocketMQ 5.4.0)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqstore.append.rocksdb.new_database import NewDatabase
+from rmqstore.checks.log.delay_levels import delay_levels
+from rmqstore.checks.verify import Verified
+from rmqstore.errors import Refused
+from rmqstore.files.queue_home import has_database
+from rmqstore.files.rocksdb.database import MISSING_EXTRA, CannotRead, Database, NoDatabase, is_readable, open_database
+from rmqstore.files.rocksdb.queues import OFFSETS, UNITS, Bound, RocksDBQueue, RocksDBQueues
+from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
+from rmqstore.formats import consumequeue, rocksdbkeys
+from rmqstore.formats.rocksdbkeys import CHECKPOINT_KEY, CHECKPOINT_VALUE, OFFSET_VALUE, UNIT_VALUE, OffsetKey, UnitKey
+from rmqstore.repair.journal.disk import ScratchFolder
+from rmqstore.repair.log.redispatch import Name, can_have_queues
+from rmqstore.repair.log.repaired_log import RepairedLog
+from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.repair.rebuild.consume_queue import CHUNK, KeptCodes, QueueImage
+from rmqstore.repair.rebuild.consume_queues import QueueRebuild, RebuildChoices, known_topic, parse_label
+from rmqstore.repair.rebuild.extension import Extension
+from rmqstore.repair.rebuild.rocksdb_swap import Made, swap_in, unwritten
+from rmqstore.repair.rebuild.unit_buffer import QueueUnits, UnitBuffer
+from rmqstore.repair.salvage.evidence.consumer_progress import ConsumerProgress
+
+UNIT = consumequeue.UNIT.size
+ROW = UNIT_VALUE.size
+WHY = "the RocksDB of the consume queues, from the log's messages"
+_NAMED = 10
+_NEWER = "unsupported format_version"  # BlockBasedTable::Open of a table format that the library does not know
+Rows = npt.NDArray[Any]
+
+
+@dataclass(slots=True)
+class OldRows:
+    """The database that is replaced, as far as it can be read; `damage` says why not all of it can.
+
+    `ended`: whether the ends of all queues are known.
+    """
+
+    database: Database
+    names: set[Name] = field(default_factory=set)
+    bounds: Mapping[Name, Mapping[str, Bound]] = field(default_factory=dict)
+    dispatched: int = 0
+    damage: str = ""
+    ended: bool = False
+
+    @staticmethod
+    def of(store: Store) -> OldRows:
+        """Errors: Refused without the extra, and where not damage keeps the library from opening the database."""
+        if not is_readable():
+            raise Refused(f"consume queues in RocksDB are written with the RocksDB library: that {MISSING_EXTRA}")
+        directory = store.root / "consumequeue"
+        nothing = NoDatabase(directory, (UNITS, OFFSETS))
+        if not has_database(directory):
+            return OldRows(nothing)  # a broker creates one
+        if reason := unopenable(directory):
+            if reason.blocks:
+                raise Refused(
+                    f"the RocksDB in consumequeue/ cannot be opened here: {reason.text}",
+                    "if a newer RocksDB wrote it, use a newer rocksdict; if it is damaged, move its files (not the "
+                    "directories) out of consumequeue/ and run this command again",
+                )
+            return OldRows(nothing, damage=reason.text)
+        try:
+            queues = RocksDBQueues(store)
+        except CannotRead as e:
+            return OldRows(nothing, damage=str(e))
+        old = OldRows(queues.database)
+        try:
+            old.bounds = queues.bounds()
+            old.dispatched = queues.dispatched() or 0
+            old.ended = True
+            old.names.update(queues.names())
+        except CannotRead as e:
+            old.damage = str(e)
+        old.names.update(old.bounds)
+        return old
+
+    def queue(self, name: Name) -> RocksDBQueue:
+        """The rows of one queue, there or not."""
+        return RocksDBQueue(self.database, *name)
+
+
+@dataclass(frozen=True, slots=True)
+class Unopenable:
+    """Why the library does not open a database; `blocks`: it may be sound, and of a format that nobody here knows."""
+
+    text: str
+    blocks: bool
+
+
+def unopenable(directory: Path) -> Unopenable | None:
+    """Why a database cannot be opened; None where it can."""
+    from rmqstore.files.rocksdb.database import DamagedDatabase
+
+    try:
+        open_database(directory)
+    except DamagedDatabase as e:
+        return Unopenable(str(e), _NEWER in str(e))
+    except CannotRead as e:
+        return Unopenable(str(e), True)
+    return None
+
+
+class RowsImage(QueueImage):
+    """What the rows of one queue should be: those of the messages [low, high)."""
+
+    def __init__(self, rows: RocksDBQueue, *given: Any) -> None:
+        self.rows = rows
+        self._last: tuple[int, Rows] = (0, np.empty(0, dtype=UNIT_VALUE.dtype))
+        super().__init__(*given)
+
+    def rows_now(self, start: int, count: int) -> Rows:
+        """The rows [start, start + count) of the old database; zeros where there are none."""
+        if self._last[0] == start and len(self._last[1]) == count:
+            return self._last[1]
+        out: Rows = np.zeros(count, dtype=UNIT_VALUE.dtype)
+        for number, units, times in self.rows.runs(start, min(start + count, self.rows.behind)):
+            part = out[number - start : number - start + len(units)]
+            for one in consumequeue.UNIT:
+                part[one.name] = units[one.name]
+            part["store_timestamp"] = times
+        self._last = start, out
+        return out
+
+    def stored(self, at: int, length: int) -> bytes:
+        """The units of the old rows, as bytes of a queue in files."""
+        rows = self.rows_now(at // UNIT, -(-length // UNIT))
+        out = np.zeros(len(rows), dtype=consumequeue.UNIT.dtype)
+        for one in consumequeue.UNIT:
+            out[one.name] = rows[one.name]
+        return out.tobytes()[:length]
+
+    def new_rows(self, start: int, count: int) -> Rows:
+        """The rows [start, start + count) as they should be.
+
+        A row that no message of the log accounts for has the store time of the one before it, so that times rise.
+        """
+        units = consumequeue.UNIT.array(bytes(self.wanted(start, count)))
+        old = self.rows_now(start, count)
+        times = self.units.store_times(start, count)
+        kept = (times == 0) & (old["commitlog_offset"] == units["commitlog_offset"]) & (old["size"] == units["size"])
+        times[kept] = old["store_timestamp"][kept]
+        filled = np.maximum.accumulate(np.where(times != 0, np.arange(count), 0))
+        out: Rows = np.zeros(count, dtype=UNIT_VALUE.dtype)
+        for one in consumequeue.UNIT:
+            out[one.name] = units[one.name]
+        out["store_timestamp"] = times[filled]
+        return out
+
+
+class RowsRebuild(QueueRebuild):
+    """All queues of a store in a new RocksDB. `wanted` are those to make from the log; rows of others are copied."""
+
+    def __init__(
+        self,
+        draft: PlanBuilder,
+        verified: Verified,
+        views: list[RepairedLog],
+        wanted: frozenset[Name] | None,
+        choices: RebuildChoices | None = None,
+    ) -> None:
+        super().__init__(draft, verified, views, wanted, choices)
+        self.old = OldRows.of(self.store)
+        self.kept = None  # it has no store times
+        self.spill = UnitBuffer(wanted, self.logs.queues, self.limit, times=True)
+        # a broker gives an inner batch one row, at its first queue offset
+        self.inner, self.batch_topics = self.batch_topics, frozenset()
+        self.end = max((view.end for view in views), default=0)
+        self.dispatched = 0
+        self.bounds: dict[bytes, bytes] = {}
+        self.differs = bool(self.old.damage)
+        # beside queues in files, those say where a queue ends
+        self.files = self.store.rocksdb_beside
+        self.progress = None if self.old.ended or self.files else ConsumerProgress(self.store)
+        self.ends_by_progress: list[str] = []
+
+    @cached_property
+    def on_disk(self) -> frozenset[Name]:
+        """Queues of the old database."""
+        return frozenset(self.old.names)
+
+    def names(self) -> list[Name]:
+        """All queues, in the order of their keys."""
+        known = self.on_disk | set(self.spill.queues)
+        if self.progress is not None:
+            known |= {n for n in self.progress.names() if self.progress.furthest(*n) > 0 and n[1] >= 0}
+        if self.files:
+            known |= {name for label in self.verified.report.queues if (name := parse_label(label)) is not None}
+        return sorted(known, key=lambda name: _unit_key(name, 0))
+
+    def plan(self) -> int:
+        """Add the steps; how many queues change. No steps where the old database is as it should be.
+
+        Errors: Refused where rows that are to be copied cannot be read; NoSpace, NotReadable where the library fails.
+        """
+        folder = ScratchFolder()
+        changed = 0
+        try:
+            new = NewDatabase(folder.path / "database", (UNITS, OFFSETS))
+            for name in self.names():
+                if self.wanted is not None and name not in self.wanted:
+                    self._copy(new, name)
+                elif self._is_due(name):
+                    changed += self._queue(new, name)
+            self._note_dispatched()
+            if not (changed or self.differs):
+                return 0
+            keys = sorted(self.bounds)
+            new.put(OFFSETS, keys, [self.bounds[key] for key in keys])
+            files = new.finish()
+        except CannotRead as e:
+            raise unwritten(e) from e
+        swap_in(self.draft, self.store.root / "consumequeue", Made(new, files, folder), WHY)
+        self._tell_ends()
+        return max(changed, 1)
+
+    def _tell_ends(self) -> None:
+        if self.old.damage:
+            beside = " beside the queue files" if self.files else " of the consume queues"
+            self.draft.notes.append(f"the RocksDB{beside} is damaged: {self.old.damage}")
+        if self.old.damage and not self.old.ended and not self.files:
+            named = ", ".join(self.ends_by_progress[:_NAMED]) + ", …" * (len(self.ends_by_progress) > _NAMED)
+            known = (
+                f"offsets of consumers give the end of {named}; any other such queue begins" if named else "they begin"
+            )
+            self.draft.notes.append(
+                f"the ends of queues without a message in the log cannot be read from the RocksDB: {known} again at 0"
+            )
+
+    def _is_due(self, name: Name) -> bool:
+        if name in self.on_disk:
+            return True
+        if not can_have_queues(name[0].encode("utf-8", "surrogatepass"), name[1]):
+            return False
+        return self.deleted_too or known_topic(self.logs, name[0])
+
+    # --- one queue ------------------------------------------------------------------------------------------------
+
+    def _queue(self, new: NewDatabase, name: Name) -> bool:
+        """The rows of a queue from the log; whether they are others than the old ones."""
+        rows = self.old.queue(name)
+        if self.old.ended:
+            last = self.old.bounds.get(name, {}).get("max")
+            rows.end_at(last.queue_offset + 1 if last is not None else 0)
+        files = ConsumeQueueFiles(*name, QueueKind.SIMPLE, rows)
+        units = self.spill.queues.get(name, QueueUnits(self.spill.spill, times=self.spill.times))
+        delay = delay_levels(self.store).longest(name[1] + 1)
+        codes = KeptCodes(Extension.of(self.store, *name), delay, self.kept_codes)
+        image = RowsImage(rows, files, units, self.min_offset, self.damaged, (), codes)
+        if image.low < 0:
+            return self._without_messages(name, image)
+        if name[0] in self.inner:
+            image.gaps = []
+        changed = bool(rows.unreadable)
+        first = last = None
+        for start in range(image.low, image.high, CHUNK):
+            wanted = image.new_rows(start, min(CHUNK, image.high - start))
+            changed |= not np.array_equal(image.rows_now(start, len(wanted)), wanted)
+            there = np.flatnonzero(wanted["size"] > 0)
+            keys = _keys(name, start + there)
+            new.put(UNITS, keys, _split(wanted[there]))
+            first = wanted[there[0]] if first is None else first
+            last = wanted[there[-1]]
+        assert first is not None and last is not None
+        self.dispatched = max(self.dispatched, int(last["commitlog_offset"]) + int(last["size"]))
+        low = Bound(int(first["commitlog_offset"]), image.low)
+        high = Bound(int(last["commitlog_offset"]), image.high - 1)
+        if not self.files:
+            self.draft.ends[files.label] = image.high + self.spill.later[name]
+            self.tell(files.label, image)
+        return self._bound(name, low, high) or changed
+
+    def _without_messages(self, name: Name, image: RowsImage) -> bool:
+        """A queue whose messages have all expired, or are cut: only its end stays, from which new ones are counted."""
+        old = self.old.bounds.get(name, {})
+        last = old.get("max")
+        label = f"{name[0]}/{name[1]}"
+        if self.progress is not None and (end := self.progress.furthest(*name)) > 0:
+            self.draft.ends[label] = end
+            self.ends_by_progress.append(label)
+            return self._bound(name, Bound(self.end, end), Bound(0, end - 1))
+        told = end = last.queue_offset + 1 if last is not None else 0
+        if image.usable:
+            end = min(told, image.high) if last is not None else image.high
+        if self.files and label in self.verified.report.queues:
+            end = self.draft.ends.get(label, self.verified.report.queues[label].max)
+        self.draft.ends[label] = end
+        if end == told and (last is None or last.commitlog_offset < self.end):
+            for bound, value in old.items():
+                self._put_bound(name, bound, value)
+            return False
+        if end <= 0:
+            return True
+        return self._bound(name, Bound(self.end, end), Bound(0, end - 1))
+
+    def _bound(self, name: Name, low: Bound, high: Bound) -> bool:
+        """Note the ends of a queue; whether the broker would have found others."""
+        self._put_bound(name, "min", low)
+        self._put_bound(name, "max", high)
+        old = self.old.bounds.get(name, {})
+        least = old.get("min")
+        if old.get("max") != high:
+            return True
+        if least is None or least.queue_offset == low.queue_offset:
+            return False  # the broker looks for what is missing
+        return least.queue_offset > low.queue_offset or least.commitlog_offset >= self.min_offset
+
+    def _put_bound(self, name: Name, bound: str, value: Bound) -> None:
+        key = OffsetKey(_topic(name), "min" if bound == "min" else "max", name[1] & 0xFFFFFFFF).build()
+        self.bounds[key] = OFFSET_VALUE.build(commitlog_offset=value.commitlog_offset, queue_offset=value.queue_offset)
+
+    def _copy(self, new: NewDatabase, name: Name) -> None:
+        """The rows of a queue as they are."""
+        prefix = _unit_key(name, 0)[:-8]
+        try:
+            for keys, values in self.old.database.chunks(UNITS, prefix, prefix[:-1] + rocksdbkeys.CTRL_2):
+                new.put(UNITS, keys, values)
+        except CannotRead as e:
+            raise Refused(
+                f"rows of {name[0]}/{name[1]} cannot be read: {e}", "rebuild all queues: leave out --topic and --queue"
+            ) from e
+        for bound, value in self.old.bounds.get(name, {}).items():
+            self._put_bound(name, bound, value)
+
+    def _note_dispatched(self) -> None:
+        """The end of what has rows: a start dispatches from there on. Of queues that are copied, some may lag."""
+        known = min(self.old.dispatched, self.end)
+        dispatched = known if self.wanted is not None else max(self.dispatched, known)
+        if self.limit is not None:
+            dispatched = min(dispatched, self.limit)
+        self.differs |= self.old.dispatched > dispatched
+        if dispatched > 0:
+            self.bounds[CHECKPOINT_KEY.build()] = CHECKPOINT_VALUE.build(max_phy_offset=dispatched)
+
+
+def plan_beside(
+    draft: PlanBuilder,
+    verified: Verified,
+    views: list[RepairedLog],
+    wanted: frozenset[Name] | None,
+    choices: RebuildChoices,
+) -> bool:
+    """Steps for the RocksDB beside queues in files; whether it fits the log then, where anything can write it."""
+    if not is_readable() or verified.dledger is not None:
+        return False
+    try:
+        work = RowsRebuild(draft, verified, views, wanted, choices)
+        work.read()
+        work.plan()
+    except Refused as e:
+        draft.notes.append(e.message)
+        return False
+    return True
+
+
+def _topic(name: Name) -> bytes:
+    return name[0].encode("utf-8", "surrogatepass")
+
+
+def _unit_key(name: Name, queue_offset: int) -> bytes:
+    return UnitKey(_topic(name), name[1] & 0xFFFFFFFF, queue_offset).build()
+
+
+def _keys(name: Name, queue_offsets: npt.NDArray[np.int64]) -> list[bytes]:
+    prefix = _unit_key(name, 0)[:-8]
+    tails = queue_offsets.astype(">i8").tobytes()
+    return [prefix + tails[at : at + 8] for at in range(0, len(tails), 8)]
+
+
+def _split(rows: Rows) -> list[bytes]:
+    raw = rows.tobytes()
+    return [raw[at : at + ROW] for at in range(0, len(raw), ROW)]

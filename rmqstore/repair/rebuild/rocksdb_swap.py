@@ -1,0 +1,82 @@
+"""A new RocksDB in the place of an old one, as steps of a plan.
+
+The files of the old database go into quarantine, the manifest first; the new ones are created, the manifest last; then
+CURRENT, which never moves, names the new manifest. At any moment in between RocksDB finds no manifest and refuses to
+open, so that no broker starts on half a database.
+
+Source: VersionSet::GetCurrentManifestPath (RocksDB 8.4)
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmqstore.append.rocksdb.new_database import NewDatabase
+from rmqstore.errors import NoSpace, NotReadable
+from rmqstore.files.disk.reading import read_at
+from rmqstore.files.rocksdb.database import CannotRead
+from rmqstore.repair.journal.disk import ScratchFolder
+from rmqstore.repair.plan.content import CHUNK, Equivalent, Literal, Reencoded
+from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.repair.plan.steps import Extend
+
+_FILES = re.compile(r"(MANIFEST|OPTIONS)-\d+(\.dbtmp)?|IDENTITY|\d+\.(sst|ldb|log|blob|dbtmp)")
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A finished database, its files in the order in which they are put in place, and the folder that keeps them."""
+
+    database: NewDatabase
+    files: list[Path]
+    folder: ScratchFolder
+
+    def pieces(self, path: Path, size: int) -> Iterator[bytes]:
+        """The bytes of one file."""
+        return (read_at(path, min(CHUNK, size - at), at) for at in range(0, size, CHUNK))
+
+
+def unwritten(error: CannotRead) -> NoSpace | NotReadable:
+    """Why a new database could not be made."""
+    if "No space left" in str(error):
+        return NoSpace(f"no space for the new RocksDB: {error}", "set TMPDIR to a directory with more space")
+    return NotReadable(f"the new RocksDB cannot be written: {error}")
+
+
+def swap_in(draft: PlanBuilder, directory: Path, made: Made, why: str) -> None:
+    """Put a finished database in the place of what is in a directory of the store."""
+    fresh = {path.name for path in made.files}
+    there = sorted(entry.name for entry in os.scandir(directory)) if directory.is_dir() else []
+    old = [name for name in there if _FILES.fullmatch(name) or name in fresh]
+    for name in sorted(old, key=lambda name: not name.startswith("MANIFEST")):
+        draft.discard(directory / name, "the old RocksDB")
+    for path in made.files:
+        size = path.stat().st_size
+        content = Reencoded(size, lambda path=path, size=size: made.pieces(path, size))  # type: ignore[misc]
+        draft.create(directory / path.name, size, Equivalent(content, made.database.identity), why)
+    _point(draft, directory / "CURRENT", (made.database.directory / "CURRENT").read_bytes())
+
+
+def _point(draft: PlanBuilder, current: Path, text: bytes) -> None:
+    """Bring CURRENT to the new manifest without moving it."""
+    why = "names the manifest"
+    lock = current.with_name("LOCK")
+    if lock.is_dir():
+        draft.discard(lock, "a directory in the place of a file")
+    if not current.is_file() or current.is_symlink():
+        if os.path.lexists(current):
+            draft.discard(current, "not a regular file")
+        draft.create(current, len(text), Literal(text), why)
+        return
+    size = current.stat().st_size
+    now = read_at(current, min(size, len(text)), 0)
+    if now != text[: len(now)]:
+        draft.overwrite(current, 0, text[: len(now)], why)
+    if size < len(text):
+        draft.add(Extend(draft.path(current), size, len(text), Literal(text[size:]), why))
+    elif size > len(text):
+        draft.resize(current, size, len(text), why)

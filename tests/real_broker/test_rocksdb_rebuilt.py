@@ -1,0 +1,278 @@
+"""Consume queues in RocksDB after a repair: the real broker reads every message, appends, and undo brings all back."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqstore.checks.verify import VerifyOptions, examine
+from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.rocksdb.database import config_rows
+from rmqstore.files.rocksdb.queues import RocksDBQueues
+from rmqstore.files.store import Store, open_store
+from rmqstore.repair.journal.journal import apply, undo
+from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.rebuild_parts import plan_rebuild
+from rmqstore.repair.recover import plan_recovery
+from tests import damage
+from tests.cases.case import locate_record
+from tests.command import run_json
+from tests.real_broker.oracle import Oracle, OracleResult
+from tests.real_broker.reading import messages
+from tests.real_broker.whole_broker import WholeBroker
+from tests.repair.salvaging import rows
+from tests.rocksdb_rows import changing, need_rocksdict
+from tests.stores import clone, copy_store, meta, unpack, write_broker_conf
+from tests.untouched import content_only, snapshot
+
+need_rocksdict()
+NAME, MESSAGES = "5.4.0-rocksdb", 292
+SETTINGS = dict(meta(NAME).oracle_args)
+ALL = {**SETTINGS, "commitLogRecoverMaxNum": "1000"}
+Real = Callable[[str], Oracle]
+
+
+def opened(store: Path) -> Store:
+    return open_store(store, BrokerConfig(SETTINGS))
+
+
+def recovery_of(store: Path) -> Plan:
+    one = opened(store)
+    return plan_recovery(one, examine(one, VerifyOptions(jobs=1)))
+
+
+def rebuild_of(store: Path, **chosen: frozenset[object]) -> Plan:
+    one = opened(store)
+    return plan_rebuild(one, examine(one, VerifyOptions(jobs=1)), "cq", **chosen)  # type: ignore[arg-type]
+
+
+def content(store: Path) -> dict[str, object]:
+    return dict(content_only(snapshot(store, without=(".rmqstore",))))
+
+
+def reads(store: Path, tmp_path: Path, oracle: Real, *, crash: bool = False, put: int = 0) -> OracleResult:
+    """What a broker makes of a copy of the store; `crash`: after one, with the whole log scanned."""
+    copy = tmp_path / f"read {len(list(tmp_path.iterdir()))}"
+    clone(store, copy)
+    if crash:
+        (copy / "abort").touch()
+    return oracle("5.4.0").load(copy, ALL if crash else SETTINGS, start=True, shutdown=True, list=True, put=put)
+
+
+def no_manifest(queues: Path) -> None:
+    next(queues.glob("MANIFEST-*")).unlink()
+
+
+def torn_manifest(queues: Path) -> None:
+    damage.garble(next(queues.glob("MANIFEST-*")), 0, 100)
+
+
+def torn_table(queues: Path) -> None:
+    damage.garble(max(queues.glob("*.sst"), key=lambda p: p.stat().st_size), 200, 4000)
+
+
+def other_current(queues: Path) -> None:
+    (queues / "CURRENT").write_bytes(b"MANIFEST-0")
+
+
+def long_current(queues: Path) -> None:
+    (queues / "CURRENT").write_bytes(b"MANIFEST-000099\nand more\n")
+
+
+def nothing_left(queues: Path) -> None:
+    shutil.rmtree(queues)
+
+
+def no_rows_in_the_middle(queues: Path) -> None:
+    with changing(queues.parent) as changed:
+        for index in range(3, 7):
+            changed.drop("Order_11", 1, index)
+
+
+def rows_astray(queues: Path) -> None:
+    with changing(queues.parent) as changed:
+        changed.put("Order_11", 1, 4, commitlog_offset=77)
+        changed.put("Order_11", 2, 5, size=1, tags_code=9)
+
+
+def too_short(queues: Path) -> None:
+    with changing(queues.parent) as changed:
+        changed.end("Order_11", 1, 9, 40_000)
+
+
+DAMAGES = [
+    *(no_manifest, torn_manifest, torn_table, other_current, long_current, nothing_left),
+    *(no_rows_in_the_middle, rows_astray, too_short),
+]
+
+
+@pytest.mark.parametrize("broken", DAMAGES, ids=lambda broken: broken.__name__)
+def test_every_message_of_a_sound_log_is_read_again(
+    broken: Callable[[Path], None], tmp_path: Path, oracle: Real
+) -> None:
+    store = copy_store(NAME, tmp_path / "store")
+    sound = messages(reads(store, tmp_path, oracle))
+    broken(store / "consumequeue")
+    before = content(store)
+    assert len(messages(reads(store, tmp_path, oracle))) < MESSAGES
+    plan = recovery_of(store)
+    assert (plan.brakes, plan.loss.messages, plan.digest) == ((), 0, recovery_of(store).digest)
+    result = apply(plan)
+    report = examine(opened(store), VerifyOptions(jobs=1)).report
+    assert (report.exit_code, dict(report.findings.counts), report.unchecked) == (0, {}, [])
+    assert recovery_of(store).empty
+    after = reads(store, tmp_path, oracle, put=40)
+    assert (after.load, after.shutdown, after.readable) == (True, "clean", MESSAGES + 40)
+    found = messages(after)
+    assert {place: found[place] for place in sound} == sound
+    assert reads(store, tmp_path, oracle, crash=True, put=3).readable == MESSAGES + 3
+    assert result.journal is not None
+    undo(result.journal)
+    assert content(store) == before
+
+
+@pytest.mark.parametrize("crash", [False, True])
+@pytest.mark.parametrize("length", [1, 3000])
+def test_a_damaged_log_is_salvaged_and_its_rows_fit(length: int, crash: bool, tmp_path: Path, oracle: Real) -> None:
+    store = copy_store(NAME, tmp_path / "store")
+    sound = messages(reads(store, tmp_path, oracle))
+    path, at = locate_record(store / "commitlog", "record 100 body")
+    if length == 1:
+        damage.flip(path, at + 1, 3)
+    else:
+        damage.garble(path, at - 20, length)
+    if crash:
+        (store / "abort").touch()
+    before = content(store)
+    plan = recovery_of(store)
+    result = apply(plan, force_digest=plan.digest)
+    report = examine(opened(store), VerifyOptions(jobs=1)).report
+    assert (report.exit_code, dict(report.findings.counts), report.unchecked) == (0, {}, [])
+    lost = plan.loss.messages
+    assert (lost == 0) == (length == 1)
+    for after_crash in (False, True):
+        after = reads(store, tmp_path, oracle, crash=after_crash, put=20)
+        found = messages(after)
+        kept = {place: found[place] for place in sound if found.get(place) == sound[place]}
+        assert (after.load, after.readable, len(kept)) == (True, after.offsets, MESSAGES - lost)
+    assert result.journal is not None
+    undo(result.journal)
+    assert content(store) == before
+
+
+@pytest.mark.parametrize("strategy", ["truncate", "salvage"])
+def test_a_log_that_ends_earlier_takes_its_rows_along(strategy: str, tmp_path: Path, oracle: Real) -> None:
+    """Behind the end the broker finds no row, and numbers new messages from there on."""
+    store = copy_store(NAME, tmp_path / "store")
+    conf = write_broker_conf(NAME, store)
+    last = rows(store)[-12]
+    if strategy == "truncate":
+        damage.garble(last.path, last.at + 4, 4)
+    else:
+        damage.cut(last.path, last.at + 50)
+    words = ("recover", str(store), "-c", str(conf), "--strategy", strategy)
+    digest = run_json(*words, exit_code=1)["digest"]
+    run_json(*words, "--apply", "--force", str(digest), exit_code=0)
+    after = reads(store, tmp_path, oracle, put=30)
+    assert (after.load, after.readable, after.offsets) == (True, MESSAGES - 12 + 30, MESSAGES - 12 + 30)
+    again = reads(store, tmp_path, oracle, crash=True, put=3)
+    assert (again.load, again.readable, again.offsets) == (True, MESSAGES - 12 + 3, MESSAGES - 12 + 3)
+
+
+@pytest.mark.parametrize("broken", [torn_table, no_manifest], ids=lambda broken: broken.__name__)
+def test_queues_whose_messages_have_expired_keep_their_ends(
+    broken: Callable[[Path], None], tmp_path: Path, oracle: Real
+) -> None:
+    """The database tells them; where it cannot be read, the offsets of the consumers, as far as there are any."""
+    store = copy_store(NAME, tmp_path / "store")
+    for path in sorted((store / "commitlog").iterdir())[:-1]:
+        path.unlink()
+    before = reads(store, tmp_path, oracle, put=9)
+    ends = {name: q.max for name, q in before.queues.items()}
+    broken(store / "consumequeue")
+    plan = rebuild_of(store)
+    consumed = [name for name in ends if name.startswith("Order_11/")]
+    noted = [note for note in plan.notes if "offsets of consumers give" in note]
+    apply(plan)
+    after = reads(store, tmp_path, oracle, put=9)
+    assert (after.load, after.readable) == (True, before.readable)
+    now = {name: q.max for name, q in after.queues.items()}
+    if broken is torn_table:
+        assert (noted, {name: now[name] for name in ends}) == ([], ends)
+    else:
+        assert (len(noted), {n: now[n] for n in consumed}) == (1, {n: ends[n] for n in consumed})
+
+
+def test_a_database_of_many_tables_is_read_like_one(
+    tmp_path: Path, oracle: Real, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rmqstore.append.rocksdb.new_database._ROWS_OF_A_FILE", 7)
+    store = copy_store(NAME, tmp_path / "store")
+    no_manifest(store / "consumequeue")
+    apply(recovery_of(store))
+    assert len(list((store / "consumequeue").glob("*.sst"))) > 10
+    after = reads(store, tmp_path, oracle, put=40)
+    assert (after.load, after.readable, after.offsets) == (True, MESSAGES + 40, MESSAGES + 40)
+
+
+def test_one_queue_is_rebuilt_and_the_rows_of_others_are_copied(tmp_path: Path, oracle: Real) -> None:
+    store = copy_store(NAME, tmp_path / "store")
+    with changing(store) as changed:
+        changed.put("Order_11", 1, 4, commitlog_offset=77)
+        changed.put("Order_11", 2, 5, commitlog_offset=78)
+    apply(rebuild_of(store, queues=frozenset([("Order_11", 2)])))
+    rows_now = RocksDBQueues(opened(store))
+    units = {q: next(rows_now.queue("Order_11", q).runs(4, 6))[1]["commitlog_offset"].tolist() for q in (1, 2)}
+    assert (units[1][0], units[2][1] > 78) == (77, True)
+    assert reads(store, tmp_path, oracle).readable == MESSAGES - 1
+    apply(rebuild_of(store))
+    assert reads(store, tmp_path, oracle).readable == MESSAGES
+
+
+def test_a_saved_plan_is_applied_though_the_library_makes_other_bytes_each_time(tmp_path: Path, oracle: Real) -> None:
+    store = copy_store(NAME, tmp_path / "store")
+    conf = write_broker_conf(NAME, store)
+    rows_astray(store / "consumequeue")
+    saved = tmp_path / "plan.json"
+    run_json("recover", str(store), "-c", str(conf), "--plan-out", str(saved), exit_code=1)
+    assert json.loads(saved.read_text())["digest"] == recovery_of(store).digest
+    run_json("recover", str(store), "-c", str(conf), "--plan", str(saved), "--apply", exit_code=0)
+    assert reads(store, tmp_path, oracle).readable == MESSAGES
+
+
+@pytest.mark.slow
+@pytest.mark.other_processes
+def test_a_whole_broker_goes_on_with_queues_and_consumer_offsets_that_were_cut(
+    tmp_path: Path, whole_broker: Callable[..., WholeBroker]
+) -> None:
+    """It loads both databases, numbers new messages from the new ends on, and its groups skip none of them."""
+    made = meta(NAME)
+    store = copy_store(NAME, tmp_path)
+    conf = write_broker_conf(NAME, store)
+    last = rows(store)[-30]
+    damage.garble(last.path, last.at + 4, 4)
+    words = ("recover", str(store), "-c", str(conf), "--strategy", "truncate")
+    run_json(*words, "--apply", "--force", str(run_json(*words, exit_code=1)["digest"]), exit_code=0)
+    cut = offsets_of(store)
+    assert cut != offsets_of(unpack(NAME))
+    ends = {label: state.max for label, state in examine(opened(store), VerifyOptions(jobs=1)).report.queues.items()}
+    kept = sum(end for label, end in ends.items() if label.startswith("Order_11/"))
+    with whole_broker(made.version, store, made.broker_conf) as broker:
+        assert len(broker.produce("Order_11", 20)) == 20
+        places = sorted((m.queue_id, m.queue_offset) for m in broker.read("Order_11"))
+    assert len(places) >= kept + 20  # a delayed message may be due besides
+    assert places == [(q, at) for q in range(4) for at in range(sum(queue_id == q for queue_id, _ in places))]
+    assert {key: table for key, table in offsets_of(store).items() if key in cut} == cut
+    report = examine(opened(store), VerifyOptions(jobs=1)).report
+    assert (report.exit_code, dict(report.findings.counts)) == (0, {})
+
+
+def offsets_of(store: Path) -> dict[str, object]:
+    """What the groups have consumed, by `topic@group`."""
+    found = config_rows(store / "config" / "consumerOffsets")
+    pairs = (pair for keys, values in found for pair in zip(keys, values, strict=True))
+    return {key.decode(): json.loads(value)["offsetTable"] for key, value in pairs}

@@ -1,0 +1,235 @@
+"""Consume queues in RocksDB from the log: which rows the new database has, how it is put in place, what is refused."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rmqstore.checks.verify import VerifyOptions, examine
+from rmqstore.errors import HalfApplied, Refused, RmqStoreError
+from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.rocksdb.database import CannotRead, open_database
+from rmqstore.files.rocksdb.queues import RocksDBQueues
+from rmqstore.files.store import Store, open_store
+from rmqstore.repair.journal.journal import apply, resume, undo
+from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.plan.plan_read import plan_from_json
+from rmqstore.repair.rebuild_parts import plan_rebuild
+from rmqstore.repair.recover import plan_recovery
+from tests import damage
+from tests.cases.case import locate_record
+from tests.command import run
+from tests.repair.trees import CountingDisk, failing_at, killed_at
+from tests.rocksdb_rows import changing, need_rocksdict, without_extra
+from tests.stores import clone, copy_store, meta, unpack
+from tests.untouched import assert_untouched, content_only, snapshot
+
+need_rocksdict()
+NAME, MESSAGES = "5.4.0-rocksdb", 292
+SETTINGS = dict(meta(NAME).oracle_args)
+Ends = dict[tuple[str, int], tuple[int, int]]
+
+
+def opened(store: Path, **more: str) -> Store:
+    return open_store(store, BrokerConfig({**SETTINGS, **more}))
+
+
+def recovery_of(store: Path, **more: str) -> Plan:
+    one = opened(store, **more)
+    return plan_recovery(one, examine(one, VerifyOptions(jobs=1)))
+
+
+def rebuild_of(store: Path, **chosen: frozenset[object]) -> Plan:
+    one = opened(store)
+    return plan_rebuild(one, examine(one, VerifyOptions(jobs=1)), "cq", **chosen)  # type: ignore[arg-type]
+
+
+def content(store: Path) -> dict[str, object]:
+    return dict(content_only(snapshot(store, without=(".rmqstore", "lock"))))
+
+
+def all_rows(store: Path) -> tuple[dict[tuple[str, int, int], tuple[int, ...]], Ends, int | None]:
+    """Every row, the last message of every queue, and the end of what was dispatched."""
+    queues = RocksDBQueues(opened(store))
+    rows = {}
+    for name in queues.names():
+        for first, units, times in queues.queue(*name).runs(0, 1 << 40):
+            for i, (unit, time) in enumerate(zip(units.tolist(), times.tolist(), strict=True)):
+                rows[(*name, first + i)] = (*unit, time)
+    ends = {n: (b["max"].commitlog_offset, b["max"].queue_offset) for n, b in queues.bounds().items() if "max" in b}
+    return rows, ends, queues.dispatched()
+
+
+def break_rows(store: Path) -> None:
+    with changing(store) as rows:
+        rows.put("Order_11", 1, 4, commitlog_offset=77)
+
+
+@pytest.mark.parametrize("how", ["no manifest", "nothing at all", "one row"])
+def test_all_that_the_broker_wrote_comes_back(how: str, tmp_path: Path) -> None:
+    """Tags codes, delivery times of delay levels, store times, ends, what was dispatched: as the broker has them."""
+    store = copy_store(NAME, tmp_path)
+    if how == "no manifest":
+        next((store / "consumequeue").glob("MANIFEST-*")).unlink()
+    elif how == "nothing at all":
+        shutil.rmtree(store / "consumequeue")
+    else:
+        break_rows(store)
+    apply(rebuild_of(store))
+    assert len(all_rows(store)[0]) == MESSAGES
+    assert all_rows(store) == all_rows(unpack(NAME))
+
+
+def test_a_sound_database_is_left_alone() -> None:
+    with assert_untouched(unpack(NAME)):
+        assert rebuild_of(unpack(NAME)).empty
+        assert recovery_of(unpack(NAME)).empty
+
+
+def test_rows_of_expired_messages_go_and_the_ends_of_their_queues_stay(tmp_path: Path) -> None:
+    store = copy_store(NAME, tmp_path)
+    before = all_rows(store)[1]
+    for path in sorted((store / "commitlog").iterdir())[:-1]:
+        path.unlink()
+    break_rows(store)
+    with changing(store) as rows:
+        rows.drop("log-15445", 0, 22)
+    apply(rebuild_of(store))
+    rows_now, ends, _ = all_rows(store)
+    assert min(row[0] for row in rows_now.values()) >= 196608
+    assert ends == before
+    assert examine(opened(store), VerifyOptions(jobs=1)).report.exit_code == 0
+
+
+def test_the_same_plan_has_the_same_digest_in_a_file_too(tmp_path: Path) -> None:
+    store = copy_store(NAME, tmp_path)
+    break_rows(store)
+    plan, again = recovery_of(store), recovery_of(store)
+    assert plan.digest == again.digest
+    saved = plan_from_json("".join(plan.iter_json()))
+    assert saved.digest == plan.digest
+    assert plan_from_json(plan.to_json()).digest == plan.digest
+    apply(saved)
+    assert all_rows(store) == all_rows(unpack(NAME))
+
+
+def test_a_saved_plan_whose_bytes_were_changed_is_refused(tmp_path: Path) -> None:
+    store = copy_store(NAME, tmp_path)
+    break_rows(store)
+    text = "".join(recovery_of(store).iter_json())
+    at = text.index('"base64": "') + 200
+    other = "A" if text[at] != "A" else "B"
+    with pytest.raises(RmqStoreError, match="does not match its"):
+        plan_from_json(text[:at] + other + text[at + 1 :])
+
+
+def test_at_no_moment_can_half_a_database_be_opened(tmp_path: Path) -> None:
+    store = copy_store(NAME, tmp_path)
+    break_rows(store)
+    damage.overwrite(store / "consumequeue" / "CURRENT", 0, b"MANIFEST-000005")
+    shutil.move(next((store / "consumequeue").glob("MANIFEST-*")), store / "consumequeue" / "MANIFEST-000005")
+    before = all_rows(store)
+    seen: set[str] = set()
+
+    def look(_number: int, _name: str) -> None:
+        try:
+            open_database(store / "consumequeue")
+            found = all_rows(store)
+        except CannotRead:
+            seen.add("refused")
+            return
+        assert len(found[0]) == MESSAGES
+        seen.add("before" if found == before else "after")
+
+    plan = recovery_of(store)
+    apply(plan, disk=CountingDisk(look))
+    look(0, "")
+    assert seen == {"before", "refused", "after"}
+
+
+@pytest.mark.parametrize("way", ["error", "kill"])
+def test_stopped_at_any_call_it_can_be_undone_and_resumed(way: str, tmp_path: Path) -> None:
+    store = copy_store(NAME, tmp_path)
+    break_rows(store)
+    path, at = locate_record(store / "commitlog", "record 100 body")
+    damage.flip(path, at + 1, 3)
+    before = content(store)
+    plan = recovery_of(store)
+    counted = CountingDisk()
+    done = tmp_path / "done"
+    clone(store, done)
+    apply(recovery_of(done), disk=counted)
+    states = set()
+    for index in range(3, len(counted.calls), 7):
+        one = tmp_path / f"at {index}"
+        clone(store, one)
+        plan = recovery_of(one)
+        if way == "kill":
+            assert killed_at(index, lambda disk, plan=plan: apply(plan, disk=disk))  # type: ignore[misc]
+        else:
+            with pytest.raises(RmqStoreError):
+                apply(plan, disk=failing_at(index, for_good=True))
+        journals = sorted((one / ".rmqstore").iterdir()) if (one / ".rmqstore").is_dir() else []
+        if not journals:
+            assert content(one) == before
+            continue
+        other = tmp_path / "other"
+        clone(one, other)
+        undo(journals[0])
+        assert content(one) == before
+        shutil.rmtree(one)
+        try:
+            resume(other / ".rmqstore" / journals[0].name)
+            assert all_rows(other) == all_rows(done)
+            states.add("resumed")
+        except RmqStoreError as error:
+            assert not isinstance(error, HalfApplied)
+            states.add("not begun")
+        shutil.rmtree(other)
+    assert "resumed" in states
+
+
+def test_without_the_extra_the_refusal_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = copy_store(NAME, tmp_path)
+    path, at = locate_record(store / "commitlog", "record 100 body")
+    damage.flip(path, at + 1, 3)
+    without_extra(monkeypatch)
+    with assert_untouched(store):
+        for words in (("recover", str(store), "--apply"), ("rebuild", str(store), "cq", "--apply")):
+            answer = run(*words)
+            assert answer.exit_code == 5, answer.output
+            assert "rmqstore[rocksdb]" in " ".join(answer.output.split())
+
+
+def test_a_newer_table_format_is_refused_with_that_reason(tmp_path: Path) -> None:
+    """The footer of every table names its format."""
+    store = copy_store(NAME, tmp_path)
+    for path in (store / "consumequeue").glob("*.sst"):
+        damage.overwrite(path, path.stat().st_size - 12, (99).to_bytes(4, "little"))
+    path, at = locate_record(store / "commitlog", "record 100 body")
+    damage.flip(path, at + 1, 3)
+    with assert_untouched(store), pytest.raises(Refused, match="unsupported format_version: 99"):
+        recovery_of(store)
+
+
+@pytest.mark.parametrize("key", ["transRocksDBEnable", "timerRocksDBEnable"])
+def test_other_rows_that_nothing_writes_forbid_a_repair_of_the_log(key: str, tmp_path: Path) -> None:
+    store = copy_store(NAME, tmp_path)
+    break_rows(store)
+    assert not recovery_of(store, **{key: "true"}).empty
+    path, at = locate_record(store / "commitlog", "record 100 body")
+    damage.flip(path, at + 1, 3)
+    with pytest.raises(Refused, match=key):
+        recovery_of(store, **{key: "true"})
+
+
+def test_rows_to_be_copied_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+    store = copy_store(NAME, tmp_path)
+    damage.garble(max((store / "consumequeue").glob("*.sst"), key=lambda p: p.stat().st_size), 200, 4000)
+    with pytest.raises(Refused, match="leave out --topic"):
+        try:
+            rebuild_of(store, queues=frozenset([("Order_11", 2)]))
+        except Refused as error:
+            raise Refused(f"{error.message} {error.advice}") from error
