@@ -130,22 +130,38 @@ def _describe_mended(rows: Json) -> Iterator[str]:
         )
 
 
+def _offsets(numbers: list[int]) -> str:
+    """Queue offsets in words; rows of adjacent ones as ranges."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number - runs[-1][1] <= 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    texts = [f"{low:,}" if low == high else f"{low:,} to {high:,}" for low, high in runs[:_PLACES]]
+    more = " …" if len(runs) > _PLACES else ""
+    return f"offset{'s' if len(numbers) > 1 else ''} {', '.join(texts)}{more}"
+
+
 def _describe_fillers(rows: Json) -> Iterator[str]:
     """The visible fillers, by the consumer groups that have not passed them; facts of a saved plan can be anything."""
     if not isinstance(rows, list) or not rows:
         return
     number = _count(len(rows), "visible filler")
     yield f"{number} in place of lost messages, with the groups that have yet to read there:"
-    places: dict[tuple[str, str], list[str]] = {}
+    places: dict[tuple[str, str], dict[str, list[int]]] = {}
     for row in rows:
         if isinstance(row, Mapping):
             groups = row.get("groups")
             names = ", ".join(map(str, groups)) if isinstance(groups, list) else ""
-            place = f"{row.get('topic')}/{row.get('queue_id')} offset {row.get('queue_offset')}"
-            places.setdefault((names, str(row.get("marked") or "bytes only")), []).append(place)
-    for (names, marked), found in sorted(places.items(), key=lambda item: not item[0][0])[:_LISTED]:
-        more = f" and {len(found) - _PLACES:,} more" if len(found) > _PLACES else ""
-        yield f"  {', '.join(found[:_PLACES])}{more}: {names or 'no known group'} (marked by {marked})"
+            queues = places.setdefault((names, str(row.get("marked") or "bytes only")), {})
+            offset = row.get("queue_offset")
+            found = queues.setdefault(f"{row.get('topic')}/{row.get('queue_id')}", [])
+            found += [offset] if isinstance(offset, int) else []
+    for (names, marked), queues in sorted(places.items(), key=lambda item: not item[0][0])[:_LISTED]:
+        shown = [f"{queue} {_offsets(found)}" for queue, found in list(queues.items())[:_PLACES]]
+        more = f" and {_count(len(queues) - _PLACES, 'more queue')}" if len(queues) > _PLACES else ""
+        yield f"  {', '.join(shown)}{more}: {names or 'no known group'} (marked by {marked})"
     if len(places) > _LISTED:
         yield f"  … and {_count(len(places) - _LISTED, 'more list')} of groups"
 
