@@ -35,6 +35,10 @@ _PLANNING = {
 }
 """The options of all commands that decide what a plan does."""
 SINCE = "Only messages stored at or after this time: 2026-11-21T08:00, -2h, today, 'yesterday 10:00', epoch s or ms."
+UNTIL = (
+    "Only messages stored before this time. Of a log over 64 MiB, --since and --until read only the part of that time,"
+    " and one minute more on both sides, in case the clock was set back."
+)
 VERSIONS = "4.3 … 5.4"
 
 
@@ -214,7 +218,7 @@ def _filter_options() -> list[click.Parameter]:
             help="Only this queue: a queue id, or TOPIC/ID (may be repeated).",
         ),
         _option("--since", type=Time(), help=SINCE),
-        _option("--until", type=Time(), help="Only messages stored before this time."),
+        _option("--until", type=Time(), help=UNTIL),
     ]
 
 
