@@ -77,7 +77,7 @@ def index_pieces(path: Path, slots: int, hashes: IndexHashes) -> Iterator[Piece]
     _set(units, "key_hash", new)
     _set(units, "prev_index", np.where(previous == expected, chained, previous))
     shown = np.where(actual == expected_slots[: len(actual)], new_slots[: len(actual)], actual)
-    yield 0, _head(head, np.count_nonzero(expected_slots), np.count_nonzero(new_slots))
+    yield 0, _head(head, int(np.count_nonzero(expected_slots)), int(np.count_nonzero(new_slots)))
     yield index.HEADER.size, shown.astype(">i4").tobytes()
     yield units_at, units.tobytes()
     yield units_at + len(units) * index.UNIT.size, byte_noise(rest)
