@@ -35,7 +35,9 @@ _ASK = 1 << 30
     metavar="FILE",
     help="The archive to make (tar.gz); it must not exist yet.",
 )
-@click.option("--around", type=Offset(), metavar="OFFSET", help="Only the log file with this offset and its neighbours.")
+@click.option(
+    "--around", type=Offset(), metavar="OFFSET", help="Only the log file with this offset and its neighbours."
+)
 @click.option("--topic", metavar="NAME", help="Only this topic's queues, and the log files with its messages.")
 @click.option("--whole", is_flag=True, help="The whole store, even if it is larger than 1 GiB.")
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest as one JSON object instead of text.")
@@ -67,7 +69,8 @@ def bundle(
     size = sum(log.bytes_on_disk for log in (opened.commitlog, opened.dledger and opened.dledger.data) if log)
     if size > _ASK and around is None and topic is None and not whole:
         raise UsageError(
-            f"the log of {store} has {bytes_text(size)}", "give --around OFFSET or --topic NAME, or --whole for all of it"
+            f"the log of {store} has {bytes_text(size)}",
+            "give --around OFFSET or --topic NAME, or --whole for all of it",
         )
     if opened.lock_state().held:
         out.note("note: a broker is running on this store; what it writes from now on may be half in the bundle")
@@ -77,11 +80,13 @@ def bundle(
     if out.as_json:
         answer.report(made.to_json())
     else:
-        answer.lines(_text(made.to_json(), str(out.path), bytes_text(out.path.stat().st_size)))
+        answer.lines(_text(made.to_json(), str(out.path), bytes_text(out.path.stat().st_size), out.width))
     return 0
 
 
-def _text(manifest: dict[str, Any], path: str, size: str) -> Iterator[str]:
+def _text(manifest: dict[str, Any], path: str, size: str, width: int) -> Iterator[str]:
+    from textwrap import wrap
+
     yield f"{path}: {size}"
     yield ""
     yield f"{'part':<20} {'files':>8} {'bytes':>16}"
@@ -89,19 +94,17 @@ def _text(manifest: dict[str, Any], path: str, size: str) -> Iterator[str]:
         yield f"{part['part']:<20} {part['files']:>8,} {part['bytes']:>16,}"
     yield ""
     counts = manifest["replaced"]
-    yield (
-        f"Replaced: {many(counts['topics_and_groups'], 'topic')} and groups, {many(counts['other_texts'], 'other text')},"
-        f" {many(counts['hosts'], 'host')}, and every body."
+    texts = (
+        f"{counts['topics_and_groups']:,} names of topics and groups, {many(counts['other_texts'], 'other text')}"
+        f" and {many(counts['hosts'], 'host')}; bodies are noise"
     )
-    yield f"Kept: {'; '.join(manifest['kept'])}."
-    reasons: dict[str, list[str]] = {}
+    paragraphs = [("Replaced", texts), ("Kept", "; ".join(manifest["kept"]))]
     for one in manifest["left_out"]:
-        reasons.setdefault(one["why"], []).append(one["file"])
-    for why, files in reasons.items():
-        shown = ", ".join(files[:3]) + (f" and {len(files) - 3:,} more" if len(files) > 3 else "")
-        yield f"Left out: {shown} ({why})."
-    yield f"Look at it before you give it away: tar xzf {path} && rmqstore verify {_look_at(manifest)}"
-
-
-def _look_at(manifest: dict[str, Any]) -> str:
-    return "store" if manifest["scope"]["kind"] != "around" else "store/commitlog"
+        shown = ", ".join(one["names"][:3]) + (f" and {one['files'] - 3:,} more" if one["files"] > 3 else "")
+        paragraphs.append(("Left out", f"{shown} ({one['why']})"))
+    for name, text in paragraphs:
+        yield from wrap(f"{name + ':':<10}{text}", width, subsequent_indent=" " * 10, break_on_hyphens=False)
+    yield ""
+    around = manifest["scope"]["kind"] == "around" and manifest["parts"]
+    unpacked = f"store/{manifest['parts'][0]['part']}" if around else "store"
+    yield f"Look at it before you give it away: tar xzf {path} && rmqstore verify {unpacked}"

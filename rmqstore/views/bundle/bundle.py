@@ -15,7 +15,7 @@ import orjson
 from rmqstore.errors import UsageError
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.index_sizes import index_sizes
-from rmqstore.files.mapped_file_queue import MappedFile, file_name_to_offset
+from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, file_name_to_offset
 from rmqstore.files.queue_home import has_database
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats import checkpoint, consumequeue, index
@@ -42,8 +42,10 @@ _PLAIN_NAMES = re.compile(
     r"|epochFileCheckpoint|brokerIdentity|timercheck|timermetrics|transactionMetrics|[a-zA-Z]+\.json|[0-9]+"
     r"|(topics|consumerOffset|subscriptionGroup|delayOffset|consumerFilter|consumerOrderInfo)"
 )
+_ENDINGS = ("json", "bak", "txt", "tmp", "log", "")
 _NUMBERS_ONLY = frozenset({"timercheck", "timerwheel", "lock", "abort"})
 _SETTINGS = re.compile(r"-?[0-9]+|true|false|([0-9]+[smhd] ?)+|[A-Za-z]+FLUSH|[A-Z_]+")
+_NAMING = re.compile("name|addr|ip|path|dir|cluster|group|peer|self|user|pass|key|secret|region|url|id$", re.IGNORECASE)
 _SMALL_TEXT = 64 << 20
 
 
@@ -67,7 +69,7 @@ class Bundle:
     scope: Scope
     kind: str = ""
     parts: dict[str, list[int]] = field(default_factory=dict)
-    left_out: list[dict[str, str]] = field(default_factory=list)
+    left_out: dict[str, list[str]] = field(default_factory=dict)
     replaced: dict[str, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -77,12 +79,17 @@ class Bundle:
             "store_kind": self.kind,
             "scope": self.scope.to_json(),
             "parts": [{"part": name, "files": n, "bytes": size} for name, (n, size) in self.parts.items()],
-            "left_out": self.left_out,
+            "left_out": [
+                {"why": why, "files": len(names), "names": names[:_NAMED]} for why, names in self.left_out.items()
+            ],
             "replaced": self.replaced,
             "kept": KEPT,
         }
 
 
+_NAMED = 20
+_JOURNALS = "journals of repairs hold original bytes"
+_ROCKSDB = "a RocksDB: its keys and values cannot be replaced"
 KEPT = [
     "lengths, offsets, queue ids, queue offsets, times, sizes and flags",
     "names of system topics, of RocketMQ's own properties and of settings",
@@ -118,7 +125,7 @@ class _Builder:
         self.topics = topics(store) if store.part is None else frozenset(t for _, t in _queue_topics(store))
         self.names = Names(self.topics, JSON_WORDS)
         self.bundle = Bundle(scope, store.kind.value)
-        self.logs = [log for log in logs_of(store)]
+        self.logs = logs_of(store)
         dledger = store.dledger
         self._index_of_dledger = frozenset(f.path for f in dledger.index.files) if dledger is not None else frozenset()
         self.span = self._span()
@@ -168,7 +175,8 @@ class _Builder:
         log_files = {f.path for log in self.logs for f in log.queue.files}
         whole = self.scope == Scope()
         own = self.store.root / "consumequeue" / (self.scope.topic or "")
-        for path in _files_below(self.root, self.bundle.left_out):
+        elsewhere = sorted(path for path in log_files if not path.is_relative_to(self.root))
+        for path in (*_files_below(self.root, self._leave_out), *elsewhere):
             if path in log_files:
                 yield path, known[path] if path in wanted else None, "outside of the part that was asked for"
             elif whole or (self.scope.topic is not None and own in path.parents):
@@ -191,7 +199,7 @@ class _Builder:
             for path in (*(f.path for f in one.queue.files), *(o.path for o in one.queue.odd if o.path.is_file())):
                 out[path] = self._queue_item(one.kind, path)
         sizes = index_sizes(self.store)
-        hashes = IndexHashes(self.store, self.names)
+        hashes = IndexHashes((_placed_queue(log) for log in self.logs), self.names)
         for entry in self.store.index_files if sizes is not None else ():
             if sizes is not None and entry.length >= index.unit_at(1, sizes[0]):
                 pieces = partial(index_pieces, entry.path, sizes[0], hashes)
@@ -220,6 +228,9 @@ class _Builder:
             return _Item(path, lambda: iter([(0, json_text(read_at(path, size, 0), self.names))]))
         return _Item(path, partial(_noise, path))
 
+    def _leave_out(self, path: Path, why: str) -> None:
+        self.bundle.left_out.setdefault(why, []).append(self._name(path))
+
     # --- the archive --------------------------------------------------------------------------------------------------
 
     def write(self, target: BinaryIO, progress: Callable[[int], None]) -> Bundle:
@@ -229,12 +240,12 @@ class _Builder:
             archive.directory(self._name(directory), directory.stat())
         for path, item, reason in items:
             if item is None:
-                self.bundle.left_out.append({"file": self._name(path), "why": reason})
+                self._leave_out(path, reason)
                 continue
             status = path.stat()
             extents = extents_of(path) if item.extents is None else item.extents
             archive.file(self._name(path), status, extents, item.pieces())
-            part = self.store.part or self._component(path.relative_to(self.root).parts[0], "")
+            part = self.store.part or self._name(path).split("/")[1]
             counts = self.bundle.parts.setdefault(part, [0, 0])
             counts[0] += 1
             counts[1] += status.st_size
@@ -253,6 +264,10 @@ class _Builder:
         return path.is_dir() and not path.is_symlink() and below[0] != ".rmqstore" and (whole or len(below) == 1)
 
     def _name(self, path: Path) -> str:
+        if not path.is_relative_to(self.root):  # broker.conf has another place for the log
+            log = next(log for log in self.logs if any(f.path == path for f in log.queue.files))
+            folder = f"{self.store.dledger.directory.name}/data" if log.lead and self.store.dledger else log.name
+            return f"{STORE}/{folder}/{path.name}"
         parent = "" if self.store.part is None else self.root.name
         names = [STORE if self.store.part is None else self._component(parent, self.root.parent.name)]
         for name in path.relative_to(self.root).parts:
@@ -264,18 +279,21 @@ class _Builder:
         """A file name with pseudonyms: names of topics below their trees, and words that no broker writes."""
         if parent in _TREES and not name.isdigit():
             return os.fsdecode(self.names.topic(os.fsencode(name)))
-        parts = name.split(".")
-        kept = [bool(_PLAIN_NAMES.fullmatch(p) or _PLAIN_NAMES.fullmatch(f"{p}.json")) for p in parts]
-        if _PLAIN_NAMES.fullmatch(name) or (kept[0] and all(p in ("json", "bak") for p in parts[1:])):
+        if _PLAIN_NAMES.fullmatch(name):
             return name
-        known = ("json", "bak", "txt", "tmp", "log")
-        return ".".join(p if p in known or p.isdigit() else os.fsdecode(self.names.word(os.fsencode(p))) for p in parts)
+        return ".".join(
+            p if p in _ENDINGS or _PLAIN_NAMES.fullmatch(p) else os.fsdecode(self.names.word(os.fsencode(p)))
+            for p in name.split(".")
+        )
 
     def _settings(self) -> bytes:
         """Numbers and switches of the broker.conf that the store was read with; no names, no paths."""
         given = self.store.config.given
-        lines = (f"{key}={value}\n" for key, value in sorted(given.items()) if _SETTINGS.fullmatch(value.strip()))
-        return "".join(lines).encode()
+        return "".join(
+            f"{key}={value}\n"
+            for key, value in sorted(given.items())
+            if _SETTINGS.fullmatch(value.strip()) and not _NAMING.search(key)
+        ).encode()
 
 
 def _queue_topics(store: Store) -> Iterator[tuple[QueueKind, str]]:
@@ -299,26 +317,40 @@ def _placed(path: Path, log: Log) -> MappedFile:
     return MappedFile(path, start, length, max(length, 1))
 
 
-def _files_below(root: Path, left_out: list[dict[str, str]]) -> Iterator[Path]:
-    """Regular files, sorted; databases, journals and special files are left out, which is noted."""
+def _placed_queue(log: Log) -> MappedFileQueue:
+    """A log with its files where their first records say that they are."""
+    size = log.queue.file_size
+    found: dict[int, MappedFile] = {}
+    for path in (*(f.path for f in log.queue.files), *(o.path for o in log.queue.odd if o.path.is_file())):
+        file = _placed(path, log)
+        start = file_name_to_offset(path.name) if file.start % size else file.start
+        if start is not None and (start not in found or file_name_to_offset(path.name) == start):
+            found[start] = MappedFile(path, start, file.length, size)
+    return MappedFileQueue(log.name, log.queue.directories, size, [found[start] for start in sorted(found)])
+
+
+def _files_below(root: Path, leave_out: Callable[[Path, str], None]) -> Iterator[Path]:
+    """Regular files, also behind links at the top; what is left out is noted."""
     if root.is_file():
         yield root
         return
-    for directory, names, files in os.walk(root):
-        here = Path(directory)
-        names.sort()
-        if here == root and ".rmqstore" in names:
-            names.remove(".rmqstore")
-            left_out.append({"file": ".rmqstore", "why": "journals hold original bytes"})
-        for name in list(names):
-            if has_database(here / name):
-                names.remove(name)
-                shown = (here / name).relative_to(root).as_posix()
-                left_out.append({"file": shown, "why": "a RocksDB: its keys and values cannot be replaced"})
-        for name in sorted(files):
-            path = here / name
-            if path.is_file():
-                yield path
+    links = sorted(path for path in root.iterdir() if path.is_symlink() and path.is_dir())
+    for link in links:
+        leave_out(link, "a link; the directory is in its place")
+    for top in (root, *links):
+        for directory, names, files in os.walk(top):
+            here = Path(directory)
+            names.sort()
+            for name in list(names):
+                why = _JOURNALS if name == ".rmqstore" else _ROCKSDB if has_database(here / name) else ""
+                if why:
+                    names.remove(name)
+                    leave_out(here / name, why)
+            for path in (here / name for name in sorted(files)):
+                if path.is_file():
+                    yield path
+                else:
+                    leave_out(path, "not a regular file")
 
 
 def _is_text(data: bytes) -> bool:

@@ -6,17 +6,17 @@ writes, the bundle has the new form; where it is not, it has the damage.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 
+from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.records import message_at
-from rmqstore.files.store import Store
 from rmqstore.formats import index
 from rmqstore.formats.message import Message
 from rmqstore.formats.properties import index_keys, parse_properties
-from rmqstore.scan.kernels import I64
+from rmqstore.scan.kernels import I64, U8, Bool
 from rmqstore.views.bundle.logs import Piece
 from rmqstore.views.bundle.names import Names
 from rmqstore.views.bundle.noise import byte_noise
@@ -28,9 +28,9 @@ _BLOCK = 1 << 20
 class IndexHashes:
     """What becomes of the hash of an entry, by the message that it points to."""
 
-    def __init__(self, store: Store, names: Names) -> None:
+    def __init__(self, logs: Iterable[MappedFileQueue], names: Names) -> None:
         self._names = names
-        self._logs = [log for log in (store.commitlog, store.dledger.data if store.dledger else None) if log]
+        self._logs = list(logs)
         self._offset = -1
         self._hashes: dict[int, int] = {}
 
@@ -71,11 +71,14 @@ def index_pieces(path: Path, slots: int, hashes: IndexHashes) -> Iterator[Piece]
         ],
         dtype=np.int64,
     )
-    expected_slots, expected = _chains(old, slots)
-    new_slots, chained = _chains(new, slots)
     previous = _field(units, "prev_index")
+    told = int(index.HEADER.unpack(head)["index_count"])
+    entries = min({told, used}, key=lambda n: _wrong(*_chains(old, slots, n), actual, previous))
+    expected_slots, expected = _chains(old, slots, entries)
+    new_slots, chained = _chains(new, slots, entries)
     _set(units, "key_hash", new)
-    _set(units, "prev_index", np.where(previous == expected, chained, previous))
+    damaged = np.where(_loops(old, previous, slots), new_slots[np.maximum(new, 0) % max(1, slots)], previous)
+    _set(units, "prev_index", np.where(previous == expected, chained, damaged))
     shown = np.where(actual == expected_slots[: len(actual)], new_slots[: len(actual)], actual)
     yield 0, _head(head, int(np.count_nonzero(expected_slots)), int(np.count_nonzero(new_slots)))
     yield index.HEADER.size, shown.astype(">i4").tobytes()
@@ -103,9 +106,23 @@ def _used(path: Path, start: int, count: int) -> int:
     return used
 
 
-def _chains(hashes: I64, slots: int) -> tuple[I64, I64]:
+def _loops(hashes: I64, previous: I64, slots: int) -> Bool:
+    """Which units lead up their own chain, for which a query never ends."""
+    numbers = np.arange(len(hashes))
+    up = (previous >= numbers) & (previous < len(hashes)) & (numbers > 0) & (hashes >= 0)
+    target = hashes[np.where(up, previous, 0)]
+    found: Bool = up & (target >= 0) & (target % max(1, slots) == hashes % max(1, slots))
+    return found
+
+
+def _wrong(expected_slots: I64, expected: I64, slots: I64, previous: I64) -> int:
+    """In how many places a file is not what it would be with a number of entries: a header may be wrong about it."""
+    return int(np.count_nonzero(expected_slots[: len(slots)] != slots) + np.count_nonzero(expected != previous))
+
+
+def _chains(hashes: I64, slots: int, entries: int) -> tuple[I64, I64]:
     """Slots, and the unit before each in its chain, of entries that are put one after the other."""
-    numbers = np.flatnonzero(hashes >= 0)
+    numbers = np.flatnonzero(hashes[: max(0, entries)] >= 0)
     numbers = numbers[numbers > 0]
     of = hashes[numbers] % max(1, slots)
     order = np.argsort(of, kind="stable")
@@ -119,11 +136,11 @@ def _chains(hashes: I64, slots: int) -> tuple[I64, I64]:
     return heads, before
 
 
-def _field(units: np.ndarray, name: str, size: int = 4) -> I64:  # type: ignore[type-arg]
+def _field(units: U8, name: str, size: int = 4) -> I64:
     at = index.UNIT.at(name)
     return np.ascontiguousarray(units[:, at : at + size]).view(f">i{size}")[:, 0].astype(np.int64)
 
 
-def _set(units: np.ndarray, name: str, values: I64) -> None:  # type: ignore[type-arg]
+def _set(units: U8, name: str, values: I64) -> None:
     at = index.UNIT.at(name)
     units[:, at : at + 4] = values.astype(">i4").view(np.uint8).reshape(-1, 4)

@@ -6,7 +6,7 @@ it stays.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.formats import dledger
@@ -17,6 +17,7 @@ from rmqstore.formats.message import (
     HEADS_BY_FLAG,
     MAGIC_V1_U32,
     MAGIC_V2_U32,
+    MIN_SIZE,
     PHYSICAL_OFFSET_AT,
     SYS_FLAG_AT,
     body_crc,
@@ -30,6 +31,7 @@ from rmqstore.views.bundle.names import Names
 from rmqstore.views.bundle.noise import body_noise, byte_noise
 from rmqstore.views.bundle.texts import property_text
 
+Read = Callable[[int, int], bytes]
 Piece = tuple[int, bytes]
 """Bytes at a position of a file."""
 _MAGIC_AT = HEAD.at("magic")
@@ -113,15 +115,15 @@ def _hosts(out: bytearray, layout: Layout, names: Names) -> None:
 # --- between records --------------------------------------------------------------------------------------------------
 
 
-def _raw(read: object, start: int, stop: int) -> Iterator[Piece]:
+def _raw(read: Read, start: int, stop: int) -> Iterator[Piece]:
     for at in range(start, stop, _BLOCK):
-        yield at, byte_noise(read(at, min(at + _BLOCK, stop)))  # type: ignore[operator]
+        yield at, byte_noise(read(at, min(at + _BLOCK, stop)))
 
 
-def _dirty(read: object, start: int, stop: int, base: int, lead: int, names: Names) -> Iterator[Piece]:
+def _dirty(read: Read, start: int, stop: int, base: int, lead: int, names: Names) -> Iterator[Piece]:
     """Damage: heads of records stay, since what is wrong with them is what the bundle is for; the rest is noise."""
     for at in range(start, stop, _BLOCK):
-        data = read(at, min(at + _BLOCK, stop))  # type: ignore[operator]
+        data = read(at, min(at + _BLOCK, stop))
         out = bytearray(byte_noise(data))
         for lo in _heads(data, base + at, lead):
             head = lo + lead
@@ -139,11 +141,13 @@ def _heads(data: bytes, base: int, lead: int) -> Iterator[int]:
     """Where records begin whose head tells it, although something in them is wrong."""
     at = 0
     while 0 <= at < len(data):
-        if _is_head(data, at, base, lead):
-            yield at
-            at += lead + HEAD.size
-        else:
+        if not _is_head(data, at, base, lead):
             at = _next(data, at + 1, lead)
+            continue
+        yield at
+        size = int.from_bytes(data[at + lead : at + lead + 4], "big")
+        follows = size >= MIN_SIZE and _is_head(data, at + lead + size, base, lead)
+        at = at + lead + size if follows else _next(data, at + 1, lead)
 
 
 def _next(data: bytes, at: int, lead: int) -> int:

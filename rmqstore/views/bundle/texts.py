@@ -29,22 +29,20 @@ _IDS = frozenset(name.encode() for name in (p.ORIGIN_MESSAGE_ID, p.DLQ_ORIGIN_ME
 _TOKEN = re.compile(rb'"((?:[^"\\\x00-\x1f]|\\.)*)"|[^\s"{}\[\],:=#;]+')
 _BARE = re.compile(rb"[-+.0-9eE]+|true|false|null|n[0-9]+")
 
-JSON_WORDS = frozenset(
-    word.encode()
-    for word in """
-    dataVersion counter stateVersion timestamp timeStamp offsetTable lmqOffsetTable groupTopicMap pullOffsetTable resetOffsetTable
-    topicConfigTable topicName order perm readQueueNums writeQueueNums topicFilterType topicSysFlag attributes
-    SINGLE_TAG MULTI_TAG queue.type BatchCQ SimpleCQ cleanup.policy COMPACTION DELETE message.type NORMAL FIFO DELAY
-    TRANSACTION MIXED UNSPECIFIED +queue.type +cleanup.policy +message.type subscriptionGroupTable groupName consumeEnable
-    consumeFromMinEnable consumeBroadcastEnable consumeMessageOrderly consumeTimeoutMinute retryQueueNums retryMaxTimes
-    brokerId whichBrokerWhenConsumeSlowly notifyConsumerIdsChangedEnable groupSysFlag groupRetryPolicy type CUSTOMIZED
-    EXPONENTIAL forbiddenTable subscriptionDataSet filterDataByTopic filterDataMap consumerGroup topic expression
-    expressionType compiledExpression bloomFilterData bornTime deadTime clientVersion TAG SQL92 table orderedConsumptionLevel
-    QUEUE invisibleTime popTime orderInfo messageRequestModeMap mode POP PULL popShareQueueNum timingCount count
-    transactionCount queueOffsetMap empty topicQueueMappingInfoMap bname epoch scope totalQueues dirty currIdMap hostedQueues
-    committedIndex endIndex voteLeader currTerm class
-    """.split()
-)
+_JSON_WORDS = """
+dataVersion counter stateVersion timestamp timeStamp offsetTable lmqOffsetTable groupTopicMap pullOffsetTable
+resetOffsetTable topicConfigTable topicName order perm readQueueNums writeQueueNums topicFilterType topicSysFlag
+attributes SINGLE_TAG MULTI_TAG queue.type BatchCQ SimpleCQ cleanup.policy COMPACTION DELETE message.type NORMAL
+FIFO DELAY TRANSACTION MIXED UNSPECIFIED +queue.type +cleanup.policy +message.type subscriptionGroupTable groupName
+consumeEnable consumeFromMinEnable consumeBroadcastEnable consumeMessageOrderly consumeTimeoutMinute retryQueueNums
+retryMaxTimes brokerId whichBrokerWhenConsumeSlowly notifyConsumerIdsChangedEnable groupSysFlag groupRetryPolicy
+type CUSTOMIZED EXPONENTIAL forbiddenTable subscriptionDataSet filterDataByTopic filterDataMap consumerGroup topic
+expression expressionType compiledExpression bloomFilterData bornTime deadTime clientVersion TAG SQL92 table
+orderedConsumptionLevel QUEUE invisibleTime popTime orderInfo messageRequestModeMap mode POP PULL popShareQueueNum
+timingCount count transactionCount queueOffsetMap empty topicQueueMappingInfoMap bname epoch scope totalQueues dirty
+currIdMap hostedQueues committedIndex endIndex voteLeader currTerm class
+"""
+JSON_WORDS = frozenset(word.encode() for word in _JSON_WORDS.split())
 """Names of fields and settings in the files below config/, and values that brokers know."""
 
 
