@@ -37,7 +37,7 @@ STORE = "store"
 """Directory of the archive with the copy of the store."""
 _TREES = ("consumequeue", "batchconsumequeue", "consumequeue_ext", "compactionLog", "compactionCq")
 _PLAIN_NAMES = re.compile(
-    r"commitlog|consumequeue|batchconsumequeue|consumequeue_ext|index|config|checkpoint|abort|lock|timerlog|timerwheel"
+    r"\.rmqstore|commitlog|consumequeue|batchconsumequeue|consumequeue_ext|index|config|checkpoint|abort|lock|timerlog|timerwheel"
     r"|compaction|compactionLog|compactionCq|position-checkpoint|dledger-n?[0-9]+|data|currterm|snapshot|rocksdbstore"
     r"|epochFileCheckpoint|brokerIdentity|timercheck|timermetrics|transactionMetrics|[a-zA-Z]+\.json|[0-9]+"
     r"|(topics|consumerOffset|subscriptionGroup|delayOffset|consumerFilter|consumerOrderInfo)"
@@ -92,7 +92,7 @@ _JOURNALS = "journals of repairs hold original bytes"
 _ROCKSDB = "a RocksDB: its keys and values cannot be replaced"
 KEPT = [
     "lengths, offsets, queue ids, queue offsets, times, sizes and flags",
-    "names of system topics, of RocketMQ's own properties and of settings",
+    "words of RocketMQ itself: system topics, names of its properties and settings",
     "numbers in config/, ports, offsets in message ids",
     "damage, and what checksums say about it",
 ]

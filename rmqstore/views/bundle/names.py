@@ -23,6 +23,7 @@ _CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
 _SHORT = 8  # of shorter names two could become the same
 _MOST_KNOWN = 1 << 18
 _NEAR = 2  # bytes in which a damaged name differs from the one that it was
+_CASE = 0x20
 _MADE_OF = ("rmq_sys_REVIVE_LOG_", "rmq_sys_SYNC_BROKER_MEMBER_")
 _REPLIES = "_REPLY_TOPIC"
 
@@ -162,6 +163,10 @@ class Names:
                 self._hosts[address] = found
         return found + raw[-4:]
 
+    def is_known(self, text: bytes) -> bool:
+        """Whether it is a topic of the store."""
+        return text in self._topics
+
     @property
     def counts(self) -> dict[str, int]:
         """How many different names of each kind were replaced, as far as they were counted."""
@@ -170,12 +175,15 @@ class Names:
 
 
 def nearest(text: bytes, names: Iterable[bytes]) -> bytes | None:
-    """The one of some names of the same length that differs in at most `_NEAR` bytes, and only in single bits."""
+    """The one of some names that a text was before damage: it differs in one bit of at most `_NEAR` bytes.
+
+    The bit that makes a letter small is not taken for damage: Order is not order.
+    """
     for name in names:
-        if len(name) != len(text):
+        if len(name) != len(text) or len(text) <= _NEAR:
             continue
-        bits = [(a ^ b).bit_count() for a, b in zip(text, name, strict=True) if a != b]
-        if 0 < len(bits) <= _NEAR and max(bits) == 1 and len(text) > _NEAR:
+        bits = [a ^ b for a, b in zip(text, name, strict=True) if a != b]
+        if 0 < len(bits) <= _NEAR and all(bit.bit_count() == 1 and bit != _CASE for bit in bits):
             return name
     return None
 

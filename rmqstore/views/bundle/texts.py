@@ -110,6 +110,8 @@ def _joined_names(text: bytes, names: Names) -> bytes:
 
 
 def _name(text: bytes, names: Names) -> bytes:
-    if text in JSON_WORDS or text.isdigit() or nearest(text, JSON_WORDS) is not None:
+    if text in JSON_WORDS or text.isdigit():
+        return text
+    if not names.is_known(text) and nearest(text, JSON_WORDS) is not None:  # a damaged name of a field
         return text
     return names.topic(text)
