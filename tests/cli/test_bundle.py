@@ -124,7 +124,7 @@ def test_a_text_has_the_same_pseudonym_everywhere(tmp_path: Path) -> None:
     names = {old.topic: new.topic for old, new in pairs}
     assert len(set(names.values())) == len(names) == 9
     assert names["SCHEDULE_TOPIC_XXXX"] == "SCHEDULE_TOPIC_XXXX"
-    assert names["%RETRY%CG_tag_11"].startswith("%RETRY%")
+    assert all(new[: old.rfind("%") + 1] == old[: old.rfind("%") + 1] for old, new in names.items())
     assert all(new.topic == names[old.topic] and new.crc_fits for old, new in pairs)
     assert all(len(old.body) == len(new.body) for old, new in pairs)
     topics = {one.topic for one in open_store(copy).consume_queues()}
