@@ -64,6 +64,8 @@ def test_wheel_made_of_the_sdist_verifies_a_store(compiler: str, sdist: Path, tm
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(home)
     assert (home / "rmqstore" / "scan" / "_native.so").exists() is has_compiler
+    pages = {path.relative_to(path.parent.parent).as_posix() for path in home.glob("*.data/data/share/man/man?/*")}
+    assert pages == {f"man{path.suffix[1:]}/{path.name}" for path in (ROOT / "man").iterdir()}
     schemas = {path.name for path in (home / "rmqstore" / "schemas").iterdir()}
     assert schemas == {f"{name}.json" for name in DOCUMENTS}
 

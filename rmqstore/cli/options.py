@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
+from rmqstore.cli.completion import Completer, completer_of
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import UTC_KEY, Size, Time
 from rmqstore.cli.settings import config_of, defaults
@@ -105,9 +107,19 @@ def command(
         options = [p for p in own if not isinstance(p, click.Argument)]
         result.params = [p for p in shared if isinstance(p, click.Argument)] + arguments + options
         result.params += [p for p in shared if not isinstance(p, click.Argument)]
+        for parameter in result.params:
+            complete = completer_of(name, parameter.name or "")
+            if complete is not None:
+                parameter.shell_complete = functools.partial(_complete, parameter, complete)  # type: ignore[method-assign]
         return result
 
     return decorate
+
+
+def _complete(
+    parameter: click.Parameter, complete: Completer, ctx: click.Context, incomplete: str
+) -> list[CompletionItem]:
+    return complete(ctx, parameter, incomplete)
 
 
 def _config_by_settings(out: Output, store: Path) -> Path | None:

@@ -10,6 +10,7 @@ import tarfile
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,8 @@ from rmqstore.views.bundle import noise
 from rmqstore.views.bundle.names import PROPERTY_NAMES, SYSTEM_WORDS, Names
 from rmqstore.views.bundle.texts import JSON_WORDS, json_text
 from tests.cases.case import case_names, make, options, read_case
-from tests.command import run, run_json
+from tests.command import run
+from tests.command import run_json as run_any
 from tests.damage import flip
 from tests.stores import STORES, copy_store, unpack
 from tests.views.decoder import Record, find_records
@@ -35,6 +37,10 @@ SOME_CASES = sorted(
 )
 TEXT = re.compile(rb"[^\x00-\x20\x7f]{6,}")
 WORD = re.compile(rb"[A-Za-z0-9_-]{6,}")  # shorter ones are in the noise by chance
+
+
+def run_json(*words: str, exit_code: int) -> Any:
+    return run_any(*words, exit_code=exit_code)
 
 
 def unpacked(store: Path, folder: Path, *words: str) -> Path:
