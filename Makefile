@@ -15,7 +15,7 @@ JOBS ?= auto
 PYTEST = $(BIN)/pytest -q -n $(JOBS) --dist loadgroup -rs
 export PYTHON
 
-.PHONY: help install demo demo-spark test test-all lint format bench man clean
+.PHONY: help install demo demo-spark test test-all lint format bench man site clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -67,7 +67,12 @@ bench: $(FULL) ## run the measurements of README
 man: $(FULL) ## write man/ from the command tree and the layouts
 	$(BIN)/python -m rmqstore.manual
 
+site: $(BASE) ## build docs/ as web pages into site/, and check every link (installs the extra `docs` first)
+	@$(BIN)/python -c 'import material' 2>/dev/null || .ci/install docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "The pages are in site/; site/index.html is the first."
+
 clean: ## remove everything that was built
 	@chmod -R u+w .cache 2>/dev/null || true
-	rm -rf .venv .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build *.egg-info
+	rm -rf .venv .cache site .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -138,7 +138,13 @@ shifted_units {int} (units): Units appended at a place that is not their queue o
 units_cut {int} (units): Units cut although their messages stay, by TOPIC/ID.
 unreadable_rows {int} (messages): Messages whose rows in RocksDB cannot be read, by TOPIC/ID.
 consume_queues_simulated bool: Whether the forecast covers the consume queues.
+not_dispatched @stretch/null: Part of the log whose messages have no rows in RocksDB, and get none.
+depends_on_commits int/null (bytes): Offset in a damaged DLedger log behind which a start may skip more messages.
+commits_from int/null: First DLedger entry that a leader can commit; no message of DLedger can be read before.
 notes [str]: What limits the forecast.""",
+    "stretch": """
+start int (bytes): Global offset of the first byte.
+stop int (bytes): Global offset behind the last byte.""",
     "bounds": """
 min int: First queue offset.
 max int: Queue offset behind the last unit.""",
@@ -695,7 +701,8 @@ queues {[any]}: First queue offset, number of messages and digest, by TOPIC/ID."
     "rebuild": Document("rebuild", "rmqstore.rebuild/1", "The rebuilding of a part.", (_CHANGES,)),
     "expire": Document("expire", "rmqstore.expire/1", "Files that are due for deletion.", (_CHANGES,)),
     "migrate-to-dledger": Document(
-        "migrate-to-dledger", "rmqstore.migrate/1", "The conversion of a plain store to DLedger.", (f"""{_MIGRATION}
+        "migrate-to-dledger", "rmqstore.migrate-to-dledger/1", "The conversion of a plain store to DLedger.",
+        (f"""{_MIGRATION}
 applied bool: Whether the plan was applied.
 divided_commitlog_offset int/null (bytes): Where DLedger begins; -1 without legacy files.
 pad? @pad/null: The BLANK that closes the commitlog; null where it is closed already.

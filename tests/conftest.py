@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -13,25 +12,29 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import memory_disk
+from tests.quick_rows import mark_slow
 from tests.real_broker.java import BrokerUnavailable, java_classes
 from tests.real_broker.oracle import Oracle
 from tests.real_broker.whole_broker import WholeBroker
 from tests.seeds import NAME as SEED_NAME
-from tests.seeds import SEED
+from tests.seeds import SEED, examples
 from tests.slow_parts import belongs, parse_part
-from tests.stores import changed_masters, copy_store
+from tests.stores import ROOT, changed_masters, copy_store
 
 # Machines are shared and slow at times, so the time of one example says nothing. Without RMQSTORE_SEED the examples are
 # the same in every run, so that a red run is red because of the change. A test's own @settings(suppress_health_check=…)
-# would replace this list and bring the timed check back.
+# would replace this list and bring the timed check back. Runs with a seed, as those of the slow tests, take Hypothesis'
+# own number of examples.
 settings.register_profile(
     "rmqstore",
     deadline=None,
+    max_examples=examples(100),
     derandomize=not SEED,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("rmqstore")
 
+BYTECODE = ROOT / ".cache" / "bytecode"
 BROKER_TESTS = Path(__file__).parent / "real_broker"
 DISK = pytest.StashKey[memory_disk.MemoryDisk]()
 FAILED = pytest.StashKey[bool]()
@@ -41,7 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--slow-part",
         metavar="K/N",
-        help="run the K-th of N parts of the tests marked slow, and no other test",
+        help="run the K-th of N parts of the tests that are slow or made by Hypothesis, and no other test",
     )
 
 
@@ -54,6 +57,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         _work_in_memory(config)
         _keep_bytecode(config)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One process more than cores: much of the time one of them waits for a real broker."""
+    return (os.cpu_count() or 1) + 1
 
 
 def _work_in_memory(config: pytest.Config) -> None:
@@ -78,18 +87,18 @@ def _work_in_memory(config: pytest.Config) -> None:
 
 
 def _keep_bytecode(config: pytest.Config) -> None:
-    """Python processes that tests start compile the sources once, not each again; this run's own are left alone.
+    """Sources are compiled once, not by every process and every run.
 
-    Images for containers set PYTHONDONTWRITEBYTECODE: there, compiling is more than half of a command's time.
+    Images for containers set PYTHONDONTWRITEBYTECODE: there, each worker would compile for 8 s, and compiling would be
+    more than half of a command's time.
     """
-    folder = tempfile.mkdtemp(prefix="rmqstore-bytecode-")
-    kept = {name: os.environ.pop(name, None) for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX")}
-    os.environ["PYTHONPYCACHEPREFIX"] = folder
+    names = ("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX")
+    before = {name: os.environ.pop(name, None) for name in names}
+    os.environ["PYTHONPYCACHEPREFIX"] = str(BYTECODE)  # workers and the processes that tests start inherit it
 
     def leave() -> None:
         del os.environ["PYTHONPYCACHEPREFIX"]
-        os.environ.update({name: value for name, value in kept.items() if value is not None})
-        shutil.rmtree(folder, ignore_errors=True)
+        os.environ.update({name: value for name, value in before.items() if value is not None})
 
     config.add_cleanup(leave)
 
@@ -99,8 +108,10 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         session.config.stash[FAILED] = exitstatus == pytest.ExitCode.TESTS_FAILED
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests in tests/real_broker get the marker `broker`; `--slow-part` makes its choice."""
+@pytest.hookimpl(wrapper=True)  # before all others: xdist reads the groups, pytest obeys `-m 'not slow'`
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
+    """Tests in tests/real_broker get the marker `broker`; rows are chosen, and `--slow-part` makes its choice."""
+    mark_slow(items)
     for item in items:
         if item.path.is_relative_to(BROKER_TESTS):
             item.add_marker(pytest.mark.broker)
@@ -109,9 +120,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             part = parse_part(config.option.slow_part)
         except ValueError as error:
             raise pytest.UsageError(f"--slow-part: {error}") from error
-        chosen = [item for item in items if item.get_closest_marker("slow") and belongs(item.nodeid, part)]
+        chosen = [item for item in items if _has_more(item) and belongs(item.nodeid, part)]
         config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
         items[:] = chosen
+    return (yield)
+
+
+def _has_more(item: pytest.Item) -> bool:
+    """Whether a test is slow, or has more examples than a quick run tries."""
+    return item.get_closest_marker("slow") is not None or hasattr(getattr(item, "obj", None), "hypothesis")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

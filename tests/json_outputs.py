@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from rmqstore.json_reference import schema_of
 from tests import damage
 from tests.command import run
 
@@ -20,6 +24,22 @@ def documents(name: str, *words: str | Path) -> Iterator[Document]:
     for line in result.stdout.splitlines():
         document = json.loads(line)
         yield "error" if set(document) == {"error"} else name, document
+
+
+def schema_problems(found: Iterable[Document]) -> tuple[set[str], list[str]]:
+    """Names of the schemas that were used, and where output is not as they say."""
+    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed (the extra dev)")
+    names: set[str] = set()
+    out: dict[str, None] = {}
+    validators: dict[str, Any] = {}
+    for name, document in found:
+        names.add(name)
+        if name not in validators:
+            validators[name] = jsonschema.Draft202012Validator(schema_of(name))
+        for error in validators[name].iter_errors(document):
+            for one in error.context or [error]:
+                out[f"{name} {re.sub('[0-9]+', 'N', one.json_path)}: {one.message[:200]}"] = None
+    return names, list(out)
 
 
 def damaged(store: Path) -> Path:

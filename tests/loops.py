@@ -9,8 +9,7 @@ import pytest
 from rmqstore.scan import native
 
 
-@pytest.fixture(scope="module", params=["C", "NumPy"], autouse=True)
-def loops(request: pytest.FixtureRequest) -> Iterator[str]:
+def _switch(request: pytest.FixtureRequest) -> Iterator[str]:
     if request.param == "C":
         if native.load() is None:
             pytest.skip("rmqstore was installed without a C compiler")
@@ -19,3 +18,14 @@ def loops(request: pytest.FixtureRequest) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(native, "load", lambda: None)
         yield "NumPy"
+
+
+loops = pytest.fixture(_switch, scope="module", params=["C", "NumPy"], autouse=True)
+mostly_c = pytest.fixture(
+    _switch,
+    scope="module",
+    params=["C", pytest.param("NumPy", marks=pytest.mark.slow)],
+    autouse=True,
+    name="loops",
+)
+"""For what lies above the loops: `make test` runs each test with those in C only."""

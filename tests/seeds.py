@@ -34,3 +34,8 @@ def fresh(seed: int) -> int:
 def seeds(count: int) -> range:
     """`count` seeds; 0, 1, 2, … where RMQSTORE_SEED is not set."""
     return range(fresh(0), fresh(count))
+
+
+def examples(count: int) -> int:
+    """How many examples Hypothesis tries: `count` in a run with a seed, a quarter of them in a quick run."""
+    return count if SEED else count // 4

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests import seeds
+from tests.quick_rows import choose
 from tests.slow_parts import belongs, parse_part
 
 
@@ -41,3 +42,36 @@ def test_new_seeds_differ_and_are_left_for_worker_processes(monkeypatch: pytest.
         drawn.add(seeds.chosen())
         assert seeds.chosen() in drawn, "the variable holds the number now"
     assert len(drawn) > 15 and 0 not in drawn
+
+
+def test_chosen_rows_have_every_value_of_every_parameter() -> None:
+    table = {f"t[{a}-{b}]": {"a": a, "b": b} for a in range(5) for b in range(3)}
+    chosen = choose(table, None)
+    assert len(chosen) == 5
+    assert {table[row]["a"] for row in chosen} == {*range(5)}
+    assert {table[row]["b"] for row in chosen} == {*range(3)}
+    assert choose(table, None) == chosen
+    assert choose(dict(reversed(table.items())), None) == chosen, "the order of collection does not matter"
+
+
+def test_as_many_rows_are_chosen_as_are_wanted() -> None:
+    table = {f"t[{number}]": {"number": number} for number in range(40)}
+    assert len(choose(table, 12)) == 12
+    assert choose(table, 40) == choose(table, 99) == choose(table, None) == set(table)
+    assert choose(table, 11) < choose(table, 12)
+
+
+@pytest.mark.quick_rows(2)
+@pytest.mark.parametrize("a", [1, 2, pytest.param(3, marks=pytest.mark.slow), 4])
+def test_rows_that_are_not_chosen_are_slow(a: int, request: pytest.FixtureRequest) -> None:
+    """This table itself: the third row is slow anyway, and of the others one is."""
+    here = request.node.nodeid.partition("[")[0]
+    rows = {
+        item.callspec.params["a"]: item
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and item.nodeid.startswith(f"{here}[")
+    }
+    slow = [a for a, item in rows.items() if item.get_closest_marker("slow")]
+    if len(rows) == 1:
+        pytest.skip("the command line asks for this row")
+    assert (len(rows), len(slow)) in ((4, 2), (2, 0), (2, 2)), "all tests, `-m 'not slow'`, `-m slow`"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import doctest
+import os
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,10 +21,11 @@ from tests.forecast.cases import CASES
 from tests.stores import ROOT, copy_store
 
 PAGES = (
-    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "fixtures/README.md"),
+    *("README.md", "README.zh-CN.md", "CHANGELOG.md", "CONTRIBUTING.md", "fixtures/README.md"),
     *("docs/architecture.md", "docs/decisions.md", "docs/pipeline.md", "docs/python.md"),
-    *("docs/how-to.md", "docs/monitoring.md"),
+    *("docs/how-to.md", "docs/monitoring.md", "docs/tutorial.md", "docs/how-a-broker-starts.md"),
 )
+_OF_THIS_RUN = re.compile(r"\d{8}T\d{6}\.\d{6}Z|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC(?=: recover)")
 
 
 def fenced(page: str) -> list[str]:
@@ -64,9 +68,12 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.parametrize("page", ["README.md", "README.zh-CN.md"])
 @pytest.mark.parametrize("command", ["verify", "recover"])
-def test_readme_shows_what_the_command_prints(command: str, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    [shown] = [text for text in fenced("README.md") if text.startswith(f"$ rmqstore {command} store\n")]
+def test_readme_shows_what_the_command_prints(
+    command: str, page: str, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [shown] = [text for text in fenced(page) if text.startswith(f"$ rmqstore {command} store\n")]
     monkeypatch.chdir(store.parent)
     monkeypatch.delenv("COLUMNS", raising=False)
     printed = run(command, "store").stdout.replace(str(store.parent), "/data")
@@ -97,6 +104,18 @@ def test_the_examples_of_the_python_page_run_and_print_what_it_shows(
     text = re.sub(r"^```.*$", "", (ROOT / "docs/python.md").read_text("utf-8"), flags=re.MULTILINE)
     page = doctest.DocTestParser().get_doctest(text, {}, "python.md", None, 0)
     assert doctest.DocTestRunner().run(page).failed == 0
+
+
+def test_the_commands_of_the_tutorial_print_what_it_shows(tmp_path: Path) -> None:
+    (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path, "TZ": "UTC", "COLUMNS": "80"}
+    blocks = [text for text in fenced("docs/tutorial.md") if text.startswith("$ ")]
+    assert len(blocks) >= 5
+    for command, shown in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", "".join(blocks), re.MULTILINE):
+        done = subprocess.run(command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        printed = done.stdout.replace(str(tmp_path), "/home/you")
+        assert _OF_THIS_RUN.sub("…", printed).rstrip() == _OF_THIS_RUN.sub("…", shown).rstrip(), command
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -55,15 +55,13 @@ def test_every_command_that_takes_a_store_is_asked() -> None:
     assert READING.keys() | WITHOUT_STORE | ELSEWHERE == command_names()
 
 
+@pytest.mark.quick_rows
 @pytest.mark.parametrize("name", STORES)
-@pytest.mark.parametrize(
-    ("command", "options"),
-    [pytest.param(c, o, id=" ".join((c, *o))) for c, many in READING.items() for o in many],
-)
+@pytest.mark.parametrize("words", [(c, *o) for c, many in READING.items() for o in many], ids=" ".join)
 def test_nothing_is_changed_without_apply(
-    name: str, command: str, options: list[str], stores: dict[str, Path], tmp_path: Path
+    name: str, words: tuple[str, ...], stores: dict[str, Path], tmp_path: Path
 ) -> None:
-    store = stores[name]
+    store, (command, *options) = stores[name], words
     places = {"OTHER": str(stores["5.4.0-clean"]), "PLAN": str(tmp_path / "plan.json"), "NEW": str(tmp_path / "new")}
     places["BUNDLE"] = str(tmp_path / "bundle.tar.gz")
     places["PAGE"] = str(tmp_path / "page.html")

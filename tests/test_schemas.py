@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from rmqstore.json_reference import DOCUMENTS, PARTS, fields, parts_of, schema_files, schema_of
 from rmqstore.manual import SCHEMAS, pages
 from tests.command import run
-from tests.json_outputs import Document, changing, damaged, documents, making, reading
+from tests.json_outputs import changing, damaged, documents, making, reading, schema_problems
 from tests.rocksdb_rows import need_rocksdict
 from tests.stores import copy_store, unpack
 
@@ -27,86 +24,56 @@ STORES = {
     "5.4.0-formats": "5.4.0-clean",
     "5.4.0-rocksdb": "5.4.0-killed",
 }
-# CLI.md names it so in section 3; a stable name is not changed
-OTHER_NAMES = {"migrate-to-dledger": "rmqstore.migrate/1"}
 
 
-def problems(found: Iterable[Document]) -> tuple[set[str], list[str]]:
-    """Names of the schemas that were used, and where output is not as they say."""
-    names: set[str] = set()
-    out: dict[str, None] = {}
-    validators: dict[str, Any] = {}
-    for name, document in found:
-        names.add(name)
-        if name not in validators:
-            validators[name] = jsonschema.Draft202012Validator(schema_of(name))
-        for error in validators[name].iter_errors(document):
-            for one in error.context or [error]:
-                out[f"{name} {re.sub('[0-9]+', 'N', one.json_path)}: {one.message[:200]}"] = None
-    return names, list(out)
-
-
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("name", STORES)
 def test_output_of_reading_commands_is_as_the_schemas_say(name: str, tmp_path: Path) -> None:
     if "rocksdb" in name:
         need_rocksdict()
-    names, wrong = problems(reading(unpack(name), unpack(STORES[name]), tmp_path))
+    names, wrong = schema_problems(reading(unpack(name), unpack(STORES[name]), tmp_path))
     assert wrong == []
     assert {"info", "verify", "get", "find", "lost", "du", "compare", "dump-messages", "export", "journals"} <= names
 
 
+@pytest.mark.quick_rows(3)
 @pytest.mark.parametrize("name", STORES)
 def test_output_on_damaged_stores_is_as_the_schemas_say(name: str, tmp_path: Path) -> None:
     if "rocksdb" in name:
         need_rocksdict()
     store = damaged(copy_store(name, tmp_path / "damaged"))
-    names, wrong = problems(reading(store, unpack(name), tmp_path))
+    names, wrong = schema_problems(reading(store, unpack(name), tmp_path))
     assert wrong == []
     assert "verify-findings" in names
     assert "lost-rows" in names or "rocksdb" in name  # its few messages are not where the damage is
 
 
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("name", ["5.4.0-killed", "4.9.7-dledger-mixed", "5.4.0-dledger3-n0"])
 def test_output_of_commands_that_write_is_as_the_schemas_say(name: str, tmp_path: Path) -> None:
-    names, wrong = problems(making(unpack(name), tmp_path))
+    names, wrong = schema_problems(making(unpack(name), tmp_path))
     assert wrong == []
     assert {"import", "migrate-to-commitlog"} <= names
     store = copy_store(name, tmp_path / "sound")
-    names, wrong = problems([*changing(store, tmp_path), *changing(damaged(store), tmp_path)])
+    names, wrong = schema_problems([*changing(store, tmp_path), *changing(damaged(store), tmp_path)])
     assert wrong == []
     assert {"recover", "rebuild", "expire", "migrate-to-dledger", "plan", "undo", "resume"} <= names
 
 
 def test_errors_and_progress_are_as_the_schemas_say(tmp_path: Path) -> None:
-    names, wrong = problems(documents("info", "info", tmp_path, "--json"))
+    names, wrong = schema_problems(documents("info", "info", tmp_path, "--json"))
     assert (names, wrong) == ({"error"}, [])
     lines = run("verify", str(unpack("5.4.0-killed")), "--progress", "json").stderr.splitlines()
     rows = [json.loads(line) for line in lines if line.startswith('{"progress"')]
     assert rows
-    assert problems(("progress", row) for row in rows)[1] == []
-
-
-@pytest.mark.spark
-def test_output_of_pipeline_is_as_the_schemas_say(tmp_path: Path) -> None:
-    pytest.importorskip("pyspark")
-    stores = [unpack("5.4.0-dledger3-n0"), unpack("5.4.0-dledger3-n1"), tmp_path / "none"]
-    stores.append(damaged(copy_store("5.4.0-killed", tmp_path / "damaged")))
-    stores[2].mkdir()
-    found: list[Document] = []
-    for job in ("export", "verify", "crosscheck", "rebuild", "du", "compare", "sql"):
-        query: list[str | Path] = ["select * from messages limit 2"] if job == "sql" else []
-        target: list[str | Path] = ["-o", tmp_path / job] if job in ("export", "rebuild") else []
-        found += documents(f"pipeline-{job}", "pipeline", job, *query, *stores, *target, "--json")
-    names, wrong = problems(found)
-    assert wrong == []
-    assert names == {name for name in DOCUMENTS if name.startswith("pipeline-")}
+    assert schema_problems(("progress", row) for row in rows)[1] == []
 
 
 def test_a_field_without_documentation_is_found() -> None:
     store = unpack("5.4.0-killed")
     (answer,) = documents("info", "info", store, "--json")
     more = answer[1] | {"new": 1, "commitlog": answer[1]["commitlog"] | {"other": 2}}
-    _, wrong = problems([(answer[0], more)])
+    _, wrong = schema_problems([(answer[0], more)])
     assert [line for line in wrong if "'new' was unexpected" in line]
     assert [line for line in wrong if "'other' was unexpected" in line]
 
@@ -146,13 +113,8 @@ def test_every_choice_of_what_and_job_has_a_schema() -> None:
 
 
 def test_schema_names_are_the_commands() -> None:
-    named = {name: document for name, document in DOCUMENTS.items() if document.schema}
-    wrong = {
-        name: d.schema
-        for name, d in named.items()
-        if d.schema != f"rmqstore.{name.replace('pipeline-', 'pipeline.')}/1"
-    }
-    assert wrong == OTHER_NAMES
+    named = {name: document.schema for name, document in DOCUMENTS.items() if document.schema}
+    assert named == {name: f"rmqstore.{name.replace('pipeline-', 'pipeline.')}/1" for name in named}
 
 
 def test_every_part_is_used_and_every_field_is_in_the_manual() -> None:

@@ -13,6 +13,7 @@ from rmqstore.checks.log import delay_levels as delays
 from rmqstore.checks.problems import codes as problem_codes
 from rmqstore.checks.problems.damage_words import damage_words
 from rmqstore.checks.problems.report import Fact, Finding, Report
+from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.queues.undelivered import NothingOwed, left_unreadable, never_dispatched, nothing_owed
 from rmqstore.files.store import Store, StoreKind
 
@@ -58,6 +59,10 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
         facts: dict[str, Fact] = {"messages": left.gone.messages, "queues": left.gone.queues}
         facts["broker"] = forecast.version
         report.findings.add(Finding(problem_codes.CQ_LEFT_BEHIND, "consumequeue", "", 0, 0, facts))
+    taken = forecast.messages_lost or sum(forecast.units_cut.values())
+    if forecast.starts and taken and report.clean and not report.live:
+        facts = {"messages": taken, "broker": forecast.version}
+        report.findings.add(Finding(problem_codes.BR_START_LOSES, "store", "", 0, 0, facts))
     report.notes.extend([words] if (words := delays.note(store)) else [])
     if report.live:
         report.notes.append("a broker is running on this store: the forecast is not final")
@@ -88,24 +93,14 @@ def _not_here(report: Report) -> str:
     listed = report.findings.listed
     foreign = report.findings.counts[problem_codes.CL_FOREIGN_FILE]
     words = f", but {foreign:,} file{' belongs' if foreign == 1 else 's belong'} to another log" if foreign else ""
-    for codes, fact, what, where in _ELSEWHERE:
-        found = [f for f in listed if f.code in codes]
-        count = sum(int(f.facts.get(fact) or (fact == "units")) for f in found)
-        if count:
-            one, many = what
-            words += f", but {count:,} {one if count == 1 else many} {where}"
+    for where in dict.fromkeys(row.not_here for row in PROBLEMS.values() if row.not_here):
+        found = [f for f in listed if f.problem.not_here == where]
+        if any(f.problem.of_queues for f in found):
+            count = sum(int(f.facts.get("units") or 1) for f in found)
+            words += f", but {count:,} consume queue unit{' leads' if count == 1 else 's lead'} {where}"
+        elif count := sum(int(f.facts.get("messages") or 0) for f in found):
+            words += f", but {count:,} message{' is' if count == 1 else 's are'} {where}"
     return words
-
-
-_MESSAGES = ("message is", "messages are")
-_UNITS = ("consume queue unit leads", "consume queue units lead")
-_ELSEWHERE = (
-    ((problem_codes.CL_FALSE_BLANK, problem_codes.DL_FALSE_BLANK), "messages", _MESSAGES, "gone where a BLANK is now"),
-    ((problem_codes.CL_MISSING_FILE,), "messages", _MESSAGES, "gone with a missing log file"),
-    ((problem_codes.CQ_BEYOND_LOG,), "units", _UNITS, "behind the end of the log"),
-    ((problem_codes.CQ_DANGLING_UNIT, problem_codes.BCQ_DANGLING_UNIT), "units", _UNITS, "to no message"),
-)
-"""Codes, the fact that counts (units: 1 where it is not said), what is counted (one, several), and where it is."""
 
 
 def _known_units(store: Store, verified: Verified) -> KnownUnits | None:

@@ -106,10 +106,10 @@ def finish(out: Output, change: Change, applying: Applying, jobs: int | None) ->
         return _left(change.report, plan) if plan.empty else 1
     shown = not out.as_json and out.path is None
     if shown:
-        out.lines(_plan_lines(change, out.verbose))
+        out.lines(_plan_lines(change, out.verbose), wrap=True)
     journal = _apply(out, change, applying)
     with after_apply(out, journal):
-        after = _verify_again(change, jobs)
+        after = _verify_again(out, change, jobs)
         _print(out, change, applied=True, journal=journal, after=after, plan_shown=shown)
     return after.exit_code
 
@@ -161,11 +161,13 @@ def _apply(out: Output, change: Change, applying: Applying) -> Path | None:
     return result.journal
 
 
-def _verify_again(change: Change, jobs: int | None) -> Report:
+def _verify_again(out: Output, change: Change, jobs: int | None) -> Report:
     from rmqstore.checks.verify import VerifyOptions, verify
     from rmqstore.files.store import open_store
 
-    return verify(open_store(change.store.path, change.config), VerifyOptions(jobs=jobs))
+    store = open_store(change.store.path, change.config)
+    with out.progress("verify again", store.log_bytes) as progress:
+        return verify(store, VerifyOptions(jobs=jobs, progress=progress.add))
 
 
 def _print(
@@ -186,7 +188,7 @@ def _print(
     elif not change.plan.empty:
         force = f" --force {change.plan.digest}" if change.plan.brakes else ""
         lines.append(f"Nothing was written. To apply the plan, add --apply{force}")
-    out.lines(lines)
+    out.lines(lines, wrap=True)
 
 
 def _json(change: Change, applied: bool, journal: Path | None, after: Report | None) -> dict[str, Any]:
@@ -289,7 +291,7 @@ def tell_refusals(out: Output, store: str, document: dict[str, Any], refusals: S
         error = {"code": Refused.code, "message": first.reason, "advice": first.advice}
         out.report(document | {"error": error})
     else:
-        out.lines(_refusal_lines(store, refusals))
+        out.lines(_refusal_lines(store, refusals), wrap=True)
     return Refused.exit_code
 
 

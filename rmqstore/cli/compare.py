@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqstore.cli.options import command
+from rmqstore.cli.options import FILE, command
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import bytes_text, many, time_text
 from rmqstore.errors import CouldNotCheck, UsageError
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from rmqstore.views.compare.comparison import Comparison, Messages, Place, Side
     from rmqstore.views.compare.fingerprint import Against
 
-_FILE = click.Path(path_type=Path, dir_okay=False)
 _LISTED = 20
 _RANGES = 8
 
@@ -36,9 +35,9 @@ _RANGES = 8
 )
 @click.argument("other", type=click.Path(path_type=Path, readable=False), required=False, metavar="[OTHER]")
 @click.option(
-    "--fingerprint-out", type=_FILE, metavar="FILE", help="Write the fingerprint of STORE to FILE; compare nothing."
+    "--fingerprint-out", type=FILE, metavar="FILE", help="Write the fingerprint of STORE to FILE; compare nothing."
 )
-@click.option("--against", type=_FILE, metavar="FILE", help="Compare STORE with the fingerprint of another store.")
+@click.option("--against", type=FILE, metavar="FILE", help="Compare STORE with the fingerprint of another store.")
 def compare(
     out: Output,
     store: Path,
@@ -70,11 +69,12 @@ def compare(
         from rmqstore.views.compare.fingerprint import compare_with, read_fingerprint
 
         theirs = read_fingerprint(against)
-        found = while_files_expire(opened, lambda s: compare_with(s, theirs, jobs=jobs, max_rate=max_rate or 0))
+        with out.busy("reading the log"):
+            found = while_files_expire(opened, lambda s: compare_with(s, theirs, jobs=jobs, max_rate=max_rate or 0))
         if out.as_json:
             out.report(found.to_json())
         else:
-            out.lines(_against_lines(found))
+            out.lines(_against_lines(found), wrap=True)
         return _exit_code(found.equal, found.store, found.other)
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.views.compare.compare import compare as run
@@ -82,14 +82,15 @@ def compare(
     assert other is not None
     sizes = {k: v for k, v in config.given.items() if k.startswith(("mappedFileSize", "mapperFileSize"))}
     against_it = open_store(other, BrokerConfig(sizes))
-    answer = while_files_expire(
-        opened,
-        lambda s: while_files_expire(against_it, lambda o: run(s, o, jobs=jobs, max_rate=max_rate or 0)),
-    )
+    with out.busy("reading both logs"):
+        answer = while_files_expire(
+            opened,
+            lambda s: while_files_expire(against_it, lambda o: run(s, o, jobs=jobs, max_rate=max_rate or 0)),
+        )
     if out.as_json:
         out.report(answer.to_json())
     else:
-        out.lines(_lines(answer))
+        out.lines(_lines(answer), wrap=True)
     return _exit_code(answer.equal, answer.store, answer.other)
 
 
@@ -109,7 +110,8 @@ def _write(out: Output, opened: object, path: Path, jobs: int | None, max_rate: 
     assert isinstance(opened, Store)
     target = Output(path=path)
     target.keep_out_of(opened.path)
-    made = while_files_expire(opened, lambda s: fingerprint(s, jobs=jobs, max_rate=max_rate or 0))
+    with out.busy("reading the log"):
+        made = while_files_expire(opened, lambda s: fingerprint(s, jobs=jobs, max_rate=max_rate or 0))
     data = json_bytes(made.to_json()) + b"\n"
     with target.stream() as file:
         file.write(data)

@@ -189,10 +189,10 @@ _MESSAGE_COLUMNS = (
     "topic",
     "queue_id",
     "queue_offset",
-    "tags",
     "keys",
-    "body_length",
+    "tags",
     "crc_ok",
+    "body_length",
 )
 _ENTRY_COLUMNS = ("offset", "index", "term", "size", "body_length")
 
@@ -272,7 +272,7 @@ def tell_damage(out: Output, damage: Damage) -> int:
         if damage.count > 5 and not out.verbose:
             out.note(f"  … and {damage.count - 5:,} more (-v)")
     if damage.shown:
-        out.note(f"warning: {many(damage.shown, 'damaged message')} shown")
+        out.note(f"warning: {many(damage.shown, 'damaged message')} read")
     return 1
 
 

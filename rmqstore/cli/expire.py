@@ -66,7 +66,7 @@ def expire(
             return read_plan_of(applying.plan_file, look, "expire")
         return plan_expire(look, ExpireOptions(reserved, any_hour, version=broker)).plan
 
-    with out.progress("verify", None) as progress:
+    with out.progress("verify", opened.log_bytes) as progress:
         planned = examine_and_plan(
             opened,
             VerifyOptions(jobs=jobs, quick=True, broker=broker or "", max_rate=max_rate or 0, progress=progress.add),

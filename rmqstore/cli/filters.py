@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from rmqstore.views.dump.messages import Log
     from rmqstore.views.dump.selection import Selection
 
-_MOST = 64 << 20
-
 
 @dataclass(frozen=True, slots=True)
 class Filters:
@@ -150,30 +148,11 @@ def note_unknown_topics(
         return
     import difflib
 
-    known = _known(store)
+    from rmqstore.views.lookup import topics as topics_of
+
+    known = topics_of(store)
     for topic in wanted if known else ():
         if topic not in known:
             near = difflib.get_close_matches(topic, known, 1, 0.5)
             hint = f"; did you mean {near[0]}?" if near else ""
             out.note(f"note: no topic {topic!r} in the consume queues and configuration of this store{hint}")
-
-
-def _known(store: Store) -> frozenset[str]:
-    from rmqstore.files.disk.reading import read_at
-    from rmqstore.files.mapped_file_queue import list_directory
-    from rmqstore.formats.configjson import ConfigJsonError, parse_config_object
-
-    names = {
-        entry.path.name
-        for tree in ("consumequeue", "batchconsumequeue")
-        for entry in list_directory(store.root / tree)
-        if entry.directory
-    }
-    for name in ("topics.json", "topics.json.bak"):
-        try:
-            table = parse_config_object(read_at(store.root / "config" / name, _MOST, 0)).get("topicConfigTable")
-        except (ConfigJsonError, OSError):
-            continue
-        if isinstance(table, dict):
-            names |= table.keys()
-    return frozenset(names)

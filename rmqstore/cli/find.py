@@ -133,11 +133,9 @@ def find(
 def _search(out: Output, opened: Store, question: Any, means: Means) -> Answer:
     from dataclasses import replace
 
-    from rmqstore.views.dump.messages import logs_of
     from rmqstore.views.find.search import search
 
-    total = sum(log.queue.bytes_on_disk for log in logs_of(opened))
-    with out.progress("find", total) as progress:
+    with out.progress("find", opened.log_bytes) as progress:
         return search(opened, question, replace(means, progress=progress.add))
 
 

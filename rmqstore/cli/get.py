@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqstore.cli.options import command
+from rmqstore.cli.options import FILE, command
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import time_text
 
@@ -25,6 +25,7 @@ _FAULTS = {
 }
 _STYLES = ("auto", "text", "json", "hex", "base64", "none")
 _FLAGS = {0x1: "compressed", 0x2: "multi tags", 0x10: "born host IPv6", 0x20: "store host IPv6", 0x80: "inner batch"}
+_SHORT = 200  # characters of base64
 _TRANSACTION = {0x4: "transaction prepared", 0x8: "transaction commit", 0xC: "transaction rollback"}
 
 
@@ -39,9 +40,12 @@ _TRANSACTION = {0x4: "transaction prepared", 0x8: "transaction commit", 0xC: "tr
 )
 @click.argument("where", metavar="WHERE")
 @click.option(
-    "--body", type=click.Choice(_STYLES), default="auto", help="How to show the body (default: text if it is)."
+    "--body",
+    type=click.Choice(_STYLES),
+    default="auto",
+    help="How to show the body (default: text, or the first bytes of a binary one).",
 )
-@click.option("--save-body", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Save the body.")
+@click.option("--save-body", type=FILE, metavar="FILE", help="Save the body.")
 def get(out: Output, store: Path, config: BrokerConfig, where: str, body: str, save_body: Path | None) -> int:
     """Shows one message completely: header with decoded flags, properties, body.
 
@@ -66,7 +70,7 @@ def get(out: Output, store: Path, config: BrokerConfig, where: str, body: str, s
     if out.as_json:
         out.report({"schema": "rmqstore.get/1", "store": str(store), "message": row})
     else:
-        out.lines(_text(found, row))
+        out.lines(_text(found, row, short=body == "auto"))
     return 0 if found.sound else 1
 
 
@@ -120,7 +124,7 @@ def _row(found: Found, body: str) -> dict[str, Any]:
     return row
 
 
-def _text(found: Found, row: Mapping[str, Any]) -> Iterator[str]:
+def _text(found: Found, row: Mapping[str, Any], *, short: bool) -> Iterator[str]:
     message = found.message
     place = "not in a log" if found.offset is None else f"log offset {found.offset:,}"
     stored = time_text(message.store_timestamp)
@@ -140,17 +144,20 @@ def _text(found: Found, row: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"  {name:<13}{text}" for name, text in rows.items())
     yield "  properties"
     yield from (f"    {name} = {value}" for name, value in row["properties"].items())
-    yield from body_lines(row, message.body_length, compressed="compressed" in row["flags"])
+    yield from body_lines(row, message.body_length, compressed="compressed" in row["flags"], short=short)
 
 
-def body_lines(row: Mapping[str, Any], length: int, *, compressed: bool) -> Iterator[str]:
-    """The body of a message's row as text; `length`: of the body as stored, bytes."""
+def body_lines(row: Mapping[str, Any], length: int, *, compressed: bool, short: bool = False) -> Iterator[str]:
+    """The body of a message's row as text; `length`: of the body as stored, bytes. `short`: not all of a binary one."""
     shown = next((name for name in ("body", "body_base64", "body_hex") if name in row), None)
     packed = " as stored, compressed" if compressed else ""
     yield f"  body ({length:,} bytes{packed})" + (f": {row['body_error']}" if "body_error" in row else "")
     if shown is None:
         return
+    if short and shown == "body_base64" and len(row[shown]) > _SHORT:
+        yield f"    base64: {row[shown][:_SHORT]}… (all of it: --body base64, --body hex or --save-body FILE)"
+        return
     value = row[shown]
     text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
     label = {"body_base64": "base64: ", "body_hex": "hex: "}.get(shown, "")
-    yield from (f"    {label}{line}" for line in text.splitlines() or [""])
+    yield from (f"    {label}{line.rstrip()}" for line in text.splitlines() or [""])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqstore.cli.options import command, read_config
+from rmqstore.cli.options import command, config_option, read_config
 from rmqstore.cli.output import Output, warn
 from rmqstore.cli.quantities import many
 from rmqstore.errors import BadRow, MessageRefused, NoSpace, NotAStore, OutputExists, Refused, UsageError
@@ -47,14 +47,7 @@ if TYPE_CHECKING:
     metavar="STORE",
     help="Append to this store instead. It must be sound, and its broker stopped.",
 )
-@click.option(
-    "-c",
-    "--config",
-    "broker_conf",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="broker.conf: file sizes and switches of the new store.",
-)
+@config_option("broker.conf: file sizes and switches of the new store.")
 @click.option("--renumber", is_flag=True, help="Renumber every queue from 0. Without it, queue offsets are kept.")
 @click.option(
     "--topic-map", multiple=True, metavar="A=B", help="Write messages of topic A to topic B (may be repeated)."

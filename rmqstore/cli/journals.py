@@ -127,7 +127,7 @@ def journals(
         rows = [one.to_json() | {"prune": one.folder.path in removed} for one in found]
         out.report({"schema": "rmqstore.journals/1", "store": str(store), "pruned": apply_it, "journals": rows})
     else:
-        out.lines(_text(found, going, prune, apply_it))
+        out.lines(_text(found, going, prune, apply_it), wrap=True)
     return 1 if going and not apply_it else 0
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqstore.cli.options import command
+from rmqstore.cli.options import FILE, command
 from rmqstore.cli.output import Output, new_directory
 from rmqstore.cli.quantities import columns, fitted, many, time_text
 from rmqstore.cli.table_output import write_rows
@@ -54,7 +54,7 @@ Row = tuple["LostMessage", tuple[str, ...]]
 )
 @click.option(
     "--keys",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     metavar="FILE",
     help="Only messages that one of these keys belongs to, one key per line; also by the hashes in the index.",
 )
@@ -142,7 +142,7 @@ def _before(out: Output, opened: Store, work: tuple[int | None, int | None, str 
     from rmqstore.views.lost import LostMessages
 
     jobs, max_rate, broker = work
-    with out.progress("lost", None) as progress:
+    with out.progress("lost", opened.log_bytes) as progress:
         options = VerifyOptions(jobs=jobs, max_rate=max_rate or 0, broker=broker or "", progress=progress.add)
         look, verified = while_files_expire(opened, lambda look: examine_lasting(look, options))
     report = verified.report
@@ -251,7 +251,7 @@ def _write(
         return len(listed)
     if out.format == "table":
         kept = list(rows)
-        out.lines(_text(losses, kept, report, out.width))
+        out.lines(_text(losses, kept, report, out.width), wrap=True)
         return len(kept)
     count = write_rows(out, (_flat(_json_row(row)) if out.format == "csv" else _json_row(row) for row in rows))
     for queue, missing in losses.unlisted.items():

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from rmqstore.cli.options import FILE
 from rmqstore.cli.output import Output
 
 if TYPE_CHECKING:
@@ -43,9 +44,8 @@ class Sample(NamedTuple):
 
 def metrics_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """--metrics."""
-    file = click.Path(path_type=Path, dir_okay=False)
     words = "Also write the result for Prometheus's textfile collector, atomically; name it *.prom."
-    return click.option("--metrics", type=file, metavar="FILE", help=words)(function)
+    return click.option("--metrics", type=FILE, metavar="FILE", help=words)(function)
 
 
 class Metrics:
@@ -88,14 +88,22 @@ def _lines(samples: Iterable[Sample], labels: Mapping[str, str]) -> Iterator[str
             yield f"{name}{{{','.join(pairs)}}} {sample.value:.17g}\n"
 
 
+_TAKES_MESSAGES = (
+    *("messages_lost", "units_cut", "unreadable_rows"),
+    *("not_dispatched", "depends_on_commits", "commits_from"),
+)
+"""Fields of the forecast that say that consumers will not get, or may not get, messages of the log."""
+
+
 def of_report(report: Report) -> Iterator[Sample]:
     """What `verify` found."""
     yield Sample("rmqstore_store_clean", int(report.clean))
     for code, count in sorted(report.findings.counts.items()):
         yield Sample("rmqstore_problems", count, {"code": code})
     if report.broker is not None:
-        lost = int(report.broker["messages_lost"] or 0)
-        yield Sample("rmqstore_next_start_ok", int(bool(report.broker["starts"]) and not lost))
+        broker, lost = report.broker, int(report.broker["messages_lost"] or 0)
+        takes = any(broker[name] not in (None, 0, {}) for name in _TAKES_MESSAGES)
+        yield Sample("rmqstore_next_start_ok", int(bool(broker["starts"]) and not takes))
         yield Sample("rmqstore_messages_lost_at_next_start", lost)
     logs = [log for log in (report.commitlog, report.dledger) if log is not None]
     if logs:

@@ -95,8 +95,7 @@ def migrate_to_commitlog(
     ids = id_map if id_map is not None else target.with_name(f"{target.name}.message-ids.csv")
     _free_places(opened, target, ids)
     choice = _choice(opened, peers, replicas, include_uncommitted, only_committed, jobs)
-    total = sum(q.bytes_on_disk for q in (opened.commitlog, opened.dledger and opened.dledger.data) if q)
-    with out.progress("verify", total) as progress:
+    with out.progress("verify", opened.log_bytes) as progress:
         options = VerifyOptions(jobs=jobs, max_rate=max_rate or 0, progress=progress.add)
         verified = examine(opened, options)
     migration = plan_migration_to_commitlog(opened, verified, choice, target)
@@ -107,14 +106,14 @@ def migrate_to_commitlog(
         if out.as_json:
             out.report(document)
         else:
-            out.lines([*_plan_lines(migration), "", "Nothing was written (--dry-run)."])
+            out.lines([*_plan_lines(migration), "", "Nothing was written (--dry-run)."], wrap=True)
         return 0
-    with out.progress("migrate", total) as progress:
+    with out.progress("migrate", opened.log_bytes) as progress:
         built = run(opened, verified, migration, target, ids, progress.add)
     if out.as_json:
         out.report(document | {"written": True, "id_map": str(ids)} | _built(migration, built))
     else:
-        out.lines(_done_lines(migration, built, target, ids))
+        out.lines(_done_lines(migration, built, target, ids), wrap=True)
     return 0
 
 

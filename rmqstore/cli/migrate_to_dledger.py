@@ -82,7 +82,7 @@ def migrate_to_dledger(
     if applying.plan_file is not None:
         return _apply_saved(out, opened, applying.plan_file, applying)
     checks = [_compare(opened, path, jobs) for path in replicas]
-    with out.progress("verify", _bytes_of(opened)) as progress:
+    with out.progress("verify", opened.log_bytes) as progress:
         verified = examine(opened, VerifyOptions(jobs=jobs, max_rate=max_rate or 0, progress=progress.add))
     migration = plan_migration_to_dledger(opened, verified, target, replicas=checks)
     document = migration.to_json() | {"applied": False, "journal": None}
@@ -110,7 +110,7 @@ def _tell(out: Output, document: dict[str, Any], lines: Iterable[str]) -> None:
     if out.as_json:
         out.report(document)
     else:
-        out.lines(lines)
+        out.lines(lines, wrap=True)
 
 
 def _target(store: Store, self_id: str, group: str | None, peers: str | None, broker: str | None) -> Target:
@@ -159,10 +159,6 @@ def _compare(store: Store, path: Path, jobs: int | None) -> ReplicaCheck:
     if other.damaged:
         return ReplicaCheck(str(path), False, many(other.damaged, "damaged place"))
     return ReplicaCheck(str(path), True)
-
-
-def _bytes_of(store: Store) -> int:
-    return store.commitlog.bytes_on_disk if store.commitlog is not None else 0
 
 
 def _remaining(report: Report) -> dict[str, int]:

@@ -42,6 +42,13 @@ UNTIL = (
     " and one minute more on both sides, in case the clock was set back."
 )
 VERSIONS = "4.3 … 5.4"
+FILE = click.Path(path_type=Path, dir_okay=False)
+_BROKER_CONF = "broker.conf with the paths, file sizes and DLedger settings."
+
+
+def config_option(words: str = _BROKER_CONF) -> Callable[[Callable[P, int]], Callable[P, int]]:
+    """-c of a command whose stores are not one STORE, as `broker_conf`."""
+    return click.option("-c", "--config", "broker_conf", type=FILE, metavar="FILE", help=words)
 
 
 class Command(click.Command):
@@ -164,7 +171,6 @@ def _shared(
     store: bool, report: bool, formats: tuple[str, ...], filters: bool, work: bool, broker: bool
 ) -> list[click.Parameter]:
     out: list[click.Parameter] = []
-    file = click.Path(path_type=Path, dir_okay=False)
     if store:
         # whether it can be read is not for click to say: that would be wrong usage, exit code 2
         out.append(click.Argument(["store"], type=click.Path(path_type=Path, readable=False), metavar="STORE"))
@@ -179,15 +185,7 @@ def _shared(
             )
         )
     if store:
-        out.append(
-            _option(
-                "-c",
-                "--config",
-                type=file,
-                metavar="FILE",
-                help="broker.conf with the paths, file sizes and DLedger settings.",
-            )
-        )
+        out.append(_option("-c", "--config", type=FILE, metavar="FILE", help=_BROKER_CONF))
     if work:
         out += [
             _option("--jobs", type=click.IntRange(1), metavar="N", help="Number of processes (default: one per core)."),
@@ -208,7 +206,7 @@ def _shared(
         )
     if report or formats:
         out += [
-            _option("-o", "--output", type=file, metavar="FILE", help="Write to FILE (atomically) instead of stdout."),
+            _option("-o", "--output", type=FILE, metavar="FILE", help="Write to FILE (atomically) instead of stdout."),
             *([_option("--overwrite", is_flag=True, help="Replace FILE if it exists.")] if formats else []),
             *(
                 [_option("--string-ints", is_flag=True, help="Write 64-bit numbers as JSON strings.")]
@@ -301,15 +299,14 @@ def _refuse_beside_a_plan() -> None:
 
 def applying() -> Callable[[Callable[..., int]], Callable[..., int]]:
     """The options of a command whose plan can be applied, as one value `applying`."""
-    file = click.Path(path_type=Path, dir_okay=False)
     folder = click.Path(path_type=Path, file_okay=False)
     digest = "Apply a plan that needs a decision. The printed plan shows its digest."
     options: list[Callable[..., Any]] = [
         click.option(
             "--apply", "apply_it", is_flag=True, help="Apply the plan. Without this option nothing is written."
         ),
-        click.option("--plan-out", type=file, metavar="FILE", help="Save the plan as JSON."),
-        click.option("--plan", "plan_file", type=file, metavar="FILE", help="Use this plan, saved by --plan-out."),
+        click.option("--plan-out", type=FILE, metavar="FILE", help="Save the plan as JSON."),
+        click.option("--plan", "plan_file", type=FILE, metavar="FILE", help="Use this plan, saved by --plan-out."),
         click.option("--force", metavar="DIGEST", help=digest),
         click.option(
             "--journal",

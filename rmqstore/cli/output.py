@@ -32,6 +32,8 @@ _SUFFIXES = {
     ".arrow": "arrow",
     ".arrows": "arrow",
 }
+_COMMAND = "rmqstore undo"
+_SILENCE = 2.0  # seconds
 _OPEN_ALREADY = ("/dev/stdout", "/dev/stderr", "/dev/fd", "/proc")
 
 
@@ -154,6 +156,20 @@ def _opened(building: Path, path: Path) -> BinaryIO:
     except (FileNotFoundError, NotADirectoryError, PermissionError) as e:
         why = "no such directory" if isinstance(e, FileNotFoundError) else e.strerror or str(e)
         raise NotReadable(f"{path} cannot be written: {why}", "write the output elsewhere") from e
+
+
+def _wrapped(lines: Iterable[str], width: int) -> Iterator[str]:
+    """Lines that are too long, broken at spaces; a command to copy is never broken."""
+    import textwrap
+
+    for line in lines:
+        if len(line) <= width or _COMMAND in line:
+            yield line
+        else:
+            then = " " * (len(line) - len(line.lstrip()) + 2)
+            yield from textwrap.wrap(
+                line, width, subsequent_indent=then, break_long_words=False, break_on_hyphens=False
+            )
 
 
 class Output:
@@ -296,10 +312,11 @@ class Output:
         except BrokenPipeError:
             swallow_stdout()
 
-    def lines(self, lines: Iterable[str]) -> None:
-        """Plain text, a line each; names in it cannot steer the terminal."""
+    def lines(self, lines: Iterable[str], *, wrap: bool = False) -> None:
+        """Plain text, a line each; names in it cannot steer the terminal. `wrap`: to the width of the terminal."""
+        width = self.terminal_width if wrap else None
         with self._to_the_end(), self.stream() as file:
-            for line in lines:
+            for line in lines if width is None else _wrapped(lines, width):
                 file.write(line.translate(_CONTROLS).encode("utf-8", "surrogateescape") + b"\n")
 
     def tell_now(self, line: str) -> bool:
@@ -369,12 +386,19 @@ class Output:
         return self.path is None and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
     @property
+    def terminal_width(self) -> int | None:
+        """Columns of the terminal that stdout is; None where it is none."""
+        if self.path is not None or not _is_terminal(sys.stdout):
+            return None
+        import shutil
+
+        return max(40, shutil.get_terminal_size().columns)
+
+    @property
     def width(self) -> int:
         """Columns for text: the terminal's, else 80."""
-        if self.path is None and sys.stdout.isatty():
-            import shutil
-
-            return max(40, shutil.get_terminal_size().columns)
+        if (found := self.terminal_width) is not None:
+            return found
         columns = os.environ.get("COLUMNS", "")
         return int(columns) if columns.isdigit() and int(columns) >= 40 else 80
 
@@ -384,6 +408,22 @@ class Output:
         """Something worth knowing, on stderr; not with --quiet."""
         if not self.quiet:
             warn(message)
+
+    @contextlib.contextmanager
+    def busy(self, what: str) -> Iterator[None]:
+        """For work without a bar: on a terminal, a note on stderr after two seconds of silence."""
+        if self.quiet or self.progress_mode not in ("auto", "bar") or not _is_terminal(sys.stderr):
+            yield
+            return
+        import signal
+
+        before = signal.signal(signal.SIGALRM, lambda *_: warn(f"note: {what} …"))
+        signal.setitimer(signal.ITIMER_REAL, _SILENCE)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
 
     @contextlib.contextmanager
     def progress(self, what: str, total: int | None = None, unit: str = "B") -> Iterator[Progress]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqstore.cli.options import SINCE, command
+from rmqstore.cli.options import SINCE, command, config_option
 from rmqstore.cli.output import Output, Progress
 from rmqstore.cli.quantities import Size, Time, bytes_text, many
 from rmqstore.errors import UsageError
@@ -44,14 +44,7 @@ _TOP = 10
     metavar="DIR",
     help="Output directory of export and rebuild; Parquet output of sql and crosscheck.",
 )
-@click.option(
-    "-c",
-    "--config",
-    "broker_conf",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="broker.conf.",
-)
+@config_option("broker.conf.")
 @click.option(
     "--body", type=click.Choice(["plain", "raw"]), help="Include bodies: decompressed (plain), or as stored (raw)."
 )

@@ -65,7 +65,7 @@ def rebuild(
             return read_plan_of(applying.plan_file, look, "part", part)
         return plan_rebuild(look, verified, part, topics=frozenset(topics), queue_ids=ids, queues=pairs)
 
-    with out.progress("verify", None) as progress:
+    with out.progress("verify", opened.log_bytes) as progress:
         planned = examine_and_plan(
             opened,
             VerifyOptions(jobs=jobs, max_rate=max_rate or 0, progress=progress.add),

@@ -135,7 +135,7 @@ def recover(
             return plan_with_replicas(look, verified, found, Wishes(extend, heal_fillers), wishes, how)
         return plan_recovery(look, verified, wishes)
 
-    with out.progress("verify", None) as progress:
+    with out.progress("verify", opened.log_bytes) as progress:
         options = VerifyOptions(jobs=jobs, max_rate=max_rate or 0, broker=broker or "", progress=progress.add)
         cures = applying.plan_file is None and not replicas
         planned = examine_and_plan(opened, options, plan, keep_units=KeptUnits if gone else None, cures=cures)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqstore.cli.options import command
+from rmqstore.cli.options import FILE, command
 from rmqstore.cli.output import Output
 from rmqstore.errors import Refused
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     "-o",
     "--output",
     required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     metavar="FILE",
     help="The page to make; it must not exist yet.",
 )

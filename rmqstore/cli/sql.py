@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqstore.cli.options import command, read_config
+from rmqstore.cli.options import command, config_option, read_config
 from rmqstore.cli.output import Output
 from rmqstore.cli.table_output import write_rows
 from rmqstore.errors import UsageError
@@ -32,14 +32,7 @@ if TYPE_CHECKING:
 )
 @click.argument("stores", nargs=-1, required=True, metavar="STORE...")
 @click.argument("query", metavar="QUERY")
-@click.option(
-    "-c",
-    "--config",
-    "broker_conf",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="broker.conf with the paths, file sizes and DLedger settings.",
-)
+@config_option()
 @click.option("--raw-body", is_flag=True, help="Leave the column body compressed, as stored.")
 def sql(out: Output, stores: tuple[str, ...], query: str, broker_conf: Path | None, raw_body: bool) -> int:
     """Ask one or more stores with SQL (DuckDB, in this process).
@@ -62,7 +55,7 @@ def sql(out: Output, stores: tuple[str, ...], query: str, broker_conf: Path | No
     for ref in refs:
         out.keep_out_of(ref.path)
         store = ref.open()
-        total += sum(queue.bytes_on_disk for queue in (store.commitlog, store.dledger and store.dledger.data) if queue)
+        total += store.log_bytes
         if store.lock_state().held:
             live.append(ref.label)
             out.note(f"note: a broker is running on {ref.label}; what it writes from now on may be missing")

@@ -16,6 +16,8 @@ Rows = Iterable[dict[str, Any]]
 _AS_TIME = ("timestamp", "write_time", "read_time")
 """Ends of the names of times, epoch ms."""
 _WIDEST = 120
+_LEAST, _LEAST_BODY = 8, 30  # columns of a terminal that a shortened text keeps
+_GAP = "  "
 _FIRST_BLOCK, _BLOCK = 500, 5000  # rows that are written at once; the first ones make the widths
 _AS_CODE = ("magic", "crc", "code", "hash", "flag", "flags")
 """Ends of the names of numbers that count nothing: they have no separators."""
@@ -89,29 +91,65 @@ def _cell(value: Any) -> Any:
 
 
 def _table(out: Output, rows: Rows, columns: tuple[str, ...]) -> None:
-    """A plain table, printed in pieces so that it begins at once: columns are as wide as the first rows need."""
+    """A plain table, printed in pieces so that it begins at once: columns are as wide as the first rows need.
+
+    On a terminal it is no wider than that: long texts are shortened, and the last columns left out.
+    """
     from itertools import islice
 
     rows = map(_flat, rows)
+    wanted: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     widths: list[int] = []
+    room = out.terminal_width
     first = _FIRST_BLOCK
     with out.stream() as file:
         while block := list(islice(rows, first)):
             lines = []
             for row in block:
-                wanted = columns or tuple(k for k, v in row.items() if not isinstance(v, (dict, list)))
-                if wanted != names:
-                    names = wanted
+                has = columns or tuple(k for k, v in row.items() if not isinstance(v, (dict, list)))
+                if has != wanted:
+                    wanted = has
                     same = block if columns else [r for r in block if tuple(r) == tuple(row)]
-                    widths = [max(len(n), *(columns_of(_table_cell(n, r.get(n))) for r in same)) for n in names]
+                    needs = {n: max(len(n), *(columns_of(_table_cell(n, r.get(n))) for r in same)) for n in wanted}
+                    texts = {n for n in wanted if any(isinstance(r.get(n), str) for r in same)}
+                    needs = needs if room is None else _fitted(out, needs, texts, room)
+                    names, widths = tuple(needs), list(needs.values())
                     titles = zip(names, names, widths, strict=True)
                     lines.append(_line([(title, _is_count(name, row.get(name)), w) for title, name, w in titles]))
                 values = [row.get(name) for name in names]
                 cells = map(_table_cell, names, values)
+                if room is not None:
+                    cells = map(_shortened, cells, values, widths)
                 lines.append(_line(zip(cells, map(_is_count, names, values), widths, strict=True)))
             file.write(("\n".join(lines) + "\n").encode("utf-8", "backslashreplace"))
             first = _BLOCK
+
+
+def _fitted(out: Output, needs: dict[str, int], texts: set[str], room: int) -> dict[str, int]:
+    """The columns that a terminal has room for, and their widths."""
+    widths = dict(needs)
+    least = {name: min(needs[name], _LEAST_BODY if name == "body" else _LEAST) for name in texts}
+
+    def excess(widths: dict[str, int]) -> int:
+        return sum(widths.values()) + len(_GAP) * (len(widths) - 1) - room
+
+    gone = [name for name in needs if name != "body"]
+    while excess({name: least.get(name, width) for name, width in widths.items()}) > 0 and len(gone) > 1:
+        del widths[gone.pop()]
+    while excess(widths) > 0 and (long := [name for name in widths if widths[name] > least.get(name, room)]):
+        widths[max(long, key=widths.__getitem__)] -= 1
+    if left_out := [name for name in needs if name not in widths]:
+        out.note(f"note: no room for {', '.join(left_out)} (--format ndjson shows them)")
+    return widths
+
+
+def _shortened(cell: str, value: Any, width: int) -> str:
+    if isinstance(value, int) or columns_of(cell) <= width:
+        return cell
+    from rich.cells import set_cell_size
+
+    return f"{set_cell_size(cell, width - 1)}…"
 
 
 def _is_count(name: str, value: Any) -> bool:
@@ -125,7 +163,7 @@ def _line(cells: Iterable[tuple[str, bool, int]]) -> str:
         if not cell.isascii():
             width += len(cell) - columns_of(cell)
         parts.append(cell.rjust(width) if right else cell.ljust(width))
-    return "  ".join(parts).rstrip()
+    return _GAP.join(parts).rstrip()
 
 
 @lru_cache(maxsize=1 << 12)

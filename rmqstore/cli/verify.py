@@ -11,7 +11,7 @@ import click
 
 from rmqstore.cli.filters import Filters, note_unknown_topics, parse_queues, refuse_unknown_codes
 from rmqstore.cli.metrics import Metrics, metrics_option, of_report
-from rmqstore.cli.options import command
+from rmqstore.cli.options import FILE, command
 from rmqstore.cli.output import Output, json_bytes
 from rmqstore.cli.quantities import Span
 from rmqstore.cli.report import refuse_existing, write_page
@@ -50,13 +50,13 @@ if TYPE_CHECKING:
 @click.option("--resume", is_flag=True, help="Continue where --max-duration stopped.")
 @click.option(
     "--findings-out",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     metavar="FILE",
     help="Write all findings to FILE as NDJSON.",
 )
 @click.option(
     "--html",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     metavar="FILE",
     help="Also make the HTML page of `rmqstore report`.",
 )
@@ -101,7 +101,7 @@ def verify(
         out.note("note: a broker is running on this store; records that it is writing now are not reported as damage")
     ids, pairs = parse_queues(filters.queues)
     note_unknown_topics(out, opened, filters.topics, pairs)
-    with out.progress("verify", _bytes_of(opened)) as progress, _sink(out, opened, findings_out) as sink:
+    with out.progress("verify", opened.log_bytes) as progress, _sink(out, opened, findings_out) as sink:
         options = VerifyOptions(
             jobs=jobs,
             quick=quick,
@@ -194,11 +194,6 @@ def _remember(store: Store, report: Report) -> None:
         write_file(path, json_bytes({"store": str(store.path), "resume_at": report.resume_at}))
     else:
         remove_file(path)
-
-
-def _bytes_of(store: Store) -> int:
-    logs = [store.commitlog, store.dledger.data if store.dledger else None]
-    return sum(log.bytes_on_disk for log in logs if log is not None)
 
 
 @contextlib.contextmanager

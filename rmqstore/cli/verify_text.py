@@ -57,7 +57,7 @@ def _verdict(report: Report, width: int) -> Text:
     worst = report.findings.worst
     starts = report.broker is None or bool(report.broker.get("starts"))
     lost = int(report.broker.get("messages_lost") or 0) if report.broker else 0
-    if (worst is not None and worst >= Severity.ERROR) or not starts or lost or _start_drops(report):
+    if (worst is not None and worst >= Severity.ERROR) or not starts or lost:
         style = "bold red"
     elif not report.clean:
         style = "bold yellow"
@@ -247,7 +247,7 @@ def _wrapped(text: str, width: int, first: str, then: str) -> Iterator[Text]:
 
 
 def _start_drops(report: Report) -> bool:
-    """Whether the next start would take messages from a store that is sound."""
+    """Whether the next start would take messages from a sound store, by a forecast that is not final."""
     broker = report.broker or {}
     return report.clean and bool(broker.get("messages_lost") or broker.get("units_cut"))
 
@@ -299,15 +299,6 @@ def _next(report: Report, width: int) -> Iterator[Text]:
     store = store_words(report.repairable, report.config)
     counts = report.findings.counts
     codes = _curable(report)
-    if not codes and _start_drops(report):
-        yield _command(f"rmqstore recover {store}")
-        yield from _wrapped(
-            "does this clean-up now, so that the next start deletes nothing; writes nothing without --apply.",
-            width,
-            "      ",
-            "      ",
-        )
-        return
     if not codes:
         worst = report.findings.worst
         own = [f.facts["run"] for f in report.findings.listed if "run" in f.facts]

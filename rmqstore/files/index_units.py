@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rmqstore.files.disk.reading import read_at
+from rmqstore.files.disk.reading import open_regular, read_at
 from rmqstore.formats import index
 
 
@@ -23,13 +24,23 @@ def index_chain(path: Path, slots: int, units: int, key_hash: int) -> Iterator[t
     also follows a link that leads up, which only damage makes.
     Source: IndexFile#selectPhyOffset (RocketMQ 5.4.0)
     """
-    slot = read_at(path, index.SLOT.size, index.slot_at(index.slot_of(key_hash, slots)))
-    number = int.from_bytes(slot, "big", signed=True)
-    while 0 < number < units:
-        unit = index_unit(path, slots, number)
-        if unit is None:
-            return
-        yield number, unit
-        if unit["prev_index"] >= number:
-            return
-        number = unit["prev_index"]
+    try:
+        fd = open_regular(path)
+    except OSError:
+        return
+    try:
+        slot = os.pread(fd, index.SLOT.size, index.slot_at(index.slot_of(key_hash, slots)))
+        number = int.from_bytes(slot, "big", signed=True)
+        while 0 < number < units:
+            raw = os.pread(fd, index.UNIT.size, index.unit_at(number, slots))
+            if len(raw) < index.UNIT.size:
+                return
+            unit = index.UNIT.unpack(raw)
+            yield number, unit
+            if unit["prev_index"] >= number:
+                return
+            number = unit["prev_index"]
+    except OSError:
+        return
+    finally:
+        os.close(fd)

@@ -254,6 +254,12 @@ class Store(StoreQueues):
             return (self.path / "CURRENT").is_file()
         return self.rocksdb_consume_queue or self.rocksdb_beside or bool(self.rocksdb_config)
 
+    @property
+    def log_bytes(self) -> int:
+        """What a pass over the log reads: bytes on disk of the commitlog and of DLedger's data."""
+        logs = (self.commitlog, self.dledger.data if self.dledger else None)
+        return sum(queue.bytes_on_disk for queue in logs if queue is not None)
+
     # --- the rest -------------------------------------------------------------------------------------------------
 
     @cached_property

@@ -11,21 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from rmqstore.files.disk.reading import read_at
+from rmqstore.files.config_files import loaded_config
 from rmqstore.files.store import QueueKind, Store
-from rmqstore.formats.configjson import ConfigJsonError, JsonValue, parse_config_object
+from rmqstore.formats.configjson import JsonValue
 
 BATCH_CQ, SIMPLE_CQ = "BatchCQ", "SimpleCQ"
-_MOST = 64 << 20
 
 
 def configured_types(root: Path) -> dict[str, str] | None:
     """`queue.type` of every topic that a start from `root` loads; None where neither topics.json nor its .bak is."""
-    for name in ("topics.json", "topics.json.bak"):
-        table = read_config_object(root / "config" / name)
-        if table is not None:
-            return types_of(table) or {}
-    return None
+    return loaded_config(root, "topics.json", lambda table: types_of(table) or {})
 
 
 def types_of(table: Mapping[str, JsonValue] | None) -> dict[str, str] | None:
@@ -40,25 +35,6 @@ def _type_of(config: JsonValue) -> str:
     attributes = config.get("attributes") if isinstance(config, dict) else None
     kind = attributes.get("queue.type") if isinstance(attributes, dict) else None
     return kind if isinstance(kind, str) else SIMPLE_CQ
-
-
-def read_config_object(path: Path) -> dict[str, JsonValue] | None:
-    """A JSON file of config/ as a broker loads it; None where it would take the .bak."""
-    raw = read_config_bytes(path)
-    if not raw:
-        return None
-    try:
-        return parse_config_object(raw)
-    except ConfigJsonError:
-        return None
-
-
-def read_config_bytes(path: Path) -> bytes:
-    """The bytes of a file of config/; empty where it cannot be read, or is longer than any broker's."""
-    try:
-        return b"" if path.stat().st_size > _MOST else read_at(path, _MOST, 0)
-    except OSError:
-        return b""
 
 
 def batch_topics(store: Store, types: Mapping[str, str] | None) -> frozenset[str]:

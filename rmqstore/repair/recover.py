@@ -341,10 +341,12 @@ class Recovery:
         if self._removes_abort():
             why = "log, queues and index are complete: the next start is a normal one"
             self.draft.discard(self.store.root / "abort", why)
+            self.draft.cures |= {codes.BR_START_LOSES} & self.counts.keys()
 
     def _removes_abort(self) -> bool:
         # records that nobody here can read may be sound ones: what is complete then is not known
-        if not self.store.abort or self.options.only or codes.CL_UNKNOWN_MAGIC in self.counts:
+        wanted = self.options.wants(codes.BR_START_LOSES)
+        if not self.store.abort or not wanted or codes.CL_UNKNOWN_MAGIC in self.counts:
             return False
         if self.store.kind in (StoreKind.DLEDGER, StoreKind.MIXED):
             # 5.4.0 cuts good units in its abnormal recovery of DLedger (48 bytes an entry, DLedgerCommitLog

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from rmqstore.checks.problems import codes
-from rmqstore.checks.problems.problem import Area, Problem, Severity
+from rmqstore.checks.problems.problem import Area, OperatorTask, Problem, Severity
 from rmqstore.checks.problems.report import TAG_CODE, Report
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.files.store import Store, StoreKind
@@ -16,28 +15,13 @@ from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import TRUNCATE, Choice, RecoverOptions
 from rmqstore.repair.salvage.proved_records import open_codes
 
-
-@dataclass(frozen=True, slots=True)
-class Unrepaired:
-    """A problem that a plan leaves as it is: why, and what the operator can do."""
-
-    code: str
-    why: str
-    do: str
-
-    def to_json(self, count: int) -> Json:
-        """The row in `facts.stays` of a plan; `count` is how many findings the code has."""
-        return {"count": count, "why": self.why, "do": self.do}
-
-
 _PROVED = "the units and entries are right, but their message is damaged (see the note)"
 _REPLICA = (
     "add --replica DIR with the store of its master, which restores the original bytes; or use --strategy salvage if "
     "no other replica has a good copy"
 )
 _RAW = "add --replica DIR with the store of another node, or with a backup"
-_DOUBT = Unrepaired(
-    TAG_CODE,
+_DOUBT = OperatorTask(
     "the unit or the TAGS of its message are damaged, and nothing proves which: the unit may be the only trace",
     f"compare the message with a replica or a backup; or add --only {TAG_CODE}, which makes the unit match the message",
 )
@@ -59,7 +43,7 @@ def what_stays(report: Report, draft: PlanBuilder, options: RecoverOptions, choi
     for code, count in _open(report, draft):
         reason = _reason(PROBLEMS[code], draft, options, choice, stopping)
         if reason is not None:
-            out[code] = reason.to_json(count)
+            out[code] = _row(reason, count)
     return out
 
 
@@ -75,8 +59,12 @@ def outside_of(part: str, report: Report, draft: PlanBuilder) -> dict[str, Json]
             why = _DOUBT.why
         else:
             why = f"this command rebuilds only {_PARTS[part]}"
-        out[code] = Unrepaired(code, why, "run `rmqstore recover`, which plans for the whole store").to_json(count)
+        out[code] = _row(OperatorTask(why, "run `rmqstore recover`, which plans for the whole store"), count)
     return out
+
+
+def _row(task: OperatorTask, count: int) -> Json:
+    return {"count": count, "why": task.why, "do": task.do}
 
 
 def _open(report: Report, draft: PlanBuilder) -> Iterator[tuple[str, int]]:
@@ -91,57 +79,56 @@ def _stops_all(row: Problem) -> bool:
 
 def _reason(
     row: Problem, draft: PlanBuilder, options: RecoverOptions, choice: Choice, stopping: list[str]
-) -> Unrepaired | None:
+) -> OperatorTask | None:
     """Why the plan does not repair a problem; None if its steps may do so."""
     code, task = row.code, row.needs_operator
     if task is not None and task.stops_all:
-        return Unrepaired(code, task.why, task.do)
+        return task
     if stopping:
         why = f"nothing is planned before {', '.join(stopping)} is settled"
-        return Unrepaired(code, why, "settle that first, then run this command again")
+        return OperatorTask(why, "settle that first, then run this command again")
     if code in open_codes(draft):
         mend = "run this command without --only: it repairs the message"
-        return Unrepaired(code, _PROVED, _REPLICA if choice.strategy == TRUNCATE else mend)
+        return OperatorTask(_PROVED, _REPLICA if choice.strategy == TRUNCATE else mend)
     if options.only and code not in options.only:
         do = f"run this command without --only, or with --only {code}"
-        return Unrepaired(code, "--only selects other problems", do)
+        return OperatorTask("--only selects other problems", do)
     if task is not None:
-        return Unrepaired(code, task.why, task.do)
+        return task
     if code == TAG_CODE and FACT in draft.facts and code not in options.only:
         return _DOUBT
     return _not_asked(row, options) or _unproved(row, draft, choice)
 
 
-def _not_asked(row: Problem, options: RecoverOptions) -> Unrepaired | None:
+def _not_asked(row: Problem, options: RecoverOptions) -> OperatorTask | None:
     """What `recover` repairs only on request."""
     if row.code in (codes.CL_MISSING_FILE, codes.DL_MISSING_FILE):
-        return _missing_file(row.code, options)
+        return _missing_file(options)
     if row.remedy == "recover" and not row.safe and row.code not in options.only:
-        return Unrepaired(row.code, row.asked, f"add --only {row.code}")
+        return OperatorTask(row.asked, f"add --only {row.code}")
     return None
 
 
-def _unproved(row: Problem, draft: PlanBuilder, choice: Choice) -> Unrepaired | None:
+def _unproved(row: Problem, draft: PlanBuilder, choice: Choice) -> OperatorTask | None:
     """What cannot be repaired in this store, or with this strategy."""
     code, rocksdb = row.code, draft.store.kind is StoreKind.ROCKSDB
     if choice.strategy == TRUNCATE and (code == TAG_CODE or (row.of_log and not row.renames_only)):
         why = "a replica must equal its master, so truncate changes only the end of the log"
-        return Unrepaired(code, why, _REPLICA)
+        return OperatorTask(why, _REPLICA)
     if code == codes.CQ_LEFT_BEHIND and rocksdb:
         return _left_in_rocksdb(draft.store)
     if row.area is Area.QUEUE and rocksdb:
-        return _wrong_in_rocksdb(code, draft.store)
+        return _wrong_in_rocksdb(draft.store)
     if draft.steps:
         return None
     if draft.brakes:
-        return Unrepaired(code, 'a decision is needed first (see "Needs a decision")', _RAW)
-    return Unrepaired(code, "nothing in the store proves the original bytes", _RAW)
+        return OperatorTask('a decision is needed first (see "Needs a decision")', _RAW)
+    return OperatorTask("nothing in the store proves the original bytes", _RAW)
 
 
-def _left_in_rocksdb(store: Store) -> Unrepaired:
+def _left_in_rocksdb(store: Store) -> OperatorTask:
     """Only the broker writes rows, and it does if its start begins early enough, as after a crash."""
-    return Unrepaired(
-        codes.CQ_LEFT_BEHIND,
+    return OperatorTask(
         "only the broker can write the missing rows",
         f"{_whole_log(store)}, then start the broker once: "
         "that start dispatches all messages of the log (a start without this setting writes rows for the last files "
@@ -149,10 +136,9 @@ def _left_in_rocksdb(store: Store) -> Unrepaired:
     )
 
 
-def _wrong_in_rocksdb(code: str, store: Store) -> Unrepaired:
+def _wrong_in_rocksdb(store: Store) -> OperatorTask:
     """No start checks what lies before the last row; without any rows it begins with the first file of the log."""
-    return Unrepaired(
-        code,
+    return OperatorTask(
         "only the broker can write rows, and no start goes back to rows before the last",
         f"with the broker stopped, move all files (not the directories) of consumequeue/ out of the store, "
         f"{_whole_log(store)}, then start the broker once: that start writes the rows of all messages of the log",
@@ -165,11 +151,10 @@ def _whole_log(store: Store) -> str:
     return f"set commitLogRecoverMaxNum={files} in broker.conf (the log has {files} files){abort}"
 
 
-def _missing_file(code: str, options: RecoverOptions) -> Unrepaired:
+def _missing_file(options: RecoverOptions) -> OperatorTask:
     if options.accept_fillers:
-        return Unrepaired(code, "nothing in the store shows what the missing file held", _RAW)
-    return Unrepaired(
-        code,
+        return OperatorTask("nothing in the store shows what the missing file held", _RAW)
+    return OperatorTask(
         "the messages of the missing file are not in this store",
         "add --replica DIR with the store of another node, or with a backup; or add --accept-fillers, which puts "
         "fillers in its place and shows the loss",

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rmqstore.files.disk.reading import read_at
-from rmqstore.files.log_ends import LogEnd, OpenFile, find_end, first_timestamp, queue_bounds, written_units
+from rmqstore.files.log_ends import (
+    LogEnd,
+    OpenFile,
+    QueueBounds,
+    find_end,
+    first_timestamp,
+    queue_bounds,
+    written_units,
+)
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats import checkpoint, dledger, index, timer
 from rmqstore.views.dump.config_values import config_rows, config_tables
-
-if TYPE_CHECKING:
-    from rmqstore.views.dump.rocksdb import RowBounds
 
 SCHEMA = "rmqstore.info/1"
 
@@ -198,9 +203,9 @@ def _topics(store: Store, log_start: int, problems: list[str]) -> tuple[list[Top
     kinds: tuple[QueueKind, ...] = (QueueKind.SIMPLE, QueueKind.BATCH)
     if store.rocksdb_consume_queue:
         kinds = (QueueKind.BATCH,)
-        for row in _rows(store, log_start, problems):
-            last = max(last, row.last_commitlog_offset)
-            queues.setdefault(row.topic, []).append(QueueInfo(row.queue_id, "rocksdb", row.min, row.max, 0, 0))
+        for (topic, queue_id), bounds in _rows(store, log_start, problems).items():
+            last = max(last, bounds.last_commitlog_offset)
+            queues.setdefault(topic, []).append(QueueInfo(queue_id, "rocksdb", bounds.min, bounds.max, 0, 0))
     for cq in store.consume_queues(*kinds):
         batch = cq.kind is QueueKind.BATCH
         bounds = queue_bounds(cq.queue, log_start, batch=batch)
@@ -210,19 +215,19 @@ def _topics(store: Store, log_start: int, problems: list[str]) -> tuple[list[Top
     return [TopicInfo(t, tuple(q)) for t, q in sorted(queues.items())], last
 
 
-def _rows(store: Store, log_start: int, problems: list[str]) -> list[RowBounds]:
+def _rows(store: Store, log_start: int, problems: list[str]) -> dict[tuple[str, int], QueueBounds]:
     from rmqstore.files.rocksdb.database import MISSING_EXTRA, CannotRead, is_readable
 
     if not is_readable():
         problems.append(f"consumequeue/ is a RocksDB: its queues are not read: that {MISSING_EXTRA}")
-        return []
+        return {}
     from rmqstore.views.dump.rocksdb import queue_bounds as row_bounds
 
     try:
         return row_bounds(store, log_start)
     except CannotRead as e:
         problems.append(f"consumequeue/ is a RocksDB that cannot be read: {e}")
-        return []
+        return {}
 
 
 def _log(store: Store, queue: MappedFileQueue, lead: int, hint: int) -> LogInfo:

@@ -7,21 +7,30 @@ the caller read the log.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
+
+import numpy as np
 
 from rmqstore.errors import UsageError
 from rmqstore.files.disk.reading import read_at
-from rmqstore.files.mapped_file_queue import MappedFileQueue
+from rmqstore.files.log_ends import queue_bounds
+from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.records import MAX_RECORD, message_at
 from rmqstore.files.rocksdb.database import CannotRead
-from rmqstore.files.rocksdb.queues import RocksDBQueues
+from rmqstore.files.rocksdb.queues import RocksDBQueue, RocksDBQueues
 from rmqstore.files.store import QueueKind, Store
+from rmqstore.files.topic_types import configured_types
 from rmqstore.formats import consumequeue, dledger, index, messageid, properties
 from rmqstore.formats.message import Fault, Message, check_message, parse_message
-from rmqstore.views.consumers import config_table
+from rmqstore.views.dump.batches import Array
+from rmqstore.views.dump.rocksdb import bounds_of
 from rmqstore.views.index_files import IndexFiles
+
+_KEPT = 64  # queues
+_BATCH_FIELDS = ("commitlog_offset", "size", "tags_code", "batch_size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +65,7 @@ def by_offset(store: Store, offset: int) -> Found | None:
 
 def by_queue_offset(store: Store, topic: str, queue_id: int, queue_offset: int) -> Found | None:
     """The message of a consume queue unit: in queue files, in BatchCQ files, or in the RocksDB of queues."""
-    unit = unit_at(store, topic, queue_id, queue_offset)
+    unit = QueueUnits(store, topic, queue_id).at(queue_offset)
     return by_offset(store, unit.offset) if unit is not None else None
 
 
@@ -98,7 +107,7 @@ def topics(store: Store) -> frozenset[str]:
     """Every topic that has a consume queue, in files or in RocksDB, or that topics.json names."""
     kinds = (QueueKind.SIMPLE, QueueKind.BATCH)
     out = {topic for kind in kinds for topic, _, _ in store.queue_directories(kind)}
-    out |= config_table(store, "topics.json", "topicConfigTable").keys()
+    out |= (configured_types(store.root) or {}).keys()
     if store.rocksdb_consume_queue:
         with contextlib.suppress(CannotRead):
             out.update(topic for topic, _ in RocksDBQueues(store).names())
@@ -155,38 +164,63 @@ class Unit:
     batch: int = 1
 
 
-def unit_at(store: Store, topic: str, queue_id: int, queue_offset: int) -> Unit | None:
-    """The unit of a queue offset, from files, BatchCQ files or the RocksDB; None where the queue has none.
+class QueueUnits:
+    """The units of one consume queue, in files, BatchCQ files or the RocksDB. What it has read of directories is kept.
 
     Errors: CannotRead for a RocksDB that cannot be read.
     """
-    if queue_offset < 0:
+
+    def __init__(self, store: Store, topic: str, queue_id: int) -> None:
+        self._rows = RocksDBQueues(store) if store.rocksdb_consume_queue else None
+        self._simple = self._rows.queue(topic, queue_id) if self._rows else store.consume_queue(topic, queue_id).queue
+        self._batch = store.consume_queue(topic, queue_id, QueueKind.BATCH).queue
+        self._read: tuple[MappedFile, Array] | None = None
+
+    def bounds(self, log_start: int = 0) -> tuple[int, int] | None:
+        """Logical offsets [min, max) as consumers see them; None where there is no such queue."""
+        if self._rows is not None and isinstance(self._simple, RocksDBQueue):
+            last = self._rows.last(self._simple)
+            if last is not None or self._simple.files:
+                rows = bounds_of(self._simple, last, log_start)
+                return rows.min, rows.max
+        for queue in (self._simple, self._batch):
+            if queue.files:
+                found = queue_bounds(queue, log_start, batch=queue is self._batch)
+                return found.min, found.max
         return None
-    layout = consumequeue.UNIT
-    if store.rocksdb_consume_queue:
-        row = RocksDBQueues(store).queue(topic, queue_id).unit(layout, queue_offset)
-    else:
-        batch = _batch_unit(store, topic, queue_id, queue_offset)
-        if batch is not None:
-            return batch
-        row = store.consume_queue(topic, queue_id).queue.unit(layout, queue_offset)
-    if row is None or not consumequeue.is_message_unit(row["commitlog_offset"], row["size"]):
+
+    def at(self, queue_offset: int) -> Unit | None:
+        """The unit of a queue offset; None where the queue has none."""
+        if queue_offset < 0:
+            return None
+        return self._batch_unit(queue_offset) or self._simple_unit(queue_offset)
+
+    def _simple_unit(self, queue_offset: int) -> Unit | None:
+        row = self._simple.unit(consumequeue.UNIT, queue_offset)
+        if row is None or not consumequeue.is_message_unit(row["commitlog_offset"], row["size"]):
+            return None
+        return Unit(int(row["commitlog_offset"]), int(row["size"]), int(row["tags_code"]))
+
+    def _batch_unit(self, queue_offset: int) -> Unit | None:
+        """Base offsets rise: the last unit that begins at or before the queue offset has it, or no unit of the file."""
+        for file in dict.fromkeys((*(self._read or ())[:1], *reversed(self._batch.files))):
+            rows = self._batch_rows(file)
+            number = int(np.searchsorted(rows["base_offset"], queue_offset, "right")) - 1
+            if number >= 0 and queue_offset < rows["base_offset"][number] + rows["batch_size"][number]:
+                return Unit(*(int(rows[number][name]) for name in _BATCH_FIELDS))
         return None
-    return Unit(int(row["commitlog_offset"]), int(row["size"]), int(row["tags_code"]))
+
+    def _batch_rows(self, file: MappedFile) -> Array:
+        if self._read is None or self._read[0] != file:
+            rows = consumequeue.BATCH_UNIT.array(self._batch.pread(file.length, file.start))
+            rows = rows[rows["size"] > 0]
+            self._read = file, rows[np.argsort(rows["base_offset"], kind="stable")]
+        return self._read[1]
 
 
-def _batch_unit(store: Store, topic: str, queue_id: int, queue_offset: int) -> Unit | None:
-    """The same of a BatchCQ, whose units are searched: their base offsets rise."""
-    queue = store.consume_queue(topic, queue_id, QueueKind.BATCH).queue
-    layout = consumequeue.BATCH_UNIT
-    for file in reversed(queue.files):
-        rows = layout.array(queue.pread(file.length, file.start))
-        first, count = rows["base_offset"], rows["batch_size"]
-        hits = (first <= queue_offset) & (queue_offset < first + count) & (rows["size"] > 0)
-        if hits.any():
-            row = rows[hits][-1]
-            return Unit(int(row["commitlog_offset"]), int(row["size"]), int(row["tags_code"]), int(row["batch_size"]))
-    return None
+def queue_reader(store: Store) -> Callable[[str, int], QueueUnits]:
+    """The units of a queue by topic and id, for callers that ask for many messages."""
+    return lru_cache(_KEPT)(partial(QueueUnits, store))
 
 
 def has_key(message: Message, key: str) -> bool:

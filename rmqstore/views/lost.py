@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
 from rmqstore.checks.verify import Verified
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.index_sizes import index_sizes
@@ -23,7 +24,6 @@ from rmqstore.formats.message import HEAD, MAGIC_V1_U32, MAGIC_V2_U32, check_mes
 from rmqstore.repair.journal.folder import LOST_FOUND, QUARANTINE, JournalFolder
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.views import lookup
-from rmqstore.views.consumers import ConsumerOffsets
 from rmqstore.views.dump.messages import Damage, Job, read_messages
 from rmqstore.views.dump.selection import Selection
 from rmqstore.views.index_files import hashes_at
@@ -109,6 +109,7 @@ class LostMessages:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self.queue = lookup.queue_reader(store)
         self.offsets = ConsumerOffsets.read(store)
 
     # --- before a repair ----------------------------------------------------------------------------------------------
@@ -188,7 +189,7 @@ class LostMessages:
         if found is not None and _is_at(found, one):
             return self._consumed(_with_record(one, found))
         try:
-            unit = lookup.unit_at(self.store, topic, queue_id, queue_offset)
+            unit = self.queue(topic, queue_id).at(queue_offset)
         except CannotRead:
             unit = None
         if unit is not None and "length" in row and unit.offset == row["offset"]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from rmqstore.brokers.rules.forecast import StartForecast
 from rmqstore.brokers.rules.versions import RUN_VERSIONS, rules_for
 from rmqstore.brokers.simulate import simulate_start
+from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
 from rmqstore.checks.expiring import while_files_expire
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems.report import Report
@@ -16,7 +17,6 @@ from rmqstore.errors import UsageError
 from rmqstore.files.store import Store
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.window import ScanOptions
-from rmqstore.views.consumers import ConsumerOffsets
 from rmqstore.views.usage import Usage, usage
 
 CELLS = 200

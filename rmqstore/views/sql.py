@@ -22,6 +22,7 @@ try:
 except ImportError as error:  # the extra `sql` is not installed
     raise UsageError("sql needs duckdb and pyarrow", "pip install 'rmqstore[sql]'") from error
 
+from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.views.dump.messages import Damage, logs_of
 from rmqstore.views.dump.selection import Selection
@@ -175,8 +176,8 @@ class Query:
                 yield from reading.read_index(ref.label, file.path, Selection())
 
     def _offsets(self, ref: StoreRef) -> Iterator[Any]:
-        if ref.open().rocksdb_config:
-            self.read.lacks(f"{ref.label}: config/ is a RocksDB, which the view consumer_offsets does not read")
+        if reason := ConsumerOffsets.read(ref.open()).unreadable:
+            self.read.lacks(f"{ref.label}: {reason}")
         return reading.read_offsets(ref)
 
     def _findings(self, ref: StoreRef) -> Iterator[Any]:

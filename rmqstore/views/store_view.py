@@ -16,8 +16,7 @@ from typing import Any, overload
 
 from rmqstore.errors import UsageError
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.log_ends import queue_bounds
-from rmqstore.files.store import QueueKind, Store, recognised
+from rmqstore.files.store import Store, recognised
 from rmqstore.formats import properties
 from rmqstore.formats.bodies import decompress
 from rmqstore.formats.message import Fault, Message, check_message, host_text, parse_message
@@ -148,20 +147,15 @@ class Queue:
         return f"<Queue {self.topic}/{self.queue_id}: {self.min} to {self.max}>"
 
     @cached_property
-    def _bounds(self) -> tuple[int, int]:
-        store = self._store
-        if store.rocksdb_consume_queue:
-            from rmqstore.views.dump.rocksdb import queue_bounds as bounds_of_rows
+    def _units(self) -> lookup.QueueUnits:
+        return lookup.QueueUnits(self._store, self.topic, self.queue_id)
 
-            for row in bounds_of_rows(store, store.log_start):
-                if (row.topic, row.queue_id) == (self.topic, self.queue_id):
-                    return row.min, row.max
-        for kind in (QueueKind.SIMPLE, QueueKind.BATCH):
-            queue = store.consume_queue(self.topic, self.queue_id, kind).queue
-            if queue.files:
-                found = queue_bounds(queue, store.log_start, batch=kind is QueueKind.BATCH)
-                return found.min, found.max
-        raise LookupError(f"{store.path} has no queue {self.topic}/{self.queue_id}")
+    @cached_property
+    def _bounds(self) -> tuple[int, int]:
+        bounds = self._units.bounds(self._store.log_start)
+        if bounds is None:
+            raise LookupError(f"{self._store.path} has no queue {self.topic}/{self.queue_id}")
+        return bounds
 
     @property
     def min(self) -> int:
@@ -190,7 +184,8 @@ class Queue:
             return (self[number] for number in range(start, stop, at.step or 1))
         if not self.min <= at < self.max:
             raise IndexError(f"{self.topic}/{self.queue_id} has queue offsets {self.min} to {self.max}, not {at}")
-        found = lookup.by_queue_offset(self._store, self.topic, self.queue_id, at)
+        unit = self._units.at(at)
+        found = lookup.by_offset(self._store, unit.offset) if unit is not None else None
         if found is None:
             raise LookupError(
                 f"{self.topic}/{self.queue_id}: the message at {at} cannot be read; run `rmqstore verify`"

@@ -38,6 +38,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("shape", ["v1", "v2", "dledger"])
 def test_every_message_of_a_generated_store_is_readable(
     shape: str, tmp_path: Path, oracle: Callable[[str], Oracle]
@@ -54,6 +55,7 @@ def test_every_message_of_a_generated_store_is_readable(
     assert result.readable == result.offsets == made.messages
 
 
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("version", ["4.9.7", "5.4.0"])
 def test_the_broker_builds_the_same_consume_queues_and_index(
     version: str, tmp_path: Path, oracle: Callable[[str], Oracle]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -30,7 +30,16 @@ def test_case_shows_its_own_problem(name: str) -> None:
     assert case.verify.counts.get(case.code, 0) > 0
 
 
-@pytest.mark.parametrize("name", case_names())
+def _cases() -> Iterator[object]:
+    """The first case of every code; its variants are slow."""
+    seen: set[str] = set()
+    for name in case_names():
+        code = name.partition("--")[0]
+        yield pytest.param(name, marks=pytest.mark.slow if code in seen else ())
+        seen.add(code)
+
+
+@pytest.mark.parametrize("name", [*_cases()])
 def test_damage_is_found_repaired_and_undone(name: str, tmp_path: Path) -> None:
     case = read_case(name)
     store = make(case, tmp_path)

@@ -196,6 +196,7 @@ CODES = {"checkpoint": "CK-LENGTH", LOG: "CQ-BEYOND-LOG", "consumequeue/T/0/0000
 READ_AT_ONCE = ("lock", "config/topics.json", "config/consumerOffset.json", "config/timercheck")
 
 
+@pytest.mark.quick_rows
 @pytest.mark.parametrize(
     ("path", "kind"),
     [

@@ -38,6 +38,7 @@ def shell(store: Path, line: str) -> subprocess.CompletedProcess[str]:
 COMMANDS = ["recover STORE --apply", "rebuild STORE checkpoint --apply", "undo JOURNAL"]
 
 
+@pytest.mark.quick_rows
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("how", ["-o /nonexistent/x", "--json -o /nonexistent/x", ">&-", "--json >&-"])
 def test_output_that_cannot_be_written_is_found_before_the_first_write(store: Path, command: str, how: str) -> None:

@@ -47,6 +47,7 @@ def _break(store: Path, chance: random.Random) -> None:
                 file.write(chance.choice([chance.randbytes(chance.randrange(1, 60)), b"\xff" * 8, bytes(40)]))
 
 
+@pytest.mark.quick_rows
 @pytest.mark.parametrize("seed", seeds(2))
 @pytest.mark.parametrize("name", ["5.4.0-formats", "4.9.7-dledger-mixed"])
 def test_garbled_stores_are_answered(name: str, seed: int, tmp_path: Path) -> None:

@@ -54,6 +54,7 @@ def dumped(*words: str, code: int = 0) -> bytes:
     return ran.stdout
 
 
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("form", ["ndjson", "csv"])
 def test_jobs_and_kinds_of_output_change_no_byte(store: Path, tmp_path: Path, form: str) -> None:
     words = (str(store), "--format", form)
@@ -70,6 +71,7 @@ def test_jobs_and_kinds_of_output_change_no_byte(store: Path, tmp_path: Path, fo
     assert target.read_bytes() == b"before\n" + alone
 
 
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("form", ["ndjson", "csv"])
 def test_jobs_change_no_byte_and_no_word_about_damage(damaged: Path, form: str) -> None:
     words = [*DUMP, str(damaged), "--format", form, "-v"]

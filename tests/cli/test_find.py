@@ -88,6 +88,7 @@ CHANGES = [(name, change) for change in (no_change, damage_log) for name in WITH
 CHANGES += [(name, change) for change in (drop_index, zero_slots, break_chains) for name in FEW]
 
 
+@pytest.mark.quick_rows(10)
 @pytest.mark.parametrize(("name", "change"), CHANGES, ids=lambda v: v if isinstance(v, str) else v.__name__)
 def test_keys_and_ids_give_what_a_full_scan_gives(name: str, change: Callable[[Path], None], tmp_path: Path) -> None:
     store = unpack(name) if change is no_change else copy_store(name, tmp_path)
@@ -121,6 +122,7 @@ def test_a_key_that_the_index_knows_needs_no_log() -> None:
     assert sum(span["stop"] - span["start"] for span in answer["log_read"]) < 70_000
 
 
+@pytest.mark.quick_rows(2)
 @pytest.mark.parametrize("name", [STORE, "5.4.0-dledger", "4.9.7-clean", "5.1.4-formats"])
 def test_grep_finds_bodies_as_they_were_sent_and_properties(name: str) -> None:
     store = unpack(name)

@@ -106,6 +106,16 @@ def test_body_styles_and_saved_body(tmp_path: Path) -> None:
     assert not {"body", "body_base64", "body_hex"} & got(store, where, "--body", "none").keys()
 
 
+def test_a_long_binary_body_is_shortened_unless_asked_for() -> None:
+    store = unpack("5.4.0-clean")
+    row = next(r for r in dump_messages(open_store(store), body="text") if len(r.get("body_base64", "")) > 1000)
+    short, whole = (run("get", str(store), str(row["offset"]), *body).stdout for body in ((), ("--body", "base64")))
+    assert f"base64: {row['body_base64'][:200]}… (all of it: --body base64, --body hex or --save-body FILE)" in short
+    assert row["body_base64"] in whole
+    assert row["body_base64"] not in short
+    assert got(store, str(row["offset"]))["body_base64"] == row["body_base64"]
+
+
 def test_a_body_is_never_saved_into_the_store(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     result = run("get", str(store), "0", "--save-body", str(store / "commitlog" / "body.bin"))

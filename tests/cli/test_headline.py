@@ -51,6 +51,7 @@ def test_headline_of_a_start_that_cuts_the_log_leads_with_the_cut(tmp_path: Path
     assert _headline(store).startswith("RocketMQ 5.4.0 would start and lose ")
 
 
+@pytest.mark.quick_rows
 @pytest.mark.parametrize(("name", "count"), [("CL-BODY-CRC--garbled", 1), ("CL-MISSING-FILE", 70)])
 def test_fillers_of_a_repair_are_named_until_it_is_undone(name: str, count: int, tmp_path: Path) -> None:
     case = read_case(name)

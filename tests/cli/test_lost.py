@@ -68,6 +68,7 @@ def places(answer: Mapping[str, Any], **wanted: object) -> list[tuple[str, int, 
     ]
 
 
+@pytest.mark.quick_rows(3)
 @pytest.mark.parametrize(
     ("name", "folder"),
     [

@@ -61,6 +61,15 @@ def test_verify_writes_what_it_found(tmp_path: Path) -> None:
     assert 0 < found["rmqstore_run_seconds", ""] < 60
 
 
+def test_start_that_drops_messages_from_queues_is_not_ok(tmp_path: Path) -> None:
+    store, file = copy_store("5.4.0-dledger", tmp_path), tmp_path / "verify.prom"
+    (store / "abort").touch()  # then 5.4.0 cuts the queues of an undamaged store
+    broker = run_json("verify", str(store), "--metrics", str(file), exit_code=1)["broker"]
+    assert isinstance(broker, dict)
+    assert (broker["messages_lost"], bool(broker["units_cut"])) == (0, True)
+    assert read(file)["rmqstore_next_start_ok", ""] == 0
+
+
 @pytest.mark.parametrize("name", [STORE, "5.4.0-dledger", "5.1.4-dledger-mixed"])
 def test_a_clean_store_is_1_and_one_that_was_not_checked_is_0(name: str, tmp_path: Path) -> None:
     file = tmp_path / "verify.prom"

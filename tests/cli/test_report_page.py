@@ -80,6 +80,7 @@ def broken(tmp_path: Path) -> Path:
     return store
 
 
+@pytest.mark.quick_rows(3)
 @pytest.mark.parametrize(
     "name", [STORE, "5.4.0-dledger", "5.1.4-dledger-mixed", "5.4.0-rocksdb", "4.9.7-killed", "5.4.0-formats"]
 )
@@ -222,6 +223,7 @@ document.body.append("scroll width "+d.scrollWidth+", background "+
 getComputedStyle(d.querySelector("body")).backgroundColor)}}</script>"""
 
 
+@pytest.mark.quick_rows
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here (Debian's package chromium)")
 @pytest.mark.parametrize("width", [360, 1600])
 @pytest.mark.parametrize(("dark", "background"), [(False, "rgb(255, 255, 255)"), (True, "rgb(17, 18, 20)")])

@@ -14,6 +14,7 @@ import pytest
 
 from rmqstore.formats.configjson import parse_config_object
 from tests.command import run
+from tests.rocksdb_rows import need_rocksdict
 from tests.spark.stores import NAMES, damaged_copy
 from tests.stores import copy_store, unpack
 from tests.untouched import assert_untouched
@@ -50,6 +51,7 @@ def refused(*words: str) -> str:
     return result.stderr
 
 
+@pytest.mark.quick_rows(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_messages_are_those_of_dump(name: str) -> None:
     store = str(unpack(name))
@@ -69,7 +71,7 @@ def test_damage_is_skipped_shown_and_told_as_by_dump(name: str, tmp_path: Path) 
     assert shown.exit_code == told.exit_code == 1
     assert told.stderr == shown.stderr
     assert told.stderr.startswith("warning: 1 damaged place (")
-    assert told.stderr.endswith("warning: 2 damaged messages shown\n")
+    assert told.stderr.endswith("warning: 2 damaged messages read\n")
     rows = [json.loads(line) for line in shown.stdout.splitlines()]
     expected = [{n: r[n] for n in ("offset", "crc_ok", "topic")} for r in rows]
     assert [json.loads(line) for line in told.stdout.splitlines()] == expected
@@ -280,8 +282,25 @@ def test_formats(tmp_path: Path) -> None:
     assert "lies inside the store" in refused(str(copy), query, "-o", str(copy / "x.csv"))
 
 
-@pytest.mark.parametrize("view", ["consumequeue", "consumer_offsets"])
-def test_what_lies_in_a_rocksdb_is_not_taken_for_empty(view: str) -> None:
-    result = run("sql", str(unpack("5.4.0-rocksdb")), f"select count(*) n from {view}", "--format", "ndjson")
+def test_what_lies_in_a_rocksdb_is_not_taken_for_empty() -> None:
+    result = run("sql", str(unpack("5.4.0-rocksdb")), "select count(*) n from consumequeue", "--format", "ndjson")
     assert result.exit_code == 4
-    assert f"RocksDB, which the view {view} does not read" in result.stderr
+    assert "RocksDB, which the view consumequeue does not read" in result.stderr
+
+
+def test_consumer_offsets_in_a_rocksdb_are_read() -> None:
+    need_rocksdict()
+    query = 'select topic, queue_id, "offset" from consumer_offsets where "group" = \'CG_part_11\' order by 2'
+    offsets = dict(enumerate([13, 18, 13, 16]))
+    assert ask(str(unpack("5.4.0-rocksdb")), query) == [
+        {"topic": "Order_11", "queue_id": queue_id, "offset": offset} for queue_id, offset in offsets.items()
+    ]
+
+
+def test_consumer_offsets_that_cannot_be_read_are_not_taken_for_empty(tmp_path: Path) -> None:
+    store = copy_store(PLAIN, tmp_path)
+    for path in (store / "config").glob("consumerOffset.json*"):
+        path.unlink()
+    result = run("sql", str(store), "select count(*) n from consumer_offsets", "--format", "ndjson")
+    assert result.exit_code == 4
+    assert "there is no readable consumerOffset.json" in result.stderr

@@ -46,7 +46,7 @@ from tests.forecast.damages import (
     size_is,
     zeros,
 )
-from tests.forecast.dledger_damages import DLEDGER_DAMAGES
+from tests.forecast.dledger_damages import DLEDGER_DAMAGES, both
 from tests.forecast.places import LOG_SIZE, Damage
 from tests.stores import VERSIONS
 
@@ -290,6 +290,10 @@ def _settings() -> Iterator[Case]:
         yield from each("body, no CRC check", store, body(-2), {"checkCRCOnRecover": "false"})
         yield from each("body, messageIndexSafe", store, body(-3), {"messageIndexSafe": "true"})
         yield from each("messageIndexSafe", store, None, {"messageIndexSafe": "true"})
+        again = {"recheckReputOffsetFromCq": "true"} if version != "4.9.7" else {}  # re-dispatch of the whole log
+        half = both(no_queues, header(1, 20, "size"))
+        yield from each("queues, size of an old record", store, half, again)
+        yield from each("queues, sizes of old records", store, both(half, header(1, 60, "magic")), again)
         yield from each("topic, sync flush", store, no_topic, {"flushDiskType": "SYNC_FLUSH"})
         if version != "4.9.7":
             yield from each("duplicationEnable", store, None, {"duplicationEnable": "true"})

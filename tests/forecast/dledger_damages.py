@@ -42,6 +42,29 @@ def no_data_file(file: int) -> Damage:
     return lambda store: data_files(store)[file].unlink()
 
 
+def swap_data_files(one: int, other: int) -> Damage:
+    def damage(store: Path) -> None:
+        first, second = data_files(store)[one], data_files(store)[other]
+        content = first.read_bytes()
+        first.write_bytes(second.read_bytes())
+        second.write_bytes(content)
+
+    return damage
+
+
+def both(*damages: Damage) -> Damage:
+    def damage(store: Path) -> None:
+        for one in damages:
+            one(store)
+
+    return damage
+
+
+def only_last_data_file(store: Path) -> None:
+    for path in data_files(store)[:-1]:
+        path.unlink()
+
+
 def more_data(store: Path) -> None:
     last = data_files(store)[-1]
     last.with_name(f"{int(last.name) + LOG_SIZE:020d}").write_bytes(bytes(LOG_SIZE))
@@ -107,6 +130,16 @@ DLEDGER_DAMAGES: dict[str, Damage | None] = {
     "middle data file missing": no_data_file(3),
     "data file before the last missing": no_data_file(-2),
     "last data file missing": no_data_file(-1),
+    "first and last data file swapped": swap_data_files(0, -1),
+    "first and last data file swapped, committed index small": both(
+        swap_data_files(0, -1), dledger_checkpoint("endIndex=5\ncommittedIndex=5\n")
+    ),
+    "index of the first entry huge": entry(0, 0, "index", 0, 4),
+    "index of the first entry large": entry(0, 0, "index", -2, 2),
+    **{
+        f"index of the only file's first entry, bit {bit}": both(only_last_data_file, entry(0, 0, "index", 0, bit))
+        for bit in (2, 4, 7)  # the position of its unit wraps: below 0, to the right one; the number is below 0
+    },
     "stray file in data": in_group("data/x.txt", b"1"),
     "stray file in the DLedger index": in_group("index/zz"),
     "right length, wrong name in data": in_group("data/a.bak", bytes(LOG_SIZE)),

@@ -14,8 +14,12 @@ import pytest
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.verify import verify
 from rmqstore.files.store import open_store
-from tests.damage import zero
+from rmqstore.formats.message import build_blank
+from tests.damage import overwrite, zero
+from tests.forecast.damages import no_queues
+from tests.forecast.dledger_damages import dledger_checkpoint, swap_data_files
 from tests.repair.salvaging import rows
+from tests.stores import VERSIONS
 
 Copy = Callable[[str], Path]
 
@@ -32,4 +36,43 @@ def test_what_is_skipped_depends_on_commits_only_behind_the_committed_position(
     assert forecast.depends_on_commits == (row.offset - row.lead if depends else None)
     said = f"; behind the damage at {row.offset - row.lead:,} it may skip more, which depends on when a leader commits"
     assert (said in forecast.sentence()) == depends
-    assert (said in str(verify(open_store(store)).verdict)) == depends
+    report = verify(open_store(store))
+    assert (said in str(report.verdict)) == depends
+    assert report.broker is not None
+    assert report.broker["depends_on_commits"] == forecast.depends_on_commits
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_blank_in_the_place_of_a_message_gets_a_unit_and_what_follows_depends_on_commits(
+    version: str, store_copy: Copy
+) -> None:
+    """Seen on all three: a queue of no topic with one unit, and a jump over the rest of what is committed.
+
+    DLedgerCommitLog#checkMessageAndReturnSize adds the entry's 48 bytes to the size 0 of the BLANK, so that
+    ReputMessageService#doReput takes it for a message.
+    """
+    store = store_copy("4.9.7-dledger-killed")
+    no_queues(store)
+    path, at = store / "dledger-n0/data/00000000000000196608", 40930
+    overwrite(path, at, b"\xff" * 4 + build_blank(8)[4:])
+    forecast = simulate_start(open_store(store), version=version)
+    assert forecast.starts
+    assert forecast.queue_ends["", 0] == (0, 1)
+    assert forecast.depends_on_commits == 196608 + at
+
+
+def test_no_entry_is_committed_while_the_log_ends_in_front_of_its_first_entry(store_copy: Copy) -> None:
+    """Seen on 5.4.0: these queue ends, and nothing can be read (DLedgerMmapFileStore#updateCommittedIndex skips)."""
+    store = store_copy("5.4.0-dledger")
+    swap_data_files(0, -1)(store)
+    dledger_checkpoint("endIndex=5\ncommittedIndex=5\n")(store)
+    forecast = simulate_start(open_store(store), version="5.4.0")
+    assert (forecast.starts, forecast.max_offset, forecast.commits_from) == (True, 0, 516)
+    ends = {name: forecast.queue_ends[name, 0] for name in ("%DLQ%CG_dlq_11", "RMQ_SYS_TRANS_HALF_TOPIC")}
+    assert ends == {"%DLQ%CG_dlq_11": (0, 1), "RMQ_SYS_TRANS_HALF_TOPIC": (0, 36)}
+    said = ", but no message of DLedger can be read before entry 516 is appended"
+    assert forecast.sentence().endswith(said)
+    report = verify(open_store(store))
+    assert said in str(report.verdict)
+    assert report.broker is not None
+    assert report.broker["commits_from"] == 516

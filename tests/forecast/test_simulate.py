@@ -60,6 +60,7 @@ def test_every_case_has_a_recorded_answer() -> None:
     assert set(ANSWERS) == set(BY_NAME)
 
 
+@pytest.mark.quick_rows(250)
 @pytest.mark.parametrize("name", sorted(ANSWERS))
 def test_forecast_is_what_the_broker_did(name: str, tmp_path: Path) -> None:
     case = BY_NAME[name]

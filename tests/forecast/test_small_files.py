@@ -114,6 +114,7 @@ def test_a_lost_current_without_a_log_makes_a_new_database(tmp_path: Path) -> No
         (store / "consumequeue" / name).unlink()
     forecast = simulate_start(open_store(store, BrokerConfig(meta(ROCKSDB).oracle_args)))
     assert (forecast.starts, forecast.not_dispatched) == (True, (0, 1))
+    assert forecast.to_json()["not_dispatched"] == {"start": 0, "stop": 1}
 
 
 @pytest.mark.parametrize("name", ["LOCK", "CURRENT"])

@@ -25,6 +25,7 @@ from rmqstore.scan.tiling import Kind
 from rmqstore.views.dump.messages import logs_of
 from tests import command
 from tests.messages.reference import as_json, exported
+from tests.seeds import examples
 from tests.stores import STORES, copy_store, unpack
 
 WAYS: tuple[list[str], ...] = ([], ["--decode", "--text"])
@@ -90,6 +91,7 @@ def from_csv(path: Path) -> Iterator[dict[str, Any]]:
         yield {k: v for k, v in out.items() if v not in ("", b"") or k.startswith("body")}
 
 
+@pytest.mark.quick_rows(12)
 @pytest.mark.parametrize("name", STORES)
 @pytest.mark.parametrize("words", WAYS, ids=["stored", "decoded"])
 def test_every_format_has_the_same_rows_as_the_records(name: str, words: list[str], tmp_path: Path) -> None:
@@ -180,7 +182,7 @@ def _columns(messages: list[dict[str, Any]]) -> Columns:
 
 
 @given(st.lists(_MESSAGE, min_size=1, max_size=6), st.booleans(), st.booleans())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_any_messages_are_the_same_in_every_format(messages: list[dict[str, Any]], decode: bool, text: bool) -> None:
     pa = pytest.importorskip("pyarrow")
     from rmqstore.messages.arrow import ArrowRows

@@ -28,6 +28,7 @@ from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import U8
 from rmqstore.scan.records import scan_file
 from rmqstore.views.dump.messages import logs_of
+from tests.seeds import examples
 from tests.stores import STORES, unpack
 
 
@@ -69,6 +70,7 @@ def csv_of(rows: list[dict[str, Any]]) -> str:
     return out.getvalue()
 
 
+@pytest.mark.quick_rows(10)
 @pytest.mark.parametrize("name", STORES)
 def test_text_equals_rows_on_real_stores(name: str) -> None:
     compared = 0
@@ -88,6 +90,7 @@ def test_text_equals_rows_on_real_stores(name: str) -> None:
     assert compared >= 26
 
 
+@pytest.mark.quick_rows
 @pytest.mark.parametrize("style", BODIES)
 @pytest.mark.parametrize("raw", [False, True])
 @pytest.mark.parametrize("name", ["5.4.0-formats", "5.1.4-dledger-mixed"])
@@ -122,7 +125,7 @@ _PIECES = st.sampled_from(
 
 
 @given(st.lists(st.lists(_PIECES, max_size=12).map(b"".join), min_size=1, max_size=6))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_text_equals_rows_for_any_property_text(texts: list[bytes]) -> None:
     columns = _columns(texts)
     for lines in (MessageLines(), MessageLines(csv=True)):
@@ -143,7 +146,7 @@ _PAIRS = st.lists(
 
 
 @given(st.lists(_PAIRS, min_size=1, max_size=8), st.booleans())
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_names_that_come_twice_stand_in_the_object_once(pairs: list[list[tuple[str, str]]], behind: bool) -> None:
     texts = ["\2".join(f"{k}\1{v}" for k, v in p) + "\2" * behind for p in pairs]
     columns = _columns([t.encode() for t in texts])

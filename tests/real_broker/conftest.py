@@ -12,6 +12,7 @@ from tests.real_broker.reading import Sounds
 from tests.stores import VERSIONS
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """One process runs the quick tests of the servers: three Javas, and what they read from each sound store.
 

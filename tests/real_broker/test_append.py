@@ -59,6 +59,7 @@ def listed(seen: OracleResult) -> dict[str, list[tuple[int, int, int]]]:
     }
 
 
+@pytest.mark.quick_rows(2)
 @pytest.mark.parametrize(
     ("version", "dledger"),
     [
@@ -167,6 +168,7 @@ def test_a_brokers_store_that_was_appended_to_is_read_to_its_end(
     assert examine(open_store(root)).report.clean
 
 
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("rounds", [1, pytest.param(12, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("policy", ["sync", "async"])
 def test_after_kill_9_the_broker_finds_what_the_library_finds(

@@ -27,6 +27,8 @@ NAME, MESSAGES = "5.4.0-clean", 553
 CAP, EXTRA = "commitLogRecoverMaxNum", "combineCQMaxExtraSearchCommitLogFiles"
 SETTINGS = {**meta(NAME).oracle_args, "rocksdbCQDoubleWriteEnable": "true"}
 FILLING = {**SETTINGS, CAP: "1000", EXTRA: "1000"}
+pytestmark = pytest.mark.xdist_group("double write")  # a broker writes the original, once
+
 Real = Callable[[str], Oracle]
 NOT_OPENED = "would not start (exit 253): the RocksDB in consumequeue/: "
 PART = "consumequeue/Order_11/0/00000000000000000000"
@@ -113,6 +115,7 @@ def test_a_damaged_queue_file_is_found_and_built_again(store: Path, tmp_path: Pa
     assert oracle("5.4.0").load(store, SETTINGS, start=True).readable == MESSAGES
 
 
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize(("strategy", "lost"), [("", 0), ("truncate", 307)])
 def test_a_repaired_log_starts_and_the_broker_brings_its_rows_to_it(
     strategy: str, lost: int, store: Path, oracle: Real
@@ -129,6 +132,7 @@ def test_a_repaired_log_starts_and_the_broker_brings_its_rows_to_it(
     assert rows(store)[1] == {name: q.max for name, q in answer.queues.items()}
 
 
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize(
     ("broken", "starts"),
     [
@@ -155,6 +159,7 @@ def test_a_rocksdb_beside_the_files_that_cannot_be_opened_stops_the_start(
     assert (answer.load, answer.readable) == (starts, MESSAGES if starts else 0)
 
 
+@pytest.mark.quick_rows(2)
 @pytest.mark.parametrize(
     ("clean", "more"),
     [

@@ -73,6 +73,7 @@ def logs(paths: tuple[str, ...]) -> int:
     return sum("/data/" in path or path.startswith("commitlog/") for path in paths)
 
 
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("version", ["4.9.7", pytest.param("5.1.4", marks=pytest.mark.slow), "5.4.0"])
 def test_expired_files_go_ten_a_round_with_their_queue_and_index_files(
     version: str, tmp_path: Path, oracle: Callable[[str], Oracle]

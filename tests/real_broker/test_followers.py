@@ -66,6 +66,7 @@ def test_consumer_offsets_behind_the_rebuilt_end_stay(tmp_path: Path) -> None:
     assert (store / "config" / "consumerOffset.json").read_bytes() == before
 
 
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("gone", [False, True], ids=["units", "no units"])
 @pytest.mark.parametrize(
     ("name", "version"),

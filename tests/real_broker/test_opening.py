@@ -30,6 +30,7 @@ def two_hundred(root: Path, **changes: object) -> Path:
     return root
 
 
+@pytest.mark.quick_rows(1)
 @EACH
 @pytest.mark.parametrize("lost", ["consumequeue", "consumequeue/Order/0/00000000000000002000", "index"])
 def test_what_was_missing_is_served_again(

@@ -81,6 +81,7 @@ def read_all(real: Oracle, store: Path, settings: Mapping[str, str]) -> OracleRe
 SAMPLE = {("4.9.7-clean", pages), ("5.4.0-clean", starts_and_ends), ("5.4.0-dledger", flips), ("5.1.4-clean", short)}
 
 
+@pytest.mark.quick_rows(2)
 @pytest.mark.parametrize(
     ("name", "break_it"),
     [
@@ -113,6 +114,7 @@ def test_real_store_reads_all_that_was_not_hit(
     assert result.max_phy == made.oracle_start.max_phy
 
 
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("expired", [0, 2])
 @pytest.mark.parametrize("version", ["4.9.7", "5.1.4", pytest.param("5.4.0", marks=pytest.mark.slow)])
 def test_queue_offset_without_message_hides_and_moves_no_other_message(
@@ -140,6 +142,7 @@ def test_queue_offset_without_message_hides_and_moves_no_other_message(
         assert list(reading.pulled) == again  # the one before it, twice
 
 
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("gone", ["", "dledger-n0/index consumequeue"])
 @pytest.mark.parametrize("version", [*(pytest.param(v, marks=pytest.mark.slow) for v in VERSIONS[:-1]), VERSIONS[-1]])
 def test_lost_file_of_dledger_entries_is_one_of_fillers_then(

@@ -53,6 +53,7 @@ def test_forecast_of_uneven_queues(version: str, tmp_path: Path, oracle_servers:
             _compare(name, one, oracle_servers)
 
 
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_forecast_of_a_few_uneven_queues(version: str, tmp_path: Path, oracle_servers: OracleServers) -> None:
     for seed in QUICK[version]:

@@ -17,6 +17,7 @@ from tests.stores import copy_store
 TB = 1 << 40
 
 
+@pytest.mark.quick_rows
 @pytest.mark.parametrize(
     ("name", "tree"),
     [

@@ -45,6 +45,7 @@ def content(store: Path) -> dict[str, object]:
     return dict(content_only(snapshot(store, without=(JOURNAL,))))
 
 
+@pytest.mark.quick_rows(9)
 @pytest.mark.parametrize("name", [n for n in BROKER_STORES if "rocksdb" not in n])
 def test_a_sound_store_needs_nothing(name: str, tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)

@@ -21,6 +21,7 @@ CASES = (
 """Each leads to a plan without steps another way."""
 
 
+@pytest.mark.quick_rows(5)
 @pytest.mark.parametrize("name", CASES)
 def test_a_plan_without_steps_says_why_and_what_to_do(name: str, tmp_path: Path) -> None:
     case = read_case(name)

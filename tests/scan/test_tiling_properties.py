@@ -17,6 +17,7 @@ from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind, Run, Tiling
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import SPLIT_SIZE
+from tests.seeds import examples
 from tests.stores import unpack
 
 LOGS = {
@@ -55,6 +56,7 @@ def record_starts(path: Path, base: int, size: int, lead: int) -> set[int]:
     return out
 
 
+@pytest.mark.quick_rows
 @pytest.mark.parametrize("log", LOGS)
 @given(seed=st.integers(0, 2**32), spans=st.integers(1, 4))
 @settings(max_examples=25)
@@ -93,7 +95,7 @@ def test_damage_is_tiled_and_all_other_records_are_found(log: str, seed: int, sp
 
 
 @given(data=st.binary(min_size=0, max_size=3000), lead=st.sampled_from([0, 48]))
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_any_bytes_are_tiled_exactly(data: bytes, lead: int, tmp_path: Path) -> None:
     path = tmp_path / "00000000000000004096"
     path.write_bytes(data)

@@ -28,6 +28,7 @@ def why_not() -> str:
     return ""
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What needs a session carries the marker, and runs in one process: a session takes seconds and a gigabyte."""
     reason = why_not()
@@ -51,6 +52,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     quick = {
         "spark.sql.shuffle.partitions": "2",
+        "spark.sql.codegen.wholeStage": "false",  # compiling takes longer than reading small stores
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         "spark.driver.memory": "1g",
         "spark.network.timeout": "3600s",  # a slow machine is not a lost executor

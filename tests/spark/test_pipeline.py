@@ -59,23 +59,26 @@ def same_report(answer: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in answer.items() if k not in ("store", "messages")}
 
 
-def test_verify_is_equal_to_the_local_one(spark: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("whole_below", "split_size"), [pytest.param(WHOLE, None, marks=pytest.mark.slow), (SPLIT, 65_536)]
+)
+def test_verify_is_equal_to_the_local_one(spark: Any, whole_below: int, split_size: int | None, tmp_path: Path) -> None:
     stores = [damaged_copy("5.4.0-killed", tmp_path), damaged_copy("5.4.0-dledger-mixed", tmp_path)]
     stores.append(unpack("5.4.0-formats"))
     expected = [local_report(store) for store in stores]
     assert sum(len(report["counts"]) for report in expected) > 4
-    for whole_below, split_size in ((WHOLE, None), (SPLIT, 65_536)):
-        options = VerifyOptions(split_size=split_size)
-        found = jobs.verify(spark, stores, options=options, whole_below=whole_below, task_bytes=1 << 18)
-        for answer, report in zip(found.stores, expected, strict=True):
-            # findings within one place may come in another order
-            mine, its = same_report(answer), dict(report)
-            assert sorted(map(json.dumps, mine.pop("findings"))) == sorted(map(json.dumps, its.pop("findings")))
-            assert mine == its
-        assert found.exit_code == 1
-        assert [s["store"] for s in found.stores] == [str(s) for s in stores]
+    options = VerifyOptions(split_size=split_size)
+    found = jobs.verify(spark, stores, options=options, whole_below=whole_below, task_bytes=1 << 18)
+    for answer, report in zip(found.stores, expected, strict=True):
+        # findings within one place may come in another order
+        mine, its = same_report(answer), dict(report)
+        assert sorted(map(json.dumps, mine.pop("findings"))) == sorted(map(json.dumps, its.pop("findings")))
+        assert mine == its
+    assert found.exit_code == 1
+    assert [s["store"] for s in found.stores] == [str(s) for s in stores]
 
 
+@pytest.mark.slow  # verify finds the same, and the output of both has a test
 def test_crosscheck_is_equal_to_the_local_findings(spark: Any, tmp_path: Path) -> None:
     store = damaged_copy("5.4.0-killed", tmp_path)
     report = local_report(store)
@@ -119,6 +122,7 @@ def test_du_is_equal_to_the_local_one(spark: Any, tmp_path: Path) -> None:
         assert found.exit_code == 1  # damage was passed over
 
 
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("name", ["5.4.0-dledger-mixed", "5.4.0-formats"])
 def test_rebuilt_queues_equal_those_of_the_local_rebuild(spark: Any, name: str, tmp_path: Path) -> None:
     from rmqstore.checks.verify import examine
@@ -183,6 +187,7 @@ def test_export_has_every_message_once_and_can_be_run_again(spark: Any, tmp_path
         export(spark, [store], store / "lake")
 
 
+@pytest.mark.slow  # du and verify pass over the same
 def test_an_export_tells_what_it_passed_over(spark: Any, tmp_path: Path) -> None:
     store, out = damaged_copy("5.4.0-killed", tmp_path), tmp_path / "lake"
     damage = Damage()

@@ -45,6 +45,7 @@ def as_dumped(row: dict[str, Any], like: dict[str, Any]) -> dict[str, Any]:
     return {k: dict(row[k]) if k == "properties" else row[k] for k in like}
 
 
+@pytest.mark.quick_rows
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("size", [4096, 65_536, 64 << 20])
 def test_every_cut_gives_the_rows_of_dump(name: str, size: int) -> None:
@@ -53,6 +54,7 @@ def test_every_cut_gives_the_rows_of_dump(name: str, size: int) -> None:
     assert expected
 
 
+@pytest.mark.quick_rows
 @pytest.mark.parametrize("name", ["5.4.0-killed", "5.4.0-dledger-mixed"])
 @pytest.mark.parametrize("size", [4096, 30_000, 65_536])
 def test_damage_over_a_border_is_passed_over_once(name: str, size: int, tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""Every test of this room runs twice: see tests/loops.py."""
+"""Every test of this room runs twice, the second time as a slow test: see tests/loops.py."""
 
-from tests.loops import loops
+from tests.loops import mostly_c
 
-__all__ = ["loops"]
+__all__ = ["mostly_c"]

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import rmqstore
+from rmqstore.files.disk.reading import read_at
+from rmqstore.formats.consumequeue import UNIT
 from rmqstore.formats.message import Fault
 from tests.damage import flip
 from tests.stores import copy_store, unpack
@@ -101,6 +103,28 @@ def test_a_queue_is_a_sequence_of_its_messages(name: str) -> None:
     for outside in (queue.max, -1):
         with pytest.raises(IndexError):
             queue[outside]
+
+
+@pytest.mark.parametrize("name", ["5.4.0-killed", "5.4.0-formats", "5.4.0-rocksdb"])
+def test_a_queue_lists_directories_and_reads_batch_files_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name.endswith("rocksdb"):
+        pytest.importorskip("rocksdict")
+    queue = rmqstore.open(unpack(name)).queue("BatchCq_11" if name == "5.4.0-formats" else "Order_11", 1)
+    assert queue[queue.min].sound
+    listed: list[Path] = []
+    read = 0
+
+    def counted(path: Path, size: int, at: int) -> bytes:
+        nonlocal read
+        data = read_at(path, size, at)
+        read += len(data)
+        return data
+
+    monkeypatch.setattr("os.scandir", listed.append)
+    monkeypatch.setattr("rmqstore.files.mapped_file_queue.read_at", counted)
+    messages = list(queue)
+    assert (listed, len(messages)) == ([], len(queue))
+    assert read <= sum(m.record.size + 4 + UNIT.size for m in messages)
 
 
 def test_an_unknown_queue_is_an_error() -> None:

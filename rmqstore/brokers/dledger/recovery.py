@@ -24,7 +24,6 @@ from rmqstore.scan.tiling import Kind
 _UNIT = dledger.INDEX_UNIT.size
 _FIELDS = ("magic", "pos", "size", "index", "term")
 _BODY_LENGTH_AT = dledger.ENTRY.at("body_length")
-_INT_MAX = 0x7FFFFFFF
 Entry = Mapping[str, int]
 
 
@@ -71,9 +70,10 @@ class DLedgerRecovery:
                 PROCESS_EXIT,
             )
         if self.state.end_index != -1:
+            self._check_last()
             self._revise_begin()
         self.data.truncate_dirty_files(self.state.process_offset)
-        self.index.truncate_dirty_files((self.state.end_index + 1) * _UNIT)
+        self.index.truncate_dirty_files(_index_at(self.state.end_index + 1))
         self._check_order("after")
         self._committed(directory)
         return self.state
@@ -116,10 +116,8 @@ class DLedgerRecovery:
     def _index_bytes(self, number: int, count: int) -> bytes:
         """Index units from one on; short where no file holds them. Position 0 means the first file, as there."""
         out = b""
-        at = number * _UNIT
+        at = _index_at(number)
         left = count * _UNIT
-        if not -(1 << 62) < at < 1 << 62:
-            return b""
         while left > 0:
             file = next((f for f in self.index.files if f.start <= at < f.start + self.index.file_size), None)
             if file is None and at == 0 and self.index.files:
@@ -225,18 +223,21 @@ class DLedgerRecovery:
             self._rebuild_index(first + int(np.argmin(same)))
             self._append_index(first + n)
 
-    def _rebuild_index(self, number: int) -> None:
-        """The index is rewritten from this entry on."""
-        self.state.index_rebuilt_from = number
-        at = number * _UNIT
+    def _rebuild_index(self, number: int) -> bool:
+        """The index is rewritten from this entry on; False where it cannot be, and is gone (#rebuildWithPos)."""
+        at = _index_at(number)
         self.index.truncate_dirty_files(at)
         if self.index.max_offset() != at:
             self.index.destroy()
+            if at < 0:
+                return False
             self.index.last_for_append(at).wrote = at % self.index.file_size
+        self.state.index_rebuilt_from = number
+        return True
 
     def _append_index(self, until: int) -> None:
         """Units up to an entry's are written: files that this makes are there afterwards."""
-        at = until * _UNIT
+        at = _index_at(until)
         while self.index.max_offset() < at:
             file = self.index.last_for_append(at)
             file.wrote = min(self.index.file_size, at - file.start)
@@ -269,13 +270,13 @@ class DLedgerRecovery:
             reason = f"term {entry['term']} after {state.end_term}"
         elif size <= dledger.HEADER_SIZE:
             reason = f"size {size} should > {dledger.HEADER_SIZE}"
-        elif entry["index"] < 0 or entry["index"] > _INT_MAX * 64:
-            reason = f"index {entry['index']}"
         if reason:
             state.reason = reason
             return False
-        if state.index_rebuilt_from is None and not self._index_agrees(entry, start + at):
-            self._rebuild_index(entry["index"])
+        known = state.index_rebuilt_from is not None or self._index_agrees(entry, start + at)
+        if not known and not self._rebuild_index(entry["index"]):
+            state.reason = f"rebuild index truncatePos={_index_at(entry['index'])}"
+            return False
         if state.index_rebuilt_from is not None:
             self._append_index(entry["index"] + 1)
         state.end_index = entry["index"]
@@ -285,18 +286,28 @@ class DLedgerRecovery:
 
     # --- afterwards -----------------------------------------------------------------------------------------------
 
+    def _check_last(self) -> None:
+        """DLedgerMmapFileStore#get of the last entry: a number below 0 is refused."""
+        last = self.state.end_index
+        if last < 0:
+            raise StartFails(f"the last DLedger entry has the number {last}", f"{last} should gt 0")
+
     def _revise_begin(self) -> None:
         """DLedgerMmapFileStore#reviseLedgerBeginIndex: index files below the first entry go."""
         entry = parse_entry(self.data.read(self.data.files[0], dledger.ENTRY.size, 0))
         if entry is None:
             return
         self.state.begin_index = entry["index"]
-        begin = entry["index"] * _UNIT
+        begin = _index_at(entry["index"])
         old = [f for f in self.index.files if f.start + self.index.file_size <= begin]
         self.index.forget(old)
 
     def _committed(self, directory: Path) -> None:
-        """The committed index of the checkpoint, clamped to what is there."""
+        """The committed index of the checkpoint, clamped to what is there.
+
+        Raises StartFails where the clamped entry is in front of the first one, or has no index unit.
+        Source: DLedgerMmapFileStore#recover, #updateCommittedIndex, #indexCheck, #getEntryPosAndSize
+        """
         state = self.state
         checkpoint = dledger.parse_dledger_checkpoint(read_at(directory / "checkpoint", 4096, 0))
         if checkpoint.refused is not None:
@@ -305,18 +316,26 @@ class DLedgerRecovery:
                 f'java.lang.NumberFormatException: For input string: "{checkpoint.refused}"',
             )
         given = checkpoint.committed_index
-        if given is None or given == -1 or state.end_index == -1 or given < state.begin_index:
+        if given is None or given < 0 or state.end_index == -1 or given < state.begin_index:
             return
         number = min(given, state.end_index)
+        if number < state.begin_index:
+            raise StartFails(
+                f"DLedger's entries end with {number}, but its first data file begins with entry {state.begin_index}",
+                f"{number} should be gt {state.begin_index}, ledgerBeginIndex may be revised",
+            )
         rebuilt = state.index_rebuilt_from
         if rebuilt is not None and number >= rebuilt:
             position = self._position_of(number)
         else:
             unit = self._index_unit(number)
             position = None if unit is None else unit["pos"] + unit["size"]
-        if position is not None:
-            state.committed_index = number
-            state.committed_pos = position
+        if position is None:
+            raise StartFails(
+                f"the committed DLedger entry {number} has no index unit any more", f"Get null index for {number}"
+            )
+        state.committed_index = number
+        state.committed_pos = position
 
     def _position_of(self, number: int) -> int | None:
         """Where an entry ends, looked up in the data because its index unit would be new."""
@@ -333,6 +352,11 @@ class DLedgerRecovery:
                     return int(run.columns.entry_pos[k] + run.columns.entry_size[k])
             return None
         return None
+
+
+def _index_at(number: int) -> int:
+    """Position of an entry's index unit, as a Java long: it wraps for a damaged number."""
+    return (number * _UNIT + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def parse_entry(raw: bytes) -> Entry | None:

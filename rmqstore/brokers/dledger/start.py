@@ -125,7 +125,13 @@ class DLedgerStart(PlainStart):
         self.entries.files = self.data.files
         if self.state.index_rebuilt_from is not None:
             self.notes.append(f"the DLedger index is rewritten from entry {self.state.index_rebuilt_from} on")
-        if self.state.committed_pos <= 0:
+        if self.state.begin_index > self.state.end_index:
+            self.commits_from = self.state.begin_index
+            self.notes.append(
+                f"nothing of DLedger can be read before entry {self.state.begin_index} is appended and committed:"
+                f" the first data file begins with it, but the entries end with {self.state.end_index}"
+            )
+        elif self.state.committed_pos <= 0:
             self.notes.append("no committed index: nothing can be read until a leader commits")
         elif self.state.committed_pos < stop:
             self.notes.append(f"entries from {self.state.committed_pos} on become readable when a leader commits them")
@@ -208,7 +214,8 @@ class DLedgerStart(PlainStart):
         """Re-dispatch: first what is known as committed, then, once a leader has committed them, all entries.
 
         Source: DefaultMessageStore#start; DLedgerCommitLog#getData ends at the committed position. Which entries a
-        leader commits of a group with more members cannot be told: that it commits all of them is taken.
+        leader commits of a group with more members cannot be told: that it commits all of them is taken. It commits
+        none while the log ends in front of its first entry (DLedgerMmapFileStore#updateCommittedIndex).
         """
         known = self._max_offset()
         begin = known
@@ -217,7 +224,8 @@ class DLedgerStart(PlainStart):
         ):
             begin = self._dispatch(max(self.queues.max_address(), self._min_offset(), 0), known)
             self.queues.correct_min_offsets(self._min_offset())
-        if self.data.files:
+        if self.data.files and self.commits_from is None:
+            self.entries.jumped_at = None  # up to here, it does not depend on commits
             self._dispatch(begin, self.data.max_offset())
             # the broker jumps to the position that is committed at that moment, in the middle of an entry or behind it
             self.depends_on_commits = self.entries.jumped_at

@@ -13,7 +13,8 @@ from pathlib import Path
 from rmqstore.brokers.load.mapped_files import Obstacle
 from rmqstore.brokers.rules.versions import BrokerRules
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.topic_types import BATCH_CQ, configured_types, read_config_bytes, read_config_object
+from rmqstore.files.config_files import config_bytes, config_object
+from rmqstore.files.topic_types import BATCH_CQ, configured_types
 
 _METADATA = ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "consumerFilter.json")
 _METADATA_5 = ("topicQueueMapping.json", "consumerOrderInfo.json")
@@ -47,10 +48,10 @@ def unreadable_behind_store(root: Path, rules: BrokerRules, config: BrokerConfig
 def _unreadable(root: Path, names: Iterable[str]) -> Obstacle | None:
     for name in names:
         path = root / "config" / name
-        if read_config_object(path) is not None:
+        if config_object(path) is not None:
             continue
         backup = path.with_name(name + ".bak")
-        if not backup.exists() or not read_config_bytes(backup) or read_config_object(backup) is not None:
+        if not backup.exists() or not config_bytes(backup) or config_object(backup) is not None:
             continue
         return Obstacle(
             path, "neither {} nor its .bak can be parsed", f"load {path} failed, and try to load backup file"

@@ -72,8 +72,10 @@ class LogFiles:
             return check_message_and_return_size(read, 0, self.file_size, self.rules, self.settings)
 
     def check(self, read: FileBytes, at: int, limit: int, *, body: bool = True) -> tuple[Checked, int]:
-        """The broker's verdict at a position of a file, and how far it goes on.
+        """The broker's verdict at a position of a file, and how far it goes on, bytes.
 
+        A BLANK in the place of a DLedger entry's message is the end of the file for recovery, which looks at the
+        message's size only; re-dispatch takes the entry's header for a message of no topic.
         Source: CommitLog#checkMessageAndReturnSize, DLedgerCommitLog#checkMessageAndReturnSize
         """
         if self.lead:
@@ -86,7 +88,7 @@ class LogFiles:
                     return Checked(0, True, "end of file"), 0
                 at += self.lead
                 checked = check_message_and_return_size(read, at, limit, self.rules, self.settings, body=body)
-                return checked, checked.size + self.lead if checked.size > 0 else 0
+                return checked, checked.size + self.lead if checked.size >= 0 else 0
         checked = check_message_and_return_size(read, at, limit, self.rules, self.settings, body=body)
         return checked, max(0, checked.size)
 

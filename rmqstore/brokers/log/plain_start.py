@@ -54,6 +54,7 @@ class PlainStart:
         self.dispatch = options.dispatch
         self.notes: list[str] = []
         self.depends_on_commits: int | None = None
+        self.commits_from: int | None = None
         self.deleted: list[Path] = []
         self.clean_exit = not store.abort
         self.parser = ParserSettings(
@@ -387,5 +388,6 @@ class PlainStart:
             not_dispatched=self.not_dispatched,
             unreadable_rows=dict(self.unreadable_rows or {}) if starts else {},
             depends_on_commits=self.depends_on_commits,
+            commits_from=self.commits_from if starts else None,
             notes=tuple(self.notes),
         )

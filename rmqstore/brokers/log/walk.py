@@ -18,7 +18,7 @@ from rmqstore.brokers.log.file_bytes import FileBytes
 from rmqstore.brokers.log.files import LogFiles
 from rmqstore.brokers.queues.dispatch import Condition, Queues, needs_exact_parser
 from rmqstore.brokers.rules.record import Checked
-from rmqstore.formats.message import BORN_HOST_V6, MAGIC_V2_U32, STORE_HOST_V6
+from rmqstore.formats.message import BLANK, BORN_HOST_V6, MAGIC_V2_U32, STORE_HOST_V6
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.tiling import Kind, Run
@@ -41,6 +41,30 @@ class Walk:
     half_accepted: int = 0
     sizes: int = 0
     """Sum of TOTALSIZE in the file that the walk ended in."""
+
+
+@dataclass(slots=True)
+class _Reading:
+    """Where re-dispatch is in the bytes that it got at once. Positions in the file, bytes.
+
+    `at` is reputFromOffset, `buffer` the position of the ByteBuffer: they differ behind a half message, and behind an
+    entry whose message is a BLANK. `size` bytes were got, of which `done` count as read (half messages do not);
+    `end` is where re-dispatch ends. `failed`: bytes that are no record.
+    """
+
+    at: int
+    buffer: int
+    size: int
+    end: int
+    done: int = 0
+    ended: bool = False
+    failed: bool = False
+
+    def advance(self, length: int) -> None:
+        """Behind something that was dispatched."""
+        self.at += length
+        self.buffer += length
+        self.done += length
 
 
 @dataclass(slots=True)
@@ -243,41 +267,51 @@ class LogReader(LogFiles):
             if position >= readable:
                 return at
             with FileBytes(file.path) as read:
-                reached = self._reput_file(file, read, position, readable, queues, index, jumps)
-            if reached is None or reached == position:
+                place = _Reading(position, position, readable - position, end - file.start)
+                self._reput_file(file, read, place, queues, index)
+            if place.failed and jumps:
+                self.jumped_at = file.start + place.at
+                place.at += place.size - place.done
+            if place.at == position:
                 return at
-            at = file.start + reached
+            at = file.start + place.at
         return at
 
-    def _reput_file(
-        self, file: SimulatedFile, read: FileBytes, at: int, readable: int, queues: Queues, index: int, jumps: bool
-    ) -> int | None:
-        """Dispatch what is readable of one file; the position where it ends, None where a slave stays."""
-        aligned = False
+    def _reput_file(self, file: SimulatedFile, read: FileBytes, place: _Reading, queues: Queues, index: int) -> None:
+        """Dispatch what is readable of one file; `place` is moved on."""
+        readable = place.at + place.size
         for run in self.runs(index, 0, True):
             behind = min(run.stop - file.start, readable)
-            aligned = run.start - file.start == at
-            while at < behind:
-                if run.kind is Kind.RECORDS and run.columns is not None:
+            aligned = run.start - file.start == place.at
+            while place.buffer < behind and not place.ended:
+                if run.kind is Kind.RECORDS and run.columns is not None and place.buffer == place.at:
                     part = run.columns
                     begin = part.offset - self.lead - file.start
-                    inside = (begin >= at) & (part.offset + part.size <= file.start + readable)
-                    if (aligned or bool((begin == at).any())) and inside.any():
+                    inside = (begin >= place.at) & (part.offset + part.size <= file.start + readable)
+                    if (aligned or bool((begin == place.at).any())) and inside.any():
                         part = part.take(inside)
                         self._take(part, read, file, Walk(0, index), queues, Condition())
-                        at = int(part.offset[-1] + part.size[-1]) - file.start
+                        place.advance(int(part.offset[-1] + part.size[-1]) - file.start - place.at)
                         continue
-                checked, advance = self.check(read, at, readable, body=False)
-                if checked.success and checked.size == 0:
-                    return self.file_size
-                if checked.success:
-                    queues.dispatch(checked)
-                    at += advance
-                elif checked.size > 0:
-                    at += advance
-                elif jumps:
-                    self.jumped_at = file.start + at
-                    return readable
-                else:
-                    return None
-        return at
+                self._reput_one(read, place, readable, queues)
+        while place.done < place.size and not place.ended:
+            self._reput_one(read, place, readable, queues)
+
+    def _reput_one(self, read: FileBytes, place: _Reading, readable: int, queues: Queues) -> None:
+        """One turn of the inner loop of ReputMessageService#doReput."""
+        checked, advance = self.check(read, place.buffer, readable, body=False)
+        if self.rules.batch_queues and place.at + advance > place.end:  # from 5.0.0 on
+            place.ended = True
+        elif checked.success and not advance:
+            place.at += self.file_size - place.at % self.file_size  # CommitLog#rollNextFile
+            place.ended = True
+        elif checked.success:
+            queues.dispatch(checked)
+            place.advance(advance)
+            if not checked.size:
+                place.buffer += BLANK.size
+        elif checked.size > 0:
+            place.at += advance
+            place.buffer += advance - checked.size + checked.parsed
+        else:
+            place.failed = place.ended = True

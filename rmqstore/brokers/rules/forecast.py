@@ -81,11 +81,16 @@ class StartForecast:
     depends_on_commits: int | None = None
     """Where in a damaged DLedger log more messages may be skipped than said here: that depends on when a leader
     commits the entries (offset). None: nowhere."""
+    commits_from: int | None = None
+    """Index of the first entry that a leader can commit, where a damaged DLedger log ends in front of it: until it is
+    appended, no message of DLedger can be read. None: every entry can be committed."""
     notes: tuple[str, ...] = ()
 
     @property
     def caveat(self) -> str:
         """What limits a sentence that says "would start", to go behind it."""
+        if self.commits_from is not None:
+            return f", but no message of DLedger can be read before entry {self.commits_from:,} is appended"
         if self.depends_on_commits is None:
             return self.unreadable
         at = f"; behind the damage at {self.depends_on_commits:,} it may skip more"
@@ -154,6 +159,11 @@ class StartForecast:
             "units_cut": by_queue(self.units_cut),
             "unreadable_rows": by_queue(self.unreadable_rows),
             "consume_queues_simulated": self.consume_queues_simulated,
+            "not_dispatched": None
+            if self.not_dispatched is None
+            else {"start": self.not_dispatched[0], "stop": self.not_dispatched[1]},
+            "depends_on_commits": self.depends_on_commits,
+            "commits_from": self.commits_from,
             "notes": list(self.notes),
         }
 

@@ -46,13 +46,15 @@ class Checked:
     """What the broker makes of the bytes at one place.
 
     `size` > 0 and `success`: a record; 0 and success: end of file; not success: -1, or TOTALSIZE of a half message.
-    `fatal`: the broker's process would die here (an Error is not caught). The other fields are of records only.
+    `fatal`: the broker's process would die here (an Error is not caught). `parsed` are the bytes of a half message
+    that were read. The other fields are of records only.
     """
 
     size: int
     success: bool
     reason: str = ""
     fatal: bool = False
+    parsed: int = 0
     topic: str = ""
     queue_id: int = 0
     queue_offset: int = 0
@@ -65,8 +67,8 @@ class Checked:
     v2: bool = False
 
 
-def _fail(reason: str, size: int = -1) -> Checked:
-    return Checked(size, False, reason)
+def _fail(reason: str) -> Checked:
+    return Checked(-1, False, reason)
 
 
 def check_message_and_return_size(
@@ -171,7 +173,7 @@ def _parts(buffer: _Buffer, raw: bytes, v2: bool, rules: BrokerRules, settings: 
         if reason:
             return _fail(reason)
     if buffer.at - start != size:
-        return _fail("[BUG]read total count not equals msg total size", size)
+        return Checked(size, False, "[BUG]read total count not equals msg total size", parsed=buffer.at - start)
     base, count = _batch(head["queue_offset"], properties, rules)
     return Checked(
         size,

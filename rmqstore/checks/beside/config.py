@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import NamedTuple
 
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
+from rmqstore.files.config_files import LARGEST, committed_offsets, delay_offsets
 from rmqstore.files.disk.reading import open_regular
 from rmqstore.files.mapped_file_queue import list_directory
 from rmqstore.files.store import Store
@@ -35,9 +35,7 @@ JSON_FILES = (
     "tieredStoreMetadata.json",
 )
 _CONTROLLER_FILES = ("epochFileCheckpoint", "brokerIdentity", "brokerIdentity-temp")
-_LIMIT = 256 << 20
 _OFFSET, _DELAY = codes.CFG_OFFSET_BEYOND, codes.CFG_DELAY_BEYOND
-_INT = re.compile(r"-?[0-9]{1,10}")
 MISSING, UNREADABLE = "missing", "unreadable"
 _NAMED = 5  # topics
 
@@ -203,7 +201,7 @@ def _bytes(path: Path, facts: ConfigFacts) -> bytes | str:
     try:
         fd = open_regular(path)
         try:
-            raw = os.pread(fd, _LIMIT + 1, 0)
+            raw = os.pread(fd, LARGEST + 1, 0)
         finally:
             os.close(fd)
     except (FileNotFoundError, NotADirectoryError):
@@ -211,8 +209,8 @@ def _bytes(path: Path, facts: ConfigFacts) -> bytes | str:
     except OSError as e:
         facts.unchecked.append(f"{path.name}: {e.strerror or 'cannot be read'}")
         return UNREADABLE
-    if len(raw) > _LIMIT:
-        facts.unchecked.append(f"{path.name}: longer than {_LIMIT} bytes, not read")
+    if len(raw) > LARGEST:
+        facts.unchecked.append(f"{path.name}: longer than {LARGEST} bytes, not read")
         return UNREADABLE
     return raw
 
@@ -255,16 +253,10 @@ def _topics(table: dict[str, JsonValue] | None, facts: ConfigFacts, rocksdb: boo
 
 def _offsets(tables: dict[str, dict[str, JsonValue]], queue_range: QueueRange, findings: Findings) -> None:
     for file in ("consumerOffset.json", "lmqConsumerOffset.json", "consumerOffsets"):
-        for topic_group, table in _objects(tables.get(file), "offsetTable"):
-            topic, _, group = topic_group.partition("@")
-            for queue_id, offset in _numbers(table):
-                _beyond(_OFFSET, file, _Position(topic, queue_id, offset, group), queue_range, findings)
-        for topic_group, offset in _numbers_by_text(tables.get(file), "lmqOffsetTable"):
-            topic, _, group = topic_group.partition("@")
-            _beyond(_OFFSET, file, _Position(topic, 0, offset, group), queue_range, findings)
-    delay = tables.get("delayOffset.json", {}).get("offsetTable")
-    for level, offset in _numbers(delay):
-        _beyond(_DELAY, "delayOffset.json", _Position(SCHEDULE_TOPIC, level - 1, offset), queue_range, findings)
+        for topic, group, queue_id, offset in committed_offsets(tables.get(file, {})) or ():
+            _beyond(_OFFSET, file, _Position(topic, queue_id, offset, group), queue_range, findings)
+    for queue_id, offset in (delay_offsets(tables.get("delayOffset.json", {})) or {}).items():
+        _beyond(_DELAY, "delayOffset.json", _Position(SCHEDULE_TOPIC, queue_id, offset), queue_range, findings)
 
 
 class _Position(NamedTuple):
@@ -295,17 +287,3 @@ def _beyond(
 def _objects(table: dict[str, JsonValue] | None, name: str) -> list[tuple[str, JsonValue]]:
     inner = table.get(name) if table is not None else None
     return list(inner.items()) if isinstance(inner, dict) else []
-
-
-def _numbers(table: JsonValue) -> list[tuple[int, int]]:
-    if not isinstance(table, dict):
-        return []
-    return [
-        (int(key), value)
-        for key, value in table.items()
-        if _INT.fullmatch(key) and isinstance(value, int) and not isinstance(value, bool)
-    ]
-
-
-def _numbers_by_text(table: dict[str, JsonValue] | None, name: str) -> list[tuple[str, int]]:
-    return [(k, v) for k, v in _objects(table, name) if isinstance(v, int) and not isinstance(v, bool)]

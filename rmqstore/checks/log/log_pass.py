@@ -299,17 +299,11 @@ class _SplitScan:
             for i in np.flatnonzero(in_batch & owed).tolist():
                 self._batch_row(columns, i, self.queues.names[int(number[i])], int(tags[i]))
             owed &= ~in_batch
+        values = (number, columns.queue_offset, columns.offset, columns.size, tags)
         if owed.all():
-            self.rows.add(self.queues.names, number, columns.queue_offset, columns.offset, columns.size, tags)
+            self.rows.add(self.queues.names, *values)
         elif owed.any():
-            self.rows.add(
-                self.queues.names,
-                number[owed],
-                columns.queue_offset[owed],
-                columns.offset[owed],
-                columns.size[owed],
-                tags[owed],
-            )
+            self.rows.add(self.queues.names, *(value[owed] for value in values))
 
     def _inner_batches(self, columns: Columns, number: I64) -> None:
         """Note topics whose messages prove that they have a BatchCQ, where nothing else says their kind."""

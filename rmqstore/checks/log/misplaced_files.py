@@ -35,6 +35,8 @@ _BLOCK = 1 << 20
 _LEAST = 2  # records: what a single one says counts only where it fits what other files prove
 _MOST_OTHERS = 10  # of a hundred records may say something else
 _NOWHERE = -1
+COPY = "another file holds the same bytes, and goes there"
+"""Why a claim is not followed that is no loss: every byte of the file is in another one that gets the name."""
 
 
 class Claim(NamedTuple):
@@ -136,6 +138,7 @@ class _Log:
             claim = _claim(file, self.lead)
             if claim is not None and claim.holds not in own:
                 self.claims.append(claim)
+        self._set_copies_aside()
         while (wrong := self._first_that_stays()) is not None:
             if wrong[0].records < _LEAST:
                 self.claims.remove(wrong[0])
@@ -146,6 +149,16 @@ class _Log:
             there = self._at(claim.holds)
             if there is not None and there.path not in self.targets:  # nothing good is in it: it makes room
                 self.targets[there.path] = self._chain_start(claim)
+
+    def _set_copies_aside(self) -> None:
+        """Of files that are equal byte for byte one goes to its place: the last, which leaves the least behind."""
+        by_place: dict[int, list[Claim]] = {}
+        for claim in sorted(self.claims, key=lambda c: c.file.start, reverse=True):
+            kept = by_place.setdefault(claim.holds, [])
+            if any(_equal(claim.file, other.file) for other in kept):
+                self.stays[claim.file.path] = COPY
+            else:
+                kept.append(claim)
 
     def _strays(self) -> Iterator[MappedFile]:
         """Whole files under names that are not offsets of this log: a copy, or a typing error."""
@@ -164,7 +177,7 @@ class _Log:
     def _first_that_stays(self) -> tuple[Claim, str] | None:
         """A claim that cannot be followed while the others are; with it gone, more may have to stay."""
         going = self._going()
-        times = Counter(c.holds for c in self.claims)
+        times = Counter(c.holds for c in self.claims if self.stays.get(c.file.path) != COPY)
         leaving = {c.file.path for c in going}
         proven = {c.file.path for c in going if c.records >= _LEAST}
         names = {f.start for f in self.queue.files} | {c.holds for c in going}
@@ -231,6 +244,17 @@ def _claim(file: MappedFile, lead: int) -> Claim | None:
     if file.start >= 0 and _count(file, lead)[0]:  # some of it is in its own place: a file with stale records
         return None
     return Claim(file, holds, good, others)
+
+
+def _equal(one: MappedFile, other: MappedFile) -> bool:
+    """Whether two files hold the same bytes; False where one of them cannot be read."""
+    if one.length != other.length:
+        return False
+    for at in range(0, one.length, _BLOCK):
+        block = read_at(one.path, _BLOCK, at)
+        if not block or block != read_at(other.path, _BLOCK, at):
+            return False
+    return True
 
 
 def _stands_right(head: bytes, start: int, lead: int) -> bool:

@@ -1,4 +1,4 @@
-"""Rows of the table of problems: directories (DIR), checkpoint (CK), configuration (CFG) and timer (TM)."""
+"""Rows of the table of problems: directories (DIR), checkpoint (CK), configuration (CFG), timer (TM), broker (BR)."""
 
 from __future__ import annotations
 
@@ -370,6 +370,25 @@ TIMER: Rows = (
         about=(
             "compactionLog and compactionCq of a queue must hold the same file names, otherwise the broker does not "
             "start. Or a record or unit in them is damaged."
+        ),
+    ),
+)
+
+BROKER: Rows = (
+    Problem(
+        code=codes.BR_START_LOSES,
+        title="the next start takes messages from a sound store",
+        severity=_E,
+        remedy="recover",
+        safe=True,
+        needs_operator=OperatorTask(
+            why="the rules of this broker version lose them, not damage of the store",
+            do="start a version that loses nothing: `rmqstore verify --broker VERSION` forecasts it",
+        ),
+        about=(
+            "Nothing is damaged, but a start of this broker version takes messages away. After a crash, 5.4 cuts the "
+            "consume queues of a DLedger store 48 bytes per entry too early and does not always dispatch the messages "
+            "again (DLedgerCommitLog#dledgerRecoverAbnormally). `rmqstore recover` makes the next start a normal one."
         ),
     ),
 )

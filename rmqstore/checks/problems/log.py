@@ -347,6 +347,7 @@ COMMITLOG: Rows = (
     Problem(
         code=codes.CL_MISSING_FILE,
         title="file missing in the middle of the log",
+        not_here="gone with a missing log file",
         severity=_E,
         remedy="recover",
         option="--accept-fillers",
@@ -357,6 +358,7 @@ COMMITLOG: Rows = (
     Problem(
         code=codes.CL_FALSE_BLANK,
         title="BLANK where messages were",
+        not_here="gone where a BLANK is now",
         severity=_E,
         remedy="recover",
         safe=True,
@@ -433,6 +435,7 @@ DLEDGER: Rows = (
     Problem(
         code=codes.DL_FALSE_BLANK,
         title="DLedger BLANK where entries were",
+        not_here="gone where a BLANK is now",
         severity=_E,
         remedy="recover",
         safe=True,

@@ -26,6 +26,7 @@ class Area(Enum):
     CONFIG = "CFG"
     DLEDGER = "DL"
     TIMER = "TM"
+    BROKER = "BR"
 
 
 _PARTS = {Area.QUEUE: "cq", Area.BATCH_QUEUE: "cq", Area.INDEX: "index", Area.CHECKPOINT: "checkpoint"}
@@ -41,7 +42,7 @@ class Extent(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OperatorTask:
-    """Why only the operator can settle a problem, and how. With `stops_all`, nothing is planned before that."""
+    """Why a plan leaves a problem as it is, and what to do. With `stops_all`, nothing is planned before that."""
 
     why: str
     do: str
@@ -92,6 +93,8 @@ class Problem:
     """Whether an entry of a directory of files is wrong: `rebuild cq` replaces it where it is one of a queue."""
     rebuilt_with: str = ""
     """The part of `rebuild` that repairs it, if its area does not say so."""
+    not_here: str = ""
+    """For the verdict, where messages or units are that a start neither loses nor brings back."""
     explains: int = 0
     """Rank among the problems that explain others, which `verify` lists first: 1 before 2; 0 for all others."""
 

@@ -73,6 +73,7 @@ CONSUME_QUEUE: Rows = (
     Problem(
         code=codes.CQ_DANGLING_UNIT,
         title="unit does not point to a record",
+        not_here="to no message",
         severity=_E,
         remedy="recover",
         safe=True,
@@ -163,6 +164,7 @@ CONSUME_QUEUE: Rows = (
     Problem(
         code=codes.CQ_BEYOND_LOG,
         title="units point behind the end of the log",
+        not_here="behind the end of the log",
         severity=_E,
         remedy="recover",
         safe=True,
@@ -260,6 +262,7 @@ BATCH_CONSUME_QUEUE: Rows = (
     Problem(
         code=codes.BCQ_DANGLING_UNIT,
         title="batch unit does not point to a record",
+        not_here="to no message",
         severity=_E,
         remedy="recover",
         safe=True,

@@ -24,22 +24,17 @@ from rmqstore.checks.queues.consumequeue import check_consume_queues
 from rmqstore.checks.queues.queue_check import QueueCheck
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.queue_home import QueueHome
-from rmqstore.files.rocksdb.database import MISSING_EXTRA, CannotRead, config_rows, is_readable
+from rmqstore.files.rocksdb.config import TABLES, config_table
+from rmqstore.files.rocksdb.database import MISSING_EXTRA, CannotRead, is_readable
 from rmqstore.files.rocksdb.queues import Bound, RocksDBQueue, RocksDBQueues
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
-from rmqstore.formats.configjson import ConfigJsonError, JsonValue, parse_config_object
-from rmqstore.formats.text.javatext import java_text
+from rmqstore.formats.configjson import JsonValue
 
 DIRECTORY = "consumequeue/"
 WHICH = (
     "the store has queues in files and in RocksDB, and nothing says which of them the broker reads: give its "
     "broker.conf with -c (storeType, rocksdbCQDoubleWriteEnable); until then the files are not checked"
 )
-_CONFIG = {  # configuration v1, as the JSON files name what is in them
-    "topics": "topicConfigTable",
-    "subscriptionGroups": "subscriptionGroupTable",
-    "consumerOffsets": "offsetTable",
-}
 _SAID = 20  # queues that cannot be read, named one by one
 
 
@@ -85,32 +80,20 @@ def look_into_rocksdb(store: Store) -> RowsRead:
             except CannotRead as e:
                 out.unchecked.append(f"{DIRECTORY}: the RocksDB of the consume queues cannot be read: {e}")
     if is_readable():
-        for name, table in _CONFIG.items():
-            if name in store.rocksdb_config:
-                out.directories.add(f"config/{name}")
-                _config(store, name, table, out)
+        for name in filter(TABLES.__contains__, store.rocksdb_config):
+            out.directories.add(f"config/{name}")
+            _config(store, name, out)
     return out
 
 
-def _config(store: Store, name: str, table: str, out: RowsRead) -> None:
-    """One directory of configuration v1: a row per topic, group or `topic@group`, its value in JSON."""
-    rows: dict[str, JsonValue] = {}
-    broken = 0
+def _config(store: Store, name: str, out: RowsRead) -> None:
     try:
-        for keys, values in config_rows(store.root / "config" / name):
-            for key, value in zip(keys, values, strict=True):
-                try:
-                    parsed = parse_config_object(value)
-                except ConfigJsonError:
-                    broken += 1
-                    continue
-                rows[java_text(key)] = parsed.get("offsetTable") if name == "consumerOffsets" else parsed
+        out.tables[name], broken = config_table(store.root, name)
     except CannotRead as e:
         out.unchecked.append(f"config/{name}/: this RocksDB cannot be read: {e}")
         return
     if broken:
         out.unchecked.append(f"config/{name}/: {broken} of its values are not JSON")
-    out.tables[name] = {table: rows}
 
 
 def check_rocksdb_queues(store: Store, logs: Logs, findings: Findings) -> RocksDBFacts:

@@ -233,13 +233,17 @@ class RocksDBQueues:
         out: dict[Name, dict[str, Bound]] = {}
         for keys, values in self.database.chunks(OFFSETS):
             for key, value in zip(keys, values, strict=True):
-                found = parse_offset_key(key)
-                if found is None or len(value) != rocksdbkeys.OFFSET_VALUE.size:
-                    continue
-                row = rocksdbkeys.OFFSET_VALUE.parse(value)
-                bound = Bound(row["commitlog_offset"], row["queue_offset"])
-                out.setdefault((java_text(found.topic), found.queue_id), {})[found.bound] = bound
+                found, bound = parse_offset_key(key), _bound(value)
+                if found is not None and bound is not None:
+                    out.setdefault((java_text(found.topic), found.queue_id), {})[found.bound] = bound
         return out
+
+    def last(self, queue: RocksDBQueue) -> Bound | None:
+        """The `max` of one queue.
+
+        Errors: CannotRead.
+        """
+        return _bound(self.database.value(OFFSETS, OffsetKey(queue.key_topic, "max", queue.queue_id).build()))
 
     def dispatched(self) -> int | None:
         """End of the last dispatched message (global offset), as the broker noted it; None without a note.
@@ -250,6 +254,13 @@ class RocksDBQueues:
         if value is None or len(value) != rocksdbkeys.CHECKPOINT_VALUE.size:
             return None
         return int(rocksdbkeys.CHECKPOINT_VALUE.parse(value)["max_phy_offset"])
+
+
+def _bound(value: bytes | None) -> Bound | None:
+    if value is None or len(value) != rocksdbkeys.OFFSET_VALUE.size:
+        return None
+    row = rocksdbkeys.OFFSET_VALUE.parse(value)
+    return Bound(row["commitlog_offset"], row["queue_offset"])
 
 
 __all__ = ["Bound", "OffsetKey", "RocksDBQueue", "RocksDBQueues", "Unreadable"]

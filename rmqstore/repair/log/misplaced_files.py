@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable
 from functools import partial
 
-from rmqstore.checks.log.misplaced_files import CODES
+from rmqstore.checks.log.misplaced_files import CODES, COPY
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused
 from rmqstore.files.store import Store
@@ -61,7 +61,7 @@ def plan_misplaced(draft: PlanBuilder, verified: Verified) -> None:
         draft.notes.append(f"{words}, content unchanged; the rest of this plan assumes these names")
         draft.cures.update(code for code in MISPLACED if code in verified.report.findings.counts)
     for file in misplaced.files:
-        if file.why_not:
+        if file.why_not and (file.why_not != COPY or file.claim.file.start >= 0):
             name, right = file.claim.file.name, file.right_name
             draft.notes.append(
                 f"{name} holds the records of {right} and cannot go there: {file.why_not}. Is the right {name} kept "

@@ -17,12 +17,12 @@ from rmqstore.checks.problems.table import PROBLEMS, Severity
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import NotAStore
 from rmqstore.files.disk.reading import read_at
-from rmqstore.files.store import Store, StoreKind
+from rmqstore.files.store import Store
 from rmqstore.formats.dledger import parse_dledger_checkpoint
 from rmqstore.formats.properties import (
     is_lmq,
 )
-from rmqstore.repair.migrate.to_dledger_preflight import Refusal, in_use, words_for
+from rmqstore.repair.migrate.to_dledger_preflight import Refusal, in_use, no_files, recover_first, unsound, words_for
 from rmqstore.repair.plan.content import Json
 
 SCHEMA = "rmqstore.migrate-to-commitlog/1"
@@ -128,7 +128,7 @@ def plan_migration_to_commitlog(store: Store, verified: Verified, choice: Choice
     """
     base = CommitLogMigration(str(store.path))
     refusals = in_use(store, verified)
-    wrong = _wrong_kind(store) if not refusals else None
+    wrong = (no_files(store) or _wrong_kind(store)) if not refusals else None
     if refusals or wrong is not None:
         return replace(base, refusals=(*refusals, *((wrong,) if wrong is not None else ())))
     on = [key for key in _ROCKSDB_FEATURES if store.config.bool(key)]
@@ -171,10 +171,6 @@ def plan_migration_to_commitlog(store: Store, verified: Verified, choice: Choice
 
 
 def _wrong_kind(store: Store) -> Refusal | None:
-    if store.kind is StoreKind.PART:
-        return Refusal("this is a part of a store", "give the broker's storePathRootDir")
-    if store.kind is StoreKind.ROCKSDB:
-        return Refusal("the consume queues are in RocksDB", "DLedger mode works with consume queues in files only")
     if store.dledger is None or not store.dledger.data.files:
         if store.commitlog is not None and store.commitlog.files:
             return Refusal("this is already a plain store", "nothing to migrate")
@@ -196,21 +192,9 @@ def _unsound(store: Store, verified: Verified) -> list[Refusal]:
     counts = verified.report.findings.counts
     found = (PROBLEMS[code] for code in sorted(counts))
     bad = [p.code for p in found if p.severity >= Severity.WARNING and not p.migration_rebuilds]
-    out = []
-    if bad:
-        total = sum(counts[code] for code in bad)
-        listed = ", ".join(f"{counts[code]} × {code}" for code in bad[:4])
-        out.append(
-            Refusal(
-                f"the store is not sound: {total} problems ({listed})",
-                f"run `rmqstore recover {words_for(store)} --apply`, then this command again",
-            )
-        )
     others = tuple(store.other_dledger)
     unchecked = [line for line in verified.report.unchecked if not (others and line.startswith(others))]
-    if unchecked:
-        out.append(Refusal(f"not everything could be checked: {unchecked[0]}", "check it first"))
-    return out
+    return unsound(counts, bad, recover_first(store), unchecked)
 
 
 def _choose(committed: int, last: int, choice: Choice, store: str) -> tuple[int, str, Refusal | None]:

@@ -25,7 +25,7 @@ from rmqstore.repair.plan.fingerprints import fingerprint_entry, fingerprint_ran
 from rmqstore.repair.plan.plan import Create, Discard, Loss, MakeDirectory, Overwrite, Plan, Step
 from rmqstore.scan.units import last_nonzero
 
-SCHEMA = "rmqstore.migrate/1"
+SCHEMA = "rmqstore.migrate-to-dledger/1"
 COMMAND = "migrate-to-dledger"
 
 

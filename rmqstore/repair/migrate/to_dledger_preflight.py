@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rmqstore.brokers.rules.forecast import StartOptions
@@ -106,7 +106,7 @@ def preflight(
     refusals = in_use(store, verified)
     if any("journal" in refusal.reason for refusal in refusals):
         return refusals, notes  # half-way between two kinds of store, it looks like neither
-    kind = _wrong_kind(store, target)
+    kind = no_files(store) or _wrong_kind(store, target)
     if kind is not None:
         return [*refusals, kind], notes
     refusals += [
@@ -127,7 +127,8 @@ def preflight(
     return refusals, notes
 
 
-def _recover(store: Store) -> str:
+def recover_first(store: Store) -> str:
+    """The advice where a store must be sound."""
     return f"run `rmqstore recover {words_for(store)} --apply`, then this command again"
 
 
@@ -142,10 +143,6 @@ def words_for(store: Store) -> str:
 
 def _wrong_kind(store: Store, target: Target) -> Refusal | None:
     """A store that is not a plain one, is already DLedger, or was left between the two."""
-    if store.kind is StoreKind.PART:
-        return Refusal("this is a part of a store", "give the broker's storePathRootDir")
-    if store.kind is StoreKind.ROCKSDB:
-        return Refusal("the consume queues are in RocksDB", "DLedger mode works with consume queues in files")
     own = f"dledger-{target.self_id}"
     nodes = [store.dledger.directory.name] if store.dledger is not None else []
     for name in [*nodes, *store.other_dledger]:
@@ -247,18 +244,8 @@ def _unsound(store: Store, verified: Verified) -> list[Refusal]:
         and not PROBLEMS[code].ignored_by_brokers
         and not (no_log and PROBLEMS[code].gone_with_log)
     ]
-    out = []
-    if bad:
-        total = sum(counts[code] for code in bad)
-        listed = ", ".join(f"{counts[code]} × {code}" for code in bad[:4])
-        out.append(
-            Refusal(
-                f"the store is not sound: {total} problem{'' if total == 1 else 's'} ({listed})",
-                _rebuild(store) if all(PROBLEMS[code].lacks_units for code in bad) else _recover(store),
-            )
-        )
-    if verified.report.unchecked:
-        out.append(Refusal(f"not everything could be checked: {verified.report.unchecked[0]}", "check it first"))
+    first = _rebuild(store) if all(PROBLEMS[code].lacks_units for code in bad) else recover_first(store)
+    out = unsound(counts, bad, first, verified.report.unchecked)
     late = [label for label, state in verified.report.queues.items() if state.max < state.expected_max]
     if not bad and not no_log and late:
         out.append(
@@ -269,6 +256,27 @@ def _unsound(store: Store, verified: Verified) -> list[Refusal]:
             )
         )
     return out
+
+
+def unsound(counts: Mapping[str, int], bad: Sequence[str], advice: str, unchecked: Sequence[str]) -> list[Refusal]:
+    """Refusals for the problem codes that must be repaired first, and for what could not be checked."""
+    out = []
+    if bad:
+        total = sum(counts[code] for code in bad)
+        listed = ", ".join(f"{counts[code]} × {code}" for code in bad[:4])
+        out.append(Refusal(f"the store is not sound: {total} problem{'' if total == 1 else 's'} ({listed})", advice))
+    if unchecked:
+        out.append(Refusal(f"not everything could be checked: {unchecked[0]}", "check it first"))
+    return out
+
+
+def no_files(store: Store) -> Refusal | None:
+    """A part of a store, or one with consume queues in RocksDB: neither can be converted."""
+    if store.kind is StoreKind.PART:
+        return Refusal("this is a part of a store", "give the broker's storePathRootDir")
+    if store.kind is StoreKind.ROCKSDB:
+        return Refusal("the consume queues are in RocksDB", "DLedger mode works with consume queues in files only")
+    return None
 
 
 def _end_of_log(store: Store, verified: Verified, target: Target) -> list[Refusal]:
@@ -283,7 +291,7 @@ def _end_of_log(store: Store, verified: Verified, target: Target) -> list[Refusa
             Refusal(
                 f"fewer than {BLANK_SIZE} bytes are left after the last record at {at:,}: no broker writes such a log,"
                 " and none starts on it in DLedger mode",
-                _recover(store),
+                recover_first(store),
             )
         ]
     versions = dict.fromkeys((rules_for(target.broker or None).version, *RUN_VERSIONS))

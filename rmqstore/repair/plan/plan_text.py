@@ -134,18 +134,18 @@ def _describe_fillers(rows: Json) -> Iterator[str]:
     """The visible fillers, by the consumer groups that have not passed them; facts of a saved plan can be anything."""
     if not isinstance(rows, list) or not rows:
         return
-    them = "it" if len(rows) == 1 else "them"
-    yield f"{_count(len(rows), 'visible filler')}, with the groups that will get {them}:"
+    number = _count(len(rows), "visible filler")
+    yield f"{number} in place of lost messages, with the groups that have yet to read there:"
     places: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         if isinstance(row, Mapping):
             groups = row.get("groups")
             names = ", ".join(map(str, groups)) if isinstance(groups, list) else ""
-            place = f"{row.get('topic')}/{row.get('queue_id')} {row.get('queue_offset')}"
+            place = f"{row.get('topic')}/{row.get('queue_id')} offset {row.get('queue_offset')}"
             places.setdefault((names, str(row.get("marked") or "bytes only")), []).append(place)
     for (names, marked), found in sorted(places.items(), key=lambda item: not item[0][0])[:_LISTED]:
         more = f" and {len(found) - _PLACES:,} more" if len(found) > _PLACES else ""
-        yield f"  {names or 'no known group'}: {', '.join(found[:_PLACES])}{more} (marked by {marked})"
+        yield f"  {', '.join(found[:_PLACES])}{more}: {names or 'no known group'} (marked by {marked})"
     if len(places) > _LISTED:
         yield f"  … and {_count(len(places) - _LISTED, 'more list')} of groups"
 

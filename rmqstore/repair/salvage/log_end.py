@@ -51,16 +51,16 @@ def plan_tail(draft: PlanBuilder, log: LogResult) -> None:
 
     A record at the very end whose bytes are wrong goes too, as a broker would have it: nothing follows it.
     """
-    prefix = "DL" if log.lead else "CL"
     if log.stale_from is not None:
-        draft.cures.add(f"{prefix}-STALE-TAIL")
+        draft.cures.add(codes.DL_STALE_TAIL if log.lead else codes.CL_STALE_TAIL)
         zero_from(draft, log, log.wrote, "old records of a truncated log")
         return
     for run in log.tiling.tail():
         file = log.queue.find(run.start)
         if run.kind is not Kind.DIRTY or file is None or draft.path(file.path) in draft.gone:
             continue
-        draft.cures.add(code_of(run.cause, log.lead) if run.count else f"{prefix}-DIRTY-TAIL")
+        dirty = codes.DL_DIRTY_TAIL if log.lead else codes.CL_DIRTY_TAIL
+        draft.cures.add(code_of(run.cause, log.lead) if run.count else dirty)
         damaged = run.count and run.cause is not Fault.PHYSICAL_OFFSET
         why = "damaged records at the very end" if damaged else "not a record: an interrupted write"
         _zero(draft, file, run.start - file.start, run.stop - file.start, why)

@@ -278,7 +278,7 @@ def _attached(
         offset, size = units["commitlog_offset"].astype(np.int64), units["size"].astype(np.int64)
         if not begun:  # pre-blanks, and units of expired files, come first
             expired = (size > 0) & (offset < evidence.logs.min_offset)
-            real = (size != consumequeue.PRE_BLANK_SIZE) & ~expired
+            real = ~consumequeue.is_pre_blank(offset, size) & ~expired
             if not real.any():
                 continue
             first = int(np.argmax(real))

@@ -172,8 +172,8 @@ class _Salvage:
         if visible > MOST_FILLERS and not self.options.accept_fillers:
             draft.brakes.append(f"{visible:,} lost messages get a visible filler; --accept-fillers accepts that")
         draft.notes.extend(steps.loss.notes)
-        if visible and not self.evidence.progress.known:
-            draft.notes.append("which groups will see the fillers is not known: no readable consumerOffset.json")
+        if visible and self.evidence.progress.unreadable:
+            draft.notes.append(f"which groups will see the fillers is not known: {self.evidence.progress.unreadable}")
         if any(f.topic in (properties.OP_HALF_TOPIC, properties.ROCKSDB_OP_HALF_TOPIC) for f in steps.fillers):
             draft.notes.append("with a lost op message the end of transactions is lost: producers may be asked again")
         return SalvageResult(

@@ -17,11 +17,10 @@ from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import VerifyOptions
 from rmqstore.checks.verify import verify as verify_store
 from rmqstore.errors import RmqStoreError
-from rmqstore.files.store import Store
 from rmqstore.scan.window import ScanOptions
 from rmqstore.spark.jobs.task_groups import TASK_BYTES, Progress, spark_mapper
 from rmqstore.views.tables.file_splits import FILE_COST, spread
-from rmqstore.views.tables.stores import StoreRef, logs_of, store_refs, unreadable_files
+from rmqstore.views.tables.stores import StoreRef, store_refs, unreadable_files
 
 Paths = Iterable[str | Path]
 WHOLE_BELOW = 256 << 20  # bytes of log up to which a store is one task
@@ -62,11 +61,6 @@ def lost_store(ref: StoreRef, error: RmqStoreError | OSError) -> dict[str, Any]:
     return {"store": ref.label, "clean": False, "error": message}
 
 
-def log_bytes(store: Store) -> int:
-    """Bytes of a store's log files."""
-    return sum(queue.bytes_on_disk for _, queue, _ in logs_of(store))
-
-
 def split_by_size(
     refs: list[StoreRef], whole_below: int
 ) -> tuple[list[tuple[StoreRef, int]], list[StoreRef], list[Any]]:
@@ -74,7 +68,7 @@ def split_by_size(
     small, big, lost = [], [], []
     for ref in refs:
         try:
-            size = log_bytes(ref.open())
+            size = ref.open().log_bytes
         except (RmqStoreError, OSError) as e:
             lost.append(lost_store(ref, e))
             continue

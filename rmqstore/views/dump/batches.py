@@ -47,3 +47,13 @@ def batch_lines(batch: Batch) -> list[str]:
 def pick(batch: Batch, index_: Array) -> Batch:
     """The rows of a batch with these numbers."""
     return {k: v[index_] if isinstance(v, np.ndarray) else v for k, v in batch.items()}
+
+
+def within(values: Array, low: int | None, high: int | None) -> Array:
+    """Which of the values are in [low, high); None: no bound."""
+    out = np.ones(len(values), dtype=np.bool_)
+    if low is not None:
+        out &= values >= low
+    if high is not None:
+        out &= values < high
+    return out

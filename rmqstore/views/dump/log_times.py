@@ -9,15 +9,15 @@ log, and single records with a damaged time; logs up to `WHOLE` are therefore re
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterator
+from contextlib import closing
 
-from rmqstore.files.disk.sparse import next_data
 from rmqstore.files.log_ends import first_true, store_timestamp
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.records import MAX_RECORD
 from rmqstore.formats.message import HEADS_BY_FLAG, MAGIC_V1_U32, MAGIC_V2_U32
 from rmqstore.scan.resync import resync
+from rmqstore.scan.window import ScanOptions, Window
 
 SLACK = 60_000
 """How far store times may go back unseen, in ms, before a search by time can miss a message."""
@@ -27,22 +27,6 @@ WHOLE = 64 << 20
 """Bytes of a log that are read whole: that takes less than a tenth of a second."""
 _GRID = 64 << 10
 _LONGEST_HEAD = HEADS_BY_FLAG[0x30].size
-
-
-class _Source:
-    """A file that `resync` reads from."""
-
-    def __init__(self, fd: int, length: int) -> None:
-        self._fd, self._length = fd, length
-
-    def pread(self, size: int, at: int) -> bytes:
-        try:
-            return os.pread(self._fd, max(0, min(size, self._length - at)), at)
-        except OSError:
-            return b""
-
-    def data_from(self, at: int) -> int:
-        return next_data(self._fd, at, self._length)[0]
 
 
 def offsets_between(queue: MappedFileQueue, lead: int, since: int | None, until: int | None) -> tuple[int, int]:
@@ -143,16 +127,12 @@ def record_from(queue: MappedFileQueue, lead: int, offset: int, within: int = MA
 
 
 def _record_in(file: MappedFile, at: int, lead: int, within: int) -> tuple[int, int] | None:
-    length = min(file.length, file.file_size)
     try:
-        fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+        window = Window(file, ScanOptions(chunk=1))
     except OSError:
         return None
-    try:
-        source = _Source(fd, length)
-        found, _ = resync(source, at, file.start, length, lead, until=at + within)
-        head = source.pread(_LONGEST_HEAD, found + lead) if found is not None else b""
-    finally:
-        os.close(fd)
+    with closing(window):
+        found, _ = resync(window, at, file.start, window.end, lead, until=at + within)
+        head = window.pread(_LONGEST_HEAD, found + lead) if found is not None else b""
     is_record = int.from_bytes(head[4:8], "big") in (MAGIC_V1_U32, MAGIC_V2_U32)  # else a BLANK
     return (file.start + (found or 0), store_timestamp(head)) if is_record else None

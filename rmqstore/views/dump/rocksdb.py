@@ -3,50 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
-from rmqstore.files.log_ends import first_true
+from rmqstore.files.log_ends import QueueBounds, first_true
 from rmqstore.files.rocksdb.database import CHUNK, CannotRead, open_database
 from rmqstore.files.rocksdb.links import database_files
-from rmqstore.files.rocksdb.queues import Bound, RocksDBQueue, RocksDBQueues
+from rmqstore.files.rocksdb.queues import Bound, Name, RocksDBQueue, RocksDBQueues
 from rmqstore.files.store import Store
 from rmqstore.formats import consumequeue, properties
-from rmqstore.views.dump.batches import Array, Batch, pick
+from rmqstore.views.dump.batches import Array, Batch, pick, within
 from rmqstore.views.dump.selection import Selection
 
-_NO_ENDS: dict[str, Bound] = {}
 
+def queue_bounds(store: Store, log_start: int) -> dict[Name, QueueBounds]:
+    """Every queue as its readers see it, by topic and id.
 
-@dataclass(frozen=True, slots=True)
-class RowBounds:
-    """A queue: logical offsets [min, max), and the position of its last message (-1: none)."""
-
-    topic: str
-    queue_id: int
-    min: int
-    max: int
-    last_commitlog_offset: int
-
-
-def queue_bounds(store: Store, log_start: int) -> list[RowBounds]:
-    """Every queue as its readers see it; rows below the log's start are expired and do not count.
-
-    Errors: CannotRead. Source: RocksDBConsumeQueueOffsetTable#getMinCqOffset, #getMaxCqOffset (RocketMQ 5.4.0)
+    Errors: CannotRead.
     """
     queues = RocksDBQueues(store)
     ends = queues.bounds()
-    out = []
-    for topic, queue_id in sorted({*queues.names(), *ends}):
-        queue = queues.queue(topic, queue_id)
-        _all_readable(queue)
-        last = ends.get((topic, queue_id), _NO_ENDS).get("max")
-        stop = last.queue_offset + 1 if last is not None else queue.behind
-        first = first_true(queue.first, max(queue.first, stop), lambda n, q=queue: _points_to(q, n) >= log_start)  # type: ignore[misc]
-        at = last.commitlog_offset if last is not None else _points_to(queue, stop - 1)
-        out.append(RowBounds(topic, queue_id, first, max(first, stop), at))
-    return out
+    names = sorted({*queues.names(), *ends})
+    return {name: bounds_of(queues.queue(*name), ends.get(name, {}).get("max"), log_start) for name in names}
+
+
+def bounds_of(queue: RocksDBQueue, last: Bound | None, log_start: int) -> QueueBounds:
+    """A queue as its readers see it; rows below the log's start are expired. `last`: what `max` of the queue says.
+
+    Errors: CannotRead. Source: RocksDBConsumeQueueOffsetTable#getMinCqOffset, #getMaxCqOffset (RocketMQ 5.4.0)
+    """
+    _all_readable(queue)
+    stop = last.queue_offset + 1 if last is not None else queue.behind
+    first = first_true(queue.first, max(queue.first, stop), lambda n: _points_to(queue, n) >= log_start)
+    stop = max(first, stop)
+    return QueueBounds(first, stop, last.commitlog_offset if last else _points_to(queue, stop - 1), stop - first)
 
 
 def _points_to(queue: RocksDBQueue, index: int) -> int:
@@ -84,11 +74,7 @@ def consume_queue_rows(store: Store, selection: Selection) -> Iterator[Batch]:
     for topic, queue_id in reversed(names) if selection.reverse else names:
         queue = queues.queue(topic, queue_id)
         for number, units, times in _runs(queue, selection):
-            wanted = np.ones(len(units), dtype=np.bool_)
-            if selection.since is not None:
-                wanted &= times >= selection.since
-            if selection.until is not None:
-                wanted &= times < selection.until
+            wanted = within(times, selection.since, selection.until)
             if len(codes):
                 wanted &= np.isin(units["tags_code"].astype(np.int64), codes)
             hits = np.flatnonzero(wanted)

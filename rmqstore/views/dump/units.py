@@ -13,7 +13,7 @@ from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats import consumequeue, dledger, index, properties, timer
 from rmqstore.formats.layout import Layout
-from rmqstore.views.dump.batches import Array, Batch, pick
+from rmqstore.views.dump.batches import Array, Batch, pick, within
 from rmqstore.views.dump.selection import Selection
 
 UNITS = 1 << 15  # units read at a time
@@ -53,17 +53,11 @@ def consume_queue_units(store: Store, selection: Selection, *, batch: bool = Fal
                 wanted = (units["size"] != 0) | (units["commitlog_offset"] != 0)
                 if batch:
                     position = units["base_offset"].astype(np.int64)
-                    if selection.since is not None:
-                        wanted &= units["store_timestamp"] >= selection.since
-                    if selection.until is not None:
-                        wanted &= units["store_timestamp"] < selection.until
+                    wanted &= within(units["store_timestamp"], selection.since, selection.until)
                 else:
                     position = (file.start + at) // layout.size + np.arange(len(units))
                     wanted &= ~consumequeue.is_pre_blank(units["commitlog_offset"], units["size"])
-                if selection.start is not None:
-                    wanted &= position >= selection.start
-                if selection.stop is not None:
-                    wanted &= position < selection.stop
+                wanted &= within(position, selection.start, selection.stop)
                 if len(codes):
                     wanted &= np.isin(units["tags_code"].astype(np.int64), codes)
                 hits = np.flatnonzero(wanted)
@@ -88,10 +82,7 @@ def dledger_index_units(store: Store, selection: Selection) -> Iterator[Batch]:
     for file in files:
         for _, units in _arrays(file, layout, backwards=selection.reverse):
             wanted = (units["magic"] != 0) | (units["size"] != 0)
-            if selection.start is not None:
-                wanted &= units["index"] >= selection.start
-            if selection.stop is not None:
-                wanted &= units["index"] < selection.stop
+            wanted &= within(units["index"], selection.start, selection.stop)
             hits = np.flatnonzero(wanted)
             if len(hits):
                 batch: Batch = {"file": file.name, **{f.name: units[f.name] for f in layout}}
@@ -132,15 +123,9 @@ def index_units(store: Store, selection: Selection) -> Iterator[Batch]:
             size = index.UNIT.size
             units = index.UNIT.array(read_at(entry.path, (stop - first) * size, index.unit_at(first, slots)))
             time = header["begin_timestamp"] + units["time_diff"].astype(np.int64) * 1000
-            wanted = np.ones(len(units), dtype=np.bool_)
-            if selection.start is not None:
-                wanted &= units["phy_offset"] >= selection.start
-            if selection.stop is not None:
-                wanted &= units["phy_offset"] < selection.stop
-            if selection.since is not None:
-                wanted &= time + 999 >= selection.since
-            if selection.until is not None:
-                wanted &= time < selection.until
+            wanted = within(units["phy_offset"], selection.start, selection.stop)
+            since = None if selection.since is None else selection.since - 999  # the unit has whole seconds
+            wanted &= within(time, since, selection.until)
             if selection.keys:
                 wanted &= np.isin(units["key_hash"].astype(np.int64), hashes)
             hits = np.flatnonzero(wanted)
@@ -168,14 +153,8 @@ def timer_log_units(store: Store, selection: Selection) -> Iterator[Batch]:
         for at, units in _arrays(file, layout, backwards=selection.reverse):
             position = file.start + at + np.arange(len(units)) * layout.size
             wanted = units["size"] == layout.size
-            if selection.start is not None:
-                wanted &= position >= selection.start
-            if selection.stop is not None:
-                wanted &= position < selection.stop
-            if selection.since is not None:
-                wanted &= units["write_time"] >= selection.since
-            if selection.until is not None:
-                wanted &= units["write_time"] < selection.until
+            wanted &= within(position, selection.start, selection.stop)
+            wanted &= within(units["write_time"], selection.since, selection.until)
             hits = np.flatnonzero(wanted)
             if len(hits):
                 batch: Batch = {"file": file.name, "offset": position, **{f.name: units[f.name] for f in layout}}

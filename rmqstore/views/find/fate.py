@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets, Progress
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.store import Store
 from rmqstore.formats import consumequeue, properties
 from rmqstore.formats.message import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, Message
-from rmqstore.views.consumers import ConsumerOffsets, Progress
 from rmqstore.views.index_files import IndexFiles
-from rmqstore.views.lookup import Found, Unit, unit_at
+from rmqstore.views.lookup import Found, Unit, queue_reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,7 @@ class Fates:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self.queue = queue_reader(store)
         self.index = IndexFiles(store)
         self.offsets = ConsumerOffsets.read(store)
 
@@ -74,7 +75,7 @@ class Fates:
         if self.store.part is not None:
             return QueueEntry("not-here")
         try:
-            unit = unit_at(self.store, message.topic_text, message.queue_id, message.queue_offset)
+            unit = self.queue(message.topic_text, message.queue_id).at(message.queue_offset)
         except CannotRead:
             return QueueEntry("unreadable")
         if unit is None:

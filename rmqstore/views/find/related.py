@@ -8,16 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from rmqstore.files.log_ends import first_true, queue_bounds
+from rmqstore.files.log_ends import first_true
 from rmqstore.files.rocksdb.database import CannotRead
-from rmqstore.files.rocksdb.queues import RocksDBQueues
 from rmqstore.files.store import Store
 from rmqstore.formats import properties
 from rmqstore.formats.message import TRANSACTION_COMMIT
 from rmqstore.formats.text.javatext import parse_long
 from rmqstore.views import lookup
 from rmqstore.views.index_files import IndexFiles
-from rmqstore.views.lookup import Found, Unit
+from rmqstore.views.lookup import Found
 
 _HALF = (properties.HALF_TOPIC, properties.ROCKSDB_HALF_TOPIC)
 _OP_OF = {
@@ -130,7 +129,10 @@ def _due(store: Store, found: Found, known: dict[str, str]) -> int | None:
     message = found.message
     if message.topic_text == properties.TIMER_TOPIC:
         return parse_long(known.get(properties.TIMER_OUT_MS, ""))
-    unit = _unit(store, properties.SCHEDULE_TOPIC, message.queue_id, message.queue_offset)
+    try:
+        unit = lookup.QueueUnits(store, properties.SCHEDULE_TOPIC, message.queue_id).at(message.queue_offset)
+    except CannotRead:
+        return None
     return unit.tags_code if unit is not None and unit.offset == found.offset else None
 
 
@@ -140,36 +142,18 @@ def _operation(store: Store, half: Found) -> tuple[Found | None, bool]:
     Its body names the queue offsets of half messages.
     Source: TransactionalMessageServiceImpl#fillOpRemoveMap
     """
-    topic, queue_id = _OP_OF[half.message.topic_text], half.message.queue_id
-    first, stop = _bounds(store, topic, queue_id)
-
-    def is_behind(number: int) -> bool:
-        unit = _unit(store, topic, queue_id, number)
-        return unit is not None and unit.offset > (half.offset or 0)
-
     wanted = str(half.message.queue_offset)
-    start = first_true(first, stop, is_behind)
-    for number in range(start, min(stop, start + _MOST_OPS)):
-        unit = _unit(store, topic, queue_id, number)
-        found = lookup.by_offset(store, unit.offset) if unit is not None else None
-        if found is not None and wanted in found.message.body.decode("utf-8", "replace").split(","):
-            return found, True
-    return None, stop - start <= _MOST_OPS
-
-
-def _bounds(store: Store, topic: str, queue_id: int) -> tuple[int, int]:
-    if store.rocksdb_consume_queue:
-        try:
-            queue = RocksDBQueues(store).queue(topic, queue_id)
-        except CannotRead:
-            return 0, 0
-        return queue.first, queue.behind
-    bounds = queue_bounds(store.consume_queue(topic, queue_id).queue, 0, batch=False)
-    return bounds.min, bounds.max
-
-
-def _unit(store: Store, topic: str, queue_id: int, queue_offset: int) -> Unit | None:
     try:
-        return lookup.unit_at(store, topic, queue_id, queue_offset)
+        queue = lookup.QueueUnits(store, _OP_OF[half.message.topic_text], half.message.queue_id)
+        first, stop = queue.bounds() or (0, 0)
+        start = first_true(
+            first, stop, lambda n: (unit := queue.at(n)) is not None and unit.offset > (half.offset or 0)
+        )
+        for number in range(start, min(stop, start + _MOST_OPS)):
+            unit = queue.at(number)
+            found = lookup.by_offset(store, unit.offset) if unit is not None else None
+            if found is not None and wanted in found.message.body.decode("utf-8", "replace").split(","):
+                return found, True
     except CannotRead:
-        return None
+        return None, False
+    return None, stop - start <= _MOST_OPS

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
 from rmqstore.errors import RmqStoreError
-from rmqstore.files.disk.reading import read_at
 from rmqstore.files.store import QueueKind, Store, open_store
 from rmqstore.formats import consumequeue, index
-from rmqstore.formats.configjson import ConfigJsonError, parse_config_object
 from rmqstore.formats.layout import Layout
 from rmqstore.formats.message import Fault
 from rmqstore.scan.queues import QueueTable
@@ -40,7 +39,6 @@ from rmqstore.views.tables.stores import StoreRef
 
 CHUNK, BODY_CHUNK = 4 << 20, 1 << 20
 KEPT_FINDINGS = 10_000
-_CONFIG_LIMIT = 256 << 20
 Seen = Callable[[str, Run, bool], None]
 
 
@@ -254,27 +252,9 @@ def read_offsets(ref: StoreRef) -> Iterator[Any]:
 
 
 def consumer_offsets(ref: StoreRef) -> list[tuple[str, str, str, int, int]]:
-    """(store, group, topic, queue id, offset) of consumerOffset.json, or of its .bak where that is damaged."""
+    """(store, group, topic, queue id, offset) of every offset that is known; none of a store that cannot be opened."""
     try:
-        root = ref.open().root
+        offsets = ConsumerOffsets.read(ref.open())
     except (RmqStoreError, OSError):
         return []
-    for name in ("consumerOffset.json", "consumerOffset.json.bak"):
-        raw = read_at(root / "config" / name, _CONFIG_LIMIT, 0)
-        try:
-            table = parse_config_object(raw).get("offsetTable") if raw else None
-        except ConfigJsonError:
-            continue
-        if isinstance(table, dict):
-            return list(_offset_rows(ref.label, table))
-    return []
-
-
-def _offset_rows(label: str, table: dict[str, Any]) -> list[tuple[str, str, str, int, int]]:
-    out = []
-    for name, queues in table.items():
-        topic, _, group = name.partition("@")
-        for queue_id, offset in queues.items() if isinstance(queues, dict) else ():
-            if str(queue_id).isdigit() and isinstance(offset, int):
-                out.append((label, group, topic, int(queue_id), offset))
-    return out
+    return [(ref.label, one.group, one.topic, one.queue_id, one.offset) for one in offsets.rows()]

@@ -24,6 +24,7 @@ from tests.seeds import seeds
 from tests.stores import STORES
 
 
+@pytest.mark.quick_rows(16)
 @pytest.mark.parametrize("config", [False, True])
 @pytest.mark.parametrize("name", [n for n in STORES if n != "head_many"])
 def test_a_real_index_is_sound_and_complete(name: str, config: bool) -> None:
@@ -42,6 +43,7 @@ def test_two_index_files_of_one_millisecond_share_a_name_and_lose_entries() -> N
     ]
 
 
+@pytest.mark.quick_rows(12)
 @pytest.mark.parametrize("name", STORES)
 def test_keys_of_a_chunk_are_those_of_its_records_one_by_one(name: str) -> None:
     store = opened(name)

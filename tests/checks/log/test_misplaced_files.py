@@ -79,6 +79,7 @@ def test_a_real_store_has_none_and_only_the_heads_of_its_files_are_read(
     assert found.files == () and found.store.moved == {} and read == []
 
 
+@pytest.mark.quick_rows(2)
 @pytest.mark.parametrize("store", ["4.9.7-clean", "5.1.4-formats", "5.4.0-dledger", "5.4.0-dledger-mixed"])
 def test_swapped_files_are_told_apart_whatever_the_split(store_copy: Copy, store: str) -> None:
     path = store_copy(store)
@@ -160,10 +161,41 @@ def test_what_was_copied_over_another_file_stays(store_copy: Copy) -> None:
     assert any(said.startswith(note) for said in plan(store).notes)
 
 
-def test_two_files_of_one_place_stay(store_copy: Copy) -> None:
+def test_one_of_two_equal_files_goes_to_its_place(store_copy: Copy) -> None:
+    """Both hold all messages of a missing file: with neither of them moved, fillers would take their place."""
+    store = store_copy("4.9.7-killed")
+    log = store / "commitlog"
+    before = (log / name(3)).read_bytes()
+    stray = f"{3 * SIZE // 5:020}"
+    shutil.copy(log / name(3), log / stray)
+    (log / name(3)).rename(log / name(24))
+    found = look(store)
+    assert goes(found) == {name(24): name(3)}
+    assert stays(found) == {stray: "another file holds the same bytes, and goes there"}
+    made = plan(store, accept_fillers=True)
+    assert (made.loss.messages, made.loss.queues) == (0, {})
+    assert [note for note in made.notes if stray in note] == []
+    apply(made)
+    assert (log / name(3)).read_bytes() == before
+    assert not (log / stray).exists() and not (log / name(24)).exists()
+
+
+def test_copy_that_took_the_place_of_another_file_is_no_reason_to_leave_the_right_one(store_copy: Copy) -> None:
     store = store_copy("4.9.7-killed")
     log = store / "commitlog"
     shutil.copy(log / name(3), log / name(9))
+    (log / name(3)).rename(log / name(12))
+    found = look(store)
+    assert goes(found) == {name(12): name(3)}
+    assert stays(found) == {name(9): "another file holds the same bytes, and goes there"}
+    assert any(f"Is the right {name(9)} kept elsewhere" in note for note in plan(store).notes)
+
+
+def test_two_different_files_of_one_place_stay(store_copy: Copy) -> None:
+    store = store_copy("4.9.7-killed")
+    log = store / "commitlog"
+    shutil.copy(log / name(3), log / name(9))
+    damage.flip(log / name(9), SIZE // 2, 1)
     (log / name(3)).rename(log / name(12))
     found = look(store)
     why = "another file holds records of the same place"

@@ -25,6 +25,7 @@ def _found(store: Path) -> list[int | None]:
     return [f.offset for f in listed if f.code == CODE]
 
 
+@pytest.mark.quick_rows
 @pytest.mark.parametrize("bit", [17, 20, 31, 40, 62, 63])
 @pytest.mark.parametrize("name", ["4.9.7-ipv6", "5.4.0-clean", "5.1.4-dledger"])
 def test_a_flipped_bit_is_found_at_every_place(name: str, bit: int, tmp_path: Path) -> None:
@@ -38,6 +39,7 @@ def test_a_flipped_bit_is_found_at_every_place(name: str, bit: int, tmp_path: Pa
     assert _found(store) == offsets
 
 
+@pytest.mark.quick_rows(10)
 @pytest.mark.parametrize("name", BROKER_STORES)
 def test_no_store_of_a_broker_has_one(name: str) -> None:
     assert _found(unpack(name)) == []

@@ -86,6 +86,7 @@ def _without_root_time(seen: dict[str, Entry]) -> dict[str, Entry]:
 EVERY, EVEN, ODD = slice(None), slice(0, None, 2), slice(1, None, 2)
 
 
+@pytest.mark.quick_rows
 @pytest.mark.parametrize("tear", [False, True], ids=["error", "torn"])
 @pytest.mark.parametrize(
     ("for_good", "part"),
@@ -147,6 +148,7 @@ def _ends() -> Iterator[object]:
             yield pytest.param(stopped_after, way, id=f"{name}-{way}", marks=() if often else pytest.mark.slow)
 
 
+@pytest.mark.quick_rows
 @pytest.mark.parametrize(("stopped_after", "way"), [*_ends()])
 def test_undo_that_stops_at_any_call_can_be_run_again(
     copies: Callable[[str], Path], stopped_after: int | None, way: str
@@ -165,6 +167,7 @@ def test_undo_that_stops_at_any_call_can_be_run_again(
         shutil.rmtree(store)
 
 
+@pytest.mark.quick_rows(2)
 @pytest.mark.parametrize("way", ["error", "torn", "kill", "kill-torn"])
 def test_resume_that_stops_at_any_call_can_be_run_again(copies: Callable[[str], Path], way: str) -> None:
     after, _ = after_apply(copies("whole"))

@@ -42,6 +42,7 @@ from tests.repair.trees import (
     pattern,
     truncate,
 )
+from tests.seeds import examples
 
 FOLDERS = ("commitlog", "consumequeue/A/0", "consumequeue/B/1", "index")
 
@@ -129,7 +130,7 @@ def draw_names(
     return steps, [replace(span, path=moved.get(span.path, span.path)) for span in spans]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.data())
 def test_apply_and_undo_of_any_plan_are_identity(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -153,7 +154,7 @@ def test_apply_and_undo_of_any_plan_are_identity(data: st.DataObject) -> None:
         assert look_untimed(copy) == after
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.data())
 def test_fault_in_any_plan_can_be_undone_and_resumed(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:

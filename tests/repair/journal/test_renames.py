@@ -34,7 +34,7 @@ from rmqstore.repair.plan.plan import (
 )
 from rmqstore.repair.plan.plan_read import plan_from_json
 from rmqstore.repair.plan.plan_text import describe
-from tests.repair.journal.test_faults import check_undo_and_resume
+from tests.repair.journal.test_faults import EVEN, EVERY, ODD, check_undo_and_resume
 from tests.repair.journal.test_order import StrictDisk
 from tests.repair.trees import (
     OLD,
@@ -191,16 +191,24 @@ def no_folder_times(seen: dict[str, Entry]) -> dict[str, Entry]:
 
 
 @pytest.mark.parametrize(
-    ("make", "way"),
+    ("make", "way", "part"),
     [
-        (pure_plan, "error"),
-        (pure_plan, "kill-torn"),
-        (full_plan, "kill-torn"),
-        *(pytest.param(full_plan, way, marks=pytest.mark.slow) for way in ("error", "torn", "for-good", "kill")),
+        (pure_plan, "error", EVEN),
+        (pure_plan, "kill-torn", ODD),
+        (full_plan, "kill-torn", EVEN),
+        *(
+            pytest.param(*row, marks=pytest.mark.slow)
+            for row in [
+                (pure_plan, "error", ODD),
+                (pure_plan, "kill-torn", EVEN),
+                (full_plan, "kill-torn", ODD),
+                *((full_plan, way, EVERY) for way in ("error", "torn", "for-good", "kill")),
+            ]
+        ),
     ],
 )
 def test_apply_that_stops_at_any_call_is_undone_and_resumed(
-    tmp_path: Path, way: str, make: Callable[[Path], Plan]
+    tmp_path: Path, way: str, make: Callable[[Path], Plan], part: slice
 ) -> None:
     fresh = stores(tmp_path)
     store = next(fresh)
@@ -208,7 +216,7 @@ def test_apply_that_stops_at_any_call_is_undone_and_resumed(
     apply(store, make(store), counted)
     done = look(store, folder_times=False)
     states = set()
-    for index in range(len(counted.calls)):
+    for index in range(len(counted.calls))[part]:
         store = next(fresh)
         before, plan = look(store), make(store)
         stopped = True
@@ -223,6 +231,7 @@ def test_apply_that_stops_at_any_call_is_undone_and_resumed(
     assert "applying" in states
 
 
+@pytest.mark.quick_rows
 @pytest.mark.parametrize("make", [full_plan, pure_plan])
 @pytest.mark.parametrize("way", ["error", pytest.param("kill-torn", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("half", [None, 0.6, 0.8], ids=["done", "half-1", "half-2"])

@@ -104,7 +104,9 @@ def _damage(path: Path, at: int) -> None:
 def test_unsound_store_is_sent_to_recover(tmp_path: Path) -> None:
     source = copy_store("4.9.7-dledger", tmp_path)
     _damage(min((source / "dledger-n0" / "data").iterdir()), 48 + 88)
-    assert "rmqstore recover" in refused(source, tmp_path / "plain")
+    text = refused(source, tmp_path / "plain")
+    assert "the store is not sound: 1 problem (1 " in text
+    assert "rmqstore recover" in text
 
 
 @pytest.mark.parametrize("which", ["first-dledger", "middle-dledger", "last-dledger", "last-legacy", "middle-legacy"])

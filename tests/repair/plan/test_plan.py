@@ -42,6 +42,7 @@ from rmqstore.repair.recover import Recovery
 from tests.command import run_json
 from tests.repair.plans import HASH, full
 from tests.repair.trees import lazily, pattern
+from tests.seeds import examples
 from tests.stores import copy_store
 
 parts = st.lists(st.binary(max_size=300).map(Literal) | st.integers(0, 200_000).map(Zeros), max_size=5)
@@ -67,7 +68,7 @@ def test_lazy_content_is_written_out_and_read_back_with_the_same_digest() -> Non
 
 
 @given(parts, st.integers(1, 100_000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_content_says_the_same_in_every_form(given_parts: list[Literal | Zeros], take: int) -> None:
     data = b"".join(part.data if isinstance(part, Literal) else bytes(part.size) for part in given_parts)
     forms: list[Content] = [Parts(tuple(given_parts)), Literal(data), lazily(data, take)]
@@ -213,7 +214,7 @@ json_values = st.recursive(
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_plan_with_any_value_replaced_is_read_or_refused(data: st.DataObject) -> None:
     document: Any = json.loads(json.dumps(full().to_json()))
     del document["digest"]

@@ -42,6 +42,7 @@ def every_kind_once() -> list[object]:
     ]
 
 
+@pytest.mark.quick_rows(4)
 @pytest.mark.parametrize("name", every_kind_once())
 def test_plans_and_forecasts_are_the_same(name: str, tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)
@@ -85,6 +86,7 @@ def test_units_that_a_dledger_start_cuts_are_dispatched_again(tmp_path: Path, mo
     assert short.broker == long.broker
 
 
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize(
     "name",
     [

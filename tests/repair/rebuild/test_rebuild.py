@@ -53,6 +53,7 @@ def plan_of(store: Path, part: str, conf: Path | None = None, **narrow: frozense
     return plan_rebuild(opened, verified, part, **narrow)  # type: ignore[arg-type]
 
 
+@pytest.mark.quick_rows(4)
 @pytest.mark.parametrize("name", STORES)
 def test_consume_queues_are_byte_for_byte_the_brokers(name: str, tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)
@@ -65,6 +66,7 @@ def test_consume_queues_are_byte_for_byte_the_brokers(name: str, tmp_path: Path)
     assert tree(*folders) == before
 
 
+@pytest.mark.quick_rows(4)
 @pytest.mark.parametrize("name", STORES)
 def test_index_files_are_byte_for_byte_the_brokers(name: str, tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)

@@ -80,6 +80,7 @@ def _all() -> Iterator[object]:
             yield pytest.param(pair, harm, id=f"{name}-{harm.__name__}", marks=marks)
 
 
+@pytest.mark.quick_rows
 @pytest.mark.parametrize(("pair", "harm"), [*_all()])
 def test_the_original_bytes_come_back(pair: Pair, harm: Callable[[list[Row]], None], tmp_path: Path) -> None:
     store = copy_store(pair.store, tmp_path)
@@ -100,6 +101,7 @@ def test_the_original_bytes_come_back(pair: Pair, harm: Callable[[list[Row]], No
     assert {name: entry.content for name, entry in after.items()} == {n: e.content for n, e in broken.items()}
 
 
+@pytest.mark.quick_rows
 @pytest.mark.parametrize("seed", seeds(4))
 @pytest.mark.parametrize("name", ["slave", "follower", "backup", "backup, formats"])
 def test_random_damage_is_healed(name: str, seed: int, tmp_path: Path) -> None:
@@ -208,6 +210,7 @@ def test_missing_first_files_come_back_with_extend(tmp_path: Path) -> None:
     assert not problem_counts(look(store)[1].report)
 
 
+@pytest.mark.quick_rows(2)
 @pytest.mark.parametrize("name", ["master", "leader", "backup", "backup, formats"])
 def test_fillers_of_an_earlier_repair_give_way_to_the_messages(name: str, tmp_path: Path) -> None:
     pair = PAIRS[name]

@@ -43,6 +43,7 @@ def filler_at(store: Path, row: Row) -> Message:
     return message
 
 
+@pytest.mark.quick_rows
 @pytest.mark.parametrize("name", ["4.9.7-clean", "5.4.0-clean", "5.1.4-formats", "5.4.0-formats"])
 @pytest.mark.parametrize("whole", [True, False], ids=["whole", "body"])
 def test_filler_in_a_topic_of_the_broker_is_one_that_it_passes(name: str, whole: bool, tmp_path: Path) -> None:
@@ -70,6 +71,7 @@ def test_filler_in_a_topic_of_the_broker_is_one_that_it_passes(name: str, whole:
         assert message.body != b""
 
 
+@pytest.mark.quick_rows
 @pytest.mark.parametrize("name", ["5.1.4-formats", "5.4.0-formats"])
 @pytest.mark.parametrize("whole", [True, False], ids=["whole", "body"])
 def test_pop_batch_light_and_long_named_queues_keep_their_units(name: str, whole: bool, tmp_path: Path) -> None:
@@ -123,6 +125,7 @@ def test_one_flipped_bit_that_only_the_record_crc_sees_is_found_by_it(field: int
     assert next(r.message for r in rows(store) if r.offset == row.offset) == row.message
 
 
+@pytest.mark.quick_rows
 @pytest.mark.parametrize("topic", ["T", "Order_11", *NEEDED, "rmq_sys_REVIVE_LOG_c", "%RETRY%" + "g" * 150])
 @pytest.mark.parametrize("code", [None, 0, -2079])
 @pytest.mark.parametrize("crc", [True, False])

@@ -40,6 +40,7 @@ def tags(row: Row) -> None:
 WOUNDS = {wound.__name__: wound for wound in (sys_flag, queue_offset, host, text, tags)}
 
 
+@pytest.mark.quick_rows(4)
 @pytest.mark.parametrize(
     "names", [*combinations(WOUNDS, 2), ("sys_flag", "queue_offset", "host", "text")], ids="+".join
 )

@@ -50,6 +50,7 @@ def per_queue(hit: list[Row]) -> dict[str, int]:
     return dict(Counter(f"{row.seat[0]}/{row.seat[1]}" for row in hit))
 
 
+@pytest.mark.quick_rows
 @pytest.mark.parametrize("kind", ["file", "zeros", "garbage", "cut"])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_message_behind_the_new_end_is_counted_by_its_unit(name: str, kind: str, tmp_path: Path) -> None:

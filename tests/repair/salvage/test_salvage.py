@@ -51,6 +51,7 @@ def test_garbled_body_becomes_one_marked_filler_at_its_queue_offset(version: str
     assert snapshot(store) == undamaged
 
 
+@pytest.mark.quick_rows(6)
 @pytest.mark.parametrize(
     ("field", "byte", "bit"),
     [

@@ -338,8 +338,8 @@ def _raw_unit(files: ConsumeQueueFiles, number: int) -> bytes:
 
 
 def _unit(raw: bytes) -> dict[str, int] | None:
-    unit = consumequeue.UNIT.parse(raw) if len(raw) == UNIT else {"size": 0}
-    return unit if 0 < unit["size"] != consumequeue.PRE_BLANK_SIZE else None
+    unit = consumequeue.UNIT.parse(raw) if len(raw) == UNIT else {"commitlog_offset": 0, "size": 0}
+    return unit if consumequeue.is_message_unit(unit["commitlog_offset"], unit["size"]) else None
 
 
 def _merge(known: Known, offset: int, rows: Sequence[Row]) -> None:
@@ -376,7 +376,7 @@ def _units_into(files: ConsumeQueueFiles, logs: Logs, ranges: Ranges) -> Iterato
         for chunk in unit_chunks(queue, consumequeue.UNIT, start=a * UNIT, stop=b * UNIT):
             offset = chunk.units["commitlog_offset"].astype(np.int64)
             size = chunk.units["size"].astype(np.int64)
-            hit = ranges.mask(offset) & (size > 0) & (size != consumequeue.PRE_BLANK_SIZE)
+            hit = ranges.mask(offset) & consumequeue.is_message_unit(offset, size)
             for i in np.flatnonzero(hit).tolist():
                 number, at = chunk.number + i, int(offset[i])
                 in_order = (below is None or below["commitlog_offset"] < at) and (

@@ -105,6 +105,7 @@ def claim(row: Row, body: bytes, at: int, bit: int) -> None:
     stored_crc(row, body_crc(bytes(other)))
 
 
+@pytest.mark.quick_rows(3)
 @pytest.mark.parametrize("name", STORES)
 def test_every_mended_record_has_its_original_bytes_and_undo_takes_it_back(name: str, tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)
@@ -145,6 +146,7 @@ def test_records_of_every_kind_are_mended(what: str, number: int, tmp_path: Path
     assert files(store) == before
 
 
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("name", ["5.4.0-clean", "5.4.0-dledger", "5.4.0-formats"])
 def test_several_wrong_bytes_get_a_filler(name: str, tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)
@@ -302,6 +304,7 @@ def test_plan_says_how_many_and_the_odds(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.quick_rows(2)
 @pytest.mark.parametrize("name", ["4.9.7-clean", "5.1.4-clean", "5.4.0-clean", "5.4.0-killed"])
 def test_index_and_queues_of_a_mended_body_are_not_written(name: str, tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)
@@ -336,6 +339,7 @@ def wrong_byte(row: Row, at: int, mask: int = 0x5A) -> None:
     damage.overwrite(row.path, row.at + at, bytes([old ^ mask]))
 
 
+@pytest.mark.quick_rows
 @pytest.mark.parametrize("accept", [False, True])
 @pytest.mark.parametrize("name", ["4.9.7-clean", "5.4.0-dledger", "5.4.0-formats"])
 def test_wrong_byte_of_a_body_is_mended_with_the_option_only(name: str, accept: bool, tmp_path: Path) -> None:

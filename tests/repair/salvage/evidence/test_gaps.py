@@ -27,6 +27,7 @@ def texts(answer: object) -> str:
     return "\n".join(map(str, answer))
 
 
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_queue_offset_without_message_needs_the_word_when_its_queue_is_gone(version: str, tmp_path: Path) -> None:
     store = copy_store(f"{version}-clean", tmp_path)
@@ -146,6 +147,7 @@ def test_where_several_queues_miss_them_each_gets_one_of_their_places(tmp_path: 
     }
 
 
+@pytest.mark.quick_rows
 @pytest.mark.parametrize("offset", [b"\xff" * 4 + b"\xcb\xd4\x31\x94", bytes(8)])
 @pytest.mark.parametrize("name", ["4.9.7-clean", "5.4.0-dledger"])
 def test_damaged_unit_between_units_of_lost_messages_keeps_its_queue_offset(

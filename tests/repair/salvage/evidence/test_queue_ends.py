@@ -38,6 +38,7 @@ def progress(store: Path, row: Row, offset: int) -> None:
     (store / "config" / "consumerOffset.json").write_bytes(build_config_json(table))
 
 
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("name", ["4.9.7-clean", "5.4.0-clean", "5.1.4-dledger"])
 def test_a_consumer_that_came_further_tells_where_the_queue_ended(name: str, tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)

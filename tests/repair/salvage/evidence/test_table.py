@@ -6,12 +6,13 @@ import json
 import shutil
 from pathlib import Path
 
+from rmqstore.formats.consumequeue import PRE_BLANK_SIZE, UNIT
 from rmqstore.formats.properties import dispatch_tags_code, parse_delay_levels, parse_properties
 from rmqstore.repair.salvage.evidence.table import CONSUMED, MISSED, SIZE, SLOT, Evidence, Ranges
 from rmqstore.repair.salvage.evidence.values import Expected, QueueSlot, Row
 from tests import damage
 from tests.repair.salvaging import Row as Record
-from tests.repair.salvaging import look, rows
+from tests.repair.salvaging import look, rows, salvage
 from tests.stores import copy_store
 
 STORE = "5.4.0-clean"
@@ -52,6 +53,22 @@ def test_unit_that_points_into_damage_gives_slot_and_size(tmp_path: Path) -> Non
     ]
     known = evidence.about([(row.offset, row.offset + row.size)])
     assert (known.at, known.between) == ({row.offset: Expected(slot, row.offset, row.size)}, [])
+
+
+def test_unit_with_the_size_of_a_pre_blank_still_names_the_place(tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path)
+    row = busy(store)[5]
+    damage.garble(row.path, row.at, row.size)
+    topic, queue_id, number = row.seat
+    queue = store / "consumequeue" / topic / str(queue_id) / f"{0:020}"
+    damage.overwrite(queue, number * UNIT.size + UNIT.at("size"), PRE_BLANK_SIZE.to_bytes(4, "big"))
+    found = {r.field: r.value for r in evidence_of(store).rows if r.exact}
+    assert ((found[SLOT].topic, found[SLOT].queue_id, found[SLOT].queue_offset), found[SIZE]) == (
+        row.seat,
+        PRE_BLANK_SIZE,
+    )
+    (filler,) = salvage(store).fillers
+    assert ((filler.topic, filler.queue_id, filler.queue_offset), filler.offset) == (row.seat, row.offset)
 
 
 def test_gap_in_the_queue_offsets_is_a_row_between_two_records(tmp_path: Path) -> None:

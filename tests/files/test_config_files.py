@@ -1,0 +1,79 @@
+"""Which file of config/ a broker loads, and the offsets of consumers in it.
+
+The answers are those of ConsumerOffsetManager#load in RocketMQ 5.1.4 and 5.4.0, asked with the same two files.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rmqstore.files import config_files
+from rmqstore.files.config_files import Committed, committed_offsets, config_bytes, delay_offsets, loaded_config
+from rmqstore.formats.configjson import parse_config_object
+
+BACKUP = '{"offsetTable":{"T@G":{0:9}}}'
+
+
+def loaded(root: Path, text: str, backup: str | None = BACKUP) -> list[Committed] | None:
+    (root / "config").mkdir()
+    (root / "config" / "consumerOffset.json").write_text(text)
+    if backup is not None:
+        (root / "config" / "consumerOffset.json.bak").write_text(backup)
+    return loaded_config(root, "consumerOffset.json", committed_offsets)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{}", []),
+        ('{"offsetTable":null}', []),
+        ('{"offsetTable":{"T@G":{-1:5}}}', [Committed("T", "G", -1, 5)]),
+        ('{"offsetTable":{"T@G":{0:"5"}}}', [Committed("T", "G", 0, 5)]),
+        ('{"offsetTable":{"T@G":{0:true}}}', [Committed("T", "G", 0, 1)]),
+        ('{"offsetTable":{"T@G":{0:5.7}}}', [Committed("T", "G", 0, 5)]),
+        ('{"offsetTable":{"T":{0:5}}}', [Committed("T", "", 0, 5)]),
+        ('{"lmqOffsetTable":{"%LMQ%a@G":7}}', [Committed("%LMQ%a", "G", 0, 7)]),
+    ],
+)
+def test_a_file_that_a_broker_loads_counts(text: str, expected: list[Committed], tmp_path: Path) -> None:
+    assert loaded(tmp_path, text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "  ",
+        "\0\0\0",
+        '{"offsetTable":{"T@G":{0:',
+        '{"offsetTable":[]}',
+        '{"offsetTable":7}',
+        '{"offsetTable":{"T@G":5}}',
+        '{"offsetTable":{"T@G":{0:null}}}',
+        '{"offsetTable":{"T@G":{"x":5}}}',
+        '{"offsetTable":{"T@G":{99999999999:5}}}',
+        '{"lmqOffsetTable":{"%LMQ%a@G":{0:7}}}',
+    ],
+)
+def test_a_file_that_a_broker_rejects_gives_way_to_its_backup(text: str, tmp_path: Path) -> None:
+    assert loaded(tmp_path, text) == [Committed("T", "G", 0, 9)]
+
+
+def test_without_a_readable_file_nothing_is_loaded(tmp_path: Path) -> None:
+    assert loaded(tmp_path, "{", None) is None
+
+
+def test_a_file_above_the_limit_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "topics.json"
+    path.write_bytes(b"{}   ")
+    monkeypatch.setattr(config_files, "LARGEST", 5)
+    assert config_bytes(path) == b"{}   "
+    monkeypatch.setattr(config_files, "LARGEST", 4)
+    assert config_bytes(path) == b""
+
+
+def test_delay_levels_are_queues_from_zero() -> None:
+    assert delay_offsets(parse_config_object(b'{"offsetTable":{1:7,18:2}}')) == {0: 7, 17: 2}
+    assert delay_offsets(parse_config_object(b'{"offsetTable":{1:[]}}')) is None

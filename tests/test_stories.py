@@ -1,0 +1,150 @@
+"""Ten questions of an operator, each answered by one command in a real terminal of 80, 120 and 200 columns.
+
+No line of text is wider than the terminal, so nothing is cut or wrapped by it in the middle of a word.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.damage import flip
+from tests.stores import copy_store
+from tests.untouched import content_only, snapshot
+
+WIDTHS = (80, *(pytest.param(width, marks=pytest.mark.slow) for width in (120, 200)))
+_CONTROL_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()][A-Z0-9]|\x1b[=>]")
+Ask = Callable[..., list[str]]
+
+
+def columns(line: str) -> int:
+    """Columns that a line takes in a terminal."""
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in line)
+
+
+def in_a_terminal(width: int, folder: Path, *words: str) -> tuple[int, list[str]]:
+    """Exit code and what the terminal shows at the end: what a bar overwrites is gone."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
+    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "NO_COLOR", "CI")}
+    environment |= {"TERM": "xterm-256color", "PAGER": "cat", "TZ": "UTC"}
+    command = [sys.executable, "-m", "rmqstore", *words]
+    with subprocess.Popen(command, cwd=folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        printed = bytearray()
+        try:
+            while more := os.read(ours, 65536):
+                printed += more
+        except OSError:  # the other end of the terminal is closed
+            pass
+        code = process.wait(60)
+    os.close(ours)
+    text = _CONTROL_SEQUENCE.sub("", printed.decode("utf-8")).replace("\r\n", "\n")
+    return code, [line.rpartition("\r")[2] for line in text.splitlines()]
+
+
+@pytest.fixture(params=WIDTHS)
+def ask(request: pytest.FixtureRequest, tmp_path: Path) -> Ask:
+    """Run one command in a terminal, in the folder with the stores; the lines that it shows."""
+
+    def run(*words: str, exit_code: int = 0) -> list[str]:
+        code, lines = in_a_terminal(request.param, tmp_path, *words)
+        assert code == exit_code, "\n".join(lines)
+        assert not any("Traceback" in line for line in lines)
+        commands = ("rmqstore ", "store restored", str(tmp_path))  # with a path in them: to copy
+        assert [line for line in lines if columns(line) > request.param and not any(c in line for c in commands)] == []
+        return lines
+
+    return run
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return copy_store("5.4.0-clean", tmp_path, rename="store")
+
+
+@pytest.fixture
+def damaged(store: Path) -> Path:
+    """Two wrong bytes in one body, after a crash: a broker would cut 252 messages."""
+    log = store / "commitlog" / f"{196608:020d}"
+    flip(log, 47521)
+    flip(log, 47600)
+    (store / "abort").touch()
+    (store / "checkpoint").unlink()
+    return store
+
+
+def test_why_does_the_broker_lose_messages(damaged: Path, ask: Ask) -> None:
+    lines = ask("verify", "store", exit_code=1)
+    assert "RocketMQ 5.4.0 would start and lose 252 messages of 9 topics" in " ".join(lines[:3])  # a bar may be above
+    assert any("CL-BODY-CRC" in line for line in lines)
+
+
+def test_which_messages_are_lost(damaged: Path, ask: Ask) -> None:
+    lines = ask("lost", "store", exit_code=1)
+    assert any("lost to damage: 1 message" in line for line in lines)
+    assert any("sound, and deleted by the next start: 252 messages" in line for line in lines)
+
+
+def test_make_it_start_again(damaged: Path, ask: Ask) -> None:
+    before = content_only(snapshot(damaged))
+    assert ask("recover", "store", "--apply")[-1] == "Verified again: no problems."
+    assert any("restored: 2 steps undone" in line for line in ask("undo", "store", "--last"))
+    after = content_only(snapshot(damaged))
+    assert {name: entry for name, entry in after.items() if ".rmqstore" not in str(name)} == before
+
+
+def test_did_the_order_arrive_and_who_consumed_it(store: Path, ask: Ask) -> None:
+    lines = ask("find", "store", "ord11_222")
+    assert any(line.startswith("log-15445/1 offset 21") for line in lines)
+    assert any("CG_dlq_11 has consumed it" in line for line in lines)
+
+
+def test_what_is_in_this_message(store: Path, ask: Ask) -> None:
+    lines = ask("get", "store", "Order_11/0/3")
+    assert lines[0].startswith("Order_11/0 offset 3")
+    assert any("sound (body CRC matches)" in line for line in lines)
+
+
+def test_what_fills_the_disk(store: Path, ask: Ask) -> None:
+    lines = ask("du", "store")
+    assert lines[0] == "store: 553 messages, 447.9 KiB"
+    assert any(line.startswith("Order_11 ") and " 168 " in line for line in lines)
+
+
+def test_show_the_last_messages_of_a_topic(store: Path, ask: Ask) -> None:
+    lines = ask("dump", "store", "--topic", "Order_11", "--reverse", "--limit", "5")
+    assert sum("Order_11" in line for line in lines) == 5
+
+
+def test_is_everything_sound_tonight(store: Path, ask: Ask) -> None:
+    assert ask("verify", "store", "-q") == []
+
+
+def test_take_a_topic_out(store: Path, tmp_path: Path, ask: Ask) -> None:
+    ask("export", "store", "--topic", "Order_11", "-o", "orders.ndjson")
+    assert len((tmp_path / "orders.ndjson").read_text("utf-8").splitlines()) == 168
+
+
+def test_heal_a_node_from_its_replica(damaged: Path, tmp_path: Path, ask: Ask) -> None:
+    replica = copy_store("5.4.0-clean", tmp_path, rename="replica")
+    lines = ask("recover", "store", "--replica", "replica", "--apply")
+    assert any(line == "Nothing is lost." for line in lines)
+    name = f"commitlog/{196608:020d}"
+    assert (damaged / name).read_bytes() == (replica / name).read_bytes()
+
+
+def test_move_to_dledger(store: Path, tmp_path: Path, ask: Ask) -> None:
+    ask("migrate-to-dledger", "store", "--self-id", "n0", "--apply")
+    assert any("mixed" in line for line in ask("info", "store"))
