@@ -115,8 +115,10 @@ def test_a_bundle_of_a_damaged_store_is_damaged_in_the_same_places(name: str, tm
     assert findings(copy, *given) == findings(store, *words)
 
 
-def test_what_a_repair_concludes_from_a_checksum_stays(tmp_path: Path) -> None:
-    store = make(read_case("CL-BODY-CRC"), tmp_path / "original")
+@pytest.mark.parametrize("position", [166_170 + 88, 180_047 + 840, 244_039 + 90])
+def test_what_a_repair_concludes_from_a_checksum_stays(position: int, tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path / "original")
+    flip(store / "commitlog" / f"{position // 65536 * 65536:020d}", position % 65536)
     copy = unpacked(store, tmp_path)
     before, after = (run_json("recover", str(s), exit_code=1) for s in (store, copy))
     assert [step["do"] for step in after["steps"]] == [step["do"] for step in before["steps"]] != []

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.formats import dledger
-from rmqstore.formats.crcbits import flipped_bits
+from rmqstore.formats.crcbits import FlippedBit, flipped_bits
 from rmqstore.formats.layout import Layout
 from rmqstore.formats.message import (
     CRC32_RESERVED_LEN,
@@ -93,10 +93,10 @@ def record(data: bytes, names: Names) -> bytes:
         stored = int.from_bytes(data[_CRC_AT : _CRC_AT + 4], "big")
         error = stored ^ body_crc(body)
         bits = flipped_bits(length, stored, body_crc(body)) if error else []
-        one = bits[0] if len(bits) == 1 else None
-        body = body_noise(body, sys_flag, sound=not error or one is not None)
-        if one is not None:  # a repair flips it back, and then the body unpacks
-            body = body[: one.at] + bytes([body[one.at] ^ 1 << one.bit]) + body[one.at + 1 :]
+        if len(bits) == 1:  # a repair flips it back, and then the body unpacks, or is text
+            body = _flipped(body_noise(_flipped(body, bits[0]), sys_flag, sound=True), bits[0])
+        else:
+            body = body_noise(body, sys_flag, sound=not error)
         out[body_at : body_at + length] = body
         out[_CRC_AT : _CRC_AT + 4] = (error ^ body_crc(body)).to_bytes(4, "big")
     wide = 2 if int.from_bytes(data[_MAGIC_AT : _MAGIC_AT + 4], "big") == MAGIC_V2_U32 else 1
@@ -109,6 +109,10 @@ def record(data: bytes, names: Names) -> bytes:
         new = int(crc32(out[:-CRC32_RESERVED_LEN])) & 0x7FFFFFFF
         out[-11:-1] = f"{told ^ computed ^ new:010d}".encode()[::-1]
     return bytes(out)
+
+
+def _flipped(body: bytes, bit: FlippedBit) -> bytes:
+    return body[: bit.at] + bytes([body[bit.at] ^ 1 << bit.bit]) + body[bit.at + 1 :]
 
 
 def _hosts(out: bytearray, layout: Layout, names: Names) -> None:

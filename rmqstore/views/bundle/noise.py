@@ -15,6 +15,8 @@ from rmqstore.formats.bodies import LZ4_MAGIC, ZSTD_MAGIC
 from rmqstore.formats.message import COMPRESSED, COMPRESSION_TYPE_MASK
 
 _RNG = np.random.default_rng()
+_TEXT = bytes((*b"\t\n\r", *range(0x20, 0x7F)))
+_AS_TEXT = bytes(0x20 + i % 95 for i in range(256))
 _ZLIB_BLOCK = 0xFFFF
 _ZSTD_BLOCK = 128 << 10
 _LZ4_HEAD = LZ4_MAGIC.to_bytes(4, "big") + bytes.fromhex("604082")  # blocks of 64 KiB, independent, no checksums
@@ -23,14 +25,17 @@ _ZSTD_HEAD = ZSTD_MAGIC.to_bytes(4, "big") + bytes.fromhex("0048")  # a window o
 
 
 def body_noise(body: bytes, sys_flag: int, *, sound: bool) -> bytes:
-    """Noise for a body. Of a damaged one (`sound` False) the zero bytes stay."""
+    """Noise for a body, printable where the body is. Of a damaged one (`sound` False) the zero bytes stay."""
     if sys_flag & (COMPRESSED | COMPRESSION_TYPE_MASK):
         for head, wrap in _WRAPS:
             if head(body):
                 packed = wrap(len(body))
                 if packed is not None:
                     return packed if sound else _with_zeros_of(body, packed)
-    return _RNG.bytes(len(body)) if sound else byte_noise(body)
+    if not sound:
+        return byte_noise(body)
+    noise = _RNG.bytes(len(body))
+    return noise.translate(_AS_TEXT) if body.isascii() and not body.translate(None, _TEXT) else noise
 
 
 def byte_noise(data: bytes) -> bytes:
