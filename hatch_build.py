@@ -22,7 +22,7 @@ FLAGS = ("-O2", "-std=c11", "-Wall", "-Wextra", "-fPIC", "-shared")
 
 
 class NativeLoops(BuildHookInterface):
-    """Adds the library to a wheel; an editable installation gets it beside its source."""
+    """Adds the library and the man pages to a wheel; an editable installation gets it beside its source."""
 
     PLUGIN_NAME = "custom"
 
@@ -30,6 +30,9 @@ class NativeLoops(BuildHookInterface):
         if self.target_name != "wheel" or os.name != "posix":
             return
         root = Path(self.root)
+        if version != "editable":
+            pages = sorted((root / "man").glob("*.[1-9]"))
+            build_data["shared_data"].update({str(p): f"share/man/man{p.suffix[1:]}/{p.name}" for p in pages})
         failed = compile_library(root / SOURCES, root / LIBRARY)
         if failed:
             self.app.display_warning(f"rmqstore without its C loops (NumPy does their work): {failed}")

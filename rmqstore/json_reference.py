@@ -83,6 +83,21 @@ PARTS: dict[str, str] = {
 body_hex? str: The body in hex, with --body hex.
 body_error? str: Why the body is shown as stored: it could not be decompressed.""",
     "exported": _columns(EXPORTED, (*BODY, *POSITIONS, *SIDE)),
+    "bundle_scope": """
+kind str: whole, around or topic.
+offset int/null (bytes): The offset of --around.""",
+    "bundle_part": """
+part str: Directory or file of the store.
+files int: Files of it.
+bytes int (bytes): Their lengths.""",
+    "left_out": """
+why str: Why they are left out.
+files int: How many.
+names [str]: The first 20 of them.""",
+    "replaced": """
+topics_and_groups int: Names of topics and groups.
+other_texts int: Tags, keys, ids and values of properties, up to 262,144.
+hosts int: Addresses.""",
     "error": """
 code str: Kind of the error; rmqstore(1) lists them.
 message str: What is wrong.
@@ -655,6 +670,13 @@ store str: The store.
 *usage""", """
 store str: The store.
 files @file_usage: Bytes on disk.""")),
+    "bundle": Document("bundle", "rmqstore.bundle/1", "What is in a bundle; also its manifest.json.", ("""
+store_kind str: plain, dledger, mixed, rocksdb or part.
+scope @bundle_scope: What was asked for.
+parts [@bundle_part]: What is in it.
+left_out [@left_out]: What is not in it.
+replaced @replaced: How many different texts were replaced.
+kept [str]: What of the original stays.""",)),
     "export": Document("export", "", "One row for each message.", ("*exported",)),
     "compare": Document("compare", "rmqstore.compare/1", "Where two replicas differ.", ("""
 store @side: STORE.

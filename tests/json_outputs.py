@@ -87,6 +87,7 @@ def reading(store: Path, other: Path, folder: Path) -> Iterator[Document]:
     yield from documents("get", "get", store, "0/0/99", "--json")
     yield from documents("find", "find", store, "NOTHING", "--json")
     yield from documents("find", "find", store, "--grep", ".", "--limit", "300", "--body", "text", "--json")
+    yield from documents("bundle", "bundle", store, "-o", folder / f"{store.name}.tar.gz", "--json")
     yield from documents("compare", "compare", store, other, "--json")
     for number, side in enumerate((store, other)):
         mark = folder / f"{store.name}-{number}.fingerprint"

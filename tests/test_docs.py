@@ -80,6 +80,22 @@ def test_readme_shows_what_the_command_prints(
     assert printed.strip() == shown.partition("\n")[2].strip()
 
 
+def test_the_how_to_shows_what_bundle_prints(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    [shown] = [text for text in fenced("docs/how-to.md") if text.startswith("$ rmqstore bundle store ")]
+    command, _, expected = shown.partition("\n")
+    monkeypatch.chdir(store.parent)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    printed = run(*shlex.split(command)[2:]).stdout
+    assert [size_left_out(line) for line in printed.splitlines()] == [
+        size_left_out(line) for line in expected.splitlines()
+    ]
+
+
+def size_left_out(line: str) -> str:
+    """Noise is not always as short when it is compressed."""
+    return re.sub(r"\.gz: [0-9.]+ KiB", ".gz: KiB", line)
+
+
 def test_the_examples_of_the_python_page_run_and_print_what_it_shows(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

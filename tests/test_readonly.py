@@ -26,6 +26,7 @@ READING: dict[str, list[list[str]]] = {
     "lost": [["--json"], ["--next-start", "--format", "csv"]],
     "report": [["-o", "PAGE"]],
     "du": [[], ["--plot"], ["--files"], ["--by", "topic", "--by", "hour"]],
+    "bundle": [["-o", "BUNDLE"], ["-o", "BUNDLE", "--around", "0"], ["-o", "BUNDLE", "--topic", "Order_11"]],
     "export": [[]],
     "compare": [["OTHER"]],
     # those that change a store only say what they would do, without --apply
@@ -62,6 +63,7 @@ def test_nothing_is_changed_without_apply(
 ) -> None:
     store, (command, *options) = stores[name], words
     places = {"OTHER": str(stores["5.4.0-clean"]), "PLAN": str(tmp_path / "plan.json"), "NEW": str(tmp_path / "new")}
+    places["BUNDLE"] = str(tmp_path / "bundle.tar.gz")
     places["PAGE"] = str(tmp_path / "page.html")
     with assert_untouched(store):
         result = run(command, str(store), *(places.get(word, word) for word in options))

@@ -40,7 +40,16 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_sdist_holds_the_sources_of_the_wheel_and_its_papers_and_nothing_else(sdist: Path) -> None:
     files = {path.relative_to(sdist).as_posix() for path in sdist.rglob("*") if path.is_file()}
-    papers = {"README.md", "CHANGELOG.md", "LICENSE", "PKG-INFO", ".gitignore", "pyproject.toml", "hatch_build.py"}
+    papers = {
+        "README.md",
+        "README.zh-CN.md",
+        "CHANGELOG.md",
+        "LICENSE",
+        "PKG-INFO",
+        ".gitignore",
+        "pyproject.toml",
+        "hatch_build.py",
+    }
     rest = {name for name in files - papers if not name.startswith(("rmqstore/", "man/", "docs/", "spark_plugins/"))}
     assert papers <= files
     assert rest == set()
@@ -64,6 +73,8 @@ def test_wheel_made_of_the_sdist_verifies_a_store(compiler: str, sdist: Path, tm
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(home)
     assert (home / "rmqstore" / "scan" / "_native.so").exists() is has_compiler
+    pages = {path.relative_to(path.parent.parent).as_posix() for path in home.glob("*.data/data/share/man/man?/*")}
+    assert pages == {f"man{path.suffix[1:]}/{path.name}" for path in (ROOT / "man").iterdir()}
     schemas = {path.name for path in (home / "rmqstore" / "schemas").iterdir()}
     assert schemas == {f"{name}.json" for name in DOCUMENTS}
 

@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "lost": ("lost", READING, "List the messages that are lost or damaged."),
     "du": ("du", READING, "Count messages and bytes per topic, queue, tag or day."),
     "report": ("report", READING, "Make one HTML page: problems, map, usage, lag."),
+    "bundle": ("bundle", READING, "Make a copy without names and bodies, to give away."),
     "export": ("export", READING, "Write messages to NDJSON, CSV, Parquet or Arrow."),
     "sql": ("sql", READING, "Ask one or more stores with SQL (DuckDB)."),
     "compare": ("compare", READING, "Find where two replicas differ."),

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
+from rmqstore.cli.completion import Completer, completer_of
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import UTC_KEY, Size, Time
 from rmqstore.cli.settings import config_of, defaults
@@ -35,6 +37,10 @@ _PLANNING = {
 }
 """The options of all commands that decide what a plan does."""
 SINCE = "Only messages stored at or after this time: 2026-11-21T08:00, -2h, today, 'yesterday 10:00', epoch s or ms."
+UNTIL = (
+    "Only messages stored before this time. Of a log over 64 MiB, --since and --until read only the part of that time,"
+    " and one minute more on both sides, in case the clock was set back."
+)
 VERSIONS = "4.3 … 5.4"
 FILE = click.Path(path_type=Path, dir_okay=False)
 _BROKER_CONF = "broker.conf with the paths, file sizes and DLedger settings."
@@ -108,9 +114,19 @@ def command(
         options = [p for p in own if not isinstance(p, click.Argument)]
         result.params = [p for p in shared if isinstance(p, click.Argument)] + arguments + options
         result.params += [p for p in shared if not isinstance(p, click.Argument)]
+        for parameter in result.params:
+            complete = completer_of(name, parameter.name or "")
+            if complete is not None:
+                parameter.shell_complete = functools.partial(_complete, parameter, complete)  # type: ignore[method-assign]
         return result
 
     return decorate
+
+
+def _complete(
+    parameter: click.Parameter, complete: Completer, ctx: click.Context, incomplete: str
+) -> list[CompletionItem]:
+    return complete(ctx, parameter, incomplete)
 
 
 def _config_by_settings(out: Output, store: Path) -> Path | None:
@@ -212,7 +228,7 @@ def _filter_options() -> list[click.Parameter]:
             help="Only this queue: a queue id, or TOPIC/ID (may be repeated).",
         ),
         _option("--since", type=Time(), help=SINCE),
-        _option("--until", type=Time(), help="Only messages stored before this time."),
+        _option("--until", type=Time(), help=UNTIL),
     ]
 
 

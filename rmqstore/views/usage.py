@@ -22,8 +22,8 @@ from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.window import ScanOptions
-from rmqstore.scan.workers import SPLIT_SIZE, Mapper, Split, joined, plan_splits
-from rmqstore.views.dump.messages import Damage, logs_of
+from rmqstore.scan.workers import SPLIT_SIZE, Mapper, Split, joined
+from rmqstore.views.dump.messages import Damage, logs_of, splits_for
 from rmqstore.views.dump.selection import Selection, Selector
 
 SCHEMA = "rmqstore.du/1"
@@ -239,10 +239,11 @@ def usage(
     out = Usage(tables={name: {} for name in dimensions})
     options = options or ScanOptions(crc=False)
     damage = damage if damage is not None else Damage()
-    work = partial(count_split, dimensions, selection or Selection(), options)
+    selection = selection or Selection()
+    work = partial(count_split, dimensions, selection, options)
     for log in logs_of(store):
         before = None
-        for split, part in joined(work, plan_splits(log.queue, lead=log.lead, size=split_size), jobs, mapper):
+        for split, part in joined(work, list(splits_for(log, selection, split_size)), jobs, mapper):
             if before is not None and split.file.start > before:
                 damage.feed(log.name, Run(Kind.HOLE, before, split.file.start))
             before = split.file.stop

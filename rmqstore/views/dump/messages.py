@@ -30,6 +30,7 @@ from rmqstore.scan.resync import resync
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.window import ScanOptions, Window
 from rmqstore.scan.workers import Split, joined
+from rmqstore.views.dump.log_times import offsets_between
 from rmqstore.views.dump.selection import Selection, Selector
 from rmqstore.views.dump.workers import map_into_shared
 
@@ -338,7 +339,7 @@ def _parts(store: Store, what: str, job: Job, damage: Damage, jobs: int, progres
 
 
 def _forwards(log: Log, job: Job, damage: Damage, jobs: int, progress: Progress) -> Iterator[Rendered]:
-    splits = list(_splits(log, job.selection))
+    splits = list(splits_for(log, job.selection))
     stop_of_last: int | None = None
     render = partial(render_split, job)
     mapper = partial(map_into_shared, jobs=jobs) if jobs > 1 and job.form in ("text", "csv") else None
@@ -354,26 +355,28 @@ def _forwards(log: Log, job: Job, damage: Damage, jobs: int, progress: Progress)
     damage.close()
 
 
-def _splits(log: Log, selection: Selection) -> Iterator[Split]:
-    """Splits of the files that can hold wanted records; the first begins at the first record from `start` on."""
-    # a DLedger entry begins `lead` bytes before its message
-    low = None if selection.start is None else selection.start - log.lead
-    high = None if selection.stop is None else selection.stop - log.lead
+def splits_for(log: Log, selection: Selection, size: int = SPLIT) -> Iterator[Split]:
+    """Splits of the files that can hold wanted records; the first begins at the first record that can be wanted."""
+    low, high = offsets_between(log.queue, log.lead, selection.since, selection.until)
+    if selection.start is not None:  # a DLedger entry begins `lead` bytes before its message
+        low = max(low, selection.start - log.lead)
+    if selection.stop is not None:
+        high = min(high, selection.stop - log.lead)
     for file in log.queue.files:
-        if (low is not None and file.stop <= low) or (high is not None and file.start >= high):
+        if file.stop <= low or file.start >= high:
             continue
         at, exact = 0, True
         length = _data_end(file)
-        if low is not None and low > file.start:
+        if low > file.start:
             found = _first_record(file, low - file.start, log.lead)
             if found is None:
                 continue
             at = found
         while at < length or (at == 0 and exact):
-            stop = at + SPLIT
+            stop = at + size
             last = stop >= length
             yield Split(file, at, file.file_size if last else stop, log.lead, exact)
-            if last or (high is not None and file.start + stop >= high):
+            if last or file.start + stop >= high:
                 break
             at, exact = stop, False
 
@@ -405,12 +408,12 @@ def _first_record(file: MappedFile, at: int, lead: int) -> int | None:
 def _backwards(log: Log, job: Job, damage: Damage) -> Iterator[Rendered]:
     """Newest first: a file is walked once without CRCs to learn where records begin, then read group by group."""
     seen_records = False
-    for file in reversed(log.queue.files):
+    by_file: dict[int, list[Split]] = {}
+    for split in splits_for(log, job.selection):
+        by_file.setdefault(split.file.start, []).append(split)
+    for own in reversed(by_file.values()):
         groups: list[tuple[int, int]] = []
-        own = [s for s in _splits(log, job.selection) if s.file.start == file.start]
-        if not own:
-            continue
-        begin, stop = own[0].start, own[-1].stop
+        file, begin, stop = own[0].file, own[0].start, own[-1].stop
         walk = replace(job.scan, crc=False)
         has_records = False
         try:

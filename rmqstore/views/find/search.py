@@ -18,10 +18,10 @@ from rmqstore.formats import messageid
 from rmqstore.formats.message import Fault
 from rmqstore.scan.window import ScanOptions
 from rmqstore.views import lookup
+from rmqstore.views.dump.log_times import offsets_between, time_span
 from rmqstore.views.dump.messages import Damage, Job, Log, logs_of, read_messages
 from rmqstore.views.dump.selection import Selection, matches
 from rmqstore.views.index_files import Covered, IndexFiles, IndexHit
-from rmqstore.views.log_times import offsets_between, time_span
 from rmqstore.views.lookup import Found
 
 _BEFORE, _AFTER = 5 * 60_000, 30 * 60_000
@@ -217,7 +217,7 @@ class _Search:
             reached = max(one.last, reached or 0)
         ranges.append((reached or 0, None))
         for log in self.logs:
-            since, until = offsets_between(log, self.question.since, self.question.until)
+            since, until = offsets_between(log.queue, log.lead, self.question.since, self.question.until)
             for start, stop in ranges:
                 low = max(start, since)
                 high = until if stop is None else min(stop, until)
@@ -240,7 +240,7 @@ class _Search:
         if self.question.read_log == "never":
             return texts
         left = set(texts)
-        spans = [span for log in self.logs if (span := time_span(log)) is not None]
+        spans = [span for log in self.logs if (span := time_span(log.queue, log.lead)) is not None]
         if not spans:
             return texts
         first, last = min(span[0] for span in spans), max(span[1] for span in spans)
@@ -256,7 +256,7 @@ class _Search:
         selection = replace(self._scan_for((text,)), since=made - _BEFORE, until=made + _AFTER)
         found: set[str] = set()
         for log in self.logs:
-            start, stop = offsets_between(log, selection.since, selection.until)
+            start, stop = offsets_between(log.queue, log.lead, selection.since, selection.until)
             found |= self._read(log, replace(selection, since=None, until=None), start, stop)
         return bool(found)
 
@@ -270,7 +270,7 @@ class _Search:
         self.answer.searched = "log"
         self.means.say(said or "reading the log")
         for log in self.logs:
-            start, stop = offsets_between(log, self.question.since, self.question.until)
+            start, stop = offsets_between(log.queue, log.lead, self.question.since, self.question.until)
             self._read(log, self._scan_for(texts), start, stop)
             self._ids_in(log, texts)
 

@@ -1,0 +1,110 @@
+"""`rmqstore bundle`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqstore.cli.options import command
+from rmqstore.cli.output import Output
+from rmqstore.cli.quantities import Offset, bytes_text, many
+from rmqstore.errors import Refused, UsageError
+
+if TYPE_CHECKING:
+    from rmqstore.files.broker_config import BrokerConfig
+
+_ASK = 1 << 30
+
+
+@command(
+    "bundle",
+    examples=(
+        "rmqstore bundle /data/rocketmq/store -o store.tar.gz",
+        "rmqstore bundle /data/rocketmq/store --around 180887 -o damage.tar.gz",
+        "rmqstore bundle /data/rocketmq/store --topic Order -o order.tar.gz",
+    ),
+)
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="The archive to make (tar.gz); it must not exist yet.",
+)
+@click.option(
+    "--around", type=Offset(), metavar="OFFSET", help="Only the log file with this offset and its neighbours."
+)
+@click.option("--topic", metavar="NAME", help="Only this topic's queues, and the log files with its messages.")
+@click.option("--whole", is_flag=True, help="The whole store, even if it is larger than 1 GiB.")
+@click.option("--json", "as_json", is_flag=True, help="Print the manifest as one JSON object instead of text.")
+def bundle(
+    out: Output,
+    store: Path,
+    config: BrokerConfig,
+    around: int | None,
+    topic: str | None,
+    whole: bool,
+) -> int:
+    """Make a copy of a store that can be given away: for a bug report, or to somebody who helps.
+
+    Every file has its length, every record its place, and all damage is still there: verify finds the same in it.
+    Bodies are noise with a correct CRC, damaged ones are still damaged. Topics, groups, tags, keys, ids, hosts and
+    values of properties are replaced by others of the same length, the same text always by the same other one. The
+    secret that decides which is thrown away. Names of RocketMQ itself, times, sizes and offsets stay. RocksDB
+    directories are left out. manifest.json in the archive says what is in it.
+    """
+    from rmqstore.files.store import open_store
+    from rmqstore.views.bundle.bundle import Scope, make_bundle
+
+    assert out.path is not None
+    if (around is not None) + (topic is not None) + whole > 1:
+        raise UsageError("--around, --topic and --whole exclude each other", "give one of them")
+    if out.is_file:
+        raise Refused(f"{out.path} exists", "give another name, or remove it")
+    opened = open_store(store, config)
+    size = sum(log.bytes_on_disk for log in (opened.commitlog, opened.dledger and opened.dledger.data) if log)
+    if size > _ASK and around is None and topic is None and not whole:
+        raise UsageError(
+            f"the log of {store} has {bytes_text(size)}",
+            "give --around OFFSET or --topic NAME, or --whole for all of it",
+        )
+    if opened.lock_state().held:
+        out.note("note: a broker is running on this store; what it writes from now on may be half in the bundle")
+    with out.progress("bundle", size) as progress, out.stream() as file:
+        made = make_bundle(opened, Scope(around, topic), file, progress.add)
+    answer = Output(as_json=out.as_json, quiet=out.quiet, color=out.color)
+    if out.as_json:
+        answer.report(made.to_json())
+    else:
+        answer.lines(_text(made.to_json(), str(out.path), bytes_text(out.path.stat().st_size), out.width))
+    return 0
+
+
+def _text(manifest: dict[str, Any], path: str, size: str, width: int) -> Iterator[str]:
+    from textwrap import wrap
+
+    yield f"{path}: {size}"
+    yield ""
+    yield f"{'part':<20} {'files':>8} {'bytes':>16}"
+    for part in manifest["parts"]:
+        yield f"{part['part']:<20} {part['files']:>8,} {part['bytes']:>16,}"
+    yield ""
+    counts = manifest["replaced"]
+    texts = (
+        f"{counts['topics_and_groups']:,} names of topics and groups, {many(counts['other_texts'], 'other text')}"
+        f" and {many(counts['hosts'], 'host')}; bodies are noise"
+    )
+    paragraphs = [("Replaced", texts), ("Kept", "; ".join(manifest["kept"]))]
+    for one in manifest["left_out"]:
+        shown = ", ".join(one["names"][:3]) + (f" and {one['files'] - 3:,} more" if one["files"] > 3 else "")
+        paragraphs.append(("Left out", f"{shown} ({one['why']})"))
+    for name, text in paragraphs:
+        yield from wrap(f"{name + ':':<10}{text}", width, subsequent_indent=" " * 10, break_on_hyphens=False)
+    yield ""
+    around = manifest["scope"]["kind"] == "around" and manifest["parts"]
+    unpacked = f"store/{manifest['parts'][0]['part']}" if around else "store"
+    yield f"Look at it before you give it away: tar xzf {path} && rmqstore verify {unpacked}"

@@ -1,0 +1,106 @@
+"""What the shell completes: topics and queues of STORE, problem codes, broker versions, and journals.
+
+Whatever goes wrong completes nothing: an error would be printed into the command line that is being typed.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import click
+from click.shell_completion import CompletionItem
+
+Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def _completer(values: Callable[[click.Context], Iterable[str]]) -> Completer:
+    @functools.wraps(values)
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        try:
+            return [CompletionItem(value) for value in values(ctx) if value.startswith(incomplete)]
+        except Exception:  # noqa: BLE001  # see the module's first words
+            return []
+
+    return complete
+
+
+def _store(ctx: click.Context) -> Path:
+    """STORE as it was typed. While the value of an option is missing, click has only sorted the words."""
+    given = ctx.params.get("store") or next(word for word in ctx.args if not word.startswith("-"))
+    return Path(given)
+
+
+@_completer
+def topics(ctx: click.Context) -> Iterable[str]:
+    """Topics of STORE, as consume queues and topics.json name them."""
+    from rmqstore.files.store import open_store
+    from rmqstore.views.lookup import topics as topics_of
+
+    return sorted(topics_of(open_store(_store(ctx))))
+
+
+@_completer
+def queues(ctx: click.Context) -> Iterable[str]:
+    """TOPIC/ID of the consume queues of STORE; only of --topic where that is given."""
+    from rmqstore.files.store import QueueKind, open_store
+
+    opened = open_store(_store(ctx))
+    wanted = ctx.params.get("topics") or ()
+    found = [d for kind in (QueueKind.SIMPLE, QueueKind.BATCH) for d in opened.queue_directories(kind)]
+    return [f"{topic}/{number}" for topic, number, _ in sorted(found) if not wanted or topic in wanted]
+
+
+@_completer
+def codes(_: click.Context) -> Iterable[str]:
+    """Problem codes."""
+    from rmqstore.checks.problems.table import PROBLEMS
+
+    return sorted(PROBLEMS)
+
+
+@_completer
+def versions(_: click.Context) -> Iterable[str]:
+    """Broker versions whose rules are known."""
+    from rmqstore.brokers.rules.versions import VERSIONS
+
+    return VERSIONS
+
+
+@_completer
+def store_journals(ctx: click.Context) -> Iterable[str]:
+    """Journals of STORE, newest first."""
+    from rmqstore.repair.journal.journal import list_journals
+
+    return [str(info.path) for info in reversed(list_journals(_store(ctx)))]
+
+
+def journals_below(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Journals of the store that is being typed, newest first; else directories."""
+    from rmqstore.repair.journal.journal import list_journals
+
+    try:
+        typed = Path(incomplete or ".")
+        store = typed if typed.is_dir() else typed.parent
+        store = store.parent if store.name == ".rmqstore" else store
+        found = [str(store / ".rmqstore" / info.path.name) for info in reversed(list_journals(store))]
+    except Exception:  # noqa: BLE001  # see the module's first words
+        found = []
+    fitting = [CompletionItem(name) for name in found if name.startswith(incomplete)]
+    return fitting or [CompletionItem(incomplete, type="dir")]
+
+
+_BY_NAME: dict[str, Completer] = {
+    "topics": topics,
+    "topic": topics,
+    "queues": queues,
+    "only": codes,
+    "broker": versions,
+}
+_JOURNALS: dict[str, Completer] = {"lost": store_journals, "undo": journals_below, "resume": journals_below}
+
+
+def completer_of(command: str, parameter: str) -> Completer | None:
+    """What completes the values of a command's parameter; None where click knows better."""
+    return _JOURNALS.get(command) if parameter == "journal" else _BY_NAME.get(parameter)

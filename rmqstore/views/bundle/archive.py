@@ -1,0 +1,147 @@
+"""A tar archive whose sparse files stay sparse: GNU's format 1.0 in PAX headers, which tar and Python read.
+
+Python's tarfile only reads it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import tarfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from rmqstore.files.disk.sparse import data_extents
+
+_PAGE = 4096
+_BLOCK = 4 << 20
+_GAP = 64 << 10  # zeros that are worth an extent of their own
+Extent = tuple[int, int]
+Piece = tuple[int, bytes]
+
+
+def extents_of(path: Path) -> list[Extent]:
+    """Where a file has other bytes than zeros, [start, stop) in whole pages. Errors: OSError."""
+    out: list[Extent] = []
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        length = os.fstat(fd).st_size
+        for start, stop in data_extents(fd, 0, length):
+            for at in range(start // _PAGE * _PAGE, stop, _BLOCK):
+                data = np.frombuffer(os.pread(fd, min(_BLOCK, stop - at), at), dtype=np.uint8)
+                pages = np.add.reduceat(data != 0, np.arange(0, len(data), _PAGE)) if len(data) else data
+                for page in np.flatnonzero(pages).tolist():
+                    low = at + page * _PAGE
+                    _add(out, low, min(low + _PAGE, length))
+    finally:
+        os.close(fd)
+    return out
+
+
+def _add(extents: list[Extent], start: int, stop: int) -> None:
+    if extents and start - extents[-1][1] < _GAP:
+        extents[-1] = (extents[-1][0], stop)
+    else:
+        extents.append((start, stop))
+
+
+class Archive:
+    """A compressed tar archive that is written from front to back."""
+
+    def __init__(self, target: BinaryIO) -> None:
+        # noise does not get smaller, and the rest does at any level
+        self._gzip = gzip.GzipFile(filename="", mode="wb", compresslevel=1, fileobj=target, mtime=0)
+        self._tar = tarfile.TarFile(fileobj=self._gzip, mode="w", format=tarfile.PAX_FORMAT)
+
+    def close(self) -> None:
+        self._tar.close()
+        self._gzip.close()
+
+    def directory(self, name: str, like: os.stat_result) -> None:
+        info = _info(name, like)
+        info.type = tarfile.DIRTYPE
+        self._tar.addfile(info)
+
+    def text(self, name: str, data: bytes) -> None:
+        """A small file that no store has."""
+        import io
+
+        info = tarfile.TarInfo(name)
+        info.size = len(data)
+        self._tar.addfile(info, io.BytesIO(data))
+
+    def file(self, name: str, like: os.stat_result, extents: list[Extent], pieces: Iterable[Piece]) -> None:
+        """A file of `like`'s length, mode and time; `pieces` are its bytes, in order, and zeros between them."""
+        info = _info(name, like)
+        if extents == [(0, like.st_size)] or not like.st_size:
+            info.size = like.st_size
+            self._tar.addfile(info, _Reader(_cut(pieces, extents)))  # type: ignore[arg-type]  # it has read()
+            return
+        listed = extents if extents and extents[-1][1] == like.st_size else [*extents, (like.st_size, like.st_size)]
+        numbers = [len(listed), *(n for start, stop in listed for n in (start, stop - start))]
+        table = "".join(f"{n}\n" for n in numbers).encode()
+        table += bytes(-len(table) % 512)
+        info.pax_headers = {
+            "GNU.sparse.major": "1",
+            "GNU.sparse.minor": "0",
+            "GNU.sparse.name": name,
+            "GNU.sparse.realsize": str(like.st_size),
+        }
+        info.name = f"GNUSparseFile.0/{name}"
+        info.size = len(table) + sum(stop - start for start, stop in extents)
+        self._tar.addfile(info, _Reader(_chained(table, _cut(pieces, extents))))  # type: ignore[arg-type]
+
+
+def _info(name: str, like: os.stat_result) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.mode, info.mtime = like.st_mode & 0o7777, like.st_mtime
+    info.uid, info.gid = like.st_uid, like.st_gid
+    return info
+
+
+def _chained(first: bytes, rest: Iterable[bytes]) -> Iterator[bytes]:
+    yield first
+    yield from rest
+
+
+def _cut(pieces: Iterable[Piece], extents: list[Extent]) -> Iterator[bytes]:
+    """The bytes of some extents, out of pieces in order; zeros where no piece is."""
+    todo = iter(extents)
+    start, stop = next(todo, (0, 0))
+    for at, data in pieces:
+        end = at + len(data)
+        while start < stop and start < end:
+            if start < at:
+                low = min(stop, at)
+                yield bytes(low - start)
+                start = low
+            else:
+                high = min(stop, end)
+                yield data[start - at : high - at]
+                start = high
+            if start == stop:
+                start, stop = next(todo, (0, 0))
+    while start < stop:
+        yield bytes(stop - start)
+        start, stop = next(todo, (0, 0))
+
+
+class _Reader:
+    """Bytes of an iterator, for who reads them like a file."""
+
+    def __init__(self, parts: Iterable[bytes]) -> None:
+        self._parts = iter(parts)
+        self._left = b""
+
+    def read(self, size: int) -> bytes:
+        out = [self._left[:size]]
+        self._left = self._left[size:]
+        missing = size - len(out[0])
+        while missing > 0 and (part := next(self._parts, None)) is not None:
+            out.append(part[:missing])
+            self._left = part[missing:]
+            missing -= len(out[-1])
+        return b"".join(out)

@@ -1,0 +1,382 @@
+"""Which files of a store a bundle has, what becomes of each, and the manifest that says so."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import orjson
+
+from rmqstore.errors import UsageError
+from rmqstore.files.disk.reading import read_at
+from rmqstore.files.index_sizes import index_sizes
+from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, file_name_to_offset
+from rmqstore.files.queue_home import has_database
+from rmqstore.files.store import QueueKind, Store
+from rmqstore.formats import checkpoint, consumequeue, index
+from rmqstore.formats.message import HEAD, PHYSICAL_OFFSET_AT
+from rmqstore.views.bundle.archive import Archive, Extent, extents_of
+from rmqstore.views.bundle.index import IndexHashes, index_pieces
+from rmqstore.views.bundle.logs import Piece, log_pieces
+from rmqstore.views.bundle.names import Names
+from rmqstore.views.bundle.noise import byte_noise
+from rmqstore.views.bundle.texts import JSON_WORDS, json_text
+from rmqstore.views.bundle.units import ext_pieces, timer_pieces, unit_pieces
+from rmqstore.views.dump.messages import Damage, Log, logs_of, read_records
+from rmqstore.views.dump.selection import Selection
+from rmqstore.views.lookup import topics
+
+SCHEMA = "rmqstore.bundle/1"
+MANIFEST = "manifest.json"
+STORE = "store"
+"""Directory of the archive with the copy of the store."""
+_TREES = ("consumequeue", "batchconsumequeue", "consumequeue_ext", "compactionLog", "compactionCq")
+_PLAIN_NAMES = re.compile(
+    r"\.rmqstore|commitlog|consumequeue|batchconsumequeue|consumequeue_ext|index|config|checkpoint|abort|lock|timerlog|timerwheel"
+    r"|compaction|compactionLog|compactionCq|position-checkpoint|dledger-n?[0-9]+|data|currterm|snapshot|rocksdbstore"
+    r"|epochFileCheckpoint|brokerIdentity|timercheck|timermetrics|transactionMetrics|[a-zA-Z]+\.json|[0-9]+"
+    r"|(topics|consumerOffset|subscriptionGroup|delayOffset|consumerFilter|consumerOrderInfo)"
+)
+_ENDINGS = ("json", "bak", "txt", "tmp", "log", "")
+_NUMBERS_ONLY = frozenset({"timercheck", "timerwheel", "lock", "abort"})
+_SETTINGS = re.compile(r"-?[0-9]+|true|false|([0-9]+[smhd] ?)+|[A-Za-z]+FLUSH|[A-Z_]+")
+_NAMING = re.compile("name|addr|ip|path|dir|cluster|group|peer|self|user|pass|key|secret|region|url|id$", re.IGNORECASE)
+_SMALL_TEXT = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a bundle is of: the whole store, the log files `around` an offset, or what there is of a `topic`."""
+
+    around: int | None = None
+    topic: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The manifest's `scope`; the topic is not named."""
+        kind = "around" if self.around is not None else "topic" if self.topic is not None else "whole"
+        return {"kind": kind, "offset": self.around}
+
+
+@dataclass(slots=True)
+class Bundle:
+    """What was written: files and bytes per part of the store, and what was left out and why."""
+
+    scope: Scope
+    kind: str = ""
+    parts: dict[str, list[int]] = field(default_factory=dict)
+    left_out: dict[str, list[str]] = field(default_factory=dict)
+    replaced: dict[str, int] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The manifest."""
+        return {
+            "schema": SCHEMA,
+            "store_kind": self.kind,
+            "scope": self.scope.to_json(),
+            "parts": [{"part": name, "files": n, "bytes": size} for name, (n, size) in self.parts.items()],
+            "left_out": [
+                {"why": why, "files": len(names), "names": names[:_NAMED]} for why, names in self.left_out.items()
+            ],
+            "replaced": self.replaced,
+            "kept": KEPT,
+        }
+
+
+_NAMED = 20
+_JOURNALS = "journals of repairs hold original bytes"
+_ROCKSDB = "a RocksDB: its keys and values cannot be replaced"
+KEPT = [
+    "lengths, offsets, queue ids, queue offsets, times, sizes and flags",
+    "words of RocketMQ itself: system topics, names of its properties and settings",
+    "numbers in config/, ports, offsets in message ids",
+    "damage, and what checksums say about it",
+]
+"""What of the original is in a bundle."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    path: Path
+    pieces: Callable[[], Iterator[Piece]]
+    first: bool = False
+    extents: list[Extent] | None = None
+
+
+def make_bundle(
+    store: Store, scope: Scope, target: BinaryIO, progress: Callable[[int], None] = lambda _: None
+) -> Bundle:
+    """Writes the archive of a store, or of a part of it, to a file that is open for writing.
+
+    Memory does not grow with the store, but with its largest index file. `progress` gets the bytes of each file.
+    Errors: UsageError for an offset or a topic that is not in the store; OSError for a file that cannot be read.
+    """
+    return _Builder(store, scope).write(target, progress)
+
+
+class _Builder:
+    def __init__(self, store: Store, scope: Scope) -> None:
+        self.store, self.scope = store, scope
+        self.root = store.path
+        self.topics = topics(store) if store.part is None else frozenset(t for _, t in _queue_topics(store))
+        self.names = Names(self.topics, JSON_WORDS)
+        self.bundle = Bundle(scope, store.kind.value)
+        self.logs = logs_of(store)
+        dledger = store.dledger
+        self._index_of_dledger = frozenset(f.path for f in dledger.index.files) if dledger is not None else frozenset()
+        self.span = self._span()
+
+    # --- what is wanted -----------------------------------------------------------------------------------------------
+
+    def _span(self) -> tuple[str, int, int] | None:
+        """Name of a log and the offsets [start, stop) of its files that are wanted; None for all of all logs."""
+        if self.scope.around is not None:
+            for log in self.logs:
+                if log.queue.start <= self.scope.around < log.queue.stop:
+                    at = self.scope.around // log.queue.file_size * log.queue.file_size
+                    return log.name, at - log.queue.file_size, at + 2 * log.queue.file_size
+            raise UsageError(f"no log has the offset {self.scope.around:,}", "see `rmqstore info` for its range")
+        if self.scope.topic is not None and self.scope.topic not in self.topics:
+            raise UsageError(f"no topic {self.scope.topic!r} in this store", "see `rmqstore info`, or use --whole")
+        return None
+
+    def _topic_files(self) -> dict[str, tuple[int, int]]:
+        """Offsets of each log between which the messages of the topic are."""
+        if self.scope.topic is None:
+            return {}
+        out = {}
+        for log in self.logs:
+            selection = Selection(topics=frozenset({self.scope.topic}))
+            first = _some_offset(self.store, log, replace(selection, limit=1))
+            last = _some_offset(self.store, log, replace(selection, limit=1, reverse=True))
+            out[log.name] = (first or 0, (last or 0) + 1) if first is not None else (0, 0)
+        return out
+
+    def _wants(self, log: Log, file: MappedFile, of_topic: dict[str, tuple[int, int]]) -> bool:
+        if self.span is not None:
+            name, start, stop = self.span
+        elif log.name in of_topic:
+            name, (start, stop) = log.name, of_topic[log.name]
+        else:
+            return True
+        return log.name == name and start < file.stop and file.start < stop
+
+    # --- files --------------------------------------------------------------------------------------------------------
+
+    def _items(self) -> Iterator[tuple[Path, _Item | None, str]]:
+        """Every file below the root with what becomes of it; None and a reason for those that are left out."""
+        known = self._known()
+        of_topic = self._topic_files()
+        wanted = {f.path for log in self.logs for f in log.queue.files if self._wants(log, f, of_topic)}
+        log_files = {f.path for log in self.logs for f in log.queue.files}
+        whole = self.scope == Scope()
+        own = self.store.root / "consumequeue" / (self.scope.topic or "")
+        elsewhere = sorted(path for path in log_files if not path.is_relative_to(self.root))
+        for path in (*_files_below(self.root, self._leave_out), *elsewhere):
+            if path in log_files:
+                yield path, known[path] if path in wanted else None, "outside of the part that was asked for"
+            elif whole or (self.scope.topic is not None and own in path.parents):
+                yield path, known.get(path) or self._other(path), ""
+            else:
+                yield path, None, "outside of the part that was asked for"
+
+    def _known(self) -> dict[Path, _Item]:
+        """Log files, queues and index files."""
+        out: dict[Path, _Item] = {}
+        for log in self.logs:
+            for file in log.queue.files:
+                out[file.path] = _Item(file.path, partial(log_pieces, file, log.lead, self.names), True)
+            for odd in log.queue.odd:
+                if odd.path not in out and odd.path.is_file():
+                    file = _placed(odd.path, log)
+                    pieces = partial(log_pieces, file, log.lead, self.names, check_offset=False)
+                    out[odd.path] = _Item(odd.path, pieces, True)
+        for one in self.store.consume_queues(*QueueKind):
+            for path in (*(f.path for f in one.queue.files), *(o.path for o in one.queue.odd if o.path.is_file())):
+                out[path] = self._queue_item(one.kind, path)
+        sizes = index_sizes(self.store)
+        hashes = IndexHashes((_placed_queue(log) for log in self.logs), self.names)
+        for entry in self.store.index_files if sizes is not None else ():
+            if sizes is not None and entry.length >= index.unit_at(1, sizes[0]):
+                pieces = partial(index_pieces, entry.path, sizes[0], hashes)
+                out[entry.path] = _Item(entry.path, pieces, extents=[(0, entry.length)])
+        for file in self.store.timer_log.files if self.store.timer_log is not None else ():
+            out[file.path] = _Item(file.path, partial(timer_pieces, file.path, self.topics, self.names))
+        return out
+
+    def _queue_item(self, kind: QueueKind, path: Path) -> _Item:
+        if kind is QueueKind.COMPACTION_LOG:
+            length = path.stat().st_size
+            file = MappedFile(path, file_name_to_offset(path.name) or 0, length, length)
+            return _Item(path, partial(log_pieces, file, 0, self.names, check_offset=False), True)
+        if kind is QueueKind.EXT:
+            return _Item(path, partial(ext_pieces, path, self.names))
+        layout = consumequeue.UNIT if kind is QueueKind.SIMPLE else consumequeue.BATCH_UNIT
+        return _Item(path, partial(unit_pieces, path, layout, self.names))
+
+    def _other(self, path: Path) -> _Item:
+        size = path.stat().st_size
+        if path.name.removesuffix(".bak") in _NUMBERS_ONLY or path in self._index_of_dledger:
+            return _Item(path, partial(_same, path))
+        if path == self.store.root / "checkpoint":
+            return _Item(path, partial(_checkpoint, path))
+        if size <= _SMALL_TEXT and _is_text(read_at(path, min(size, 1 << 16), 0)):
+            return _Item(path, lambda: iter([(0, json_text(read_at(path, size, 0), self.names))]))
+        return _Item(path, partial(_noise, path))
+
+    def _leave_out(self, path: Path, why: str) -> None:
+        self.bundle.left_out.setdefault(why, []).append(self._name(path))
+
+    # --- the archive --------------------------------------------------------------------------------------------------
+
+    def write(self, target: BinaryIO, progress: Callable[[int], None]) -> Bundle:
+        items = sorted(self._items(), key=lambda item: not (item[1] is not None and item[1].first))
+        archive = Archive(target)
+        for directory in sorted(p for p in self.root.rglob("*") if self._is_kept_directory(p)):
+            archive.directory(self._name(directory), directory.stat())
+        for path, item, reason in items:
+            if item is None:
+                self._leave_out(path, reason)
+                continue
+            status = path.stat()
+            extents = extents_of(path) if item.extents is None else item.extents
+            archive.file(self._name(path), status, extents, item.pieces())
+            part = self.store.part or self._name(path).split("/")[1]
+            counts = self.bundle.parts.setdefault(part, [0, 0])
+            counts[0] += 1
+            counts[1] += status.st_size
+            progress(status.st_size)
+        self.bundle.replaced = self.names.counts
+        settings = self._settings()
+        if settings:
+            archive.text("broker.conf", settings)
+        archive.text(MANIFEST, orjson.dumps(self.bundle.to_json(), option=orjson.OPT_INDENT_2) + b"\n")
+        archive.close()
+        return self.bundle
+
+    def _is_kept_directory(self, path: Path) -> bool:
+        below = path.relative_to(self.root).parts
+        whole = self.scope == Scope()
+        return path.is_dir() and not path.is_symlink() and below[0] != ".rmqstore" and (whole or len(below) == 1)
+
+    def _name(self, path: Path) -> str:
+        if not path.is_relative_to(self.root):  # broker.conf has another place for the log
+            log = next(log for log in self.logs if any(f.path == path for f in log.queue.files))
+            folder = f"{self.store.dledger.directory.name}/data" if log.lead and self.store.dledger else log.name
+            return f"{STORE}/{folder}/{path.name}"
+        parent = "" if self.store.part is None else self.root.name
+        names = [STORE if self.store.part is None else self._component(parent, self.root.parent.name)]
+        for name in path.relative_to(self.root).parts:
+            names.append(self._component(name, parent))
+            parent = name
+        return "/".join(names)
+
+    def _component(self, name: str, parent: str) -> str:
+        """A file name with pseudonyms: names of topics below their trees, and words that no broker writes."""
+        if parent in _TREES and not name.isdigit():
+            return os.fsdecode(self.names.topic(os.fsencode(name)))
+        if _PLAIN_NAMES.fullmatch(name):
+            return name
+        return ".".join(
+            p if p in _ENDINGS or _PLAIN_NAMES.fullmatch(p) else os.fsdecode(self.names.word(os.fsencode(p)))
+            for p in name.split(".")
+        )
+
+    def _settings(self) -> bytes:
+        """Numbers and switches of the broker.conf that the store was read with; no names, no paths."""
+        given = self.store.config.given
+        return "".join(
+            f"{key}={value}\n"
+            for key, value in sorted(given.items())
+            if _SETTINGS.fullmatch(value.strip()) and not _NAMING.search(key)
+        ).encode()
+
+
+def _queue_topics(store: Store) -> Iterator[tuple[QueueKind, str]]:
+    for kind in (QueueKind.SIMPLE, QueueKind.BATCH):
+        for topic, _, _ in store.queue_directories(kind):
+            yield kind, topic
+
+
+def _some_offset(store: Store, log: Log, selection: Selection) -> int | None:
+    for found in read_records(store, log.name, selection, Damage()):
+        return found[0].offset
+    return None
+
+
+def _placed(path: Path, log: Log) -> MappedFile:
+    """A file of a log that is not where its name says: it begins where its first record says."""
+    length = path.stat().st_size
+    raw = read_at(path, log.lead + HEAD.size, 0)
+    at = log.lead + PHYSICAL_OFFSET_AT
+    start = max(0, int.from_bytes(raw[at : at + 8], "big", signed=True) - log.lead) if len(raw) > at + 8 else 0
+    return MappedFile(path, start, length, max(length, 1))
+
+
+def _placed_queue(log: Log) -> MappedFileQueue:
+    """A log with its files where their first records say that they are."""
+    size = log.queue.file_size
+    found: dict[int, MappedFile] = {}
+    for path in (*(f.path for f in log.queue.files), *(o.path for o in log.queue.odd if o.path.is_file())):
+        file = _placed(path, log)
+        start = file_name_to_offset(path.name) if file.start % size else file.start
+        if start is not None and (start not in found or file_name_to_offset(path.name) == start):
+            found[start] = MappedFile(path, start, file.length, size)
+    return MappedFileQueue(log.name, log.queue.directories, size, [found[start] for start in sorted(found)])
+
+
+def _files_below(root: Path, leave_out: Callable[[Path, str], None]) -> Iterator[Path]:
+    """Regular files, also behind links at the top; what is left out is noted."""
+    if root.is_file():
+        yield root
+        return
+    links = sorted(path for path in root.iterdir() if path.is_symlink() and path.is_dir())
+    for link in links:
+        leave_out(link, "a link; the directory is in its place")
+    for top in (root, *links):
+        for directory, names, files in os.walk(top):
+            here = Path(directory)
+            names.sort()
+            for name in list(names):
+                why = _JOURNALS if name == ".rmqstore" else _ROCKSDB if has_database(here / name) else ""
+                if why:
+                    names.remove(name)
+                    leave_out(here / name, why)
+            for path in (here / name for name in sorted(files)):
+                if path.is_file():
+                    yield path
+                else:
+                    leave_out(path, "not a regular file")
+
+
+def _is_text(data: bytes) -> bool:
+    """Whether a small file is JSON or lines of names and numbers."""
+    return bool(data) and sum(b < 9 or 13 < b < 32 for b in data) * 50 < len(data)
+
+
+def _same(path: Path) -> Iterator[Piece]:
+    """A file that holds nothing but numbers."""
+    at = 0
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            yield at, block
+            at += len(block)
+
+
+def _noise(path: Path) -> Iterator[Piece]:
+    at = 0
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            yield at, byte_noise(block)
+            at += len(block)
+
+
+def _checkpoint(path: Path) -> Iterator[Piece]:
+    """The checkpoint: times; what is behind them is noise."""
+    raw = read_at(path, path.stat().st_size, 0)
+    size = checkpoint.STORE_CHECKPOINT.size
+    yield 0, raw[:size] + byte_noise(raw[size:])

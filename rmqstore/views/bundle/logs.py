@@ -1,0 +1,172 @@
+"""Log files with pseudonyms and noise: every record where it was, and damaged in the same way.
+
+A checksum that did not fit does not fit by the same bits: CRC-32 is linear, so that even what a repair concludes from
+it stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from rmqstore.files.mapped_file_queue import MappedFile
+from rmqstore.formats import dledger
+from rmqstore.formats.crcbits import FlippedBit, flipped_bits
+from rmqstore.formats.layout import Layout
+from rmqstore.formats.message import (
+    CRC32_RESERVED_LEN,
+    HEAD,
+    HEADS_BY_FLAG,
+    MAGIC_V1_U32,
+    MAGIC_V2_U32,
+    MIN_SIZE,
+    PHYSICAL_OFFSET_AT,
+    SYS_FLAG_AT,
+    body_crc,
+    crc32,
+    record_crc,
+)
+from rmqstore.scan.records import scan_file
+from rmqstore.scan.tiling import Kind, Run
+from rmqstore.scan.window import ScanOptions
+from rmqstore.views.bundle.names import Names
+from rmqstore.views.bundle.noise import body_noise, byte_noise
+from rmqstore.views.bundle.texts import property_text
+
+Read = Callable[[int, int], bytes]
+Piece = tuple[int, bytes]
+"""Bytes at a position of a file."""
+_MAGIC_AT = HEAD.at("magic")
+_CRC_AT = HEAD.at("body_crc")
+_DAMAGED_BITS = 4  # of a magic that is still taken for one
+_BLOCK = 1 << 20
+
+
+def log_pieces(file: MappedFile, lead: int, names: Names, *, check_offset: bool = True) -> Iterator[Piece]:
+    """A log file's bytes for the bundle, in order; what is between the pieces is zero.
+
+    `lead` bytes precede every message. Errors: OSError when the file cannot be read.
+    """
+    with file.path.open("rb") as source:
+
+        def read(start: int, stop: int) -> bytes:
+            source.seek(start)
+            return source.read(stop - start)
+
+        end = min(file.length, file.file_size)
+        for run in scan_file(file, lead=lead, options=ScanOptions(check_offset=check_offset)):
+            start, stop = run.start - file.start, min(run.stop - file.start, file.length)
+            if run.columns is not None:
+                yield start, _records(run, names)
+            elif run.kind is Kind.INTERNAL:
+                raw = read(start, stop)
+                yield start, raw[: dledger.ENTRY.size] + byte_noise(raw[dledger.ENTRY.size :])
+            elif run.kind is Kind.BLANK:
+                yield start, read(start, min(start + 8, stop))
+                yield from _raw(read, start + 8, stop)
+            elif run.kind is Kind.DIRTY:
+                yield from _dirty(read, start, stop, file.start, lead, names)
+        yield from _raw(read, end, file.length)  # a file that is longer than its queue's
+
+
+def _records(run: Run, names: Names) -> bytes:
+    """The records of a run, with the DLedger headers before them."""
+    columns = run.columns
+    assert columns is not None
+    first = int(columns.at[0]) - columns.lead
+    out = bytearray(columns.raw[first : first + run.stop - run.start])
+    for at, size in zip(columns.at.tolist(), columns.size.tolist(), strict=True):
+        lo = at - first
+        out[lo : lo + size] = record(bytes(out[lo : lo + size]), names)
+    return bytes(out)
+
+
+def record(data: bytes, names: Names) -> bytes:
+    """One framed record with pseudonyms and noise."""
+    out = bytearray(data)
+    sys_flag = int.from_bytes(data[SYS_FLAG_AT : SYS_FLAG_AT + 4], "big")
+    layout = HEADS_BY_FLAG[sys_flag & 0x30]
+    _hosts(out, layout, names)
+    body_at = layout.size
+    length = max(0, int.from_bytes(data[body_at - 4 : body_at], "big", signed=True))
+    body = data[body_at : body_at + length]
+    if body:
+        stored = int.from_bytes(data[_CRC_AT : _CRC_AT + 4], "big")
+        error = stored ^ body_crc(body)
+        bits = flipped_bits(length, stored, body_crc(body)) if error else []
+        if len(bits) == 1:  # a repair flips it back, and then the body unpacks, or is text
+            body = _flipped(body_noise(_flipped(body, bits[0]), sys_flag, sound=True), bits[0])
+        else:
+            body = body_noise(body, sys_flag, sound=not error)
+        out[body_at : body_at + length] = body
+        out[_CRC_AT : _CRC_AT + 4] = (error ^ body_crc(body)).to_bytes(4, "big")
+    wide = 2 if int.from_bytes(data[_MAGIC_AT : _MAGIC_AT + 4], "big") == MAGIC_V2_U32 else 1
+    topic_at = body_at + length + wide
+    topic_stop = topic_at + int.from_bytes(data[topic_at - wide : topic_at], "big")
+    out[topic_at:topic_stop] = names.topic(data[topic_at:topic_stop])
+    out[topic_stop + 2 :] = property_text(data[topic_stop + 2 :], names)
+    told, computed = record_crc(data, 0, len(data))
+    if told is not None:
+        new = int(crc32(out[:-CRC32_RESERVED_LEN])) & 0x7FFFFFFF
+        out[-11:-1] = f"{told ^ computed ^ new:010d}".encode()[::-1]
+    return bytes(out)
+
+
+def _flipped(body: bytes, bit: FlippedBit) -> bytes:
+    return body[: bit.at] + bytes([body[bit.at] ^ 1 << bit.bit]) + body[bit.at + 1 :]
+
+
+def _hosts(out: bytearray, layout: Layout, names: Names) -> None:
+    born, store = layout.at("born_host"), layout.at("store_host")
+    for start, stop in ((born, layout.at("store_timestamp")), (store, layout.at("reconsume_times"))):
+        out[start:stop] = names.host(bytes(out[start:stop]))
+
+
+# --- between records --------------------------------------------------------------------------------------------------
+
+
+def _raw(read: Read, start: int, stop: int) -> Iterator[Piece]:
+    for at in range(start, stop, _BLOCK):
+        yield at, byte_noise(read(at, min(at + _BLOCK, stop)))
+
+
+def _dirty(read: Read, start: int, stop: int, base: int, lead: int, names: Names) -> Iterator[Piece]:
+    """Damage: heads of records stay, since what is wrong with them is what the bundle is for; the rest is noise."""
+    for at in range(start, stop, _BLOCK):
+        data = read(at, min(at + _BLOCK, stop))
+        out = bytearray(byte_noise(data))
+        for lo in _heads(data, base + at, lead):
+            head = lo + lead
+            layout = HEADS_BY_FLAG[int.from_bytes(data[head + SYS_FLAG_AT : head + SYS_FLAG_AT + 4], "big") & 0x30]
+            kept = bytearray(data[lo : head + layout.size])
+            if len(kept) == lead + layout.size:
+                fixed = kept[lead:]
+                _hosts(fixed, layout, names)
+                kept[lead:] = fixed
+            out[lo : lo + len(kept)] = kept
+        yield at, bytes(out)
+
+
+def _heads(data: bytes, base: int, lead: int) -> Iterator[int]:
+    """Where records begin whose head tells it, although something in them is wrong."""
+    at = 0
+    while 0 <= at < len(data):
+        if not _is_head(data, at, base, lead):
+            at = _next(data, at + 1, lead)
+            continue
+        yield at
+        size = int.from_bytes(data[at + lead : at + lead + 4], "big")
+        follows = size >= MIN_SIZE and _is_head(data, at + lead + size, base, lead)
+        at = at + lead + size if follows else _next(data, at + 1, lead)
+
+
+def _next(data: bytes, at: int, lead: int) -> int:
+    found = data.find(MAGIC_V1_U32.to_bytes(4, "big")[:3], at + lead + 4)
+    return found - lead - 4 if found >= 0 else -1
+
+
+def _is_head(data: bytes, at: int, base: int, lead: int) -> bool:
+    head = at + lead
+    magic = int.from_bytes(data[head + 4 : head + 8], "big")
+    near = min((magic ^ known).bit_count() for known in (MAGIC_V1_U32, MAGIC_V2_U32)) <= _DAMAGED_BITS
+    own = int.from_bytes(data[head + PHYSICAL_OFFSET_AT : head + PHYSICAL_OFFSET_AT + 8], "big")
+    return near or own == base + head

@@ -1,0 +1,80 @@
+"""Consume queues, their extension files and timer logs: hashes of tags and topics follow the pseudonyms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from rmqstore.formats import consumequeue, timer
+from rmqstore.formats.layout import Layout
+from rmqstore.formats.text.javatext import java_string_hash
+from rmqstore.views.bundle.logs import Piece
+from rmqstore.views.bundle.names import Names
+from rmqstore.views.bundle.noise import byte_noise
+
+_UNITS = 50_000
+
+
+def unit_pieces(path: Path, layout: Layout, names: Names) -> Iterator[Piece]:
+    """A file of consume queue or batch queue units. Errors: OSError when it cannot be read."""
+    at = 0
+    code_at = layout.at("tags_code")
+    with path.open("rb") as file:
+        while block := file.read(_UNITS * layout.size):
+            count = len(block) // layout.size
+            out = bytearray(block)
+            rows = np.frombuffer(out, dtype=np.uint8, count=count * layout.size).reshape(count, layout.size)
+            codes = np.ascontiguousarray(rows[:, code_at : code_at + 8]).view(">i8")[:, 0]
+            different, inverse = np.unique(codes, return_inverse=True)
+            new = np.array([names.code(int(code)) for code in different], dtype=">i8")[inverse]
+            rows[:, code_at : code_at + 8] = new.view(np.uint8).reshape(count, 8)
+            del rows
+            out[count * layout.size :] = byte_noise(bytes(out[count * layout.size :]))
+            yield at, bytes(out)
+            at += len(block)
+
+
+def ext_pieces(path: Path, names: Names) -> Iterator[Piece]:
+    """A consume queue extension file. Errors: OSError when it cannot be read."""
+    layout = consumequeue.EXT_UNIT
+
+    def renamed(out: bytearray) -> None:
+        at = 0
+        while at + layout.size <= len(out):
+            unit = layout.unpack(bytes(out[at : at + layout.size]))
+            if unit["size"] < layout.size:
+                break
+            code = names.code(unit["tags_code"]).to_bytes(8, "big", signed=True)
+            out[at + layout.at("tags_code") : at + layout.at("tags_code") + 8] = code
+            at += unit["size"]
+
+    yield from _whole(path, renamed)
+
+
+def timer_pieces(path: Path, topics: Iterable[str], names: Names) -> Iterator[Piece]:
+    """A timer log file. Errors: OSError when it cannot be read."""
+    known = {java_string_hash(topic): topic for topic in topics}
+    layout = timer.LOG_UNIT
+
+    def renamed(out: bytearray) -> None:
+        for at in range(0, len(out) - layout.size + 1, layout.size):
+            unit = layout.unpack(bytes(out[at : at + layout.size]))
+            if unit["size"] != layout.size:
+                break
+            topic = known.get(unit["real_topic_hash"])
+            if topic is None:
+                code = names.key_hash(unit["real_topic_hash"])
+            else:
+                code = java_string_hash(names.topic(topic.encode()).decode())
+            field = at + layout.at("real_topic_hash")
+            out[field : field + 4] = code.to_bytes(4, "big", signed=True)
+
+    yield from _whole(path, renamed)
+
+
+def _whole(path: Path, change: Callable[[bytearray], None]) -> Iterator[Piece]:
+    data = bytearray(path.read_bytes())
+    change(data)
+    yield 0, bytes(data)

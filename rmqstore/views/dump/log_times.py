@@ -1,0 +1,138 @@
+"""Which part of a log can hold messages of a time: store times rise, so that some hundred records tell.
+
+They rise while a broker's clock is right. A clock that was set back is seen where it was wrong for long enough: times
+of records all over the log are compared, and a part over which they fall is always read. `SLACK` is how far a clock may
+have been off unseen. Not found are messages of a clock that was off by more, and right again within `SAMPLES`-th of the
+log, and single records with a damaged time; logs up to `WHOLE` are therefore read from end to end.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import closing
+
+from rmqstore.files.log_ends import first_true, store_timestamp
+from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
+from rmqstore.files.records import MAX_RECORD
+from rmqstore.formats.message import HEADS_BY_FLAG, MAGIC_V1_U32, MAGIC_V2_U32
+from rmqstore.scan.resync import resync
+from rmqstore.scan.window import ScanOptions, Window
+
+SLACK = 60_000
+"""How far store times may go back unseen, in ms, before a search by time can miss a message."""
+SAMPLES = 128
+"""Places of a log at which a record's time is read, besides the start of every file."""
+WHOLE = 64 << 20
+"""Bytes of a log that are read whole: that takes less than a tenth of a second."""
+_GRID = 64 << 10
+_LONGEST_HEAD = HEADS_BY_FLAG[0x30].size
+
+
+def offsets_between(queue: MappedFileQueue, lead: int, since: int | None, until: int | None) -> tuple[int, int]:
+    """Global offsets [start, stop) outside of which no message is stored in [since, until) (ms, None: open).
+
+    See the module's first words for what a clock that was set back does to this.
+    """
+    start, stop = queue.start, queue.stop
+    if (since is None and until is None) or queue.bytes_on_disk <= WHOLE:
+        return start, stop
+    wanted = [part for part in _parts(queue, lead) if part.can_hold(since, until)]
+    if not wanted:
+        return start, start
+    return wanted[0].low(queue, lead, since), wanted[-1].high(queue, lead, until)
+
+
+class _Part:
+    """Bytes [start, stop) of a log, between two records of known times (ms); None at its ends."""
+
+    def __init__(self, start: int, stop: int, first: int | None, last: int | None) -> None:
+        self.start, self.stop, self.first, self.last = start, stop, first, last
+        self.falls = first is not None and last is not None and first > last + SLACK
+
+    def can_hold(self, since: int | None, until: int | None) -> bool:
+        too_early = since is not None and self.last is not None and self.last + SLACK < since
+        too_late = until is not None and self.first is not None and self.first - SLACK >= until
+        return self.falls or not (too_early or too_late)
+
+    def low(self, queue: MappedFileQueue, lead: int, since: int | None) -> int:
+        """Where records stored at `since` or later can begin."""
+        if since is None or self.falls:
+            return self.start
+        return max(self.start, self._first_from(queue, lead, since - SLACK, unknown_is_late=True) - _GRID)
+
+    def high(self, queue: MappedFileQueue, lead: int, until: int | None) -> int:
+        """Where records stored before `until` can end."""
+        if until is None or self.falls or self.last is None:
+            return self.stop
+        return self._first_from(queue, lead, until + SLACK, unknown_is_late=False)
+
+    def _first_from(self, queue: MappedFileQueue, lead: int, time: int, *, unknown_is_late: bool) -> int:
+        """A place between the records stored before a time and those stored at it or later."""
+
+        def is_late(number: int) -> bool:
+            at = self.start + number * _GRID
+            # every part but the last ends with a known record; behind the end of the log may be a GiB of zeros
+            found = record_from(queue, lead, at, _GRID if self.last is None else self.stop + 1 - at)
+            return unknown_is_late if found is None else found[1] >= time
+
+        count = -(-(self.stop - self.start) // _GRID)
+        return min(self.stop, self.start + first_true(0, count, is_late) * _GRID)
+
+
+def _parts(queue: MappedFileQueue, lead: int) -> Iterator[_Part]:
+    """The whole log, cut at records of known times."""
+    known: list[tuple[int, int | None]] = [(queue.start, None), *_samples(queue, lead), (queue.stop, None)]
+    for (start, first), (stop, last) in itertools.pairwise(known):
+        yield _Part(start, stop, first, last)
+
+
+def _samples(queue: MappedFileQueue, lead: int) -> Iterator[tuple[int, int]]:
+    step = max(_GRID, (queue.stop - queue.start) // SAMPLES)
+    reached = -1
+    for file in queue.files:
+        for at in range(file.start, file.stop, step):
+            if at <= reached:
+                continue
+            found = record_from(queue, lead, at)
+            if found is None:
+                return
+            yield found
+            reached = found[0]
+
+
+def time_span(queue: MappedFileQueue, lead: int) -> tuple[int, int] | None:
+    """Store times (ms) of the first record and of one among the last; None for a log without records."""
+    start = queue.start
+    first = record_from(queue, lead, start)
+    if first is None:
+        return None
+    count = -(-(queue.stop - start) // _GRID)
+    behind = first_true(1, count, lambda n: record_from(queue, lead, start + n * _GRID) is None)
+    last = record_from(queue, lead, start + (behind - 1) * _GRID)
+    return first[1], (last or first)[1]
+
+
+def record_from(queue: MappedFileQueue, lead: int, offset: int, within: int = MAX_RECORD) -> tuple[int, int] | None:
+    """Offset and store time (ms) of the first record at a global offset or behind it; None where none follows.
+
+    Of every file `within` bytes are searched.
+    """
+    for file in queue.files:
+        if file.stop > offset:
+            found = _record_in(file, max(0, offset - file.start), lead, within)
+            if found is not None:
+                return found
+    return None
+
+
+def _record_in(file: MappedFile, at: int, lead: int, within: int) -> tuple[int, int] | None:
+    try:
+        window = Window(file, ScanOptions(chunk=1))
+    except OSError:
+        return None
+    with closing(window):
+        found, _ = resync(window, at, file.start, window.end, lead, until=at + within)
+        head = window.pread(_LONGEST_HEAD, found + lead) if found is not None else b""
+    is_record = int.from_bytes(head[4:8], "big") in (MAGIC_V1_U32, MAGIC_V2_U32)  # else a BLANK
+    return (file.start + (found or 0), store_timestamp(head)) if is_record else None
