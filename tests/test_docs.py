@@ -96,6 +96,12 @@ def size_left_out(line: str) -> str:
     return re.sub(r"\.gz: [0-9.]+ KiB", ".gz: KiB", line)
 
 
+@pytest.mark.parametrize("page", ["README.md", "README.zh-CN.md"])
+def test_readme_names_every_command(page: str) -> None:
+    text = (ROOT / page).read_text("utf-8")
+    assert [name for name in command_names() if not re.search(rf"`{name}[ `]", text)] == []
+
+
 def test_the_examples_of_the_python_page_run_and_print_what_it_shows(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
