@@ -31,7 +31,7 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
     result = verified.dledger or verified.legacy
     tiling = result.tiling if result is not None else None
     units = _known_units(store, verified)
-    if misplaced is not None and misplaced.store.moved:
+    if misplaced is not None and misplaced.store.is_rearranged:
         tiling = units = None  # a broker that starts now finds the files as they are now
     start = partial(
         simulate_start,

@@ -10,7 +10,7 @@ import contextlib
 import copy
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -90,6 +90,7 @@ class Store(StoreQueues):
     def __init__(self, path: Path, config: BrokerConfig, *, follow_config_paths: bool = True) -> None:
         super().__init__(path, config)
         self.moved: Mapping[Path, Path] = {}
+        self.left_out: frozenset[Path] = frozenset()
         self.standins: Mapping[Path, Path] = {}
         self.expiring = 0
         self._follow = follow_config_paths
@@ -209,14 +210,25 @@ class Store(StoreQueues):
         """Forget the files of the index: they are listed again when they are next asked for."""
         self.__dict__.pop("index_entries", None)
 
-    def rearranged(self, logs: Mapping[str, MappedFileQueue], moved: Mapping[Path, Path]) -> Store:
-        """This store as it will be when files of its logs have other names; their bytes are read where they are now."""
+    def rearranged(
+        self, logs: Mapping[str, MappedFileQueue], moved: Mapping[Path, Path], left_out: Iterable[Path]
+    ) -> Store:
+        """This store as it will be when files of its logs have other names, or are gone.
+
+        The bytes of files in `moved` are read where they are now.
+        """
         other = copy.copy(self)
         other.moved = dict(moved)
+        other.left_out = frozenset(left_out)
         other.__dict__["commitlog"] = logs.get("commitlog", self.commitlog)
         if self.dledger is not None:
             other.__dict__["dledger"] = replace(self.dledger, data=logs.get("dledger", self.dledger.data))
         return other
+
+    @property
+    def is_rearranged(self) -> bool:
+        """Whether this is the store as it will be, and not as it is."""
+        return bool(self.moved or self.left_out)
 
     def with_log_files_in(self, standins: Mapping[Path, Path]) -> Store:
         """This store with the files of its logs in other directories; `standins` maps these to the store's own."""

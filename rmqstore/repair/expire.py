@@ -113,7 +113,7 @@ def plan_expire(store: Store, options: ExpireOptions | None = None) -> Expiry:
         raise Refused(
             f"DLedger 0.4 wrote {store.path}: it frees space with snapshots, not by age", "no RocketMQ release has it"
         )
-    if find_misplaced(store).store.moved:
+    if find_misplaced(store).store.is_rearranged:
         raise Refused(
             "log files have wrong names: a clean-up deletes the oldest by name",
             "run `rmqstore recover` first",

@@ -69,7 +69,7 @@ def plan_rebuild(
         proved.tell(draft, views)
         tell_contradicted(draft, verified, views)
     draft.facts["part"] = part
-    if verified.misplaced is not None and verified.misplaced.store.moved:
+    if verified.misplaced is not None and verified.misplaced.store.is_rearranged:
         draft.notes.append("log files have wrong names: this fits the log as `rmqstore recover` repairs it")
     for result in results:
         if result.tiling.first_bad() is not None:

@@ -37,6 +37,7 @@ _MOST_OTHERS = 10  # of a hundred records may say something else
 _NEAR = (-2, -1, 1, 2)  # files from its place: one file between may be missing
 _NOWHERE = -1
 COPY = "another file holds the same bytes, and goes there"
+IN_PLACE = "another file holds the same bytes, and is there"
 """Why a claim is not followed that is no loss: every byte of the file is in another one that gets the name."""
 
 
@@ -74,7 +75,7 @@ class MisplacedFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Misplaced:
-    """What was found. `store` is the one that was asked about, or, with `store.moved`, as it should be."""
+    """What was found. `store` is the one that was asked about, or, with `store.is_rearranged`, as it should be."""
 
     store: Store
     files: tuple[MisplacedFile, ...] = ()
@@ -82,7 +83,7 @@ class Misplaced:
     @property
     def verdict(self) -> str:
         """Goes behind the sentence of the forecast: a broker does not notice wrong names."""
-        count = len(self.store.moved)
+        count = len(self.store.moved) + len(self.store.left_out)
         if not count:
             return ""
         words = f"{count:,} log files have wrong names"
@@ -101,6 +102,7 @@ def find_misplaced(store: Store) -> Misplaced:
     found: list[MisplacedFile] = []
     logs: dict[str, MappedFileQueue] = {}
     moved: dict[Path, Path] = {}
+    left_out: set[Path] = set()
     for queue, lead in ((legacy, 0), (entries, ENTRY_SIZE)):
         if queue is None or not queue.files or not all(d.is_dir() for d in queue.directories):
             continue
@@ -113,15 +115,19 @@ def find_misplaced(store: Store) -> Misplaced:
             work.high = entries.start
         work.judge()
         found += work.found()
-        if work.targets:
+        if work.targets or work.copies:
             logs[queue.name] = work.arranged()
             moved |= work.moved()
-    return Misplaced(store.rearranged(logs, moved) if moved else store, tuple(found))
+            left_out |= work.copies
+    return Misplaced(store.rearranged(logs, moved, left_out) if logs else store, tuple(found))
 
 
 @dataclass(slots=True)
 class _Log:
-    """One log. `targets`: path -> offset of every file that gets another name; `stays`: why a claim is not followed."""
+    """One log. `targets`: path -> offset of every file that gets another name; `stays`: why a claim is not followed.
+
+    `copies`: files that go, because their content is where it belongs.
+    """
 
     queue: MappedFileQueue
     lead: int
@@ -130,6 +136,7 @@ class _Log:
     claims: list[Claim] = field(default_factory=list)
     stays: dict[Path, str] = field(default_factory=dict)
     targets: dict[Path, int] = field(default_factory=dict)
+    copies: set[Path] = field(default_factory=set)
     _good: dict[Path, int] = field(default_factory=dict)
 
     def judge(self) -> None:
@@ -152,9 +159,18 @@ class _Log:
                 self.targets[there.path] = self._chain_start(claim)
 
     def _set_copies_aside(self) -> None:
-        """Of files that are equal byte for byte one goes to its place: the last, which leaves the least behind."""
+        """Of files that are equal byte for byte one goes to its place: the last, which leaves the least behind.
+
+        A copy in the address space of the other log goes altogether.
+        """
+        claiming = {c.file.path for c in self.claims}
+        for claim in self.claims:
+            there = self._at(claim.holds) if self._is_outside(claim.file.start) else None
+            if there is not None and there.path not in claiming and _equal(claim.file, there):
+                self.copies.add(claim.file.path)
+                self.stays[claim.file.path] = IN_PLACE
         by_place: dict[int, list[Claim]] = {}
-        for claim in sorted(self.claims, key=lambda c: c.file.start, reverse=True):
+        for claim in sorted(self._going(), key=lambda c: c.file.start, reverse=True):
             kept = by_place.setdefault(claim.holds, [])
             if any(_equal(claim.file, other.file) for other in kept):
                 self.stays[claim.file.path] = COPY
@@ -167,6 +183,10 @@ class _Log:
             usual = odd.kind in (OddKind.MISALIGNED, OddKind.NOT_AN_OFFSET) and odd.length == self.queue.file_size
             if usual and len(odd.path.name) <= 100:
                 yield MappedFile(odd.path, _NOWHERE, odd.length, self.queue.file_size)
+
+    def _is_outside(self, start: int) -> bool:
+        """Whether a file would lie in the other log of the store."""
+        return start >= 0 and not self.low <= start <= self.high - self.queue.file_size
 
     def _going(self) -> list[Claim]:
         return [c for c in self.claims if c.file.path not in self.stays]
@@ -188,7 +208,7 @@ class _Log:
                 return claim, "only one record proves it"
             if times[claim.holds] > 1:
                 return claim, "another file holds records of the same place"
-            if not self.low <= claim.holds <= self.high - size:
+            if self._is_outside(claim.holds):
                 return claim, "its place is in the other log of this store"
             if there is None and not any(claim.holds + step * size in names for step in _NEAR):
                 return claim, "no log file is near its place"
@@ -218,7 +238,8 @@ class _Log:
     def arranged(self) -> MappedFileQueue:
         queue = self.queue
         strays = [c.file for c in self._going() if c.file.start == _NOWHERE]
-        files = [replace(f, start=self.targets.get(f.path, f.start)) for f in (*queue.files, *strays)]
+        stay = [f for f in queue.files if f.path not in self.copies]
+        files = [replace(f, start=self.targets.get(f.path, f.start)) for f in (*stay, *strays)]
         odd = [o for o in queue.odd if o.kind is OddKind.WRONG_LENGTH or o.path not in self.targets]
         files.sort(key=lambda f: f.start)
         return MappedFileQueue(queue.name, queue.directories, queue.file_size, files, odd, queue.size_from)

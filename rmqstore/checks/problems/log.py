@@ -413,7 +413,7 @@ COMMITLOG: Rows = (
             "under a wrong name. No byte of them is damaged, but a broker returns other messages than those asked for. "
             "`recover` renames the files (`goes_back`); the rest of the report describes the store after that. If the "
             "place is taken, or two files hold the same records, the file keeps its name, and `because` gives the "
-            "reason."
+            "reason. In a mixed store, a copy of a file in the address space of the other log goes into quarantine."
         ),
     ),
 )

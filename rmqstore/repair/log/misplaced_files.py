@@ -29,7 +29,7 @@ def store_in_place(store: Store, verified: Verified, options: RecoverOptions) ->
     Errors: Refused when the files are to stay as they are, but something else is to be cured.
     """
     misplaced = verified.misplaced
-    if misplaced is None or not misplaced.store.moved:
+    if misplaced is None or not misplaced.store.is_rearranged:
         return store
     if not options.wants(*MISPLACED):
         codes = [code for code in MISPLACED if verified.report.findings.counts[code]]
@@ -53,6 +53,9 @@ def plan_misplaced(draft: PlanBuilder, verified: Verified) -> None:
         why = _WHY if now in sure else _ROOM
         draft.add(SetAside(draft.name(now), expect, why, size))
         draft.add(Rename(draft.name(then), draft.name(now), why, size))
+    for path in sorted(draft.store.left_out):
+        draft.discard(path, "another log file holds the same bytes")
+        draft.cures.update(code for code in MISPLACED if code in verified.report.findings.counts)
     if moved:
         count = len(moved)
         words = f"{count:,} log files get their right names"
@@ -61,7 +64,8 @@ def plan_misplaced(draft: PlanBuilder, verified: Verified) -> None:
         draft.notes.append(f"{words}, content unchanged; the rest of this plan assumes these names")
         draft.cures.update(code for code in MISPLACED if code in verified.report.findings.counts)
     for file in misplaced.files:
-        if file.why_not and (file.why_not != COPY or file.claim.file.start >= 0):
+        path = file.claim.file.path
+        if file.why_not and path not in draft.store.left_out and (file.why_not != COPY or file.claim.file.start >= 0):
             name, right = file.claim.file.name, file.right_name
             draft.notes.append(
                 f"{name} holds the records of {right} and cannot go there: {file.why_not}. Is the right {name} kept "

@@ -52,7 +52,7 @@ def plan_with_replicas(
     refuse_whole(store, verified)
     if verified.report.live:
         raise StoreIsLive(f"a broker is running on {store.path}: its log cannot be compared with a replica's")
-    if verified.misplaced is not None and verified.misplaced.store.moved:
+    if verified.misplaced is not None and verified.misplaced.store.is_rearranged:
         raise Refused(f"log files of {store.path} have wrong names", "run `rmqstore recover` without --replica first")
     for replica in replicas:
         refuse_same(store, replica)

@@ -191,6 +191,19 @@ def test_copy_that_took_the_place_of_another_file_is_no_reason_to_leave_the_righ
     assert any(f"Is the right {name(9)} kept elsewhere" in note for note in plan(store).notes)
 
 
+def test_a_copy_of_a_legacy_file_in_the_address_space_of_dledger_goes_into_quarantine(store_copy: Copy) -> None:
+    store = store_copy("5.1.4-dledger-mixed")
+    log = store / "commitlog"
+    copy = log / f"{14 * SIZE:020}"
+    shutil.copy(min(log.iterdir()), copy)
+    found = look(store)
+    assert found.store.left_out == {copy}
+    assert stays(found) == {copy.name: "another file holds the same bytes, and is there"}
+    made = plan(store)
+    assert [(step.do, step.path) for step in made.steps] == [("discard", f"commitlog/{copy.name}")]
+    assert (made.loss.messages, made.brakes) == (0, ())
+
+
 def test_two_different_files_of_one_place_stay(store_copy: Copy) -> None:
     store = store_copy("4.9.7-killed")
     log = store / "commitlog"
