@@ -107,7 +107,10 @@ def _used(path: Path, start: int, count: int) -> int:
 
 
 def _loops(hashes: I64, previous: I64, slots: int) -> Bool:
-    """Which units lead up their own chain, for which a query never ends."""
+    """Which units lead up their own chain, for which a query never ends.
+
+    A unit that is the newest of its chain by the new hash leads to itself afterwards: no loop, but wrong as before.
+    """
     numbers = np.arange(len(hashes))
     up = (previous >= numbers) & (previous < len(hashes)) & (numbers > 0) & (hashes >= 0)
     target = hashes[np.where(up, previous, 0)]
