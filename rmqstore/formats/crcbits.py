@@ -46,6 +46,16 @@ BITS, BYTES = 8, 255
 """How many candidates each byte of the data has: its flipped bits, or all its other values."""
 
 
+def flip(raw: bytes, at: int, bit: int) -> bytes:
+    """The bytes with one bit flipped."""
+    return flip_bits(raw, at, 1 << bit)
+
+
+def flip_bits(raw: bytes, at: int, mask: int) -> bytes:
+    """The bytes with some bits of one byte flipped."""
+    return raw[:at] + bytes([raw[at] ^ mask]) + raw[at + 1 :]
+
+
 def flipped_bits(length: int, stored: int, computed: int) -> list[FlippedBit]:
     """All single bits of `length` bytes whose flip turns one CRC into the other. Both CRCs have 31 bits.
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.formats import dledger
-from rmqstore.formats.crcbits import FlippedBit, flipped_bits
+from rmqstore.formats.crcbits import flip, flipped_bits
 from rmqstore.formats.layout import Layout
 from rmqstore.formats.message import (
     CRC32_RESERVED_LEN,
@@ -94,7 +94,7 @@ def record(data: bytes, names: Names) -> bytes:
         error = stored ^ body_crc(body)
         bits = flipped_bits(length, stored, body_crc(body)) if error else []
         if len(bits) == 1:  # a repair flips it back, and then the body unpacks, or is text
-            body = _flipped(body_noise(_flipped(body, bits[0]), sys_flag, sound=True), bits[0])
+            body = flip(body_noise(flip(body, *bits[0]), sys_flag, sound=True), *bits[0])
         else:
             body = body_noise(body, sys_flag, sound=not error)
         out[body_at : body_at + length] = body
@@ -109,10 +109,6 @@ def record(data: bytes, names: Names) -> bytes:
         new = int(crc32(out[:-CRC32_RESERVED_LEN])) & 0x7FFFFFFF
         out[-11:-1] = f"{told ^ computed ^ new:010d}".encode()[::-1]
     return bytes(out)
-
-
-def _flipped(body: bytes, bit: FlippedBit) -> bytes:
-    return body[: bit.at] + bytes([body[bit.at] ^ 1 << bit.bit]) + body[bit.at + 1 :]
 
 
 def _hosts(out: bytearray, layout: Layout, names: Names) -> None:

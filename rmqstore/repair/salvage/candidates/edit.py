@@ -112,16 +112,6 @@ def restored(message: Message, at: int, mask: int, odds: float, crc: str) -> Res
     return Restored(message.physical_offset, *slot, at, bit, mask, odds, crc)
 
 
-def flip(raw: bytes, at: int, bit: int) -> bytes:
-    """The bytes with one bit flipped."""
-    return flip_bits(raw, at, 1 << bit)
-
-
-def flip_bits(raw: bytes, at: int, mask: int) -> bytes:
-    """The bytes with some bits of one byte flipped."""
-    return raw[:at] + bytes([raw[at] ^ mask]) + raw[at + 1 :]
-
-
 def changed_fields(old: bytes, new: bytes) -> tuple[str, ...]:
     """Names of the header fields that differ, and "text" for anything behind them."""
     out = [f.name for f in HEAD if old[HEAD.at(f.name) :][: f.size] != new[HEAD.at(f.name) :][: f.size]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rmqstore.formats.bodies import BodyError, compression, decompress
-from rmqstore.formats.crcbits import BYTES, WrongByte, odds_of_false_match, wrong_bytes
+from rmqstore.formats.crcbits import BYTES, WrongByte, flip_bits, odds_of_false_match, wrong_bytes
 from rmqstore.formats.message import (
     CRC32_RESERVED_LEN,
     HEADS_BY_FLAG,
@@ -14,7 +14,7 @@ from rmqstore.formats.message import (
     parse_message,
     record_crc,
 )
-from rmqstore.repair.salvage.candidates.edit import Mended, changed_fields, flip_bits, restored
+from rmqstore.repair.salvage.candidates.edit import Mended, changed_fields, restored
 
 ACCEPTED_ODDS = 1e-4
 """A mended record may be wrong with this probability unless the operator accepts more (--accept-odds)."""

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from rmqstore.formats import consumequeue, properties
+from rmqstore.formats.crcbits import flip
 from rmqstore.formats.message import CRC32_RESERVED_LEN, Message, parse_message
-from rmqstore.repair.salvage.candidates.edit import Mended, flip, set_properties
+from rmqstore.repair.salvage.candidates.edit import Mended, set_properties
 from rmqstore.repair.salvage.evidence.places import carries_crc
 
 _SEARCHED = 1024  # bytes of a property text that are searched for one flipped bit

@@ -12,9 +12,8 @@ import pytest
 
 from rmqstore.append.messages.encoder import NewMessage
 from rmqstore.append.store.message_store import MessageStore
-from rmqstore.formats.crcbits import flipped_bits
+from rmqstore.formats.crcbits import flip_bits, flipped_bits
 from rmqstore.formats.message import HEAD, HEADS_BY_FLAG, body_crc, build_message, parse_message
-from rmqstore.repair.salvage.candidates.edit import flip_bits
 from rmqstore.repair.salvage.candidates.flipped_bit import unflip_beside_body, unflip_body
 from rmqstore.repair.salvage.evidence.places import carries_crc
 from tests import damage
