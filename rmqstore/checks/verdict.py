@@ -59,9 +59,8 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
         facts: dict[str, Fact] = {"messages": left.gone.messages, "queues": left.gone.queues}
         facts["broker"] = forecast.version
         report.findings.add(Finding(problem_codes.CQ_LEFT_BEHIND, "consumequeue", "", 0, 0, facts))
-    taken = forecast.messages_lost or sum(forecast.units_cut.values())
-    if forecast.starts and taken and report.clean and not report.live:
-        facts = {"messages": taken, "broker": forecast.version}
+    if forecast.starts and forecast.messages_taken and report.clean and not report.live:
+        facts = {"messages": forecast.messages_taken, "broker": forecast.version}
         report.findings.add(Finding(problem_codes.BR_START_LOSES, "store", "", 0, 0, facts))
     report.notes.extend([words] if (words := delays.note(store)) else [])
     if report.live:

@@ -105,6 +105,11 @@ class StartForecast:
         queues = _count(len(self.unreadable_rows), "consume queue")
         return f", but up to {count} of {queues} cannot be read: rows in RocksDB are damaged"
 
+    @property
+    def messages_taken(self) -> int:
+        """Messages that were sound, and that consumers do not get any more after the start."""
+        return self.messages_lost or sum(self.units_cut.values())
+
     def sentence(self, *, nothing: str = "lose nothing") -> str:
         """The verdict in one sentence; `nothing` is said of a start that takes no message away."""
         who = f"RocketMQ {self.version}"

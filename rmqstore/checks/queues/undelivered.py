@@ -73,8 +73,7 @@ class Left:
 
     def is_nothing(self, forecast: StartForecast) -> bool:
         """Whether the start takes no message away, and delivers all that are in the log at their queue offsets."""
-        cut = forecast.messages_lost or forecast.units_cut
-        return forecast.starts and not (cut or self.gone.messages or self.moved.messages)
+        return forecast.starts and not (forecast.messages_taken or self.gone.messages or self.moved.messages)
 
     def sentence(self, forecast: StartForecast, damage: str = "") -> str:
         """The verdict. "lose nothing" is only said when consumers get all that is in the log, undamaged.
@@ -85,7 +84,7 @@ class Left:
             return f"{damage}; {forecast.sentence(nothing='cut nothing')}"
         no_units = "without consume queue units"
         then = []
-        if forecast.messages_lost or forecast.units_cut:
+        if forecast.messages_taken:
             start = forecast.sentence() + ", and "
             if self.gone.messages:
                 then.append(f"leave {self.gone.text()} {no_units}: nobody gets them")
@@ -97,8 +96,8 @@ class Left:
             then.append(f"put {self.moved.text()} at wrong queue offsets")
         if not then:
             return forecast.sentence()
-        lost = forecast.messages_lost or forecast.units_cut  # then the sentence says it already
-        return start + ", and ".join(then) + ("" if lost else forecast.caveat)
+        # of a start that takes messages the sentence says the caveat already
+        return start + ", and ".join(then) + ("" if forecast.messages_taken else forecast.caveat)
 
 
 def left_unreadable(
