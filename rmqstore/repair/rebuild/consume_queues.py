@@ -137,13 +137,16 @@ class QueueRebuild:
         self.batch_topics = verified.batch_topics
         self.left: set[str] = set()  # problems that stay, though their queues were asked for
         self.kept = self._kept()
-        self.spill = UnitBuffer(wanted, _parts(self.logs), self.limit, self.kept.spill if self.kept else None)
+        self.spill = self._buffer()
 
     def _kept(self) -> KeptUnits | None:
         """The units that the verification kept, where the log stays as it was read."""
         kept = self.verified.units
         same = self.limit is None and all(not v.patches and v.end >= v.result.wrote for v in self.views)
         return kept if isinstance(kept, KeptUnits) and same else None
+
+    def _buffer(self) -> UnitBuffer:
+        return UnitBuffer(self.wanted, _parts(self.logs), self.limit, self.kept.spill if self.kept else None)
 
     def read(self) -> None:
         """One pass over the log; none where the verification's pass has kept what is needed."""

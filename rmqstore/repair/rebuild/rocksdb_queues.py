@@ -41,6 +41,8 @@ from rmqstore.repair.salvage.evidence.consumer_progress import ConsumerProgress
 
 UNIT = consumequeue.UNIT.size
 ROW = UNIT_VALUE.size
+_OF_UNIT = [one.name for one in consumequeue.UNIT]
+"""Fields that a row has from the unit of a queue in files."""
 WHY = "the RocksDB of the consume queues, from the log's messages"
 _NAMED = 10
 _NEWER = "unsupported format_version"  # BlockBasedTable::Open of a table format that the library does not know
@@ -134,8 +136,7 @@ class RowsImage(QueueImage):
         out: Rows = np.zeros(count, dtype=UNIT_VALUE.dtype)
         for number, units, times in self.rows.runs(start, min(start + count, self.rows.behind)):
             part = out[number - start : number - start + len(units)]
-            for one in consumequeue.UNIT:
-                part[one.name] = units[one.name]
+            part[_OF_UNIT] = units[_OF_UNIT]
             part["store_timestamp"] = times
         self._last = start, out
         return out
@@ -143,10 +144,7 @@ class RowsImage(QueueImage):
     def stored(self, at: int, length: int) -> bytes:
         """The units of the old rows, as bytes of a queue in files."""
         rows = self.rows_now(at // UNIT, -(-length // UNIT))
-        out = np.zeros(len(rows), dtype=consumequeue.UNIT.dtype)
-        for one in consumequeue.UNIT:
-            out[one.name] = rows[one.name]
-        return out.tobytes()[:length]
+        return rows[_OF_UNIT].astype(consumequeue.UNIT.dtype).tobytes()[:length]
 
     def new_rows(self, start: int, count: int) -> Rows:
         """The rows [start, start + count) as they should be.
@@ -160,8 +158,7 @@ class RowsImage(QueueImage):
         times[kept] = old["store_timestamp"][kept]
         filled = np.maximum.accumulate(np.where(times != 0, np.arange(count), 0))
         out: Rows = np.zeros(count, dtype=UNIT_VALUE.dtype)
-        for one in consumequeue.UNIT:
-            out[one.name] = units[one.name]
+        out[_OF_UNIT] = units[_OF_UNIT]
         out["store_timestamp"] = times[filled]
         return out
 
@@ -179,8 +176,6 @@ class RowsRebuild(QueueRebuild):
     ) -> None:
         super().__init__(draft, verified, views, wanted, choices)
         self.old = OldRows.of(self.store)
-        self.kept = None  # it has no store times
-        self.spill = UnitBuffer(wanted, self.logs.queues, self.limit, times=True)
         # a broker gives an inner batch one row, at its first queue offset
         self.inner, self.batch_topics = self.batch_topics, frozenset()
         self.end = max((view.end for view in views), default=0)
@@ -191,6 +186,12 @@ class RowsRebuild(QueueRebuild):
         self.files = self.store.rocksdb_beside
         self.progress = None if self.old.ended or self.files else ConsumerProgress(self.store)
         self.ends_by_progress: list[str] = []
+
+    def _kept(self) -> None:
+        """None: what the verification keeps has no store times."""
+
+    def _buffer(self) -> UnitBuffer:
+        return UnitBuffer(self.wanted, self.logs.queues, self.limit, times=True)
 
     @cached_property
     def on_disk(self) -> frozenset[Name]:
