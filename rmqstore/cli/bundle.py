@@ -66,7 +66,7 @@ def bundle(
     if out.is_file:
         raise Refused(f"{out.path} exists", "give another name, or remove it")
     opened = open_store(store, config)
-    size = sum(log.bytes_on_disk for log in (opened.commitlog, opened.dledger and opened.dledger.data) if log)
+    size = opened.log_bytes
     if size > _ASK and around is None and topic is None and not whole:
         raise UsageError(
             f"the log of {store} has {bytes_text(size)}",

@@ -105,13 +105,17 @@ def in_file(path: Path) -> Found | None:
 
 def topics(store: Store) -> frozenset[str]:
     """Every topic that has a consume queue, in files or in RocksDB, or that topics.json names."""
-    kinds = (QueueKind.SIMPLE, QueueKind.BATCH)
-    out = {topic for kind in kinds for topic, _, _ in store.queue_directories(kind)}
-    out |= (configured_types(store.root) or {}).keys()
+    out = topics_of_queues(store) | (configured_types(store.root) or {}).keys()
     if store.rocksdb_consume_queue:
         with contextlib.suppress(CannotRead):
-            out.update(topic for topic, _ in RocksDBQueues(store).names())
-    return frozenset(out)
+            out |= {topic for topic, _ in RocksDBQueues(store).names()}
+    return out
+
+
+def topics_of_queues(store: Store) -> frozenset[str]:
+    """Every topic that has a consume queue in files."""
+    kinds = (QueueKind.SIMPLE, QueueKind.BATCH)
+    return frozenset(topic for kind in kinds for topic, _, _ in store.queue_directories(kind))
 
 
 def find_one(store: Store, where: int | str) -> Found | None:

@@ -29,7 +29,7 @@ from rmqstore.views.bundle.texts import JSON_WORDS, json_text
 from rmqstore.views.bundle.units import ext_pieces, timer_pieces, unit_pieces
 from rmqstore.views.dump.messages import Damage, Log, logs_of, read_records
 from rmqstore.views.dump.selection import Selection
-from rmqstore.views.lookup import topics
+from rmqstore.views.lookup import topics, topics_of_queues
 
 SCHEMA = "rmqstore.bundle/1"
 MANIFEST = "manifest.json"
@@ -122,7 +122,7 @@ class _Builder:
     def __init__(self, store: Store, scope: Scope) -> None:
         self.store, self.scope = store, scope
         self.root = store.path
-        self.topics = topics(store) if store.part is None else frozenset(t for _, t in _queue_topics(store))
+        self.topics = topics(store) if store.part is None else topics_of_queues(store)
         self.names = Names(self.topics, JSON_WORDS)
         self.bundle = Bundle(scope, store.kind.value)
         self.logs = logs_of(store)
@@ -296,12 +296,6 @@ class _Builder:
         ).encode()
 
 
-def _queue_topics(store: Store) -> Iterator[tuple[QueueKind, str]]:
-    for kind in (QueueKind.SIMPLE, QueueKind.BATCH):
-        for topic, _, _ in store.queue_directories(kind):
-            yield kind, topic
-
-
 def _some_offset(store: Store, log: Log, selection: Selection) -> int | None:
     for found in read_records(store, log.name, selection, Damage()):
         return found[0].offset
@@ -368,11 +362,7 @@ def _same(path: Path) -> Iterator[Piece]:
 
 
 def _noise(path: Path) -> Iterator[Piece]:
-    at = 0
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            yield at, byte_noise(block)
-            at += len(block)
+    return ((at, byte_noise(block)) for at, block in _same(path))
 
 
 def _checkpoint(path: Path) -> Iterator[Piece]:

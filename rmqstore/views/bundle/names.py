@@ -38,13 +38,7 @@ SYSTEM_WORDS = frozenset(
     for word in (
         *("DefaultCluster", "DefaultRegion", "CID_RMQ_SYS_TRANS", "CID_RMQ_SYS_REVIVE_GROUP", "TOOLS_CONSUMER"),
         *("FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_OWNER", "CID_ONSAPI_PULL"),
-        *(
-            "CID_ONSAPI_PERMISSION",
-            "CID_RMQ_SYS_TRANS",
-            "CLIENT_INNER_PRODUCER",
-            "DEFAULT_PRODUCER",
-            "CID_SYS_RMQ_TRANS",
-        ),
+        *("CID_ONSAPI_PERMISSION", "CLIENT_INNER_PRODUCER", "DEFAULT_PRODUCER", "CID_SYS_RMQ_TRANS"),
         *("RMQSTORE_FILLER", "_", "true", "false", "null", "lock"),
     )
 )
