@@ -13,11 +13,11 @@ import struct
 import subprocess
 import sys
 import termios
-import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 from tests.damage import flip
 from tests.stores import copy_store
@@ -26,11 +26,6 @@ from tests.untouched import content_only, snapshot
 WIDTHS = (80, *(pytest.param(width, marks=pytest.mark.slow) for width in (120, 200)))
 _CONTROL_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()][A-Z0-9]|\x1b[=>]")
 Ask = Callable[..., list[str]]
-
-
-def columns(line: str) -> int:
-    """Columns that a line takes in a terminal."""
-    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in line)
 
 
 def in_a_terminal(width: int, folder: Path, *words: str) -> tuple[int, list[str]]:
@@ -63,7 +58,7 @@ def ask(request: pytest.FixtureRequest, tmp_path: Path) -> Ask:
         assert code == exit_code, "\n".join(lines)
         assert not any("Traceback" in line for line in lines)
         commands = ("rmqstore ", "store restored", str(tmp_path))  # with a path in them: to copy
-        assert [line for line in lines if columns(line) > request.param and not any(c in line for c in commands)] == []
+        assert [line for line in lines if cell_len(line) > request.param and not any(c in line for c in commands)] == []
         return lines
 
     return run
