@@ -207,12 +207,22 @@ class _Scan:
             yield Run(Kind.HOLE, self.base + at, self.base + window.file.file_size, cause=cause)
 
     def _is_cut_off(self, at: int) -> bool:
-        """Whether the record at `at` says that it continues behind the buffer: its rest is not read yet."""
+        """Whether the record at `at` says that it continues behind the buffer: its rest is not read yet.
+
+        An entry also where the one behind it does, with which it is judged; but a size that no buffer holds is damage.
+        """
         window = self.window
         left = window.base + window.have - at
         if window.base + window.have >= window.end:
             return False
-        return left < self.least or int.from_bytes(window.pread(4, at + self.size_at), "big") > left
+        size = self._size_at(at, left)
+        if size > left or self.entries is None:
+            return size > left
+        return left - size < self._size_at(at + size, left - size) <= len(window.buf)
+
+    def _size_at(self, at: int, left: int) -> int:
+        """The size that a record states, or more than is left where its head is not read completely."""
+        return int.from_bytes(self.window.pread(4, at + self.size_at), "big") if left >= self.least else left + 1
 
     def _good(self, at: int, stop: int) -> list[Run]:
         """The framed records that the buffer holds from `at` on, as runs; empty when `at` is not a framed record."""

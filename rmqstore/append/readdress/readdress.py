@@ -101,9 +101,8 @@ class Readdressing:
             places = first + ends - part.size
             self._remember(part, places)
             i64(data)[ends - part.size + PHYSICAL_OFFSET_AT] = places
-            laid = bytearray(data)
-            self._patch(part, laid, ends - part.size)
-            self._log.write(laid, int(part.store_timestamp[-1]))
+            self._patch(part, data.data, ends - part.size)
+            self._log.write(data.data, int(part.store_timestamp[-1]))
             parts.append(places)
             low += count
         self._dispatch(columns, np.concatenate(parts))
@@ -114,7 +113,7 @@ class Readdressing:
         """Where the next record goes (global, bytes)."""
         return self._log.queue.max_offset if self._log.queue.files else self.options.start
 
-    def _patch(self, columns: Columns, data: bytearray, at: I64) -> None:
+    def _patch(self, columns: Columns, data: memoryview, at: I64) -> None:
         """PREPAREDTXOFFSET, and the record CRC over all of it."""
         prepared = columns.prepared_transaction_offset
         ends = columns.at + columns.size
