@@ -202,7 +202,7 @@ class _Arrays:
         """The side columns that a row of this chunk needs."""
         out, n = {}, len(self.columns)
         topics = {}
-        for number in np.unique(self._numbers).tolist():
+        for number in np.flatnonzero(np.bincount(self._numbers)).tolist():
             raw = self.rows.names.queues.topics[number]
             with suppress(UnicodeDecodeError):
                 raw.decode()

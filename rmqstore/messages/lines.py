@@ -218,7 +218,7 @@ class _Fields:
         yield _where(lacks, b',"last_separator":false')
         if whole:
             yield _some(len(lacks), {i: b',"properties_base64":"' + _base64(text) + b'"' for i, text in whole.items()})
-        for number in np.unique(self._numbers).tolist():
+        for number in np.flatnonzero(np.bincount(self._numbers)).tolist():
             if topic := self.lines.raw_topics.texts[number]:
                 yield _where(self._numbers == number, b',"topic_base64":"' + topic + b'"')
         yield _where(self.columns.magic == MAGIC_V2_U32, b',"version":2')
