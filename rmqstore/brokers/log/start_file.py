@@ -1,4 +1,4 @@
-"""The file that recovery begins with, per version and way of exit.
+"""Finds the file that recovery begins with, for each version, after a clean exit or a crash.
 
 Source: CommitLog#recoverNormally, #recoverAbnormally, #isMappedFileMatchedRecover; ConsumeQueueStore
 #isMappedFileMatchedRecover (RocketMQ 4.3.0 to 5.4.0).
@@ -28,11 +28,12 @@ MAGIC_AT = HEAD.at("magic")
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """What the last exit left for recovery: whether it was clean, the checkpoint, and how far the queues go.
+    """What the last exit left for recovery.
 
-    `max_cq` is the largest address in the consume queues (global offset). `by_address`: they are in RocksDB, whose
-    largest address counts after a crash too. `beside`: how far a RocksDB goes that is written beside files
-    (CombineConsumeQueueStore): for what it lacks a few more files are taken.
+    `clean` is False after a crash. `max_cq` is the largest address in the consume queues (global offset).
+    `by_address`: the queues are in RocksDB, so that `max_cq` counts after a crash too. `beside`: the end of the rows
+    in a RocksDB that is written besides queue files (CombineConsumeQueueStore); if it lacks rows, recovery begins a
+    few files earlier.
     """
 
     clean: bool
@@ -43,7 +44,7 @@ class Exit:
 
 
 def start_file(log: LogReader, rules: BrokerRules, config: BrokerConfig, left: Exit) -> int:
-    """Index of the start file among the loaded files (at least one)."""
+    """Return the index of the file that recovery begins with; `log` has at least one file."""
     if left.clean and rules.normal_start is NormalStart.LAST_THREE:
         return max(0, len(log.files) - 3)
     if left.clean and rules.normal_start is NormalStart.BY_FILE_START:
@@ -69,7 +70,7 @@ def start_file(log: LogReader, rules: BrokerRules, config: BrokerConfig, left: E
 
 
 def _matches(log: LogReader, index: int, rules: BrokerRules, left: Exit, index_safe: bool) -> bool:
-    """Whether recovery can begin with a file (#isMappedFileMatchedRecover)."""
+    """Return whether recovery can begin with a file (#isMappedFileMatchedRecover)."""
     checkpoint = left.checkpoint
     if rules.abnormal_start is AbnormalStart.HEAD:
         raw = log.head(index, HEADS_BY_FLAG[0x30].size)
@@ -90,7 +91,7 @@ def _matches(log: LogReader, index: int, rules: BrokerRules, left: Exit, index_s
 
 
 def head_store_time(raw: bytes, *, v2: bool, ipv6: bool) -> int | None:
-    """Store time at a file's start when it has a magic there, without any other check; ms."""
+    """Return the store time (ms) of the first record if its magic is valid, else None; nothing else is checked."""
     if len(raw) < HEAD.size:
         return None
     magic = int.from_bytes(raw[MAGIC_AT : MAGIC_AT + 4], "big", signed=True)
