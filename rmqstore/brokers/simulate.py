@@ -34,9 +34,7 @@ def simulate_start(
     """
     rules = rules_for(version)
     if store.part is not None:
-        raise UsageError(
-            f"{store.path} is only a part of a store: a broker starts on a whole one", "give the store's root"
-        )
+        raise UsageError(f"{store.path} is only a part of a store: a broker needs a whole one", "name the store's root")
     options = options or StartOptions()
     config = BrokerConfig({**store.config.given, **(settings or {})}, store.config.source)
     if in_dledger_mode(store, config):

@@ -270,7 +270,7 @@ class DLedgerRecovery:
         elif entry["body_length"] + dledger.BODY_OFFSET != size:
             reason = f"size {size} != {entry['body_length']} + {dledger.BODY_OFFSET}"
         elif not 0 <= at + size <= limit:
-            reason = "the entry is longer than what is left of the file"
+            reason = "the entry extends beyond the end of the file"
         elif entry["magic"] != dledger.MAGIC:
             reason = f"unknown magic {entry['magic']}"
         elif state.end_index != -1 and entry["index"] != state.end_index + 1:

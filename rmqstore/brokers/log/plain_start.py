@@ -33,7 +33,7 @@ from rmqstore.scan.units import KnownUnits
 if TYPE_CHECKING:
     from rmqstore.brokers.load.rocksdb import RocksDBAtStart
 
-COMPLETE = 1 << 62
+_COMPLETE = 1 << 62  # larger than any offset
 
 
 class PlainStart:
@@ -77,7 +77,7 @@ class PlainStart:
         )
         self.rows: RocksDBAtStart | None = None
         self.unreadable_rows: Mapping[QueueKey, int] | None = None
-        self.beside: int | None = None
+        self.rocksdb_end: int | None = None
         self.checkpoint = StoreCheckpoint()
         self.queues = Queues(store.root, rules, self._dispatch_settings())
         self.walk: Walk | None = None
@@ -207,7 +207,7 @@ class PlainStart:
             queue.recover()
         max_cq = self._dispatched() if self.rocksdb else self.queues.max_address()
         if self._writes_both():
-            self.beside = self._dispatched()
+            self.rocksdb_end = self._dispatched()
         if self.log.files:
             self._recover_log(max_cq)
         else:
@@ -232,7 +232,7 @@ class PlainStart:
     def _dispatched(self) -> int:
         """Return the end of the last message with RocksDB rows; if unknown, assume that the rows are complete."""
         dispatched = self.rows.dispatched if self.rows is not None else None
-        return COMPLETE if dispatched is None else dispatched
+        return _COMPLETE if dispatched is None else dispatched
 
     def _open_rocksdb(self) -> StartForecast | None:
         """Open the RocksDB of the consume queues; return the forecast if that fails the load, else None."""
@@ -259,14 +259,16 @@ class PlainStart:
         return self.log.max_offset()
 
     def _recover_log(self, max_cq: int) -> None:
-        left = Exit(self.clean_exit, self.checkpoint, max_cq, by_address=self.rocksdb, beside=self.beside)
-        index = start_file(self.reader, self.rules, self.config, left)
+        last_exit = Exit(
+            self.clean_exit, self.checkpoint, max_cq, by_address=self.rocksdb, rocksdb_end=self.rocksdb_end
+        )
+        index = start_file(self.reader, self.rules, self.config, last_exit)
         self.started_at = self.log.files[index].path.name
         dispatch = (not self.clean_exit or self.rules.dispatches_after_clean_exit) and not self.rocksdb
         self.walk = self.reader.walk(
             index,
             self.queues if dispatch else None,
-            self._condition(max_cq if self.beside is None else min(max_cq, self.beside)),
+            self._condition(max_cq if self.rocksdb_end is None else min(max_cq, self.rocksdb_end)),
             accept_half=self.rules.half_message_accepted and not self.clean_exit,
         )
         stop = self.walk.stop

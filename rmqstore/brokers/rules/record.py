@@ -87,7 +87,7 @@ def check_message_and_return_size(
     size = int.from_bytes(raw[:4], "big", signed=True)
     magic = int.from_bytes(raw[4:8], "big", signed=True)
     if rules.bound_checks and left - 4 < size - 4:
-        return _fail("the record is longer than what is left of the file")
+        return _fail("the record extends beyond the end of the file")
     if magic == BLANK_MAGIC:
         return Checked(0, True, "end of file")
     if magic != MAGIC_V1 and not (rules.v2 and magic == MAGIC_V2):

@@ -81,7 +81,7 @@ class BrokerRules:
     ipv6: bool
     """Knows the IPv6 host flags (4.6.0)."""
     bound_checks: bool
-    """Compares TOTALSIZE with what is left before it allocates (5.3.2)."""
+    """Compares TOTALSIZE with the remaining bytes before it allocates (5.3.2)."""
     property_crc: PropertyCrc
     duplicate_info: bool
     """duplicationEnable demands DUP_INFO (5.0.0)."""

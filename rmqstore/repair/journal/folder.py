@@ -1,4 +1,4 @@
-"""The folder of one journal: its path, its state file, and its further folders beside other data paths.
+"""The folder of one journal: its path, its state file, and its further folders next to other data paths.
 
 STORE/.rmqstore/TIME/state        how far apply or undo is; replaced atomically
                      plan.json    the plan; large contents are in new/
