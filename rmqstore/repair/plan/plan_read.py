@@ -153,7 +153,7 @@ def _step_from_json(value: object, read_content: Callable[[object], Content]) ->
     if do == Overwrite.do:
         step = Overwrite(path, reader.take("at", int), content(), reader.take("expect", str), why)
         if length not in (-1, step.length):
-            raise UsageError(f"plan: {path}: length is {length}, but the content has {step.length} bytes")
+            raise UsageError(f"plan: {path}: length {length} does not fit the content of {step.length} bytes")
     elif do == Truncate.do:
         step = Truncate(path, reader.take("from", int), reader.take("to", int), reader.take("expect", str), why)
     elif do == Extend.do:

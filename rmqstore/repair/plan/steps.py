@@ -158,7 +158,7 @@ PHASES: tuple[type[Step], ...] = (
     *(Discard, RemoveEmptyDirectory, SetAside, Rename),
     *(MakeDirectory, Create, Overwrite, Truncate, Extend),
 )
-"""The order of execution; steps of the same kind keep the plan's order."""
+"""Steps are carried out in this order; within one kind in the plan's order."""
 
 
 @dataclass(frozen=True, slots=True)
