@@ -770,9 +770,9 @@ damaged_messages int (messages): Damaged messages among those exported.
 damaged_spans int: Damaged places that were skipped."""),
     "pipeline-rebuild": _pipeline("rebuild", "pipeline_rebuilt", "Consume queues built from the log.", """
 output str: Output directory."""),
-    "pipeline-compare": _pipeline("compare", "pipeline_compared", "The first store compared with each other one.", """
+    "pipeline-compare": _pipeline("compare", "pipeline_compared", "The first store against each of the others.", """
 first str: Label of the first store."""),
-    "pipeline-sql": Document("pipeline sql", "rmqstore.pipeline.sql/1", "The rows of a query.", ("""
+    "pipeline-sql": Document("pipeline sql", "rmqstore.pipeline.sql/1", "Rows of a query.", ("""
 columns [str]: Names of the columns.
 rows [{any}]: The rows, by column; bytes in hex.
 more bool: Whether rows were left out.

@@ -108,9 +108,9 @@ def compare(
     progress: Progress | None = None,
     split_size: int | None = None,
 ) -> JobResult:
-    """Compare the first store with each of the others; the result has one entry per other store.
+    """Compare the first store with each of the others; one entry for each of the others, as of `rmqstore compare`.
 
-    An entry has the fields of `rmqstore compare --json`. Exit code 0: all equal; 1: some differ.
+    Exit code 0: all equal; 1: some differ.
     Errors: UsageError for a single store; NotAStore, NotReadable for the first one.
     """
     started = time.monotonic()
