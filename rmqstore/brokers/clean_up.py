@@ -262,6 +262,7 @@ def _reasons(
     keep_last: bool = True,
     legacy: bool = False,
 ) -> tuple[tuple[Candidate, Why], ...]:
+    """Return why each remaining file is kept; `runs`: whether the clean-up runs now, None if it fails on deleteWhen."""
     out: list[tuple[Candidate, Why]] = []
     young = False
     for number, file in enumerate(left):

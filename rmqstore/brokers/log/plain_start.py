@@ -248,6 +248,7 @@ class PlainStart:
         return self._refused(reason, "org.rocksdb.RocksDBException" if self.rocksdb else "postLoad Failed")
 
     def _no_log(self) -> None:
+        """Delete the consume queues of a store without commitlog files, if the version does so."""
         if not self.clean_exit or self.rules.destroys_cq_without_log_after_clean_exit:
             self.notes.append("there is no commitlog file: all consume queues are deleted")
             self.queues.destroy()

@@ -157,6 +157,10 @@ def run_batch(work: Work, number: int) -> None:
 
 
 def _log_batch(work: Work, number: int) -> None:
+    """Append the metadata and before-images of a batch to undo.log, and make them durable.
+
+    Errors: OSError; PlanStale if bytes are not those that the plan expects.
+    """
     folder, stop = work.folder, work.log.stop
     descriptor = folder.disk.open_existing(folder.path / UNDO_LOG)
     try:
@@ -206,6 +210,7 @@ def _meta(number: int, step: Step, path: Path, work: Work) -> Meta:
 
 
 def _after(step: Step) -> str | None:
+    """Return the fingerprint of the bytes that a step writes, None for steps that write none."""
     if isinstance(step, Create | Overwrite | Extend):
         size = step.length
         if isinstance(step.content, Staged) and step.content.size == size:
@@ -215,6 +220,7 @@ def _after(step: Step) -> str | None:
 
 
 def _execute(files: _OpenFiles, work: Work, number: int, meta: Meta) -> None:
+    """Execute one step; `files.finish` makes it durable. Errors: OSError, ChangedSince."""
     step = work.plan.steps[number]
     path = work.paths.locate(step.path)
     if isinstance(step, MoveIn):
@@ -251,6 +257,7 @@ def _include_done(files: _OpenFiles, work: Work, number: int, meta: Meta) -> Non
 
 
 def _probe(work: Work, batch: Batch, number: int, begun: int, *, torn: bool) -> Status:
+    """Determine the state of one step on disk after `begun` batches have begun; `torn`: it may be half done."""
     step, folder, waiting = work.plan.steps[number], work.folder, work.waiting
     path = work.paths.locate(step.path)
     meta = batch.metas[number]

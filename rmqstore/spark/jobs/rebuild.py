@@ -137,6 +137,7 @@ def _check_output(output: Path, refs: list[StoreRef]) -> None:
 
 
 def _facts(spark: Any, ref: StoreRef, output: Path, progress: Progress | None, split_size: int | None) -> LogFacts:
+    """Examine a store's log on executors. Errors: Refused for a log without a good message, and for RocksDB queues."""
     store = ref.open()
     options = VerifyOptions(jobs=1, keep=0, split_size=split_size)
     verified: Verified = examine(store, options, spark_mapper(spark, progress))
