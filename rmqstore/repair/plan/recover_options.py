@@ -70,5 +70,5 @@ def choose(store: Store, options: RecoverOptions) -> Choice:
         notes.append("the broker's role is not known (-c broker.conf or --role says it): treated as a single node")
     strategy = options.strategy or (TRUNCATE if role in REPLICAS else SALVAGE)
     if role in REPLICAS and strategy == SALVAGE:
-        notes.append(f"this is a {role}: the fillers that replace lost messages make it differ from the other replicas")
+        notes.append(f"this is a {role}: with fillers in place of lost messages it differs from the other replicas")
     return Choice(role, strategy, tuple(notes))
