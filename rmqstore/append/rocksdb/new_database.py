@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from rmqstore.files.rocksdb.database import asked
+from rmqstore.files.rocksdb.database import guarded
 
 _FORMAT = 5
 _BLOCK = 32 << 10
@@ -54,7 +54,7 @@ class NewDatabase:
         self._hash.update(b"".join(keys))
         self._hash.update(b"".join(values))
         self.rows += len(keys)
-        asked(lambda: self._put(family, keys, values))
+        guarded(lambda: self._put(family, keys, values))
 
     def _put(self, family: str, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
         writer, count = self._open.get(family, (None, 0))
@@ -74,7 +74,7 @@ class NewDatabase:
 
     def finish(self) -> list[Path]:
         """Close the database; the files that make it up, in the order in which they can be put in place."""
-        asked(self._finish)
+        guarded(self._finish)
         shutil.rmtree(self._parts)
         tables = sorted(self.directory.glob("*.sst"))
         return [*tables, *(self.directory / "IDENTITY",), *self.directory.glob("MANIFEST-*")]
