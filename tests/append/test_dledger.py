@@ -51,7 +51,7 @@ def test_a_leader_numbers_entries_and_the_hook_writes_their_address(tmp_path: Pa
     assert int.from_bytes(second.body[at : at + 8], "big") == second.pos + BODY_OFFSET
     assert store.data.read(3 * SIZE, first.size) == build_entry(first.body, index=0, term=3, pos=3 * SIZE)
     assert (store.begin_index, store.end_index, store.get(1), store.get(2)) == (0, 1, second, None)
-    with pytest.raises(MessageRefused, match="DLedger's buffer"):
+    with pytest.raises(MessageRefused, match="DLedger's limit is"):
         store.append_as_leader(bytes(4 << 20))
     with pytest.raises(MessageRefused, match="does not fit into a file of 4096"):
         store.append_as_leader(bytes(SIZE))

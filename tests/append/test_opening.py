@@ -188,7 +188,7 @@ def test_readers_in_the_writers_process_leave_it_its_lock(root: Path) -> None:
 
 def test_a_failed_opening_gives_the_lock_back(root: Path) -> None:
     queue(root, 1).unlink()
-    refused(root, "no file holds")
+    refused(root, "the file with the units")
     shutil.rmtree(root / "consumequeue")
     MessageStore.open(root, replace(SMALL, version="5.4.0")).close()
     assert clean(root) == {}
