@@ -77,19 +77,19 @@ def _find_slots(path: Path, length: int) -> int | None:
     last = head["index_count"] - 1
     if last < 1:
         return None
-    wanted = int(head["end_phy_offset"]).to_bytes(8, "big", signed=True)
+    last_offset = int(head["end_phy_offset"]).to_bytes(8, "big", signed=True)
     at = HEADER.size
-    overlap = len(wanted) - 1
+    overlap = len(last_offset) - 1
     while at < length:
         block = read_at(path, _SEARCH + overlap, at)
         if not block:
             return None
-        hit = block.find(wanted)
+        hit = block.find(last_offset)
         while hit >= 0:
             slots, rest = divmod(at + hit - UNIT.at("phy_offset") - HEADER.size - last * UNIT.size, SLOT.size)
             if rest == 0 and slots > 0 and _fits(path, length, slots, last):
                 return slots
-            hit = block.find(wanted, hit + 1)
+            hit = block.find(last_offset, hit + 1)
         at += _SEARCH
     return None
 

@@ -15,8 +15,8 @@ def place_of_log_file(path: Path) -> int | None:
     if len(raw) < HEAD.size:
         return None
     head = HEAD.parse(raw)
-    place = int(head["physical_offset"])
-    return place if head["magic"] in (MAGIC_V1, MAGIC_V2) and place >= 0 else None
+    start = int(head["physical_offset"])
+    return start if head["magic"] in (MAGIC_V1, MAGIC_V2) and start >= 0 else None
 
 
 def place_of_entry_file(path: Path) -> int | None:
@@ -25,5 +25,5 @@ def place_of_entry_file(path: Path) -> int | None:
     if len(raw) < dledger.ENTRY.size:
         return None
     entry = dledger.ENTRY.parse(raw)
-    place = int(entry["pos"])
-    return place if entry["magic"] == dledger.MAGIC and place >= 0 else None
+    start = int(entry["pos"])
+    return start if entry["magic"] == dledger.MAGIC and start >= 0 else None

@@ -72,15 +72,15 @@ def _inflater() -> tuple[_Decompressor, tuple[type[Exception], ...]]:
 def _inflate(body: bytes, limit: int) -> bytes:
     stream, failures = _inflater()
     try:
-        # what follows the stream is ignored, as by java.util.zip.InflaterInputStream
-        out = bytes(stream.decompress(body, limit + 1))
+        # bytes after the stream are ignored, as by java.util.zip.InflaterInputStream
+        plain = bytes(stream.decompress(body, limit + 1))
     except failures as e:
         raise BodyError(f"zlib: {e}") from e
-    if len(out) > limit:
+    if len(plain) > limit:
         raise BodyError(f"body unpacks to more than {limit} bytes")
     if not stream.eof:
         raise BodyError("zlib: stream ends too early")
-    return out
+    return plain
 
 
 def _frame(

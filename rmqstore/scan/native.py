@@ -144,10 +144,10 @@ class Native:
     def body_crcs(self, raw: bytearray, starts: I64, stops: I64) -> I64:
         """Compute the CRC-32 of ranges, like `kernels.body_crcs`."""
         n = len(starts)
-        out = np.empty(n, dtype=np.int64)
+        crcs = np.empty(n, dtype=np.int64)
         buf, starts, stops = np.frombuffer(raw, np.uint8), _contiguous(starts), _contiguous(stops)
-        self._crcs(ctypes.c_void_p(self._crc32), _at(buf), *_numbers(len(buf), n), _at(starts), _at(stops), _at(out))
-        return out
+        self._crcs(ctypes.c_void_p(self._crc32), _at(buf), *_numbers(len(buf), n), _at(starts), _at(stops), _at(crcs))
+        return crcs
 
     def hashes(self, buf: U8, starts: I64, lengths: I64) -> tuple[I64, Bool]:
         """Compute String.hashCode of spans, like `hashes.hash_spans`."""
@@ -198,15 +198,15 @@ class Native:
     def find_queues(self, buf: U8, at: I64, length: I64, queue_id: I64, queues: QueueSlots) -> tuple[I64, int]:
         """Return the number of every record's queue, -1 for an unknown queue, and how many are unknown."""
         n = len(at)
-        out = np.empty(n, dtype=np.int64)
+        numbers = np.empty(n, dtype=np.int64)
         at, length, queue_id = _contiguous(at), _contiguous(length), _contiguous(queue_id)
         unknown = self._find_queues(
             _at(buf),
             *_numbers(len(buf), n),
             *(_at(at), _at(length), _at(queue_id)),
-            *(*queues.names(), _number(len(queues.slots) - 1), _at(queues.slots), _at(out)),
+            *(*queues.names(), _number(len(queues.slots) - 1), _at(queues.slots), _at(numbers)),
         )
-        return out, unknown
+        return numbers, unknown
 
     def lay_out(
         self, number: I64, queues: int, index: I64, offset: I64, size: I64 | None, tags: I64 | None, units: Any
@@ -216,15 +216,15 @@ class Native:
         None if a queue number is not below `queues`.
         """
         n = len(number)
-        given = [_at(_contiguous(column)) for column in (number, index, offset)]
-        more = [None if column is None else _at(_contiguous(column)) for column in (size, tags)]
+        required = [_at(_contiguous(column)) for column in (number, index, offset)]
+        optional = [None if column is None else _at(_contiguous(column)) for column in (size, tags)]
         starts, cursors = np.empty(queues + 1, dtype=np.int64), np.empty(queues, dtype=np.int64)
-        out = np.empty((2, n), dtype=np.int64)
+        grouped_index, grouped_offset = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
         done = self._lay_out(
-            *(_number(n), *given, *more, _number(queues), _at(cursors), _at(starts), _at(out[0]), _at(out[1])),
-            None if units is None else _at(units),
+            *(_number(n), *required, *optional, _number(queues), _at(cursors), _at(starts)),
+            *(_at(grouped_index), _at(grouped_offset), None if units is None else _at(units)),
         )
-        return (starts, out[0], out[1]) if done else None
+        return (starts, grouped_index, grouped_offset) if done else None
 
     def objects(
         self, buf: U8, starts: I64, stops: I64, style: U8, names: tuple[bytes, ...], out: U8, at: int

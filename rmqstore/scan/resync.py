@@ -133,8 +133,8 @@ def _blank_in(block: bytes, lo: int, before: int, end: int, lead: int) -> int | 
         return None
     first, second = words[:n], words[4 : 4 + n]
     magic, size = (first, second) if lead else (second, first)
-    wanted = 0xFFFFFFFF if lead else BLANK_MAGIC_U32
-    hits = np.flatnonzero(magic == np.uint32(wanted))
+    blank_magic = 0xFFFFFFFF if lead else BLANK_MAGIC_U32
+    hits = np.flatnonzero(magic == np.uint32(blank_magic))
     for i in hits.tolist():
         if int(size[i]) == end - lo - i:
             return int(lo + i)

@@ -60,11 +60,11 @@ class Users:
     hidden: tuple[Hidden, ...] = ()
 
 
-def snapshot(places: Sequence[Path]) -> dict[str, tuple[int, int, int, int]]:
-    """Record identity, size and mtime of every regular file below `places`, except journals and the lock."""
+def snapshot(directories: Sequence[Path]) -> dict[str, tuple[int, int, int, int]]:
+    """Record identity, size and mtime of every regular file below `directories`, except journals and the lock."""
     found: dict[str, tuple[int, int, int, int]] = {}
-    todo = [str(place) for place in places]
-    lock = str(places[0] / LOCK_NAME) if places else ""
+    todo = [str(directory) for directory in directories]
+    lock = str(directories[0] / LOCK_NAME) if directories else ""
     while todo:
         try:
             with os.scandir(todo.pop()) as entries:
@@ -83,14 +83,14 @@ def snapshot(places: Sequence[Path]) -> dict[str, tuple[int, int, int, int]]:
     return found
 
 
-def find_users(places: Sequence[Path], files: Snapshot, proc: Path = Path("/proc")) -> Users:
+def find_users(directories: Sequence[Path], files: Snapshot, proc: Path = Path("/proc")) -> Users:
     """Find every other process that has one of the files mapped or open for writing, sorted by process id.
 
     Processes of another container may be missing from /proc; only the lock and changing files give them away.
     Errors: none; without /proc the result is empty.
     """
     inodes = {(row[0], row[1]): path for path, row in files.items()}
-    prefixes = tuple(f"{place}/" for place in places)
+    prefixes = tuple(f"{directory}/" for directory in directories)
     own = os.getpid()
     seen: list[User] = []
     hidden: list[Hidden] = []
@@ -107,7 +107,7 @@ def find_users(places: Sequence[Path], files: Snapshot, proc: Path = Path("/proc
             mapped = path is None
             path = path if path is not None else _mapped(process, inodes, prefixes)
         except PermissionError:
-            unseen = _unseen(process, pid, places)
+            unseen = _unseen(process, pid, directories)
             hidden += [unseen] if unseen is not None else []
             continue
         except (OSError, ValueError):
@@ -163,7 +163,7 @@ def _mapped(process: Path, inodes: Mapping[tuple[int, int], str], prefixes: tupl
     return None
 
 
-def _unseen(process: Path, pid: int, places: Sequence[Path]) -> Hidden | None:
+def _unseen(process: Path, pid: int, directories: Sequence[Path]) -> Hidden | None:
     """Describe a process that we have no permission to inspect; None if it is unlikely to write to the store.
 
     That excludes kernel threads, processes of users without write permission, and root's processes whose command line
@@ -181,10 +181,10 @@ def _unseen(process: Path, pid: int, places: Sequence[Path]) -> Hidden | None:
         return Hidden(pid, command_of(process), -1)
     if uid == 0:
         text = f"{command_of(process)} {command_line}".lower()
-        suspect = any(word in text for word in _BROKER_LIKE) or any(str(place).lower() in text for place in places)
-        return Hidden(pid, command_of(process), uid) if suspect else None
+        words = (*_BROKER_LIKE, *(str(directory).lower() for directory in directories))
+        return Hidden(pid, command_of(process), uid) if any(word in text for word in words) else None
     groups = _groups(process)
-    may_write = any(_writable_by(place, uid, groups) for place in places)
+    may_write = any(_writable_by(directory, uid, groups) for directory in directories)
     return Hidden(pid, command_of(process), uid) if may_write else None
 
 
@@ -196,10 +196,10 @@ def _groups(process: Path) -> frozenset[int]:
     return frozenset()
 
 
-def _writable_by(place: Path, uid: int, groups: frozenset[int]) -> bool:
+def _writable_by(directory: Path, uid: int, groups: frozenset[int]) -> bool:
     """Whether a user may write to a directory or to one of its entries."""
     try:
-        rows = [place.stat(), *(entry.stat(follow_symlinks=False) for entry in os.scandir(place))]
+        rows = [directory.stat(), *(entry.stat(follow_symlinks=False) for entry in os.scandir(directory))]
     except OSError:
         return True
     for row in rows:
