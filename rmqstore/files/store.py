@@ -80,7 +80,7 @@ class DLedgerFiles:
 class Store(StoreQueues):
     """A store directory, or a part of one.
 
-    `path` is the path given by the user; `root` is the same path, the storePathRootDir if it is a whole store.
+    `path` is the path given by the user, and `root` the same path in its role as storePathRootDir.
 
     The other attributes describe a changed view of the store. `moved` maps the path that a file will have to the path
     that it has on disk now, and `left_out` are files that will be gone (see `rearranged`). `standins` maps substitute

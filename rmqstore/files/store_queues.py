@@ -88,8 +88,8 @@ _QUEUE_DEFAULT = {
 class StoreQueues:
     """The queues of a store or of a part of one.
 
-    `path` is the path given by the user; `root` is the same path, the storePathRootDir if it is a whole store. `part`
-    is the kind of part; None for a whole store.
+    `path` is the path given by the user, and `root` the same path in its role as storePathRootDir. `part` is the kind
+    of part; None for a whole store.
     """
 
     def __init__(self, path: Path, config: BrokerConfig) -> None:

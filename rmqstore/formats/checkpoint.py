@@ -40,7 +40,7 @@ class StoreCheckpoint:
     confirm_phy_offset: int = 0
 
     def min_timestamp(self) -> int:
-        """Return the store time (ms) from which abnormal recovery replays the commitlog.
+        """Return the store time (ms) up to which abnormal recovery takes log and queues to be on disk.
 
         Source: StoreCheckpoint#getMinTimestamp
         """

@@ -39,7 +39,7 @@ class FlushIntervals:
 
 
 class GroupCommit:
-    """A thread that flushes for all callers that wait for their offset.
+    """Group commit: one flush, in a thread, for all callers that wait for their offset.
 
     `guard` is the append lock: buffers are committed under it, and the fsync runs without it.
     Source: GroupCommitService
