@@ -27,7 +27,7 @@ from rmqstore.repair.beside.dledger import plan_dledger
 from rmqstore.repair.beside.rocksdb import refuse_rows, tell_left
 from rmqstore.repair.beside.timer import plan_timer
 from rmqstore.repair.brakes import damage_brakes, offset_brakes, sizes_brakes
-from rmqstore.repair.log.contradicted import CODE, doubtful_tags, tell_contradicted
+from rmqstore.repair.log.contradicted import CODE, doubtful_tags, list_damaged, tell_contradicted
 from rmqstore.repair.log.misplaced_files import but_names, plan_misplaced, store_in_place
 from rmqstore.repair.log.redispatch import Dispatcher, Name
 from rmqstore.repair.log.repaired_log import RepairedLog
@@ -180,6 +180,7 @@ class Recovery:
             draft.facts["fillers"] = [f.to_json() for f in result.fillers if f.kind == "visible"]
         if result.restored:
             draft.facts["mended"] = [asdict(r) for r in result.restored]
+        list_damaged(draft, result.damaged)
         if result.given_up:
             draft.more["good_messages_given_up"] = result.given_up
         draft.more["groups_that_will_see_them"] = dict(result.groups_that_will_see_them)

@@ -317,7 +317,11 @@ class FramedRecords:
                 fix.slot = slot or QueueSlot(after.topic_text, after.queue_id, after.queue_offset, code)
                 return
             new, unproved = mended.record, mended.unproved
-            reasons.append("its property text is sound again")
+            reasons.append(
+                "the damaged characters of its property text replaced"
+                if unproved
+                else "its property text is sound again"
+            )
             queues.add((after.topic_text, after.queue_id))
             proofs |= {Proof.TAGS} if code is not None and not unproved else set()
         elif slot is not None:
