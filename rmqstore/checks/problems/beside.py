@@ -230,7 +230,11 @@ CONFIG: Rows = (
             why="neither the file nor its .bak can be parsed",
             do="write a new file, or take the file from a replica or a backup",
         ),
-        about="Neither the file nor its .bak is valid JSON: the broker does not start (exit 253).",
+        about=(
+            "Neither the file nor its .bak is valid JSON with values of the types that the broker reads: the broker "
+            "does not start (exit 253). With no .bak it starts, but without what the file says: as if there were no "
+            "topics, or no consumer had committed an offset."
+        ),
     ),
     Problem(
         code=codes.CFG_NO_TOPICS,
@@ -256,8 +260,8 @@ CONFIG: Rows = (
         remedy="recover",
         safe=True,
         about=(
-            "The file is missing, empty, truncated or full of NUL bytes, as after a power failure. The broker falls "
-            "back to the .bak; 5.4.0 deletes the broken file."
+            "The file is missing, empty, truncated or full of NUL bytes, as after a power failure, or has a value of a "
+            "wrong type. The broker falls back to the .bak; 5.4.0 deletes the broken file."
         ),
     ),
     Problem(
@@ -266,7 +270,7 @@ CONFIG: Rows = (
         severity=_N,
         remedy="recover",
         safe=True,
-        about="The .bak cannot be parsed. The file itself is good.",
+        about="The .bak cannot be parsed, or has a value of a wrong type. The file itself is good.",
     ),
     Problem(
         code=codes.CFG_OFFSET_BEYOND,
