@@ -273,7 +273,7 @@ class Examination:
         if store.kind is StoreKind.ROCKSDB:
             from rmqstore.checks.queues.rocksdb import check_rocksdb_queues
 
-            in_rows = check_rocksdb_queues(store, logs, self.findings)
+            in_rows = check_rocksdb_queues(store, logs, self.findings, self.verified.batch_topics)
             self.states = in_rows.states
             self.report.unchecked.extend(in_rows.unchecked)
             self.report.notes.extend(in_rows.notes)
@@ -288,7 +288,8 @@ class Examination:
             self.report.notes.extend([note] * bool(note))
             self.report.unchecked.extend([unchecked] * bool(unchecked))
             self.verified.damaged_rows = not note
-        self.states.update(check_batch_queues(store, logs, self.findings))
+        if store.kind is not StoreKind.ROCKSDB:
+            self.states.update(check_batch_queues(store, logs, self.findings))
 
     @property
     def queue_range(self) -> Callable[[str, int], tuple[int, int] | None] | None:

@@ -306,10 +306,11 @@ class Recovery:
     def _rows_are_wanted(self) -> bool:
         if self._touches_log() or self.cut is not None or self.salvaged.rebuild_queues or self.shortened:
             return True
-        if not self.options.wants_area(Area.QUEUE, Area.DIRECTORY):
+        if not self.options.wants_area(Area.QUEUE, Area.BATCH_QUEUE, Area.DIRECTORY):
             return False
         found = (PROBLEMS[c] for c in self.counts if self.options.wants(c))
-        wrong = any(p.area is Area.QUEUE and (p.severity > Severity.NOTE or self.options.only) for p in found)
+        areas = (Area.QUEUE, Area.BATCH_QUEUE)  # rows of batch topics are in the same database
+        wrong = any(p.area in areas and (p.severity > Severity.NOTE or self.options.only) for p in found)
         return wrong or self.verified.damaged_rows
 
     def _wanted(self) -> frozenset[Name] | None:
