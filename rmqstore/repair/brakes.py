@@ -27,6 +27,11 @@ def sizes_brakes(store: Store, findings: Iterable[Finding]) -> Iterator[str]:
         elif finding.code == codes.DIR_DUPLICATE_FILE:
             path, other = finding.facts.get("path"), finding.facts.get("other")
             yield f"{path} and {other} start at the same offset: keep one of them"
+        elif finding.code == codes.DL_OVERLAP:
+            yield (
+                f"the commitlog and DLedger both have messages from {finding.offset:,} on: say with -c broker.conf "
+                "(enableDLegerCommitLog=false) that the broker now runs without DLedger"
+            )
         elif finding.code == codes.CL_FOREIGN_FILE:
             yield f"{finding.queue}/{finding.file} belongs to another log: put the right file there, or move it away"
         elif finding.code == codes.DIR_OPEN_JOURNAL:

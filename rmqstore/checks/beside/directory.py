@@ -333,7 +333,10 @@ def _not_read(store: Store, facts: DirectoryFacts, looked_into: Collection[str])
     used = [key for key in _ROCKSDB_FEATURES if store.config.bool(key)]
     if "rocksdbstore" in store.top and used:
         facts.unchecked.append(f"rocksdbstore/: not checked, in use by {', '.join(used)}")
-    facts.unchecked += [f"{name}/: a second DLedger directory, not checked" for name in store.other_dledger]
+    left = store.left_by_dledger
+    facts.notes += [f"{name}/: left by DLedger, without which the broker now runs: not checked" for name in left]
+    others = [name for name in store.other_dledger if name not in left]
+    facts.unchecked += [f"{name}/: a second DLedger directory, not checked" for name in others]
     if "tiered_index_file" in store.top:
         facts.notes.append("tiered_index_file/ belongs to tiered storage and is not read")
 
