@@ -63,7 +63,7 @@ def test_a_wrong_time_is_not_the_time_of_the_log(tmp_path: Path) -> None:
 
 
 def test_a_delayed_message_after_a_pause_ends_a_file(tmp_path: Path) -> None:
-    """Its broker was killed, started a minute later, and delivered what was due: the file's last record is such a one."""
+    """Its broker was killed, started a minute later, and delivered what was due: a file ends with such a record."""
     store = copy_store("5.4.0-clean", tmp_path)
     all_rows = rows(store)
     last = max(i for i, row in enumerate(all_rows) if row.path == all_rows[100].path)
