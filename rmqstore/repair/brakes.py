@@ -57,6 +57,16 @@ def damage_brakes(results: Iterable[LogResult], counts: Mapping[str, int], optio
             yield f"{result.queue.name} has no good record"
 
 
+def path_brakes(store: Store, counts: Mapping[str, int]) -> Iterator[str]:
+    """A disk that is not mounted leaves an empty directory, and the log without the files that are on it."""
+    if store.commitlog is None or not (counts.get(codes.CL_MISSING_FILE) or counts.get(codes.CQ_BEYOND_LOG)):
+        return
+    used = {file.path.parent for file in store.commitlog.files}
+    for directory in store.commitlog_directories:
+        if len(store.commitlog_directories) > 1 and directory not in used:
+            yield f"{directory} is configured and empty, and files of the log are missing: is a disk not mounted?"
+
+
 def offset_brakes(results: Iterable[LogResult]) -> Iterator[str]:
     """Logs that do not give the queue offsets of their messages.
 

@@ -132,7 +132,8 @@ def _top(store: Store, findings: Findings, facts: DirectoryFacts) -> None:
 def paths_that_miss(store: Store) -> list[tuple[Path, bool]]:
     """Configured log paths that are not there and should be, and whether each is DLedger's."""
     out = []
-    dledger = store.dledger is not None and bool(store.dledger.data.files)
+    dledger = store.config.bool("enableDLegerCommitLog")
+    dledger |= store.dledger is not None and bool(store.dledger.data.files)
     dledger_paths = set(store.config.paths("storePathDLedgerCommitLog"))
     log_paths = store.config.paths("storePathCommitLog")
     for path in store.missing_paths:
