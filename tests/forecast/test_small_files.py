@@ -64,7 +64,7 @@ def test_unreadable_configuration_ends_a_broker_as_it_did(
 
 
 # whole brokers ended so with both the file and its .bak holding this
-WRONG_TYPES = {
+WRONG_TYPES: dict[str, tuple[str, dict[str, int | None]]] = {
     "consumerOffset.json": ('{"offsetTable":[]}', {"4.9.7": 253, "5.1.4": 255, "5.4.0": 253}),
     "delayOffset.json": ('{"offsetTable":{"3":"x"}}', {"4.9.7": 253, "5.1.4": 253, "5.4.0": 253}),
     "subscriptionGroup.json": ('{"subscriptionGroupTable":[]}', {"5.1.4": 255, "5.4.0": 253}),

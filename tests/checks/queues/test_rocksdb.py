@@ -14,6 +14,7 @@ import pytest
 
 from rmqstore.checks.problems.report import Finding, Report
 from rmqstore.checks.verify import VerifyOptions, verify
+from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
 from tests.checks.sound import above_note
 from tests.command import run, run_json
@@ -356,13 +357,13 @@ def test_a_batch_has_one_row_and_its_topic_is_not_called_clean(tmp_path: Path) -
     conf = write_broker_conf("5.4.0-formats", store, storeType="defaultRocksDB")
     assert run("rebuild", str(store), "cq", "-c", str(conf), "--apply").exit_code in (0, 4)
     batches = ["BatchCq_11: a broker with its queues in RocksDB does not deliver all messages of a batch topic"]
-    report = run_json("verify", str(store), "-c", str(conf), exit_code=4)
-    assert report["counts"] == {}
-    assert [reason.partition(" (")[0] for reason in report["unchecked"]] == batches
-    assert report["queues"]["BatchCq_11/0"]["max"] <= report["queues"]["BatchCq_11/0"]["expected_max"]
+    report = verify(open_store(store, BrokerConfig.read(conf)), VerifyOptions(jobs=1))
+    assert (report.exit_code, dict(report.findings.counts)) == (4, {})
+    assert [reason.partition(" (")[0] for reason in report.unchecked] == batches
+    assert report.queues["BatchCq_11/0"].max <= report.queues["BatchCq_11/0"].expected_max
     with changing(store) as rows:
         rows.drop("BatchCq_11", 0, 0)
-    report = run_json("verify", str(store), "-c", str(conf), exit_code=1)
-    assert report["counts"] == {"BCQ-MISSING-UNIT": 1}
+    damaged = run_json("verify", str(store), "-c", str(conf), exit_code=1)
+    assert damaged["counts"] == {"BCQ-MISSING-UNIT": 1}
     done = json.loads(run("recover", str(store), "-c", str(conf), "--apply", "--json").stdout)
     assert (done["applied"], done["loss"]["messages"], done["remaining"]["counts"]) == (True, 0, {})
