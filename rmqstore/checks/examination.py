@@ -119,6 +119,7 @@ class Examination:
         report.unchecked.extend(directory.unchecked)
         report.unchecked.extend(config.unchecked)
         report.notes.extend(directory.notes)
+        report.notes.extend(_unsaid_mode(store))
         self.verified.config, self.verified.directory = config, directory
 
     def index(self) -> None:
@@ -359,3 +360,15 @@ class Examination:
 def _lead(queue: MappedFileQueue) -> int:
     """Bytes in front of each record: those of an entry in DLedger data."""
     return ENTRY_SIZE if queue.name == "dledger" else 0
+
+
+def _unsaid_mode(store: Store) -> list[str]:
+    """A broker.conf that leaves out enableDLegerCommitLog, for a store with DLedger entries: is it all of the file?"""
+    config, files = store.config, store.dledger
+    if not config.source or "enableDLegerCommitLog" in config.given or files is None or not files.data.files:
+        return []
+    name = files.directory.name
+    return [
+        f"{config.source} does not set enableDLegerCommitLog, and true is assumed: a broker with this very file would "
+        f"start without DLedger, and deliver no message of {name}/"
+    ]

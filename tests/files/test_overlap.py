@@ -64,3 +64,16 @@ def test_a_file_under_the_name_of_another_one_is_no_overlap(name: str, tmp_path:
 
 def test_a_store_that_goes_on_in_dledger_has_no_overlap() -> None:
     assert [(store.kind, store.overlap) for store in unlike(unpack(MIXED))] == [(StoreKind.MIXED, None)] * 2
+
+
+def test_a_broker_conf_that_does_not_name_dledger_is_no_proof_of_its_mode(tmp_path: Path) -> None:
+    store, conf = unpack(MIXED), tmp_path / "broker.conf"
+
+    def notes(text: str) -> list[str]:
+        conf.write_text(text)
+        report = examine(open_store(store, BrokerConfig.read(conf)), VerifyOptions(jobs=1)).report
+        return [note for note in report.notes if "enableDLegerCommitLog" in note]
+
+    assert notes("enableDLegerCommitLog=true\n") == []
+    (note,) = notes("brokerName=a\n")
+    assert note.endswith("would start without DLedger, and deliver no message of dledger-n0/")
