@@ -14,7 +14,7 @@ from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import Store, StoreKind, open_store
 from rmqstore.repair.rebuild_parts import plan_rebuild
 from rmqstore.repair.recover import plan_recovery
-from tests.stores import copy_store, unpack
+from tests.stores import VERSIONS, copy_store, unpack
 
 MIXED, BEGINS = "4.9.7-dledger-mixed", 458_752
 NAME = f"commitlog/{BEGINS:020d}"
@@ -77,3 +77,14 @@ def test_a_broker_conf_that_does_not_name_dledger_is_no_proof_of_its_mode(tmp_pa
     assert notes("enableDLegerCommitLog=true\n") == []
     (note,) = notes("brokerName=a\n")
     assert note.endswith("would start without DLedger, and deliver no message of dledger-n0/")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_sound_store_is_not_clean_for_a_broker_that_would_not_read_its_dledger(version: str) -> None:
+    """Whole brokers of 4.9.7 and 5.4.0 that were switched back read none of the entries."""
+    options = VerifyOptions(jobs=1, broker=version)
+    report = examine(open_store(unpack(MIXED), OFF), options).report
+    (finding,) = [f for f in report.findings.listed if f.code == "BR-START-LOSES"]
+    entries = report.dledger["entries"] if report.dledger is not None else 0
+    assert (finding.facts["messages"], report.exit_code) == (entries, 1)
+    assert examine(open_store(unpack(MIXED)), options).report.exit_code == 0

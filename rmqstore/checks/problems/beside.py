@@ -387,12 +387,17 @@ BROKER: Rows = (
         safe=True,
         needs_operator=OperatorTask(
             why="the rules of this broker version lose them, not damage of the store",
-            do="start a version that loses nothing: `rmqstore verify --broker VERSION` forecasts it",
+            do=(
+                "start a version that loses nothing: `rmqstore verify --broker VERSION` forecasts it; and a store with "
+                "DLedger entries with enableDLegerCommitLog=true"
+            ),
         ),
         about=(
-            "Nothing is damaged, but a start of this broker version takes messages away. After a crash, 5.4 cuts the "
-            "consume queues of a DLedger store 48 bytes per entry too early and does not always dispatch the messages "
-            "again (DLedgerCommitLog#dledgerRecoverAbnormally). `rmqstore recover` makes the next start a normal one."
+            "Nothing is damaged, but a start of this broker version takes messages away, or does not deliver them: a "
+            "broker with enableDLegerCommitLog=false does not read the DLedger entries of a store. After a crash, 5.4 "
+            "cuts the consume queues of a DLedger store 48 bytes per entry too early and does not always dispatch the "
+            "messages again (DLedgerCommitLog#dledgerRecoverAbnormally). `rmqstore recover` makes the next start a "
+            "normal one."
         ),
     ),
 )
