@@ -26,7 +26,7 @@ from rmqstore.repair.beside.directory import gone_with_files, plan_directories
 from rmqstore.repair.beside.dledger import plan_dledger
 from rmqstore.repair.beside.rocksdb import refuse_rows, tell_left
 from rmqstore.repair.beside.timer import plan_timer
-from rmqstore.repair.brakes import damage_brakes, offset_brakes, sizes_brakes
+from rmqstore.repair.brakes import damage_brakes, offset_brakes, path_brakes, sizes_brakes
 from rmqstore.repair.log.contradicted import CODE, doubtful_tags, list_damaged, tell_contradicted
 from rmqstore.repair.log.misplaced_files import but_names, plan_misplaced, store_in_place
 from rmqstore.repair.log.redispatch import Dispatcher, Name
@@ -97,6 +97,7 @@ class Recovery:
         if not draft.brakes:
             draft.brakes.extend(damage_brakes(self.results, self.counts, options))
             draft.brakes.extend(offset_brakes(self.results))
+            draft.brakes.extend(path_brakes(self.store, self.counts))
             plan_misplaced(draft, self.verified)
             filled = options.accept_fillers or self.choice.strategy == TRUNCATE
             plan_directories(draft, self.verified, options, filled=filled)
@@ -307,10 +308,11 @@ class Recovery:
     def _rows_are_wanted(self) -> bool:
         if self._touches_log() or self.cut is not None or self.salvaged.rebuild_queues or self.shortened:
             return True
-        if not self.options.wants_area(Area.QUEUE, Area.DIRECTORY):
+        if not self.options.wants_area(Area.QUEUE, Area.BATCH_QUEUE, Area.DIRECTORY):
             return False
         found = (PROBLEMS[c] for c in self.counts if self.options.wants(c))
-        wrong = any(p.area is Area.QUEUE and (p.severity > Severity.NOTE or self.options.only) for p in found)
+        areas = (Area.QUEUE, Area.BATCH_QUEUE)  # rows of batch topics are in the same database
+        wrong = any(p.area in areas and (p.severity > Severity.NOTE or self.options.only) for p in found)
         return wrong or self.verified.damaged_rows
 
     def _wanted(self) -> frozenset[Name] | None:
