@@ -292,15 +292,6 @@ def parse_config_object(data: bytes) -> dict[str, JsonValue]:
     return value
 
 
-def classify(data: bytes) -> Condition:
-    """What a configuration file is; never raises."""
-    try:
-        parse_config_object(data)
-    except ConfigJsonError as e:
-        return e.condition
-    return Condition.SOUND
-
-
 def integer_keys(table: Mapping[str, JsonValue]) -> dict[int, JsonValue] | dict[str, JsonValue]:
     """The table with int keys, as the broker writes maps of queue ids and delay levels; else unchanged."""
     if table and all(re.fullmatch(r"-?[0-9]{1,10}", key) for key in table):

@@ -133,34 +133,28 @@ def pre_blanks(queue_offset: int, file_size: int) -> int:
     return queue_offset * UNIT.size % file_size // UNIT.size
 
 
-def is_ext_address(tags_code: int) -> bool:
-    """The third field of a unit is an address in the extension, not a hash.
+@overload
+def is_ext_address(tags_code: int) -> bool: ...
+@overload
+def is_ext_address(tags_code: Ints) -> Bools: ...
+def is_ext_address(tags_code: int | Ints) -> bool | Bools:
+    """Whether the third field of a unit is an address in the extension, not a hash. Numbers or arrays.
 
     Source: ConsumeQueueExt#isExtAddr
     """
     return tags_code <= EXT_MAX_ADDRESS
 
 
-def ext_offset(address: int) -> int:
-    """Position in the extension (bytes) of an address.
+@overload
+def ext_offset(address: int) -> int: ...
+@overload
+def ext_offset(address: Ints) -> Ints: ...
+def ext_offset(address: int | Ints) -> int | Ints:
+    """Position in the extension (bytes) of an address, or of an array of addresses.
 
-    Errors: ValueError for a number that is not an address.
     Source: ConsumeQueueExt#unDecorate
     """
-    if not is_ext_address(address):
-        raise ValueError(f"{address} is not an extension address")
     return address - _LONG_MIN
-
-
-def ext_address(offset: int) -> int:
-    """Address of a position in the extension (bytes).
-
-    Errors: ValueError for a position that has no address.
-    Source: ConsumeQueueExt#decorate
-    """
-    if not 0 <= offset <= EXT_MAX_REAL_OFFSET:
-        raise ValueError(f"{offset} has no extension address")
-    return offset + _LONG_MIN
 
 
 def is_directory_name(topic: bytes) -> bool:

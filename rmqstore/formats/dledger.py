@@ -61,11 +61,6 @@ COMMITTED_INDEX, END_INDEX = "committedIndex", "endIndex"
 CURR_TERM, VOTE_LEADER = "currTerm", "voteLeader"
 
 
-def build_entry(body: bytes, *, index: int, term: int, pos: int) -> bytes:
-    """Bytes of one entry around a body."""
-    return ENTRY.build(size=ENTRY.size + len(body), index=index, term=term, pos=pos, body_length=len(body)) + body
-
-
 def build_blank(size: int) -> bytes:
     """The 8 bytes of a BLANK that says `size` bytes are left."""
     return BLANK.build(size=size)

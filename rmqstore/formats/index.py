@@ -91,11 +91,6 @@ def entries(index_count: int) -> int:
     return max(0, index_count - 1)
 
 
-def is_full(index_count: int, units: int = DEFAULT_UNITS) -> bool:
-    """No entry can be added (IndexFile#isWriteFull)."""
-    return index_count >= units
-
-
 def time_diff(store_timestamp: int, begin_timestamp: int) -> int:
     """The time difference that a put writes, in s; times in ms.
 

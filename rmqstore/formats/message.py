@@ -29,6 +29,7 @@ from construct import (
 )
 
 from rmqstore.formats.layout import Buffer, Field, Kind, Layout, Record, fixed_part
+from rmqstore.formats.messageid import offset_message_id
 
 crc32: Callable[..., int]
 try:
@@ -192,11 +193,8 @@ class Message:
         return self.topic.decode("utf-8", "backslashreplace")
 
     def offset_message_id(self) -> str:
-        """The offset message id: store host and PHYSICALOFFSET in upper-case hex.
-
-        Source: MessageDecoder#createMessageId
-        """
-        return (self.store_host + self.physical_offset.to_bytes(8, "big", signed=True)).hex().upper()
+        """Store host and PHYSICALOFFSET in upper-case hex."""
+        return offset_message_id(self.store_host, self.physical_offset)
 
 
 def body_crc(body: Buffer) -> int:

@@ -9,7 +9,6 @@ from construct import Int32sb, Int64sb
 
 from rmqstore.formats.layout import Field, Layout
 from rmqstore.formats.message import BLANK_MAGIC
-from rmqstore.formats.text.javatext import java_string_hash
 
 LOG_UNIT = Layout(
     "timer log unit",
@@ -75,11 +74,6 @@ def slot_at(index: int) -> int:
 def wheel_size(slots: int = DEFAULT_SLOTS) -> int:
     """Size of the wheel file in bytes; any other non-zero size stops the broker."""
     return 2 * slots * WHEEL_SLOT.size
-
-
-def topic_hash(topic: str) -> int:
-    """Hash of the real topic in a timer log unit."""
-    return java_string_hash(topic)
 
 
 def parse_timercheck(data: bytes) -> dict[str, int]:

@@ -87,20 +87,14 @@ def test_extension_unit_bytes() -> None:
         (cq.EXT_MAX_REAL_OFFSET, "FFFFFFFF7FFFFFFF"),
     ],
 )
-def test_extension_addresses_both_ways(offset: int, raw: str) -> None:
-    address = cq.ext_address(offset)
-    assert address == int.from_bytes(bytes.fromhex(raw), "big", signed=True)
+def test_an_extension_address_is_the_offset_with_the_sign_bit_set(offset: int, raw: str) -> None:
+    address = int.from_bytes(bytes.fromhex(raw), "big", signed=True)
     assert cq.is_ext_address(address)
     assert cq.ext_offset(address) == offset
 
 
 def test_hashes_are_not_extension_addresses() -> None:
     assert not cq.is_ext_address(-(1 << 31))
-    with pytest.raises(ValueError, match="not an extension address"):
-        cq.ext_offset(-(1 << 31))
-    for offset in (-1, cq.EXT_MAX_REAL_OFFSET + 1):
-        with pytest.raises(ValueError, match="no extension address"):
-            cq.ext_address(offset)
 
 
 @pytest.mark.parametrize(("offset", "size", "good"), [(0, 1, True), (-1, 1, False), (0, 0, False), (5, -1, False)])

@@ -298,7 +298,7 @@ class QueueRows:
             points = inside & (found["commitlog_offset"] == offset)
             points &= consumequeue.is_message_unit(found["commitlog_offset"], size)
             # an extension address replaces the tags code; the extension's own check compares that
-            same_tag = (code == tags) | ((code < 0) & (code <= consumequeue.EXT_MAX_ADDRESS))
+            same_tag = (code == tags) | (consumequeue.is_ext_address(code))
             if name[0] == SCHEDULE_TOPIC:
                 # a broker delivers by the time in the unit: one of another messageDelayLevel is right as it is
                 same_tag |= due_by_another_table(code, tags, self.levels.longest(name[1] + 1))

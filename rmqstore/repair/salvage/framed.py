@@ -332,7 +332,7 @@ class FramedRecords:
         if message.topic_text == properties.SCHEDULE_TOPIC:
             return None
         unit = self.evidence.unit(message.topic_text, message.queue_id, message.queue_offset)
-        if unit is None or unit["commitlog_offset"] != at or unit["tags_code"] <= consumequeue.EXT_MAX_ADDRESS:
+        if unit is None or unit["commitlog_offset"] != at or consumequeue.is_ext_address(unit["tags_code"]):
             return None
         return unit["tags_code"]
 

@@ -53,9 +53,3 @@ def crosscheck_rows(spark: Any, paths: Paths, *, config: Path | None = None, spl
     rows = both.withColumn("status", status).where("status is not null").join(f.broadcast(known), "store", "left")
     rows = rows.where("status <> 'dangling' or unit_commitlog_offset >= coalesce(log_start, 0)").drop("log_start")
     return rows.select(*_KEY, "status", *(f"log_{c}" for c in _SAYS), *(f"unit_{c}" for c in _SAYS))
-
-
-def crosscheck_summary(rows: Any) -> dict[str, int]:
-    """How many rows of each status."""
-    found = {row["status"]: int(row["count"]) for row in rows.groupBy("status").count().collect()}
-    return {status: found.get(status, 0) for status in ("missing", "dangling", "wrong")}
