@@ -60,7 +60,7 @@ def findings(store: Path, *words: str) -> Mapping[tuple[str, int, int], int]:
 
 
 def own_words(store: Path) -> set[bytes]:
-    """Topics, groups, tags, keys, ids and body texts of a store that are no words of RocketMQ."""
+    """Topics, groups, tags, keys, ids and body texts of a store that are not words of RocketMQ."""
     texts: set[str] = set()
     bodies: set[bytes] = set()
     for record in find_records(store):

@@ -49,7 +49,7 @@ class _Reading:
 
     `at` is reputFromOffset, `buffer` the position of the ByteBuffer: they differ behind a half message, and behind an
     entry whose message is a BLANK. `size` bytes were got, of which `done` count as read (half messages do not);
-    `end` is where re-dispatch ends. `failed`: bytes that are no record.
+    `end` is where re-dispatch ends. `failed`: bytes that are not a record.
     """
 
     at: int

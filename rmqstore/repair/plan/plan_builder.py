@@ -73,14 +73,14 @@ class PlanBuilder:
             return absolute.as_posix()
 
     def _in_store(self, path: Path) -> Path:
-        """The place in the store of a path in a stand-in directory."""
+        """The path in the store that a path in a temporary directory represents."""
         for standin, home in self.store.standins.items():
             if path.is_relative_to(standin):
                 return home / path.relative_to(standin)
         return path
 
     def _bytes_of(self, path: Path) -> Path:
-        """The file with the bytes: links in a stand-in directory lead to files of the store."""
+        """The file with the bytes: links in a temporary directory lead to files of the store."""
         own = self._in_store(path)
         return own if own != path and path.is_symlink() else path
 

@@ -376,7 +376,7 @@ class FramedRecords:
             self._change(suspect.log, suspect.start, new, "the upper bytes of its hosts' ports are cleared")
 
     def _fix_tags(self, finding: Finding) -> None:
-        """A unit with another tags code than its message: the unit is right where only one bit of the TAGS explains it.
+        """A unit with another tags code than its message: one flipped bit in the TAGS that explains it proves the unit.
 
         Where one bit of the unit explains the difference as well, the unit is taken to be wrong.
         """
