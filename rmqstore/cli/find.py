@@ -15,6 +15,7 @@ from rmqstore.cli.options import Work, command, gathered
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import columns, in_words, many, time_text
 from rmqstore.errors import NotAStore, UsageError
+from rmqstore.formats.properties import SCHEDULE_TOPIC, TIMER_TOPIC
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
@@ -327,7 +328,7 @@ def _consumers(found: Found, fate: Fate) -> Iterator[str]:
     if fate.consumers is None:
         yield "  consumers    not known: the progress of consumer groups cannot be read"
         return
-    if found.message.topic_text in ("SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"):
+    if found.message.topic_text in (SCHEDULE_TOPIC, TIMER_TOPIC):
         return  # the broker itself reads it
     if not fate.consumers:
         yield "  consumers    no group has consumed this topic"
