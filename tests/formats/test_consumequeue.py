@@ -81,11 +81,7 @@ def test_extension_unit_bytes() -> None:
 
 @pytest.mark.parametrize(
     ("offset", "raw"),
-    [
-        (0, "8000000000000000"),
-        (48 << 20, "8000000003000000"),
-        (cq.EXT_MAX_REAL_OFFSET, "FFFFFFFF7FFFFFFF"),
-    ],
+    [(0, "8000000000000000"), (48 << 20, "8000000003000000"), ((1 << 63) - (1 << 31) - 1, "FFFFFFFF7FFFFFFF")],
 )
 def test_an_extension_address_is_the_offset_with_the_sign_bit_set(offset: int, raw: str) -> None:
     address = int.from_bytes(bytes.fromhex(raw), "big", signed=True)
