@@ -36,6 +36,20 @@ class Group:
     only_committed: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What to make, and whether to make it now."""
+
+    target: Path
+    id_map: Path | None
+    dry_run: bool
+
+    @property
+    def ids(self) -> Path:
+        """The file for old and new message ids."""
+        return self.id_map or self.target.with_name(f"{self.target.name}.message-ids.csv")
+
+
 @command(
     "migrate-to-commitlog",
     work=True,
@@ -68,15 +82,14 @@ class Group:
 @click.option("--dry-run", is_flag=True, help="Show what would be done; write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 @gathered("group", Group)
+@gathered("made", Made)
 def migrate_to_commitlog(
     out: Output,
     store: Path,
     config: BrokerConfig,
-    target: Path,
     self_id: str | None,
     group: Group,
-    id_map: Path | None,
-    dry_run: bool,
+    made: Made,
     work: Work,
 ) -> int:
     """Make a plain store from a DLedger store, beside it. The DLedger store is only read.
@@ -100,7 +113,7 @@ def migrate_to_commitlog(
         config = Config({**config.given, "dLegerSelfId": self_id}, config.source)
     opened = open_store(store, config)
     refuse_in_use(opened.root, opened.places, stopped=True)  # it is only read
-    ids = id_map if id_map is not None else target.with_name(f"{target.name}.message-ids.csv")
+    target, ids = made.target, made.ids
     _free_places(opened, target, ids)
     choice = _choice(opened, group, work.jobs)
     with out.progress("verify", opened.log_bytes) as progress:
@@ -109,7 +122,7 @@ def migrate_to_commitlog(
     document = migration.to_json() | {"output": str(target), "written": False}
     if not migration.ready:
         return tell_refusals(out, migration.store, document, migration.refusals)
-    if dry_run:
+    if made.dry_run:
         if out.as_json:
             out.report(document)
         else:

@@ -94,6 +94,7 @@ def everything(folder: Path) -> bytes:
     return b"\n".join(found)
 
 
+@pytest.mark.quick_rows(10)
 @pytest.mark.parametrize("name", [name for name in STORES if "rocksdb" not in name])
 def test_a_bundle_has_the_findings_of_its_store_and_none_of_its_words(name: str, tmp_path: Path) -> None:
     store = unpack(name)
