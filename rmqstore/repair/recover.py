@@ -253,24 +253,8 @@ class Recovery:
         if self.store.kind is StoreKind.ROCKSDB:
             self._rows()
             return
-        wanted = self.rebuilt = self._wanted()
-        if wanted is None or wanted:
-            work = QueueRebuild(
-                self.draft,
-                self.verified,
-                self._views(),
-                wanted,
-                RebuildChoices(
-                    allow_gaps=self.options.allow_shift,
-                    limit=self.limit,
-                    rewrite_codes=TAG_CODE in self.options.only,
-                ),
-            )
-            work.read()
-            if work.plan():
-                found = cured(self.draft, (c for c in self.counts if PROBLEMS[c].of_queues))
-                found -= {TAG_CODE} if work.kept_codes else set()
-                self.draft.cures |= found - {codes.CQ_DELETED_TOPIC} - work.left
+        wanted = self._wanted()
+        self._rebuild(QueueRebuild, wanted)
         if TAG_CODE not in self.options.only and doubtful_tags(self.verified, self._views()):
             self.draft.cures.discard(TAG_CODE)  # also where salvage mended the message, but not its TAGS
         if self.cut is not None:
@@ -283,16 +267,22 @@ class Recovery:
         refuse_rows(self.store, touches_log=self._touches_log())
         from rmqstore.repair.rebuild.rocksdb_queues import RowsRebuild
 
+        self._rebuild(RowsRebuild, None)
+
+    def _rebuild(self, kind: type[QueueRebuild], wanted: frozenset[Name] | None) -> None:
+        """The queues wanted (None: all) again from the log, and what that cures."""
+        self.rebuilt = wanted
+        if wanted is not None and not wanted:
+            return
         choices = RebuildChoices(
             allow_gaps=self.options.allow_shift, limit=self.limit, rewrite_codes=TAG_CODE in self.options.only
         )
-        work = RowsRebuild(self.draft, self.verified, self._views(), None, choices)
+        work = kind(self.draft, self.verified, self._views(), wanted, choices)
         work.read()
-        self.rebuilt = None
         if work.plan():
             found = cured(self.draft, (c for c in self.counts if PROBLEMS[c].of_queues))
             found -= {TAG_CODE} if work.kept_codes else set()
-            self.draft.cures |= found - {codes.CQ_DELETED_TOPIC}
+            self.draft.cures |= found - {codes.CQ_DELETED_TOPIC} - work.left
 
     def _beside(self) -> bool:
         """A RocksDB beside queues in files gets the same rows; whether it fits the repaired log then."""
