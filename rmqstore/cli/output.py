@@ -265,10 +265,11 @@ class Output:
     # --- stdout ------------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def stream(self, *, data: bool = False) -> Iterator[BinaryIO]:
+    def stream(self, *, data: bool = False, private: bool = False) -> Iterator[BinaryIO]:
         """stdout, or a file that appears when everything is written.
 
         `data`: bytes of a store; on a terminal their control characters are shown as dots.
+        `private`: nobody but the user may read or change the file.
         A link is kept. A device or a pipe is written to directly, and never replaced by a file.
         """
         if self.path is None:
@@ -289,6 +290,8 @@ class Output:
         building = target.with_name(f".{target.name}.{os.getpid()}.part")
         try:
             with _opened(building, self.path) as file:
+                if private:
+                    os.fchmod(file.fileno(), 0o600)
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
