@@ -103,9 +103,11 @@ def test_an_old_result_is_marked_wherever_nothing_is_wrong(store: Path, tmp_path
     verify(store, state)
     words = ("verify", str(store), "--since-last", str(state), "--utc")
     text = " ".join(run(*words, "--metrics", str(metrics)).stdout.split())
-    assert "Nothing is wrong with this store. That includes an old result: 7 unchanged log files not read again." in text
+    assert (
+        "Nothing is wrong with this store. That includes an old result: 7 unchanged log files not read again." in text
+    )
     assert "old result 7 unchanged log files (448.0 KiB) were not read again; found sound on 20" in text
-    assert f"rmqstore_reused_bytes{{store=\"{store}\",command=\"verify\"}} {7 * 65536}\n" in metrics.read_text()
+    assert f'rmqstore_reused_bytes{{store="{store}",command="verify"}} {7 * 65536}\n' in metrics.read_text()
     (store / "commitlog" / "notes.txt").write_text("x")
     assert "; 7 unchanged log files (448.0 KiB) were not read again; found sound on" in run(*words, "-q").stdout
 
