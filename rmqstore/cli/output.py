@@ -513,7 +513,7 @@ class Progress:
 
             tqdm.monitor_interval = 0  # its thread would keep workers from being forked
             self._bar = tqdm(
-                total=total, desc=what, unit=unit, unit_scale=True, unit_divisor=1024, leave=False, delay=0.5
+                total=total, desc=what, unit=unit, unit_scale=unit == "B", unit_divisor=1024, leave=False, delay=0.5
             )
             _SCREEN.bars.append(self)
 

@@ -189,13 +189,14 @@ def _last_run(out: Output, store: Store, path: Path | None) -> Iterator[LastRun 
     if path is None:
         yield None
         return
+    from rmqstore import __version__
     from rmqstore.checks.log.last_run import LastRun, OldState
 
     target = Output(path=path)
     if target.path is None:
         raise UsageError("--since-last needs a file", "name one outside the store")
     target.keep_out_of(store.path)
-    old = OldState(path, store.path)
+    old = OldState(path, store.path, __version__)
     if old.why_not:
         out.note(f"note: {old.why_not}: every file is read")
     with target.stream(private=True) as file:

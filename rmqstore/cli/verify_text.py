@@ -96,10 +96,8 @@ def _what(report: Report, width: int) -> Iterator[Text]:
         behind = sum(1 for q in report.queues.values() if q.max < q.expected_max)
         ahead = sum(1 for q in report.queues.values() if q.max > q.expected_max)
         topics = len({name.rpartition("/")[0] for name in report.queues})
-        state = ", ".join(
-            words for n, words in ((behind, f"{behind} behind the log"), (ahead, f"{ahead} ahead of the log")) if n
-        )
-        state = state or "lengths match the log"
+        lengths = [f"{n} {words}" for n, words in ((behind, "shorter"), (ahead, "longer")) if n]
+        state = f"{', '.join(lengths)} than the log says" if lengths else "lengths match the log"
         if not report.commitlog and not report.dledger:
             state = "not compared with a log"
         elif report.resume_at is not None:

@@ -18,6 +18,7 @@ from rmqstore.checks.log import last_run
 from rmqstore.scan.window import Window
 from tests.command import run, run_json
 from tests.damage import flip, zero
+from tests.json_outputs import schema_problems
 from tests.live_writer import live_store
 from tests.stores import STORES, copy_store, unpack
 
@@ -96,6 +97,7 @@ def test_unchanged_files_are_not_read(store: Path, tmp_path: Path, at_once: None
     assert found["bytes"] == 7 * 65536
     assert before - 60_000 < found["read_at"] < before  # of the first run, not of this one
     assert report["clean"] is True
+    assert schema_problems([("verify", report)])[1] == []
 
 
 def test_an_old_result_is_marked_wherever_nothing_is_wrong(store: Path, tmp_path: Path, at_once: None) -> None:
@@ -306,7 +308,7 @@ def test_a_new_version_reads_everything(
 ) -> None:
     state = tmp_path / "state"
     verify(store, state)
-    monkeypatch.setattr(last_run, "__version__", "999")
+    monkeypatch.setattr("rmqstore.__version__", "999")
     result = run("verify", str(store), "--since-last", str(state), "--json")
     assert "every file is read" in result.stderr
     assert json.loads(result.stdout)["reused"] is None

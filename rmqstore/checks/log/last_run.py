@@ -31,7 +31,6 @@ from typing import Any, BinaryIO, NamedTuple, Union, get_args, get_origin, get_t
 
 import orjson
 
-from rmqstore import __version__
 from rmqstore.checks.index.tally import IndexTally
 from rmqstore.checks.log.beside_split import BesideSplit
 from rmqstore.checks.log.control_tally import ControlTally
@@ -150,7 +149,6 @@ def _options_key(options: PassOptions) -> str:
     """A digest of what decides what the pass finds in a file."""
     known = None if options.known_topics is None else sorted(options.known_topics)
     decides = (
-        __version__,
         options.given,
         (options.scan.crc, options.scan.check_offset),
         (options.crosscheck, options.forecast, options.index is not None),
@@ -238,8 +236,9 @@ def _unpacked(line: bytes) -> KeptPart:
 class OldState:
     """The state that the last run left: the parts by place, read when they are asked for."""
 
-    def __init__(self, path: Path, store: Path) -> None:
-        """Errors: UsageError for a file that is not such a state, or is one of another store."""
+    def __init__(self, path: Path, store: Path, version: str) -> None:
+        """`version` of rmqstore. Errors: UsageError for a file that is not such a state, or is one of another store."""
+        self.version = version
         self.why_not = ""  # why nothing of it is used
         self._file: BinaryIO | None = None
         self._lines: dict[bytes, tuple[int, int]] = {}
@@ -256,9 +255,9 @@ class OldState:
         if found.st_uid not in (os.geteuid(), 0) or found.st_mode & 0o022:
             self.why_not = f"others can write to {path}"
         try:
-            version = self._head(path, file, store)
-            if version != __version__:
-                self.why_not = self.why_not or f"{path} is of rmqstore {version}"
+            written_by = self._head(path, file, store)
+            if written_by != version:
+                self.why_not = self.why_not or f"{path} is of rmqstore {written_by}"
             if not self.why_not and not self._read(file):
                 self.why_not = f"{path} is damaged"
             if not self.why_not:
@@ -321,7 +320,7 @@ class LastRun:
         self._digest = hashlib.blake2b(digest_size=32)
         self._written: set[bytes] = set()
         self._used: dict[Path, tuple[int, int]] = {}
-        head = {"schema": SCHEMA, "rmqstore": __version__, "store": _name(store)}
+        head = {"schema": SCHEMA, "rmqstore": old.version, "store": _name(store)}
         self._line(orjson.dumps(head) + b"\n")
 
     def begin(self) -> None:
