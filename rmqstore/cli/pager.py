@@ -9,7 +9,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from rmqstore.cli.quantities import columns
 
@@ -41,7 +41,7 @@ class Paged:
         self._width, self._room = size.columns, size.lines - 1  # the last line is the shell's
         self._held: list[bytes] = []
         self._process: subprocess.Popen[bytes] | None = None
-        self._out: BinaryIO | None = None
+        self._out: IO[bytes] | None = None
         self.closed = False
 
     @property

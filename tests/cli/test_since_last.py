@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import json
 import os
@@ -185,9 +186,9 @@ def test_an_old_result_is_used_for_a_month(
     state = tmp_path / "state"
     verify(store, state)
     now = time.time()
-    monkeypatch.setattr(last_run.time, "time", lambda: now + 29 * 86_400)
+    monkeypatch.setattr(time, "time", lambda: now + 29 * 86_400)
     assert len(reused(verify(store, state))) == 7  # and the old result keeps its age
-    monkeypatch.setattr(last_run.time, "time", lambda: now + 31 * 86_400)
+    monkeypatch.setattr(time, "time", lambda: now + 31 * 86_400)
     assert reused(verify(store, state)) == []
     assert len(reused(verify(store, state))) == 7
 
@@ -279,7 +280,7 @@ def test_a_hostile_state_neither_runs_nor_crashes_anything(store: Path, tmp_path
     good = state.read_bytes()
     first = good.splitlines()[1].split(b"\t")[1]
     kept = orjson.loads(zlib.decompress(base64.b64decode(first)))
-    names = [f.name for f in last_run.fields(last_run.KeptPart)]
+    names = [f.name for f in dataclasses.fields(last_run.KeptPart)]
     hostile: list[object] = [None, [], {}, "x", kept[:-1], [*kept, 1]]
     for name in names:
         for value in (-1, "x", [[1, 2, 3, 4, 5]]):

@@ -142,7 +142,7 @@ def kept_part(part: LogPart, identity: Identity, options: PassOptions, read_at: 
     runs = [(int(r.kind), r.start, r.stop, r.count, r.claimed) for r in part.runs]
     begin = catalog.start if catalog is not None else None
     values = {name: getattr(part, name) for name in _SAME_IN_BOTH}
-    return KeptPart(tuple(identity), _options_key(options), read_at, begin, part.beside, runs=runs, **values)
+    return KeptPart((*identity,), _options_key(options), read_at, begin, part.beside, runs=runs, **values)
 
 
 def _options_key(options: PassOptions) -> str:
