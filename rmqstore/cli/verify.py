@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     examples=(
         "rmqstore verify /data/rocketmq/store -c /etc/rocketmq/broker.conf",
         "rmqstore verify /data/rocketmq/store --broker 4.9.7 --json > report.json",
-        "rmqstore verify /data/rocketmq/store/commitlog --findings-out findings.ndjson",
         "rmqstore verify /data/rocketmq/store -q --since-last /var/lib/rmqstore/last-run",
     ),
 )
