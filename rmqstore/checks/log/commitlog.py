@@ -210,7 +210,7 @@ class PassWork:
     def parts(self, splits: Sequence[Split], options: PassOptions) -> Iterator[tuple[Split, LogPart]]:
         """What the splits say, joined."""
         mapper = self.mapper
-        if self.last_run is not None:
+        if self.last_run is not None and not options.keep_units:  # units are not kept
             options = replace(options, watch=True)
             mapper = self.last_run.mapper(options, self.jobs, self.mapper)
         return joined(partial(scan_split, options=options), splits, self.jobs, mapper)
