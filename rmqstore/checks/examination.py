@@ -119,6 +119,7 @@ class Examination:
         report.unchecked.extend(directory.unchecked)
         report.unchecked.extend(config.unchecked)
         report.notes.extend(directory.notes)
+        report.notes.extend(_unsaid_mode(store))
         self.verified.config, self.verified.directory = config, directory
 
     def index(self) -> None:
@@ -160,6 +161,8 @@ class Examination:
             levels=delay_levels(store),
             index=self.verified.index,
         )
+        if options.last_run is not None:
+            options.last_run.begin()
         deadline = self.started + options.max_duration if options.max_duration else None
         for queue in self.log_files:
             lead = _lead(queue)
@@ -173,6 +176,7 @@ class Examination:
                 self.mapper,
                 deadline,
                 options.units,
+                options.last_run,
             )
             bounded = replace(passing, stop_before=end_of_log(part, lead)) if report.live else passing
             result = read_log(part, bounded, self.findings, lead=lead, work=work)
@@ -185,6 +189,8 @@ class Examination:
             if result.cut_at is not None:
                 report.resume_at = {queue.name: result.cut_at}
                 break
+        if options.last_run is not None:
+            report.reused = options.last_run.reused
         if store.part is None:
             check_batch_topics(store, self.verified.config, self.verified.batch_topics, self.findings)
         elif not self.log_alone:
@@ -273,7 +279,7 @@ class Examination:
         if store.kind is StoreKind.ROCKSDB:
             from rmqstore.checks.queues.rocksdb import check_rocksdb_queues
 
-            in_rows = check_rocksdb_queues(store, logs, self.findings)
+            in_rows = check_rocksdb_queues(store, logs, self.findings, self.verified.batch_topics)
             self.states = in_rows.states
             self.report.unchecked.extend(in_rows.unchecked)
             self.report.notes.extend(in_rows.notes)
@@ -288,7 +294,8 @@ class Examination:
             self.report.notes.extend([note] * bool(note))
             self.report.unchecked.extend([unchecked] * bool(unchecked))
             self.verified.damaged_rows = not note
-        self.states.update(check_batch_queues(store, logs, self.findings))
+        if store.kind is not StoreKind.ROCKSDB:
+            self.states.update(check_batch_queues(store, logs, self.findings))
 
     @property
     def queue_range(self) -> Callable[[str, int], tuple[int, int] | None] | None:
@@ -358,3 +365,15 @@ class Examination:
 def _lead(queue: MappedFileQueue) -> int:
     """Bytes in front of each record: those of an entry in DLedger data."""
     return ENTRY_SIZE if queue.name == "dledger" else 0
+
+
+def _unsaid_mode(store: Store) -> list[str]:
+    """A broker.conf that leaves out enableDLegerCommitLog, for a store with DLedger entries: is it all of the file?"""
+    config, files = store.config, store.dledger
+    if not config.source or "enableDLegerCommitLog" in config.given or files is None or not files.data.files:
+        return []
+    name = files.directory.name
+    return [
+        f"{config.source} does not set enableDLegerCommitLog, and true is assumed: a broker with this very file would "
+        f"start without DLedger, and deliver no message of {name}/"
+    ]

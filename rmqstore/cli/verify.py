@@ -11,7 +11,7 @@ import click
 
 from rmqstore.cli.filters import Filters, note_unknown_topics, parse_queues, refuse_unknown_codes
 from rmqstore.cli.metrics import Metrics, metrics_option, of_report
-from rmqstore.cli.options import FILE, command
+from rmqstore.cli.options import FILE, Work, command
 from rmqstore.cli.output import Output, json_bytes
 from rmqstore.cli.quantities import Span
 from rmqstore.cli.report import refuse_existing, write_page
@@ -19,6 +19,7 @@ from rmqstore.errors import UsageError
 from rmqstore.files.disk.paths import real_path
 
 if TYPE_CHECKING:
+    from rmqstore.checks.log.last_run import LastRun
     from rmqstore.checks.problems.report import Finding, Report
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     examples=(
         "rmqstore verify /data/rocketmq/store -c /etc/rocketmq/broker.conf",
         "rmqstore verify /data/rocketmq/store --broker 4.9.7 --json > report.json",
-        "rmqstore verify /data/rocketmq/store/commitlog --findings-out findings.ndjson",
+        "rmqstore verify /data/rocketmq/store -q --since-last /var/lib/rmqstore/last-run",
     ),
 )
 @click.option(
@@ -48,6 +49,13 @@ if TYPE_CHECKING:
     "--max-duration", type=Span(), metavar="TIME", help="Stop after this time, such as 10m or 2h; --resume continues."
 )
 @click.option("--resume", is_flag=True, help="Continue where --max-duration stopped.")
+@click.option(
+    "--since-last",
+    type=FILE,
+    metavar="FILE",
+    help="Do not read log files again that have not changed since the last run, and use its result for them, marked"
+    " as such. FILE keeps what that needs.",
+)
 @click.option(
     "--findings-out",
     type=FILE,
@@ -69,13 +77,12 @@ def verify(
     quick: bool,
     max_duration: float | None,
     resume: bool,
+    since_last: Path | None,
     findings_out: Path | None,
     html: Path | None,
     metrics: Path | None,
     filters: Filters,
-    jobs: int | None,
-    max_rate: int | None,
-    broker: str | None,
+    work: Work,
 ) -> int:
     """Find everything that is wrong with a store, and forecast what the next broker start would do to it.
 
@@ -85,10 +92,12 @@ def verify(
     Exit code 0: no problems; 1: problems; 4: not everything was checked.
     """
     from rmqstore.checks.expiring import while_files_expire
-    from rmqstore.checks.verify import VerifyOptions, examine_lasting
+    from rmqstore.checks.verify import examine_lasting
     from rmqstore.files.store import open_store
 
     refuse_unknown_codes(only)
+    if since_last is not None:
+        _refuse_with_since_last(resume, max_duration, html, filters)
     out.keep_out_of(store)
     opened = open_store(store, config)
     measured = Metrics(out, metrics, "verify", store)
@@ -101,13 +110,15 @@ def verify(
         out.note("note: a broker is running on this store; records that it is writing now are not reported as damage")
     ids, pairs = parse_queues(filters.queues)
     note_unknown_topics(out, opened, filters.topics, pairs)
-    with out.progress("verify", opened.log_bytes) as progress, _sink(out, opened, findings_out) as sink:
-        options = VerifyOptions(
-            jobs=jobs,
+    with (
+        out.progress("verify", opened.log_bytes) as progress,
+        _sink(out, opened, findings_out) as sink,
+        _last_run(out, opened, since_last) as last_run,
+    ):
+        options = work.verifying(
+            progress.add,
             quick=quick,
             only=only,
-            broker=broker or "",
-            max_rate=max_rate or 0,
             max_duration=max_duration,
             start_at=_resume_point(opened) if resume else None,
             topics=filters.topics,
@@ -115,7 +126,7 @@ def verify(
             since=filters.since,
             until=filters.until,
             sink=sink,
-            progress=progress.add,
+            last_run=last_run,
         )
         look, verified = while_files_expire(opened, lambda look: examine_lasting(look, options))
         report = verified.report
@@ -145,7 +156,47 @@ def _in_a_line(report: Report) -> Iterator[str]:
     codes = ", ".join(f"{code} x {count:,}" for code, count in sorted(report.findings.counts.items()))
     unchecked = f"; not checked: {'; '.join(report.unchecked)}" if report.unchecked else ""
     found = report.verdict or ("problems were found" if report.exit_code == 1 else "no problems were found")
-    yield f"{report.store}: {found}{f' ({codes})' if codes else ''}{unchecked}"
+    reused = ""
+    if report.reused is not None:
+        from rmqstore.cli.verify_text import reused_words
+
+        reused = f"; {reused_words(report.reused)}"
+    yield f"{report.store}: {found}{f' ({codes})' if codes else ''}{unchecked}{reused}"
+
+
+def _refuse_with_since_last(resume: bool, max_duration: float | None, html: Path | None, filters: Filters) -> None:
+    """Errors: UsageError for options that leave parts of the log out, and for --html, which maps every byte."""
+    others = {
+        "--resume": resume,
+        "--max-duration": max_duration is not None,
+        "--html": html is not None,
+        "--since": filters.since is not None,
+        "--until": filters.until is not None,
+    }
+    for name in (name for name, given in others.items() if given):
+        raise UsageError(f"--since-last and {name} exclude each other", "leave one of them out")
+
+
+@contextlib.contextmanager
+def _last_run(out: Output, store: Store, path: Path | None) -> Iterator[LastRun | None]:
+    """The state of --since-last, replaced by the new one when the check is done."""
+    if path is None:
+        yield None
+        return
+    from rmqstore import __version__
+    from rmqstore.checks.log.last_run import LastRun, OldState
+
+    target = Output(path=path)
+    if target.path is None:
+        raise UsageError("--since-last needs a file", "name one outside the store")
+    target.keep_out_of(store.path)
+    old = OldState(path, store.path, __version__)
+    if old.why_not:
+        out.note(f"note: {old.why_not}: every file is read")
+    with target.stream(private=True) as file:
+        last_run = LastRun(store.path, old, file.write)
+        yield last_run
+        last_run.end()
 
 
 def _state_folder() -> Path:

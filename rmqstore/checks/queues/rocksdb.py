@@ -20,6 +20,7 @@ from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Findings, QueueState
 from rmqstore.checks.queues.consumequeue import check_consume_queues
 from rmqstore.checks.queues.queue_check import QueueCheck
+from rmqstore.checks.queues.rocksdb_batches import check_batch_rows
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.queue_home import QueueHome
 from rmqstore.files.rocksdb.config import TABLES, config_table
@@ -34,6 +35,10 @@ WHICH = (
     "broker.conf with -c (storeType, rocksdbCQDoubleWriteEnable); until then the files are not checked"
 )
 _CURE = "`rmqstore recover` makes a new one from the log"
+_NO_BATCHES = (
+    "a broker with its queues in RocksDB does not deliver all messages of a batch topic (queue.type=BatchCQ); which of "
+    "them is not forecast"
+)
 _SAID = 20  # queues that cannot be read, named one by one
 
 
@@ -47,6 +52,8 @@ class RocksDBFacts:
     unreadable: dict[Name, int] = field(default_factory=dict)
     """Messages per queue whose rows cannot be read."""
     damaged: bool = False
+    undelivered: list[str] = field(default_factory=list)
+    """Batch topics, of which a broker does not deliver all messages, in words."""
 
 
 @dataclass(slots=True)
@@ -100,8 +107,10 @@ def _config(store: Store, name: str, out: RowsRead) -> None:
         out.unchecked.append(f"config/{name}/: {broken} of its values are not JSON")
 
 
-def check_rocksdb_queues(store: Store, logs: Logs, findings: Findings) -> RocksDBFacts:
-    """All consume queues of a RocksDB.
+def check_rocksdb_queues(
+    store: Store, logs: Logs, findings: Findings, batch_topics: frozenset[str] = frozenset()
+) -> RocksDBFacts:
+    """All consume queues of a RocksDB, also those of `batch_topics`.
 
     Errors: none; what cannot be read is said in `unchecked`.
     """
@@ -128,6 +137,8 @@ def check_rocksdb_queues(store: Store, logs: Logs, findings: Findings) -> RocksD
     names.update(bounds or ())
     if not complete:
         names.update(logs.queues)
+    batches = {name for name in names if name[0] in batch_topics}
+    names -= batches
     checks: list[_RowsCheck] = []
     unread: list[str] = []
 
@@ -145,18 +156,49 @@ def check_rocksdb_queues(store: Store, logs: Logs, findings: Findings) -> RocksD
                 facts.unreadable[files.topic, files.queue_id] = count
 
     facts.states = check_consume_queues(store, logs, findings, kept(), judge)
+    unread += _batches(queues, batches, bounds, logs, findings, facts)
     if facts.unchecked or unread:
         facts.damaged = True
         facts.notes.append(f"{DIRECTORY}: rows in the RocksDB are damaged; {_CURE}")
     facts.unchecked.extend(unread[:_SAID])
     if len(unread) > _SAID:
         facts.unchecked.append(f"{DIRECTORY}: units of {len(unread) - _SAID} more queues cannot be read")
+    facts.unchecked.extend(facts.undelivered)
     if next(store.queue_directories(QueueKind.SIMPLE), None) is not None:
         if store.queue_home is QueueHome.ROCKSDB:
             facts.notes.append(f"{DIRECTORY}: queues in files beside the RocksDB, which this broker does not read")
         else:
             facts.unchecked.append(f"{DIRECTORY}: {WHICH}")
     return facts
+
+
+def _batches(
+    queues: RocksDBQueues,
+    names: set[Name],
+    bounds: Mapping[Name, Mapping[str, Bound]] | None,
+    logs: Logs,
+    findings: Findings,
+    facts: RocksDBFacts,
+) -> list[str]:
+    """Adds the states of batch queues to `facts`; words for the rows that could not be read."""
+    unread: list[str] = []
+    topics: set[str] = set()
+    for name, rows, state in check_batch_rows(queues, names, bounds, logs, findings):
+        label = f"{name[0]}/{name[1]}"
+        facts.states[label] = state
+        unread.extend(_unread(label, rows))
+        if count := rows.unreadable_in(0, state.expected_max):
+            facts.unreadable[name] = count
+        topics.add(name[0])
+    facts.undelivered = [f"{topic}: {_NO_BATCHES}" for topic in sorted(topics)]
+    return unread
+
+
+def _unread(label: str, rows: RocksDBQueue) -> Iterator[str]:
+    if rows.unreadable:
+        first = min(rows.unreadable, key=lambda u: u.start)
+        where = f"the units of {label}" if first.start == 0 else f"units of {label} from {first.start} on"
+        yield f"{DIRECTORY}: {where} cannot be read from the RocksDB: {first.reason}"
 
 
 class _RowsCheck(QueueCheck):
@@ -253,10 +295,7 @@ class _RowsCheck(QueueCheck):
 
     def unread(self) -> Iterator[str]:
         """Words for the rows that could not be read, if there are any."""
-        if self.rows.unreadable:
-            first = min(self.rows.unreadable, key=lambda u: u.start)
-            where = f"the units of {self.label}" if first.start == 0 else f"units of {self.label} from {first.start} on"
-            yield f"{DIRECTORY}: {where} cannot be read from the RocksDB: {first.reason}"
+        return _unread(self.label, self.rows)
 
     def state(self) -> QueueState:
         """Min and max as a reader sees them, and the max that the log asks for."""

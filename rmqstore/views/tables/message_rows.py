@@ -17,7 +17,7 @@ import pyarrow as pa
 from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.formats import dledger
 from rmqstore.formats.layout import Field, arrow_type
-from rmqstore.formats.message import BORN_HOST_V6, HEAD, STORE_HOST_V6
+from rmqstore.formats.message import HEAD
 from rmqstore.messages.arrow import Names, Pairs, bool_array, number_array, part_array, text_array
 from rmqstore.messages.bodies import bodies_of
 from rmqstore.messages.cells import listed
@@ -26,7 +26,6 @@ from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.properties.texts import read_texts
 
 MAP = pa.map_(pa.string(), pa.string())
-_V6 = BORN_HOST_V6 | STORE_HOST_V6
 _DAY = 86_400_000
 _HOSTS = ("born_host", "store_host")
 
