@@ -84,6 +84,11 @@ class IndexCatalog:
             inside = (keys.offset >= lo) & (keys.offset < hi)
             self._check(lo, hi, keys.take(inside), tally, columns)
 
+    def hashes(self, lo: int, hi: int) -> tuple[I64, I64]:
+        """Offsets and key hashes of all entries that point into [lo, hi)."""
+        (_, _, offset, key_hash, _), _ = self._entries(lo, hi)
+        return offset, key_hash
+
     def _check(self, lo: int, hi: int, keys: Keys, tally: IndexTally, columns: Columns | None) -> None:
         (number, unit, offset, key_hash, diff), whole = self._entries(lo, hi)
         have = (offset - lo) << 31 | key_hash

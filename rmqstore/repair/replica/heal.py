@@ -8,7 +8,7 @@ stays damaged are judged by the log as it will be. Both stages together are one 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from rmqstore.checks.log.commitlog import LogResult
@@ -21,6 +21,7 @@ from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.recover import plan_recovery
+from rmqstore.repair.replica.branch import proved_until
 from rmqstore.repair.replica.healed_store import HealedStore, build, messages_in
 from rmqstore.repair.replica.judge import judge
 from rmqstore.repair.replica.merge import merged
@@ -95,12 +96,13 @@ class _Healing:
         for log in self.verified.logs.results:
             having = [r for r in self.replicas if r.log(log.lead) is not None]
             places = find_places(self.store, self.verified, log, having, self.wishes)
-            self.places += places
             proofs = self._prove(log, having, places)
             for place in places:
-                allowed[place] = [r for r in having if proofs[r.name].covers(place)]
-                if not allowed[place]:
-                    self._not_covered(place, proofs)
+                for part, proved in self._parts(place, having, proofs):
+                    self.places.append(part)
+                    allowed[part] = proved
+                    if not proved:
+                        self._not_covered(part, proofs)
         if not self.verified.logs.results:
             raise Refused(
                 f"{self.store.path} has no file of its log left: nothing proves what is a replica of it",
@@ -128,6 +130,24 @@ class _Healing:
                 )
         self.proofs |= {(log.queue.name, name): proof for name, proof in found.items()}
         return found
+
+    def _parts(
+        self, place: Place, replicas: Sequence[Replica], proofs: Mapping[str, Proof]
+    ) -> Iterator[tuple[Place, list[Replica]]]:
+        """A place in parts, each with the replicas that are proved for all of it."""
+        until = {r.name: self._proved_until(place, r, proofs[r.name]) for r in replicas}
+        start = place.start
+        for stop in sorted({place.stop, *until.values()} - {place.start}):
+            yield replace(place, start=start, stop=stop), [r for r in replicas if until[r.name] >= stop]
+            start = stop
+
+    def _proved_until(self, place: Place, replica: Replica, proof: Proof) -> int:
+        if proof.covers(place):
+            return place.stop
+        differs = proof.diverges_at is not None and proof.diverges_at < place.start
+        if differs or place.stop >= place.log.wrote or place.kind == OUTVOTED:
+            return place.start
+        return proved_until(self.store, self.verified, replica, place)
 
     def _not_covered(self, place: Place, proofs: Mapping[str, Proof]) -> None:
         if not proofs:

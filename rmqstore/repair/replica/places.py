@@ -36,7 +36,8 @@ class Wishes:
 class Place:
     """Bytes [start, stop) of a log that a replica may have: global offsets, from a record's start to a record's start.
 
-    `open_end`: behind the end of the log, so that the replica's last record there may end behind `stop`.
+    `open_end`: behind the end of the log, so that the replica's last record there may end behind `stop`. `lost`: this
+    store had messages there.
     """
 
     log: LogResult
@@ -44,6 +45,7 @@ class Place:
     stop: int
     kind: str
     open_end: bool = False
+    lost: bool = False
 
     @property
     def span(self) -> Span:
@@ -89,7 +91,7 @@ def _apart(places: Iterable[Place]) -> list[Place]:
             out.append(place)
             continue
         stop = max(last.stop, place.stop)
-        out[-1] = Place(last.log, last.start, stop, last.kind, last.open_end or place.open_end)
+        out[-1] = Place(last.log, last.start, stop, last.kind, last.open_end or place.open_end, last.lost or place.lost)
     return out
 
 
@@ -225,7 +227,7 @@ def _tail(verified: Verified, log: LogResult, replicas: Sequence[Replica], wishe
     end = max((replica.end(log.lead, log.wrote) for replica in replicas), default=log.wrote)
     stop = end if known or wishes.extend else min(end, max(dirty))
     if stop > log.wrote:
-        yield Place(log, log.wrote, stop, TAIL, open_end=True)
+        yield Place(log, log.wrote, stop, TAIL, open_end=True, lost=known and not wishes.extend)
 
 
 def _front(log: LogResult, replicas: Sequence[Replica]) -> Iterator[Place]:

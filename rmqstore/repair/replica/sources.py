@@ -69,11 +69,14 @@ def _take(place: Place, replicas: Sequence[Replica], wanted: Sequence[Span], out
             taken += [Taken(place, a, b, replica) for a, b in without(found, covered)]
             covered = joined([*covered, *found])
         gaps = without([(low, high)], covered)
-        if gaps and place.open_end:  # a log has no holes: what a replica has behind one is not taken
+        if gaps and place.open_end and not place.lost:  # a log has no holes: nothing is taken from behind one
             taken = [t for t in taken if t.start < gaps[0][0]]
             break
-        if place.log.queue.find(low) is None:
+        if place.open_end or place.log.queue.find(low) is None:
             taken += _raw(place, gaps, replicas)
+    if place.open_end:  # behind the last good record nothing needs the replica's damage
+        end = max((t.stop for t in taken if t.good), default=place.start)
+        taken = [t for t in taken if t.stop <= end]
     if any(t.good for t in taken):
         out.taken += sorted(taken, key=lambda t: t.start)
     else:
