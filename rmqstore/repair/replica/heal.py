@@ -50,14 +50,8 @@ def plan_with_replicas(
     Errors: Refused for a store that is not a replica, is the store itself, or has nothing for it; StoreIsLive;
     NoSpace; as `plan_recovery`.
     """
-    refuse_whole(store, verified)
-    if verified.report.live:
-        raise StoreIsLive(f"a broker is running on {store.path}: its log cannot be compared with a replica's")
-    if verified.misplaced is not None and verified.misplaced.store.is_rearranged:
-        raise Refused(f"log files of {store.path} have wrong names", "run `rmqstore recover` without --replica first")
-    for replica in replicas:
-        refuse_same(store, replica)
-    work = _Healing(store, verified, replicas, wishes)
+    work = Healing(store, verified, replicas, wishes)
+    work.check()
     sources = work.sources()
     if not sources.taken:
         if not work.places:
@@ -78,7 +72,7 @@ def plan_with_replicas(
     return replace(whole, cures=tuple(sorted({*plan.cures, *cured})), notes=(*notes, *plan.notes), facts=facts)
 
 
-class _Healing:
+class Healing:
     """The first stage. `places` are those that need bytes, `proofs` what was proved of each replica's logs."""
 
     def __init__(self, store: Store, verified: Verified, replicas: Sequence[Replica], wishes: Wishes) -> None:
@@ -89,6 +83,19 @@ class _Healing:
         self.places: list[Place] = []
         self.proofs: dict[tuple[str, str], Proof] = {}  # by names of log and replica
         self.notes: list[str] = []
+
+    def check(self) -> None:
+        """Errors: Refused for a store that cannot be healed now, and for a replica that is the same; StoreIsLive."""
+        store, verified = self.store, self.verified
+        refuse_whole(store, verified)
+        if verified.report.live:
+            raise StoreIsLive(f"a broker is running on {store.path}: its log cannot be compared with a replica's")
+        if verified.misplaced is not None and verified.misplaced.store.is_rearranged:
+            raise Refused(
+                f"log files of {store.path} have wrong names", "run `rmqstore recover` without --replica first"
+            )
+        for replica in self.replicas:
+            refuse_same(store, replica)
 
     def sources(self) -> Sources:
         """Prove the replicas, and ask them for the places."""
@@ -173,7 +180,7 @@ def _names(sources: Sources) -> str:
     return " and ".join(dict.fromkeys(taken.replica.name for taken in sources.taken))
 
 
-def _facts(healed: HealedStore, sources: Sources, work: _Healing) -> dict[str, Json]:
+def _facts(healed: HealedStore, sources: Sources, work: Healing) -> dict[str, Json]:
     """`{"messages", "bytes", "places": […], "replicas": […]}`."""
     places: list[Json] = []
     total: Counter[str] = Counter()
