@@ -17,7 +17,7 @@ import numpy as np
 from rmqstore.checks.log.logs import Logs, Name
 from rmqstore.checks.log.queue_parts import KEPT, Missing, QueuePart
 from rmqstore.checks.problems import codes
-from rmqstore.checks.problems.report import Fact, Findings, QueueState
+from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueState
 from rmqstore.checks.queues.consumequeue import check_consume_queues
 from rmqstore.checks.queues.queue_check import QueueCheck
 from rmqstore.files.mapped_file_queue import MappedFileQueue
@@ -33,7 +33,6 @@ WHICH = (
     "the store has queues in files and in RocksDB, and nothing says which of them the broker reads: give its "
     "broker.conf with -c (storeType, rocksdbCQDoubleWriteEnable); until then the files are not checked"
 )
-_CURE = "`rmqstore recover` makes a new one from the log"
 _SAID = 20  # queues that cannot be read, named one by one
 
 
@@ -61,7 +60,12 @@ class RowsRead:
     """Whether the library is there and cannot open the database of the queues."""
 
 
-def look_into_rocksdb(store: Store) -> RowsRead:
+def damaged_database(reason: str, **more: Fact) -> Finding:
+    """The finding for a database of consume queues with wrong bytes or missing files."""
+    return Finding(codes.CQ_ROCKSDB, "consumequeue", facts={"reason": reason, **more})
+
+
+def look_into_rocksdb(store: Store, findings: Findings) -> RowsRead:
     """Opens what a store has as RocksDB. `directories` are those that need no other word in `unchecked`.
 
     Errors: none.
@@ -79,10 +83,12 @@ def look_into_rocksdb(store: Store) -> RowsRead:
             try:
                 RocksDBQueues(store)
                 out.queues = True
+            except DamagedDatabase as e:
+                out.damaged = True
+                findings.add(damaged_database(str(e)))
             except CannotRead as e:
                 out.damaged = True
-                cure = f"; {_CURE}" if isinstance(e, DamagedDatabase) else ""
-                out.unchecked.append(f"{DIRECTORY}: the RocksDB of the consume queues cannot be read: {e}{cure}")
+                out.unchecked.append(f"{DIRECTORY}: the RocksDB of the consume queues cannot be read: {e}")
     if is_readable():
         for name in filter(TABLES.__contains__, store.rocksdb_config):
             out.directories.add(f"config/{name}")
@@ -114,15 +120,16 @@ def check_rocksdb_queues(store: Store, logs: Logs, findings: Findings) -> RocksD
     names: set[Name] = set()
     bounds: dict[Name, dict[str, Bound]] | None = None
     complete = False
+    reasons: list[str] = []
     try:
         names.update(queues.names())
         complete = True
     except CannotRead as e:
-        facts.unchecked.append(f"{DIRECTORY}: some queues in the RocksDB cannot be found: {e}")
+        reasons.append(str(e))
     try:
         bounds = queues.bounds()
     except CannotRead as e:
-        facts.unchecked.append(f"{DIRECTORY}: the ends of queues in the RocksDB cannot be read: {e}")
+        reasons.append(str(e))
     if queues.foreign:
         facts.notes.append(f"{DIRECTORY}: {queues.foreign} keys in the RocksDB are not those of consume queue units")
     names.update(bounds or ())
@@ -140,17 +147,17 @@ def check_rocksdb_queues(store: Store, logs: Logs, findings: Findings) -> RocksD
         for files in queues.files(names):
             yield files
             check = checks.pop()  # one queue at a time, however many there are
-            unread.extend(check.unread())
+            if check.rows.unreadable:
+                unread.append(check.label)
+                reasons.extend(one.reason for one in check.rows.unreadable)
             if count := check.unreadable_messages():
                 facts.unreadable[files.topic, files.queue_id] = count
 
     facts.states = check_consume_queues(store, logs, findings, kept(), judge)
-    if facts.unchecked or unread:
+    if reasons:
         facts.damaged = True
-        facts.notes.append(f"{DIRECTORY}: rows in the RocksDB are damaged; {_CURE}")
-    facts.unchecked.extend(unread[:_SAID])
-    if len(unread) > _SAID:
-        facts.unchecked.append(f"{DIRECTORY}: units of {len(unread) - _SAID} more queues cannot be read")
+        count = sum(facts.unreadable.values())
+        findings.add(damaged_database(reasons[0], messages=count, queues=", ".join(unread[:_SAID])))
     if next(store.queue_directories(QueueKind.SIMPLE), None) is not None:
         if store.queue_home is QueueHome.ROCKSDB:
             facts.notes.append(f"{DIRECTORY}: queues in files beside the RocksDB, which this broker does not read")
@@ -250,13 +257,6 @@ class _RowsCheck(QueueCheck):
             return 0
         first = self.ends["min"].queue_offset if "min" in self.ends else 0
         return self.rows.unreadable_in(first, self.ends["max"].queue_offset + 1)
-
-    def unread(self) -> Iterator[str]:
-        """Words for the rows that could not be read, if there are any."""
-        if self.rows.unreadable:
-            first = min(self.rows.unreadable, key=lambda u: u.start)
-            where = f"the units of {self.label}" if first.start == 0 else f"units of {self.label} from {first.start} on"
-            yield f"{DIRECTORY}: {where} cannot be read from the RocksDB: {first.reason}"
 
     def state(self) -> QueueState:
         """Min and max as a reader sees them, and the max that the log asks for."""
