@@ -34,8 +34,10 @@ from tests.untouched import content_only, snapshot
 JOURNAL = ".rmqstore"
 _NOTHING = ("nothing can be taken from the replicas", "has no damage that a replica can repair")
 DLEDGER = ("5.4.0-dledger3-n0", "5.4.0-dledger3-n1", "5.4.0-dledger3-n2")
+CLASSIC = ("5.4.0-master", "5.4.0-slave")
+"""Without epochs and terms: behind the last equal record, the index of the damaged store is the only proof."""
 GROUPS = (
-    ("5.4.0-master", "5.4.0-slave"),
+    CLASSIC,
     ("5.4.0-controller-master", "5.4.0-controller-slave"),
     DLEDGER,
 )
@@ -83,6 +85,8 @@ def one_round(name: str, seed: int, folder: Path, sounds: Sounds) -> int:
     hit = sound(name).hit_in(store.path)
     unseen = hit & {row.offset for row in rows(store.path)}  # such as a bit of BORNHOST, which no CRC covers
     back = available(hit - unseen, replicas)
+    back = frozenset(at for at in back if at < proved_until(store, hit, replicas))
+    blanks = lost_blanks(store, replicas)
     if hit == unseen:
         return 0
     before = content_only(snapshot(store.path, without=(JOURNAL,)))
@@ -96,7 +100,7 @@ def one_round(name: str, seed: int, folder: Path, sounds: Sounds) -> int:
         return 0
     assert [snapshot(replica.path) for replica in replicas] == theirs, said
     left = sound(name).hit_in(store.path)
-    gone = hit - unseen - back
+    gone = hit - unseen - back | blanks
     if done["strategy"] == "truncate" and gone:  # a node of a group gets the rest from its master again
         back = frozenset(at for at in back if at < min(gone))
     assert not left & back, (said, sorted(left & back))
@@ -143,6 +147,29 @@ def available(wanted: frozenset[int], replicas: Sequence[Node]) -> frozenset[int
         whole = sound(replica.name)
         out |= (whole.records.keys() & wanted) - whole.hit_in(replica.path)
     return frozenset(out)
+
+
+def lost_blanks(store: Node, replicas: Sequence[Node]) -> frozenset[int]:
+    """Offsets of the BLANKs at the end of files that are damaged in all copies."""
+    whole, copies = log_files(unpack(store.name)), [log_files(node.path) for node in (store, *replicas)]
+    ends = {row.path.name: row.stop for row in rows(unpack(store.name))}
+    return frozenset(
+        int(file) + at
+        for file, at in ends.items()
+        if file != max(ends)
+        and not any(copy.get(file, b"")[at : at + 8] == whole[file][at : at + 8] for copy in copies)
+    )
+
+
+def proved_until(store: Node, hit: frozenset[int], replicas: Sequence[Node]) -> int:
+    """Up to where anything is left that proves the replicas' records to be of the same log."""
+    whole = {path.name: path.read_bytes() for path in (unpack(store.name) / "index").iterdir()}
+    now = {path.name: path.read_bytes() for path in (store.path / "index").iterdir()}
+    if store.name not in CLASSIC or now == whole:
+        return 1 << 62
+    theirs = {row.offset for replica in replicas for row in rows(replica.path)}
+    common = theirs & {row.offset for row in rows(store.path)} - hit
+    return max(common, default=0)
 
 
 def healed(store: Path, words: Sequence[str]) -> dict[str, object] | None:

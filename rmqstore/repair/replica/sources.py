@@ -69,8 +69,10 @@ def _take(place: Place, replicas: Sequence[Replica], wanted: Sequence[Span], out
             taken += [Taken(place, a, b, replica) for a, b in without(found, covered)]
             covered = joined([*covered, *found])
         gaps = without([(low, high)], covered)
-        if gaps and place.open_end and not place.lost:  # a log has no holes: nothing is taken from behind one
-            taken = [t for t in taken if t.start < gaps[0][0]]
+        end = next((start for start, stop in gaps if stop >= place.lost_until), None) if place.open_end else None
+        if end is not None:  # what this store never had is not taken from behind damage
+            taken = [t for t in taken if t.start < end]
+            taken += _raw(place, [gap for gap in gaps if gap[0] < end], replicas)
             break
         if place.open_end or place.log.queue.find(low) is None:
             taken += _raw(place, gaps, replicas)
