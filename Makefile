@@ -1,12 +1,12 @@
-# The commands of README.md. Everything lives in .venv; nothing outside this directory is changed
-# (the oracle tests keep RocketMQ's jars in ~/.cache/rmqstore).
-# PYTHON=/path/to/python3 chooses an interpreter; otherwise the first Python 3.11+ on PATH is taken.
+# The commands of README.md. They install into .venv and change nothing outside this directory, except that the tests with
+# real RocketMQ classes keep its jars in ~/.cache/rmqstore.
+# PYTHON=/path/to/python3 selects the interpreter; the default is the first Python 3.11+ on PATH.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 BIN := .venv/bin
-# Two installations share .venv: the demo's is small and quick, that of the tests adds PySpark and the tools.
+# Two installations share .venv: the demo's is small and quick, the tests' adds PySpark and the development tools.
 BASE := .venv/.base
 FULL := .venv/.installed
 BUILD := pyproject.toml hatch_build.py .ci/install $(wildcard rmqstore/scan/loops/*)
@@ -17,7 +17,7 @@ export PYTHON
 
 .PHONY: help install demo demo-spark test test-all lint format bench man site clean
 
-help: ## this list
+help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
 install: $(FULL) ## create .venv with everything that development needs
@@ -39,14 +39,14 @@ demo-spark: $(BASE) ## run one SQL query with Spark over four real stores (insta
 	demo=$$(mktemp -d); trap 'rm -rf "$$demo"' EXIT; \
 	for store in 5.4.0-killed 5.4.0-clean 5.4.0-dledger 4.9.7-ipv6; do \
 		tar -xzf fixtures/stores/$$store.tar.gz -C "$$demo"; done; \
-	echo "Four brokers' stores, plain, DLedger and IPv6, as tables: which topics have messages that no consume queue knows?"; \
+	echo "Four stores of real brokers, plain, DLedger and IPv6: which topics have messages without a consume queue unit?"; \
 	cd "$$demo" && "$(CURDIR)/$(BIN)/rmqstore" pipeline sql "$$(printf '%s' \
 		"select m.store, m.topic, count(*) messages, sum(m.size) bytes, count(*) - count(c.size) no_unit, " \
 		"max(m.store_time) newest from messages m left join consumequeue c " \
 		"using (store, topic, queue_id, queue_offset) group by all order by no_unit desc, bytes desc limit 12")" \
 		5.4.0-killed 5.4.0-clean 5.4.0-dledger 4.9.7-ipv6
 
-test: $(FULL) ## run the tests, except the slow ones; skipped tests are counted, with the reason
+test: $(FULL) ## run the tests, except the slow ones; list the skipped tests with the reason
 	$(PYTEST) -m 'not slow'
 
 test-all: $(FULL) ## run all tests with new random seeds; RMQSTORE_SEED=N repeats a run
@@ -57,22 +57,22 @@ lint: $(FULL) ## run ruff and mypy --strict, on the tests too
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/mypy
 
-format: $(FULL) ## reformat the sources as lint wants them
+format: $(FULL) ## reformat the sources so that lint accepts them
 	$(BIN)/ruff check --fix $(SOURCES)
 	$(BIN)/ruff format $(SOURCES)
 
-bench: $(FULL) ## run the measurements of README
+bench: $(FULL) ## run the measurements of README.md
 	$(BIN)/python -m benchmarks
 
-man: $(FULL) ## write man/ from the command tree and the layouts
+man: $(FULL) ## generate man/ and rmqstore/schemas/
 	$(BIN)/python -m rmqstore.manual
 
 site: $(BASE) ## build docs/ as web pages into site/, and check every link (installs the extra `docs` first)
 	@$(BIN)/python -c 'import material' 2>/dev/null || .ci/install docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
-	@echo "The pages are in site/; site/index.html is the first."
+	@echo "The pages are in site/. Start with site/index.html."
 
-clean: ## remove everything that was built
+clean: ## remove .venv and everything that was built
 	@chmod -R u+w .cache 2>/dev/null || true
 	rm -rf .venv .cache site .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

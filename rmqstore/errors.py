@@ -1,16 +1,18 @@
-"""All errors that a user can cause or see, each with its exit code and one line of advice.
+"""Every error that a user can cause or see, with its exit code and one line of advice.
 
-Damaged bytes are never an exception (they are findings); these classes are for bad situations: a wrong path, a live
-broker, a stale plan, no space. `cli` prints `message` and `advice` as one line and exits with `exit_code`.
+Damaged bytes never raise an exception: they become findings. These classes cover everything else that stops a command:
+a wrong path, a live broker, a stale plan, a full disk. `cli` prints `message` and `advice` as one line and exits with
+`exit_code`.
 """
 
 from __future__ import annotations
 
 
 class RmqStoreError(Exception):
-    """Base of all errors with advice.
+    """Base class of all errors shown to the user.
 
-    `code` is the stable word in `--json` (`error.code`), `exit_code` the process exit code, `advice` what to do next.
+    `code` is the stable identifier in `--json` output (`error.code`), `exit_code` the process exit code, and `advice`
+    the next step for the user.
     """
 
     code = "error"
@@ -44,7 +46,7 @@ class NotAStore(RmqStoreError):
 
 
 class NotReadable(RmqStoreError):
-    """The path exists but may not be read, or is missing."""
+    """The path does not exist, or the process has no permission to read it."""
 
     code = "not-readable"
     exit_code = 3
@@ -52,7 +54,7 @@ class NotReadable(RmqStoreError):
 
 
 class BadBrokerConfig(RmqStoreError):
-    """A broker.conf that cannot be read, or has an invalid value."""
+    """The broker.conf cannot be read or contains an invalid value."""
 
     code = "broker-conf"
     exit_code = 2
@@ -60,7 +62,7 @@ class BadBrokerConfig(RmqStoreError):
 
 
 class CouldNotCheck(RmqStoreError):
-    """A layout that is known but cannot be read here, or an I/O error in the middle."""
+    """Part of the store could not be checked: its layout cannot be read here, or an I/O error interrupted the check."""
 
     code = "could-not-check"
     exit_code = 4
@@ -68,7 +70,7 @@ class CouldNotCheck(RmqStoreError):
 
 
 class StoreIsLive(RmqStoreError):
-    """A broker holds the store, or writes to it: no command changes it."""
+    """A broker has the store open or writes to it, so no command may change it."""
 
     code = "store-live"
     exit_code = 5
@@ -84,7 +86,7 @@ class PlanStale(RmqStoreError):
 
 
 class BrokenPlan(RmqStoreError):
-    """rmqstore made a plan whose steps contradict each other: a bug, whatever the store looks like."""
+    """rmqstore made a plan whose steps contradict each other. This is always a bug, whatever the store contains."""
 
     code = "bug"
     exit_code = 70
@@ -103,7 +105,7 @@ class OutputExists(RmqStoreError):
 
 
 class NoSpace(RmqStoreError):
-    """The file system lacks the space for the journal or the output; nothing was written."""
+    """The file system has too little free space for the journal or the output; nothing was written."""
 
     code = "no-space"
     exit_code = 5
@@ -119,7 +121,7 @@ class Refused(RmqStoreError):
 
 
 class ChangedSince(RmqStoreError):
-    """undo or resume found bytes that are neither the before- nor the after-image; nothing was written."""
+    """undo or resume found bytes that match neither the before-image nor the after-image; nothing was written."""
 
     code = "changed-since"
     exit_code = 5
@@ -127,7 +129,7 @@ class ChangedSince(RmqStoreError):
 
 
 class HalfApplied(RmqStoreError):
-    """An apply stopped in the middle; its journal is intact."""
+    """Applying a plan stopped halfway; its journal is intact."""
 
     code = "half-applied"
     exit_code = 6
@@ -135,7 +137,7 @@ class HalfApplied(RmqStoreError):
 
 
 class AppliedUnchecked(RmqStoreError):
-    """The store was changed as planned, and afterwards it could not be verified, or the report could not be written."""
+    """The plan was applied, but the store could not be verified afterwards or the report could not be written."""
 
     code = "applied"
     exit_code = 4
@@ -143,7 +145,7 @@ class AppliedUnchecked(RmqStoreError):
 
 
 class MessageRefused(RmqStoreError):
-    """A message that no broker would store: too large, without a topic, or with too long properties."""
+    """No broker would store this message: it is too large, has no topic, or its properties are too long."""
 
     code = "message-refused"
     exit_code = 2
@@ -151,7 +153,7 @@ class MessageRefused(RmqStoreError):
 
 
 class BadRow(RmqStoreError):
-    """A row of an export that is not a message; the error text names its file and line."""
+    """A row of an exported file is not a message; the error text names the file and the line."""
 
     code = "bad-row"
     exit_code = 3

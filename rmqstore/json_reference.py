@@ -1,12 +1,12 @@
-"""The JSON that commands print and write: every object and row, declared once.
+"""Declares every JSON object and row that commands print or write, once.
 
-`python -m rmqstore.manual` writes `rmqstore/schemas/NAME.json` (JSON Schema, draft 2020-12) and rmqstore-json(7) from
-it.
+`python -m rmqstore.manual` generates `rmqstore/schemas/NAME.json` (JSON Schema, draft 2020-12) and rmqstore-json(7)
+from these declarations.
 
-A declaration has one field on each line: `NAME TYPE (UNIT): sentence`. `NAME?` may be missing. A TYPE is int, num, str,
-bool, any or null; `[T]` a list, `{T}` an object with any names, `@PART` a shared part, `S/T` either. A line `*PART`
-takes over all fields of a part. Fields of messages come from `messages.schema`, those of stored records from their
-layouts.
+A declaration has one field per line: `NAME TYPE (UNIT): sentence`. A field `NAME?` is optional. A TYPE is int, num,
+str, bool, any or null; `[T]` a list, `{T}` an object with arbitrary names, `@PART` a shared part, `S/T` either. A line
+`*PART` includes all fields of a part. Fields of messages come from `messages.schema`, those of stored records from
+their layouts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BETWEEN = re.compile(r"/(?![^\[{]*[\]}])")
 
 
 class Field(NamedTuple):
-    """One field; `unit` is what a number counts, "" for none."""
+    """One field; `unit` is the unit of a number, "" without one."""
 
     name: str
     optional: bool
@@ -37,9 +37,9 @@ class Field(NamedTuple):
 
 
 class Document(NamedTuple):
-    """What one command prints or writes; several `forms` exclude one another.
+    """An object or row that a command prints or writes, in one of several alternative `forms`.
 
-    `source` says what makes it. `schema` is the value of its field `schema`, "" where it has none.
+    `source` is the command. `schema` is the value of the field `schema`, "" without such a field.
     """
 
     source: str
@@ -109,45 +109,45 @@ queue str: commitlog, dledger, TOPIC/ID, index, checkpoint, config or another pa
 file str: Base name of the file.
 offset int (bytes): Global offset in the queue.
 length int (bytes): Bytes concerned.
-facts {int/str/bool/null}: What is known of this problem; the names depend on the code.
+facts {int/str/bool/null}: Details of the problem; the names depend on the code.
 remedy str/null: Command that repairs it.
 next str/null: Command that repairs it, ready to copy.""",
     "broker": """
 version str: Broker version whose start is forecast.
 evidence str: run (rules confirmed with the real classes) or by source (rules read in the source).
 starts bool: Whether the broker starts.
-reason str/null: Why it does not start, or what recovery meets.
+reason str/null: Why it does not start.
 exit_code int/null: Exit code of a broker that does not start.
 log_line str/null: Text to search for in store.log.
-clean_exit bool: Whether the broker takes its last stop for a clean one.
+clean_exit bool: Whether the broker treats its last stop as a clean one.
 start_file str/null: File that recovery begins with.
 commitlog_stop int/null (bytes): Offset where recovery cuts the log.
 stop_reason str: Why recovery stops there.
 min_offset int/null (bytes): Smallest offset of the log after the start.
 max_offset int/null (bytes): Largest offset of the log after the start.
-messages_lost int (messages): Good messages at or behind the cut.
+messages_lost int (messages): Good messages at or after the cut.
 lost_by_topic {int} (messages): The same by topic.
 files_deleted [str]: Base names in commitlog/ that the start deletes.
 other_files_deleted [str]: Other paths below the store that the start deletes.
 queues {@bounds}: Queues after the start, by TOPIC/ID.
 redispatched {int} (units): Units that the start adds to consume queues, by topic.
 stale_accepted int (messages): Records accepted although they belong to an older generation of the file.
-stale_tail int (messages): Good records left as bytes behind the new end.
-ghost_units {int} (units): Valid units left behind the end of a queue, by TOPIC/ID.
-shifted_units {int} (units): Units appended at a place that is not their queue offset, by TOPIC/ID.
+stale_tail int (messages): Good records left as bytes after the new end.
+ghost_units {int} (units): Valid units left after the end of a queue, by TOPIC/ID.
+shifted_units {int} (units): Units appended at a position other than their queue offset, by TOPIC/ID.
 units_cut {int} (units): Units cut although their messages stay, by TOPIC/ID.
 unreadable_rows {int} (messages): Messages whose rows in RocksDB cannot be read, by TOPIC/ID.
 consume_queues_simulated bool: Whether the forecast covers the consume queues.
-not_dispatched @stretch/null: Part of the log whose messages have no rows in RocksDB, and get none.
-depends_on_commits int/null (bytes): Offset in a damaged DLedger log behind which a start may skip more messages.
-commits_from int/null: First DLedger entry that a leader can commit; no message of DLedger can be read before.
+not_dispatched @stretch/null: Range of the log whose messages have no rows in RocksDB, and get none.
+depends_on_commits int/null (bytes): Offset in a damaged DLedger log after which a start may skip more messages.
+commits_from int/null: First DLedger entry that a leader can commit; no DLedger message can be read before that.
 notes [str]: What limits the forecast.""",
     "stretch": """
 start int (bytes): Global offset of the first byte.
-stop int (bytes): Global offset behind the last byte.""",
+stop int (bytes): Global offset after the last byte.""",
     "bounds": """
 min int: First queue offset.
-max int: Queue offset behind the last unit.""",
+max int: Queue offset after the last unit.""",
     "checked_queue": """
 *bounds
 expected_max int: Queue offset that the log requires as max.""",
@@ -169,7 +169,7 @@ last_index int: Index of the last entry.
 term int: Term of the last entry.
 first_pos int (bytes): Where the data begins.
 wrote int (bytes): End of the last good entry.
-committed_index int/null: Committed index as the checkpoint says it.
+committed_index int/null: Committed index in the checkpoint.
 entries int (entries): Good entries.
 damaged? int: Damaged places.
 files? int (files): Data files.
@@ -179,7 +179,7 @@ last_timestamp? int (ms): Greatest store time.""",
 store str: The store.
 kind str: plain, dledger, mixed, rocksdb or part.
 clean bool: No warning, no error, and nothing unchecked.
-live bool: Whether a broker runs on the store.
+live bool: Whether a broker is running on the store.
 commitlog @checked_log/null: The commitlog.
 dledger @checked_dledger/null: The DLedger group.
 broker @broker/null: Forecast of the next start; null for a part of a store.
@@ -188,7 +188,7 @@ queues {@checked_queue}: Consume queues, by TOPIC/ID.
 counts {int}: Findings by problem code; always complete.
 findings [@finding]: Findings, worst first; at most 10,000.
 unchecked [str]: What could not be checked.
-notes [str]: What else is worth knowing.
+notes [str]: Further remarks.
 fillers [@fillers]: Records that repairs put in place of lost messages.
 resume_at {int}/null (bytes): Offset by log where --max-duration ended the check.""",
     "fillers": """
@@ -199,12 +199,12 @@ messages int (messages): Messages that are lost.
 bytes int (bytes): Bytes that are lost.
 queues {int} (messages): Lost messages by TOPIC/ID.
 at_least? bool: There may have been more.
-good_messages_given_up? int (messages): Good messages that are given up with damaged ones.
+good_messages_given_up? int (messages): Good messages that are lost with damaged ones.
 visible_fillers? int (messages): Fillers that consumers see.
 groups_that_will_see_them? {int} (messages): How many of them each consumer group sees.""",
     "step": """
 do str: What the step does, such as overwrite, create, discard.
-path str: File, relative to the store, or absolute outside of it.
+path str: File, relative to the store, or absolute outside it.
 at? int (bytes): Position in the file.
 length? int (bytes): Bytes concerned.
 source? str: Name of the file before a rename.
@@ -222,14 +222,14 @@ counts {int}: Warnings and errors by problem code.""",
 store str: The store.
 applied bool: Whether the plan was applied.
 strategy str/null: salvage or truncate; null for other commands than recover.
-role str/null: Role of the broker: what it is known to be, or unknown.
+role str/null: Role of the broker, or unknown.
 journal str/null: Journal of the repair, for undo.
 digest str: Digest of the plan, for --force.
 wrote @wrote: Where the parts of the store end.
-broker @broker/null: Forecast of the next start; after an apply that of the repaired store.
+broker @broker/null: Forecast of the next start; after an apply, for the repaired store.
 loss @loss: What the plan loses.
 cures [str]: Problem codes that the plan repairs.
-notes [str]: What is worth knowing.
+notes [str]: Remarks.
 brakes [str]: Why the plan needs --force.
 steps [@step]: What the plan writes.
 remaining @counts: Problems that remain, after an apply or when there is nothing to do.
@@ -246,7 +246,7 @@ first_timestamp int/null (ms): Store time of the first message.
 last_timestamp int/null (ms): Store time of the last message.
 odd [str]: Files that do not belong to the log, and why.
 holes [[int]] (bytes): Missing files: start and stop.
-torn int (bytes): Bytes behind the end that belong to incomplete records.""",
+torn int (bytes): Bytes after the end that belong to incomplete records.""",
     "dledger_info": """
 group_dir str: Directory of the group.
 self_id str: Id of the node.
@@ -256,7 +256,7 @@ last_index int: Index of the last entry; -1 without entries.
 last_index_term int: Term of the last entry; -1 without entries.
 term int: Current term of the node.
 voted_for str/null: Node that it voted for.
-committed_index int/null: Committed index as the checkpoint says it.
+committed_index int/null: Committed index in the checkpoint.
 divided_commitlog_offset int/null (bytes): Where DLedger begins in a mixed store.""",
     "lock": """
 exists bool: Whether the lock file exists.
@@ -291,11 +291,11 @@ journal str: Path of the journal.
 state str: preparing, applying, done, undoing, undone or pruning.
 steps int: Steps of the plan.
 batches int: Batches of the plan.
-batches_done int: Batches that are carried out.""",
+batches_done int: Batches that have been executed.""",
     "journal": """
 *journal_info
-made int (ms): When the journal was made.
-command str/null: Command that made it.
+made int (ms): When the journal was created.
+command str/null: Command that created it.
 bytes int (bytes): Bytes on disk.
 files_kept int (files): Files in quarantine and lost+found.
 loss @loss/null: What the repair lost.
@@ -311,10 +311,10 @@ fault str/null: What is wrong with the record.""",
 record str: sound, or what is wrong with the record.
 queue_entry @queue_entry: Its unit in the consume queue.
 index @index_state: Its entries in the index files.
-consumers [@consumer]/null: Consumer groups of the topic; null where their progress cannot be read.
+consumers [@consumer]/null: Consumer groups of the topic; null if their progress cannot be read.
 outcome str/null: What became of a delayed or transactional message.
 due int/null (ms): When a delayed message is due.
-related [@related]: Messages that it came from or became.""",
+related [@related]: Messages that it was made from, or that were made from it.""",
     "queue_entry": """
 state str: present, missing, wrong, not-wanted, unreadable or not-here.
 offset int/null (bytes): Log offset that the unit holds.
@@ -341,7 +341,7 @@ key str: Key that was searched for.
 state str: What is at that offset now.""",
     "range": """
 start int (bytes): First offset.
-stop int (bytes): Offset behind the last one.""",
+stop int (bytes): Offset after the last one.""",
     "lost_message": """
 topic str: Its topic.
 queue_id int: Its queue.
@@ -349,15 +349,15 @@ queue_offset int: Its queue offset.
 offset int/null (bytes): Its log offset.
 size int/null (bytes): Length of the record.
 keys str/null: The property KEYS.
-key_hashes [int]: Hashes of its index entries, where nothing else is left.
+key_hashes [int]: Hashes of its index entries, if nothing else is left.
 unique_key str/null: The producer's message id.
 tags str/null: The property TAGS.
 store_timestamp int/null (ms): Its store time.
-cause str: damage, or cut for a sound message that the next start deletes.
+cause str: damage, or cut for a good message that the next start deletes.
 body str: intact, damaged or gone.
 mended bool: Whether a repair restores it, or has restored it.
 filler bool: Whether a filler is in its place.
-consumed_by [str]/null: Groups that have consumed it; null where their progress cannot be read.
+consumed_by [str]/null: Groups that have consumed it; null if their progress cannot be read.
 matched_keys? [str]: Keys of --keys that may belong to it.""",
     "share": """
 topic? str: Topic.
@@ -404,7 +404,7 @@ unreadable bool: Whether the disk reported an error.""",
 first_index int: Index of the first entry.
 last_index int: Index of the last entry.
 term int: Term of the last entry.
-committed_index int: Committed index; -1 if it is not known.""",
+committed_index int: Committed index; -1 if unknown.""",
     "place": """
 offset int (bytes): Log offset.
 size int (bytes): Length of the record.
@@ -432,12 +432,12 @@ ranges [[int]]: Ranges of queue offsets, both ends included.""",
     "first_in_queue": """
 first_divergence int: First queue offset that differs.""",
     "common": """
-start int (bytes): Where both stores have files.
-stop int (bytes): Up to where they are equal.
+start int (bytes): First offset at which both stores have files.
+stop int (bytes): Offset up to which they are equal.
 messages int (messages): Equal messages up to there.""",
     "both_damaged": """
 offset int (bytes): First damaged offset.
-until int (bytes): Offset behind the damage.
+until int (bytes): Offset after the damage.
 same_bytes bool: Whether both stores have the same bytes there.""",
     "comparison": """
 other @side: OTHER.
@@ -454,14 +454,14 @@ damaged_in_both [@both_damaged]: Damaged in both.
 only_in_store @some_messages: In STORE only.
 only_in_other @some_messages: In OTHER only.
 moved int (messages): In both, at different offsets.
-heal [str]: Commands that take damaged or missing messages from the other store.""",
+heal [str]: Commands that restore damaged or missing messages from the other store.""",
     "range_difference": """
 offset int (bytes): Where the first range that differs begins.
 until int (bytes): Where it ends.
-store null: Always null: a fingerprint does not tell.
-other null: Always null: a fingerprint does not tell.""",
+store null: Always null: a fingerprint has no records.
+other null: Always null: a fingerprint has no records.""",
     "refusal": """
-reason str: Why the store is not migrated.
+reason str: Why the store cannot be migrated.
 advice str: What to do next.""",
     "pad": """
 file str: File that is closed.
@@ -484,17 +484,17 @@ findings [@finding]: Findings about consume queues.""",
     "pipeline_used": """
 store str: The store.
 *usage
-clean bool: Whether no damage was met.
+clean bool: Whether no damage was found.
 damaged_spans int: Damaged places.
 damaged_bytes int (bytes): Bytes of the damaged places.""",
     "pipeline_exported": """
 store str: The store.
-clean bool: Whether no damage was met.
+clean bool: Whether no damage was found.
 messages int (messages): Messages exported.
 segments int: Segments of the store.
 segments_written int: Segments that this run wrote.
 damaged_messages int (messages): Damaged messages among those exported.
-damaged_spans int: Damaged places that were passed over.
+damaged_spans int: Damaged places that were skipped.
 damaged_bytes int (bytes): Bytes of these places.
 spans [[any]]: The first of them: log, start, stop, cause.
 unchecked [str]: What could not be read.""",
@@ -524,7 +524,7 @@ bytes int (bytes): Bytes that it has for them.
 command str: Command that shows the plan.""",
     "plan_step": """
 do str: What the step does.
-path str: File, relative to the store, or absolute outside of it.
+path str: File, relative to the store, or absolute outside it.
 at? int (bytes): Position in the file.
 length? int (bytes): Bytes concerned.
 from? int (bytes): Size of the file before.
@@ -532,22 +532,22 @@ to? int (bytes): Size of the file after.
 size? int (bytes): Size of the new file.
 source? str: Name of the file before a rename.
 like? str/null: File whose owner and mode the new one gets.
-expect? str: Hash of the bytes that are there before.
-content? {any}: The new bytes: base64, zeros, or parts of them (of a RocksDB file with hashes of its rows and bytes).
+expect? str: Hash of the old bytes.
+content? {any}: The new bytes: base64, zeros, or parts of these; for a RocksDB file also hashes of its rows and bytes.
 why str: Why the step is needed.""",
     "plan_span": """
 path str: File.
 at int (bytes): Position in the file.
-length int (bytes): Bytes that are kept.
+length int (bytes): Bytes that are saved.
 name str: Name in lost+found of the journal.
-why str: Why they are kept.""",
+why str: Why they are saved.""",
 }
 
 _MIGRATION = """
 store str: The store.
-ready bool: Whether nothing speaks against the migration.
-refusals [@refusal]: What speaks against it.
-notes? [str]: What is worth knowing.
+ready bool: Whether the store can be migrated.
+refusals [@refusal]: Why it cannot be.
+notes? [str]: Remarks.
 error? @error: The first refusal as an error."""
 _CHANGES = "*change"
 _PIPELINE = """
@@ -567,13 +567,13 @@ _FILE = "file str: Name of the file."
 _IN_QUEUE = "topic str: Topic.\nqueue_id int: Queue."
 
 DOCUMENTS: dict[str, Document] = {
-    "info": Document("info", "rmqstore.info/1", "What is in a store.", ("""
+    "info": Document("info", "rmqstore.info/1", "The contents of a store.", ("""
 store str: The store.
 kind str: plain, dledger, mixed, rocksdb or part.
 part str/null: Part of a store that was named; null for a whole store.
-live bool: Whether a broker runs on the store.
+live bool: Whether a broker is running on the store.
 lock @lock: The lock file.
-abort bool: Whether the abort file is there.
+abort bool: Whether the abort file exists.
 clean_exit bool/null: Whether the broker was stopped cleanly; null for a part or a live store.
 commitlog @log_info/null: The commitlog.
 dledger @dledger_info/null: The DLedger group.
@@ -586,8 +586,8 @@ checkpoint @checkpoint/null: The checkpoint file.
 config {@config_info}: Configuration files, by name.
 journals [@journal_info]: Repairs that are unfinished.
 unchecked [str]: What could not be read.
-notes [str]: What else is worth knowing.""",)),
-    "verify": Document("verify", "rmqstore.verify/1", "What is wrong with a store.", ("""
+notes [str]: Further remarks.""",)),
+    "verify": Document("verify", "rmqstore.verify/1", "The problems of a store.", ("""
 *verification
 seconds num (s): Duration.""",)),
     "verify-findings": Document("verify --findings-out", "", "One row for each finding.", ("*finding",)),
@@ -596,9 +596,9 @@ seconds num (s): Duration.""",)),
         "dump --positions", "", "One row for each run of equal content, then one for each log.", ("""
 queue str: commitlog or dledger.
 file str/null: Name of the file.
-kind str: RECORDS, BLANK, ZERO, DIRTY, HOLE or INTERNAL (an entry of DLedger without a message).
+kind str: RECORDS, BLANK, ZERO, DIRTY, HOLE or INTERNAL (a DLedger entry without a message).
 start int (bytes): Global offset where the run begins.
-stop int (bytes): Offset behind it.
+stop int (bytes): Offset after it.
 bytes int (bytes): Its length.
 records int: Records in it.
 cause str/null: Why bytes are not records.""", """
@@ -612,7 +612,7 @@ broker_stop? int/null (bytes): Offset where its recovery stops.""")),
     "dump-consumequeue": _units("consumequeue", "One row for each unit.", f"""{_IN_QUEUE}
 queue_offset int: Queue offset.
 {_record(consumequeue.UNIT)}
-store_timestamp? int (ms): Store time, in a RocksDB only."""),
+store_timestamp? int (ms): Store time; only for queues in RocksDB."""),
     "dump-batchconsumequeue": _units(
         "batchconsumequeue", "One row for each unit of a batch queue.",
         f"{_IN_QUEUE}\n{_record(consumequeue.BATCH_UNIT)}"),
@@ -636,7 +636,7 @@ offset int (bytes): Position in the timer log.
 slot int: Number of the slot.
 {_record(timer.WHEEL_SLOT)}"""),
     "dump-checkpoint": _units(
-        "checkpoint", "One row for each file that says how far something had come.", f"""{_FILE}
+        "checkpoint", "One row for each file that records progress, terms or epochs.", f"""{_FILE}
 what str: Kind of the file; it decides which fields follow.
 bytes int (bytes): Size of the file.
 {_record(checkpoint.STORE_CHECKPOINT, True)}
@@ -651,20 +651,20 @@ faults? [str]: What is wrong with the file."""),
     "dump-config": _units("config", "One row for each file in config/.", f"""{_FILE}
 bytes? int (bytes): Size of the file.
 condition str: sound, or what is wrong with it.
-value any: The parsed file; null where it cannot be parsed.
+value any: The parsed file; null if it cannot be parsed.
 error? str: Why it cannot be parsed."""),
     "get": Document("get", "rmqstore.get/1", "One message.", ("""
 store str: The store.
-message @got/null: The message; null when there is none.""",)),
+message @got/null: The message; null if there is none.""",)),
     "find": Document("find", "rmqstore.find/1", "Messages, and whether consumers get them.", ("""
 store str: The store.
 messages [@found]: The messages found.
-traces [@trace]: Index entries that lead to no such message.
-searched str: Slowest way taken: offset, index, time or log.
+traces [@trace]: Index entries that point to no such message.
+searched str: Slowest search used: by offset, index, time or log.
 log_read [@range]: Ranges of the log that were read.
 more bool: Whether --limit left messages out.
 not_searched [str]: Texts for which the log was not read.
-damaged_spans int: Damaged places met in the log.
+damaged_spans int: Damaged places found in the log.
 seconds num (s): Duration.""",)),
     "lost": Document("lost", "rmqstore.lost/1", "Lost and damaged messages.", ("""
 store str: The store.
@@ -674,20 +674,20 @@ verdict str/null: Forecast of the next start in one sentence.
 cut_from int/null (bytes): Offset from which the next start cuts the log.
 at_least bool: There may be more.
 messages [@lost_message]: The messages.
-unlisted {int} (messages): Messages known by their number only, by TOPIC/ID.""",)),
+unlisted {int} (messages): Messages of which only the number is known, by TOPIC/ID.""",)),
     "lost-rows": Document("lost --format ndjson", "", "One row for each lost or damaged message.", ("*lost_message",)),
     "du": Document("du", "rmqstore.du/1", "Messages and bytes; with --files the bytes on disk.", ("""
 store str: The store.
 *usage""", """
 store str: The store.
 files @file_usage: Bytes on disk.""")),
-    "bundle": Document("bundle", "rmqstore.bundle/1", "What is in a bundle; also its manifest.json.", ("""
+    "bundle": Document("bundle", "rmqstore.bundle/1", "The contents of a bundle; also its manifest.json.", ("""
 store_kind str: plain, dledger, mixed, rocksdb or part.
-scope @bundle_scope: What was asked for.
+scope @bundle_scope: The part of the store that was selected.
 parts [@bundle_part]: What is in it.
 left_out [@left_out]: What is not in it.
 replaced @replaced: How many different texts were replaced.
-kept [str]: What of the original stays.""",)),
+kept [str]: What remains of the original.""",)),
     "export": Document("export", "", "One row for each message.", ("*exported",)),
     "compare": Document("compare", "rmqstore.compare/1", "Where two replicas differ.", ("""
 store @side: STORE.
@@ -700,7 +700,7 @@ equal_until int (bytes): Offset up to which they are equal.
 first_divergence @range_difference/null: First range that differs.
 queues [str]: Queues that differ, TOPIC/ID.""")),
     "fingerprint": Document(
-        "compare --fingerprint-out", "rmqstore.fingerprint/1", "What is printed, and the fingerprint file.", ("""
+        "compare --fingerprint-out", "rmqstore.fingerprint/1", "The printed object, and the fingerprint file.", ("""
 file str: The file.
 ranges int: Ranges in it.""", """
 side @side: The store.
@@ -709,15 +709,15 @@ ranges [[any]]: Start, number of messages and digest of each range.
 tail [[int]]: Start, size and CRC of the last records.
 queues {[any]}: First queue offset, number of messages and digest, by TOPIC/ID.""")),
     "recover": Document("recover", "rmqstore.recover/1", "The repair of a store.", (_CHANGES,)),
-    "rebuild": Document("rebuild", "rmqstore.rebuild/1", "The rebuilding of a part.", (_CHANGES,)),
-    "expire": Document("expire", "rmqstore.expire/1", "Files that are due for deletion.", (_CHANGES,)),
+    "rebuild": Document("rebuild", "rmqstore.rebuild/1", "The rebuild of a part of a store.", (_CHANGES,)),
+    "expire": Document("expire", "rmqstore.expire/1", "The files that are due for deletion.", (_CHANGES,)),
     "migrate-to-dledger": Document(
         "migrate-to-dledger", "rmqstore.migrate-to-dledger/1", "The conversion of a plain store to DLedger.",
         (f"""{_MIGRATION}
 applied bool: Whether the plan was applied.
 divided_commitlog_offset int/null (bytes): Where DLedger begins; -1 without legacy files.
-pad? @pad/null: The BLANK that closes the commitlog; null where it is closed already.
-first_dledger_file? str/null: First data file; null where the first append makes it.
+pad? @pad/null: The BLANK that closes the commitlog; null if it is already closed.
+first_dledger_file? str/null: First data file; null if the first append creates it.
 broker_conf? [str]: Lines for broker.conf.
 loss? @loss/null: What the plan loses.
 brakes? [str]: Why the plan needs --force.
@@ -728,7 +728,7 @@ remaining? @counts: Problems that remain after an apply.""",)),
     "migrate-to-commitlog": Document(
         "migrate-to-commitlog", "rmqstore.migrate-to-commitlog/1", "The conversion of a DLedger store to a plain one.",
         (f"""{_MIGRATION}
-committed_index int: Committed index as the checkpoint says it; -1 if it does not.
+committed_index int: Committed index in the checkpoint; -1 without one.
 last_index int: Last index that is migrated.
 last_index_on_disk int: Last index on disk.
 decided_by str: What decided which entries are migrated.
@@ -746,9 +746,9 @@ unmapped? int: References to missing messages that were not changed.""",)),
     "import": Document("import", "rmqstore.import/1", "The import of messages.", ("""
 output str: The store.
 applied bool: Whether it was written.
-messages int (messages): Messages imported, or that can be.
+messages int (messages): Messages imported, or that an apply would import.
 resumed int (messages): Messages that an earlier run had imported.
-queues {int}: Queue offset behind the last message, by TOPIC/ID.""",)),
+queues {int}: Queue offset after the last message, by TOPIC/ID.""",)),
     "undo": Document("undo", "rmqstore.undo/1", "A repair that was undone.", ("""
 restored int: Steps undone.
 store str: The store.""",)),
@@ -759,27 +759,27 @@ journal str: The journal.""",)),
 store str: The store.
 pruned bool: Whether journals were removed.
 journals [@journal]: The journals, newest last.""",)),
-    "plan": Document("--plan-out", "rmqstore.plan/1", "The file of a plan, for --plan.", ("""
+    "plan": Document("--plan-out", "rmqstore.plan/1", "A plan file, for --plan.", ("""
 store str: The store.
-roots [str]: Data paths outside of the store.
+roots [str]: Data paths outside the store.
 loss @loss: What the plan loses.
 cures [str]: Problem codes that it repairs.
-notes [str]: What is worth knowing.
+notes [str]: Remarks.
 brakes [str]: Why it needs --force.
 facts {any}: Details of the command.
-spans [@plan_span]: Bytes that are kept in lost+found.
+spans [@plan_span]: Bytes that are saved in lost+found.
 digest str: Digest of the plan.
 steps [@plan_step]: The steps, with all that they write.""",)),
     "pipeline-verify": _pipeline("verify", "pipeline_verified", "As verify, for many stores."),
-    "pipeline-crosscheck": _pipeline("crosscheck", "pipeline_checked", "The log against the consume queues."),
+    "pipeline-crosscheck": _pipeline("crosscheck", "pipeline_checked", "The log compared with the consume queues."),
     "pipeline-du": _pipeline("du", "pipeline_used", "As du, for many stores.", "\ntotal @usage: All stores together."),
     "pipeline-export": _pipeline("export", "pipeline_exported", "Messages written as Parquet.", """
 output str: Output directory.
 segments int: Segments of all stores.
 written int: Segments that this run wrote.
 damaged_messages int (messages): Damaged messages among those exported.
-damaged_spans int: Damaged places that were passed over."""),
-    "pipeline-rebuild": _pipeline("rebuild", "pipeline_rebuilt", "Consume queues written from the log.", """
+damaged_spans int: Damaged places that were skipped."""),
+    "pipeline-rebuild": _pipeline("rebuild", "pipeline_rebuilt", "Consume queues built from the log.", """
 output str: Output directory."""),
     "pipeline-compare": _pipeline("compare", "pipeline_compared", "The first store against each of the others.", """
 first str: Label of the first store.
@@ -791,9 +791,9 @@ more bool: Whether rows were left out.
 stores [@unread]: Stores that could not be read.""",)),
     "error": Document("--json", "", "An error of any command.", ("error @error: What went wrong.",)),
     "progress": Document("--progress json", "", "One line on stderr for each step of progress.", ("""
-progress str: What is going on.
-done int: How much is done, in bytes or what the command counts.
-total int/null: How much there is.""",)),
+progress str: Name of the current operation.
+done int: Amount done so far, in bytes or whatever the operation counts.
+total int/null: Total amount.""",)),
 }  # fmt: skip
 """Every object and row by the name of its schema file."""
 
@@ -802,7 +802,7 @@ total int/null: How much there is.""",)),
 
 
 def fields(text: str) -> Iterator[Field]:
-    """The fields of a declaration, those of parts that it takes over among them. Errors: ValueError, KeyError."""
+    """Yield the fields of a declaration, including those of `*PART` lines. Errors: ValueError, KeyError."""
     for line in text.strip().splitlines():
         if line.startswith("*"):
             yield from fields(PARTS[line[1:]])
@@ -813,7 +813,7 @@ def fields(text: str) -> Iterator[Field]:
 
 
 def parts_of(text: str) -> list[str]:
-    """Names of all parts that a declaration refers to, in order."""
+    """Return the names of all parts that a declaration refers to, directly or through parts, in order."""
     found: dict[str, None] = {}
     for field in fields(text):
         for name in re.findall(r"@(\w+)", field.type):
@@ -847,7 +847,7 @@ def _object(text: str, schema: str = "") -> dict[str, Any]:
 
 
 def schema_of(name: str) -> dict[str, Any]:
-    """The JSON Schema of an object or row."""
+    """Build the JSON Schema of an object or row."""
     document = DOCUMENTS[name]
     forms = [_object(form, document.schema) for form in document.forms]
     needed = sorted({part for form in document.forms for part in parts_of(form)})
@@ -861,5 +861,5 @@ def schema_of(name: str) -> dict[str, Any]:
 
 
 def schema_files() -> dict[str, str]:
-    """All files of `rmqstore/schemas/`: name → text."""
+    """Return all files of `rmqstore/schemas/`: name → text."""
     return {f"{name}.json": json.dumps(schema_of(name), indent=1) + "\n" for name in DOCUMENTS}

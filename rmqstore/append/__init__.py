@@ -1,1 +1,1 @@
-"""New files, written as a broker writes them: CommitLog, consume queues, index, DLedger."""
+"""Write stores as a broker does: commitlog, consume queues, index, DLedger."""

@@ -1,7 +1,8 @@
-"""A new store from exported messages: built beside its place, restartable, visible all at once.
+"""Import exported messages into a new or an open store.
 
-While it is being built, the store is in `.NAME.importing` beside its final place. Started again with the same files and
-settings, an import goes on behind the last message that got there; every row of an export is exactly one record.
+A new store is built in `.NAME.importing` beside its final path and renamed when it is complete. An interrupted import
+that is started again with the same files and settings resumes after the last imported message: every row of an export
+becomes exactly one record.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
 
-_PLACES = (b"INNER_MULTI_QUEUE_OFFSET", b"INNER_BASE")
+_QUEUE_OFFSET_PROPERTIES = (b"INNER_MULTI_QUEUE_OFFSET", b"INNER_BASE")
 
 
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
-    """What becomes of the messages.
+    """The options of an import.
 
-    `renumber` gives queues new offsets from 0 on; else rows must continue their queues. `topic_map` renames topics;
-    `keep_timestamps` False stamps messages with the clock.
+    With `renumber` the store assigns queue offsets; without, those in the rows must continue their queues.
+    `topic_map` renames topics. Without `keep_timestamps` messages get the current time as their store time.
     """
 
     store: StoreOptions = field(default_factory=StoreOptions)
@@ -50,7 +51,10 @@ class ImportOptions:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What an import did: messages in the new store, how many of them were there from a run before, per queue."""
+    """The result of an import: the number of messages, how many of them an earlier run imported, and the queues.
+
+    `queues` maps `TOPIC/ID` to the next queue offset.
+    """
 
     messages: int
     resumed: int
@@ -58,7 +62,7 @@ class Imported:
 
 
 def fingerprint(sources: Iterable[Path], options: ImportOptions) -> str:
-    """Short name of exactly this import: files by name, size and time; settings."""
+    """Return a short hash that identifies an import by its settings and by name, size and mtime of its files."""
     parts: list[Any] = []
     for path in sources:
         try:
@@ -66,14 +70,17 @@ def fingerprint(sources: Iterable[Path], options: ImportOptions) -> str:
         except OSError as error:
             raise NotReadable(f"{path}: {error.strerror or error}") from error
         parts.append([str(path.absolute()), status.st_size, status.st_mtime_ns])
-    flushless = replace(options.store, flush=FlushPolicy.ASYNC)
-    parts.append(repr(flushless))
+    without_flush = replace(options.store, flush=FlushPolicy.ASYNC)  # the flush policy may change between two runs
+    parts.append(repr(without_flush))
     parts.append([options.renumber, options.keep_timestamps, sorted(options.topic_map.items())])
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
 def building_of(output: Path) -> Path:
-    """Where a store is built before it is renamed to `output`; `NAME.json` beside it says by which import."""
+    """Return the path where a store is built before it is renamed to `output`.
+
+    The file with `.json` added to that path has the fingerprint of the import.
+    """
     return output.absolute().with_name(f".{output.name}.importing")
 
 
@@ -85,14 +92,14 @@ def import_messages(
     *,
     progress: Callable[[int], None] | None = None,
 ) -> Imported:
-    """Build the store; `mark` is the import's `fingerprint`.
+    """Build a new store from messages, or resume building it; `mark` is the import's `fingerprint`.
 
-    Errors: OutputExists; BadRow, MessageRefused with file and line (nothing stays: the rows, or the options, have to
-    change, and that is another import); Refused when something else is being built there; NoSpace, StoreIsLive.
+    Errors: OutputExists; BadRow and MessageRefused with file and line (the unfinished store is removed, because with
+    corrected rows or options it is another import); Refused if another import is unfinished; NoSpace, StoreIsLive.
     """
     if output.exists() or output.is_symlink():
         raise OutputExists(f"{output} already exists")
-    first = list(itertools.islice(chunks, 1))  # of what cannot be read at all nothing is begun
+    first = list(itertools.islice(chunks, 1))  # fail before anything is created if the input is unreadable
     chunks = itertools.chain(first, chunks)
     make_directories(output.absolute().parent)
     building = building_of(output)
@@ -121,7 +128,7 @@ def import_messages(
     try:
         building.rename(output)
     except OSError as error:
-        raise OutputExists(f"{output} appeared meanwhile", f"the store is in {building}") from error
+        raise OutputExists(f"{output} was created in the meantime", f"the store is in {building}") from error
     state.unlink(missing_ok=True)
     sync_directory(output.absolute().parent)
     return Imported(total, done, queues)
@@ -134,9 +141,9 @@ def import_into(
     *,
     progress: Callable[[int], None] | None = None,
 ) -> Imported:
-    """Append to a store that is open; `chunks` gives the same messages twice: all are checked before one is written.
+    """Append messages to an open store; `chunks` is called twice, to check all messages before the first is written.
 
-    Errors: BadRow, MessageRefused with file and line (nothing is written); else as `MessageStore.put`.
+    Errors: BadRow and MessageRefused with file and line (nothing is written); else as `MessageStore.put`.
     """
     ends: dict[tuple[str, int], int] = {}
     dispatch = store.options.dispatch
@@ -155,27 +162,33 @@ def import_into(
 
 
 def _refuse_placed(table: MessageTable) -> None:
-    """Errors: RowRefused for a message whose properties say where it is in queues of another store."""
+    """Refuse messages that bring queue offsets of another store in their properties.
+
+    Errors: RowRefused.
+    """
     source = table.properties.source.tobytes()
-    if any(name in source for name in _PLACES):
+    if any(name in source for name in _QUEUE_OFFSET_PROPERTIES):
         for row, text in enumerate(table.properties.raw()):
-            for name in _PLACES:
+            for name in _QUEUE_OFFSET_PROPERTIES:
                 if name in text:
-                    reason = f"the property {name.decode()} says where the message is in queues of another store"
-                    advice = "leave it out of the file, or import it into a new store (--output)"
+                    reason = f"the property {name.decode()} contains queue offsets of another store"
+                    advice = "remove the property from the file, or import into a new store (--output)"
                     raise RowRefused(row, MessageRefused(reason, advice))
 
 
 def _stop(store: MessageStore) -> None:
-    """Leave a store that can be gone on with; nobody sees it yet."""
+    """Close a store after an error, so that the import can be resumed."""
     try:
         store.close()
-    except Exception:  # noqa: BLE001  # the first error is the one to be told
+    except Exception:  # noqa: BLE001  # the caller raises the first error
         store.crash()
 
 
 def _refuse_other(building: Path, state: Path, mark: str) -> None:
-    """Errors: Refused when the directory there is not the unfinished work of this import."""
+    """Refuse to resume an unfinished store of another import.
+
+    Errors: Refused.
+    """
     try:
         found = json.loads(state.read_bytes())
     except (OSError, ValueError):
@@ -183,17 +196,17 @@ def _refuse_other(building: Path, state: Path, mark: str) -> None:
     if not isinstance(found, dict) or found.get("import") != mark:
         raise Refused(
             f"{building} is an unfinished import of other files, or with other settings",
-            "finish that one with its own command line, or remove it",
+            "finish it with its own command line, or remove it",
         )
 
 
 def _count(store: MessageStore) -> int:
-    """Records in a log that was just recovered."""
+    """Count the records in a log that was just recovered."""
     count = 0
     end = store.log.queue.max_offset
     for file in store.log.queue.files:
-        reading = FileToRead(file.path, file.start, file.file_size, file.file_size)
-        for run in scan_file(reading, lead=store.log.lead, options=ScanOptions(crc=False)):
+        readable = FileToRead(file.path, file.start, file.file_size, file.file_size)
+        for run in scan_file(readable, lead=store.log.lead, options=ScanOptions(crc=False)):
             if run.kind is Kind.RECORDS and run.start < end:
                 count += run.count
     return count
@@ -207,7 +220,7 @@ def append_chunks(
     done: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> int:
-    """Append all messages but the first `done`; how many there are.
+    """Append all messages except the first `done`, and return the number of all messages.
 
     Errors: MessageRefused with file and line; else as `MessageStore.put`.
     """
@@ -225,7 +238,10 @@ def append_chunks(
 
 
 def prepared(table: MessageTable, options: ImportOptions) -> MessageTable:
-    """A table with the changes that the options ask for. Errors: RowRefused for an inner batch in a usual topic."""
+    """Apply the options to a table: rename topics, clear timestamps.
+
+    Errors: RowRefused for an inner batch in a topic that is not a batch topic.
+    """
     names = options.topic_map
     if names:
         topics = [topic.decode("utf-8", "surrogateescape") for topic in table.topics]
@@ -239,8 +255,8 @@ def prepared(table: MessageTable, options: ImportOptions) -> MessageTable:
     for row in np.flatnonzero(batches).tolist():
         topic = table.topics[int(table.topic[row])].decode("utf-8", "surrogateescape")
         if topic not in options.store.dispatch.batch_topics:
-            reason = f"a batch of messages in one record, and {topic} is not known for such"
-            advice = f"add --batch-topic {topic} (its queue.type is BatchCQ)"
+            reason = f"the record is a batch of messages, but {topic} is not a batch topic"
+            advice = f"add --batch-topic {topic} if its queue.type is BatchCQ"
             raise RowRefused(row, MessageRefused(reason, advice))
     if not options.keep_timestamps:
         table = replace(table, numbers={**table.numbers, "store_timestamp": np.zeros(len(table), dtype=np.int64)})
@@ -256,7 +272,7 @@ def _queues(store: MessageStore) -> dict[str, int]:
 
 
 def _write_topics(root: Path, queues: Mapping[str, int], batch_topics: frozenset[str]) -> None:
-    """Have every topic in config/topics.json, so that a broker serves what is in the store; what is there stays."""
+    """Add missing topics to config/topics.json, because a broker serves only topics that are in it."""
     numbers: dict[str, int] = {}
     for name in queues:
         topic, _, queue_id = name.rpartition("/")
@@ -278,12 +294,12 @@ def _write_topics(root: Path, queues: Mapping[str, int], batch_topics: frozenset
     }
     path = root / "config" / "topics.json"
     try:
-        whole = json.loads(path.read_bytes())
-        known = whole["topicConfigTable"]
+        content = json.loads(path.read_bytes())
+        known = content["topicConfigTable"]
     except (OSError, ValueError, KeyError, TypeError):
-        whole, known = {"dataVersion": {"counter": 0, "stateVersion": 0, "timestamp": 0}}, {}
+        content, known = {"dataVersion": {"counter": 0, "stateVersion": 0, "timestamp": 0}}, {}
     if known and table.keys() <= known.keys():
         return
-    whole["topicConfigTable"] = table | known
-    whole["dataVersion"]["counter"] += len(table.keys() - known.keys())
-    replace_file(path, json.dumps(whole, indent="\t", ensure_ascii=False).encode("utf-8", "surrogatepass"))
+    content["topicConfigTable"] = table | known
+    content["dataVersion"]["counter"] += len(table.keys() - known.keys())
+    replace_file(path, json.dumps(content, indent="\t", ensure_ascii=False).encode("utf-8", "surrogatepass"))

@@ -1,1 +1,1 @@
-"""What a broker would do at its next start, by the rules of its version."""
+"""Predicts what a broker does to a store at its next start, by the rules of its version."""

@@ -1,7 +1,7 @@
-"""What the broker's clean-up would delete, as pure decisions: age, deleteWhen, disk ratios, rounds of ten files.
+"""Decides which files the broker's clean-up would delete: by age, deleteWhen and disk ratios, ten files per round.
 
-Nothing here deletes; `MappedFileQueue.delete_expired_by_time` does it in a store that is written, `repair.expire`
-plans it for one that is not.
+Pure functions: nothing here deletes a file. `append.MappedFileQueue.delete_expired_by_time` deletes, `repair.expire`
+plans a deletion.
 Source: DefaultMessageStore.CleanCommitLogService, DLedgerMmapFileStore.CleanSpaceService, DLedgerCommitLog
 #deleteExpiredFile, MappedFileQueue#deleteExpiredFileByTime (RocketMQ 4.9.7, 5.1.4 and 5.4.0, DLedger 0.3.2). Ratios
 are 0 to 1.
@@ -24,12 +24,12 @@ MAX_ROUNDS = 1 << 20
 
 
 class Why(StrEnum):
-    """Why a file goes or stays."""
+    """Why a file is deleted or kept."""
 
     EXPIRED = "older than the reserved time"
     DISK_FULL = "the disk is so full that age does not count"
     YOUNG = "younger than the reserved time"
-    BEHIND_YOUNG = "behind a younger file"
+    BEHIND_YOUNG = "after a younger file"
     LAST = "the last file is always kept"
     NOT_THE_HOUR = "waits for deleteWhen"
     NO_HOURS = "deleteWhen is not a list of hours, so every clean-up fails"
@@ -38,7 +38,7 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A log file: where it starts and its size (bytes), and when it was last modified (ms)."""
+    """A log file: start offset and size in bytes, time of the last modification in ms."""
 
     path: str
     start: int
@@ -48,14 +48,15 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class RetentionRules:
-    """Settings of the clean-up; `reserved` in hours.
+    """Settings of the clean-up.
 
-    `max_used` is diskMaxUsedSpaceRatio (10 to 95 %), `clean_forcibly` cleanFileForciblyEnable, `batch`
-    deleteFileBatchMax (always 10 before 5.0 and in DLedger).
+    `reserved` is fileReservedTime in hours, `max_used` diskMaxUsedSpaceRatio (10 to 95 %), `clean_forcibly`
+    cleanFileForciblyEnable, `batch` deleteFileBatchMax (always 10 before 5.0 and in DLedger).
 
-    `before_5`: as 4.9 does it. There a disk above diskSpaceCleanForciblyRatio, but not above diskMaxUsedSpaceRatio,
-    waits for the hour; and the last legacy file beside a DLedger log goes, too, once it is alone, after which the
-    files of DLedger are cleaned as ever. 5.x never calls that override (DLedgerCommitLog#deleteExpiredFile).
+    `before_5` selects the rules of 4.9, which differ in two ways. A disk above diskSpaceCleanForciblyRatio but not
+    above diskMaxUsedSpaceRatio waits for deleteWhen. And in a mixed store the last legacy file is deleted too, once it
+    is the only one left; from then on DLedger's files are cleaned as usual. 5.x never calls the override that does
+    this (DLedgerCommitLog#deleteExpiredFile).
     """
 
     reserved: int = 72
@@ -68,9 +69,9 @@ class RetentionRules:
     before_5: bool = False
 
     def time_up(self, hour: int) -> bool | None:
-        """Whether deleteWhen names this hour; None where the broker fails on a part that is not a number.
+        """Return whether deleteWhen names this hour, or None if the broker throws on a part that is not a number.
 
-        Parts behind the hour are not looked at. Source: UtilAll#isItTimeToDo
+        The broker stops at the part that matches, so later parts may be anything. Source: UtilAll#isItTimeToDo
         """
         parts = self.delete_when.split(";")
         while len(parts) > 1 and not parts[-1]:  # as Java's split
@@ -83,7 +84,7 @@ class RetentionRules:
         return False
 
     def bounded(self) -> RetentionRules:
-        """With the bounds that the getters put on ratios."""
+        """Clamp the ratios as the broker's getters do."""
         return replace(
             self,
             max_used=min(max(self.max_used, 0.10), 0.95),
@@ -94,30 +95,31 @@ class RetentionRules:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """A file system: bytes used, and those with what its user can still write (less than the whole, as in df)."""
+    """A file system as `df` sees it: bytes used, and `total` = used + available to the user (less than its size)."""
 
     used: int
     total: int
 
     @property
     def ratio(self) -> float:
-        """Part that is used, whole percents, rounded up; -1 where it cannot be told.
+        """Used share of the disk (0 to 1), rounded up to a whole percent; -1 if unknown.
 
         Source: UtilAll#getDiskPartitionSpaceUsedPercent, DLedgerUtils#getDiskPartitionSpaceUsedPercent
         """
         return -(-self.used * 100 // self.total) / 100 if self.total > 0 else -1.0
 
     def less(self, freed: int) -> Disk:
-        """After so many bytes are free again."""
+        """Return the disk after `freed` bytes were released."""
         return Disk(max(0, self.used - freed), self.total)
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What would go, in order, and why the others stay.
+    """The files that the clean-up deletes, in order, and why it keeps the others.
 
-    `rounds` is how many rounds of the service it takes; `write_forbidden` whether the disk counts as full before it;
-    `time_up` and `space` are what the first round found.
+    `rounds` is the number of service rounds this takes. `write_forbidden`: the disk counts as full before the first
+    round. `time_up`, `space` and `forced` describe the first round: the hour is in deleteWhen, the disk is above a
+    limit, age does not count.
     """
 
     delete: tuple[tuple[Candidate, Why], ...]
@@ -130,16 +132,16 @@ class Decision:
 
     @property
     def freed(self) -> int:
-        """Bytes of the files that go."""
+        """Bytes of the deleted files."""
         return sum(file.size for file, _ in self.delete)
 
 
 def one_round(
     files: Sequence[Candidate], now: int, reserved: int, at_once: bool, *, keep_last: bool = True, batch: int = BATCH
 ) -> list[tuple[Candidate, Why]]:
-    """Files that one call of deleteExpiredFileByTime deletes.
+    """Return the files that one call of deleteExpiredFileByTime deletes; `at_once` ignores their age.
 
-    Units: hours. Source: MappedFileQueue#deleteExpiredFileByTime
+    Units: `now` ms, `reserved` hours. Source: MappedFileQueue#deleteExpiredFileByTime
     """
     gone: list[tuple[Candidate, Why]] = []
     for file in files[:-1] if keep_last else files:
@@ -162,10 +164,10 @@ def decide_commitlog(
     queue_disk: Disk | None = None,
     legacy: bool = False,
 ) -> Decision:
-    """What CleanCommitLogService deletes from now on while the hour and the rest of the disk stay as they are.
+    """Decide what CleanCommitLogService deletes from now on, if the hour and all other files on the disk do not change.
 
-    `queue_disk` is that of the consume queues, if different. `legacy`: the files are the legacy part of a mixed store.
-    Units: ms; `hour` of the day in the broker's zone.
+    `queue_disk` is the consume queues' file system if it is a different one. `legacy`: the files are the legacy part
+    of a mixed store. Units: `now` ms, `hour` of the day in the broker's time zone.
     """
     rules = rules.bounded()
     time_up = rules.time_up(hour)
@@ -183,7 +185,7 @@ def decide_commitlog(
             first_space, first_forced = space, forced and (space or time_up)
         if not time_up and not space:
             break
-        # the service leaves `cleanImmediately` false below the ratios, so age counts again as soon as there is room
+        # below the ratios the service resets `cleanImmediately`: age counts again as soon as there is room
         found = one_round(left, now, rules.reserved, forced, batch=rules.batch)
         if not found and legacy and rules.before_5 and len(left) == 1:
             found = one_round(left, now, rules.reserved, forced, keep_last=False)
@@ -199,7 +201,7 @@ def decide_commitlog(
 
 
 class DLedgerDisks(NamedTuple):
-    """The file systems of a DLedger store: of the store's root, and of the data where that is elsewhere."""
+    """The file systems of a DLedger store: that of the store's root, and that of the data if it is a different one."""
 
     base: Disk
     data: Disk | None = None
@@ -215,11 +217,11 @@ def decide_dledger(
     legacy: bool = False,
     force_clean: float = 0.85,
 ) -> Decision:
-    """What DLedger's CleanSpaceService deletes from now on; `legacy`: files of a plain commitlog are still there.
+    """Decide what DLedger's CleanSpaceService deletes from now on; `legacy`: plain commitlog files still exist.
 
-    `rules.reserved` is the broker's fileReservedTime: DLedger keeps one hour more, and ten years beside legacy files.
-    Its diskSpaceRatioToCheckExpired is the broker's diskMaxUsedSpaceRatio, as a float of 32 bits: 0.70 is more than
-    that. Source: DLedgerCommitLog#refreshConfig, #disableDeleteDledger and its constructor
+    DLedger keeps files one hour longer than the broker's fileReservedTime (`rules.reserved`), and ten years while
+    legacy files exist. Its diskSpaceRatioToCheckExpired is the broker's diskMaxUsedSpaceRatio cast to a 32-bit float:
+    a ratio of 0.70 exceeds it. Source: DLedgerCommitLog#refreshConfig, #disableDeleteDledger and its constructor
     """
     rules = rules.bounded()
     check_expired = struct.unpack("f", struct.pack("f", rules.max_used))[0]
@@ -260,6 +262,7 @@ def _reasons(
     keep_last: bool = True,
     legacy: bool = False,
 ) -> tuple[tuple[Candidate, Why], ...]:
+    """Return why each remaining file is kept; `runs`: whether the clean-up runs now, None if it fails on deleteWhen."""
     out: list[tuple[Candidate, Why]] = []
     young = False
     for number, file in enumerate(left):
@@ -278,16 +281,16 @@ def _reasons(
 
 
 def expired_by_offset(last_units: Sequence[int], minimum: int) -> int:
-    """How many files of a consume queue go, oldest first: those whose last unit points below the log's minimum.
+    """Count the leading files of a consume queue that are deleted: their last unit points below the log's minimum.
 
-    `last_units` are the addresses of the last unit of each file; the last file always stays.
+    `last_units` holds the commitlog address in the last unit of each file; the last file is always kept.
     Units: bytes. Source: MappedFileQueue#deleteExpiredFileByOffset
     """
     return _leading_below(last_units[:-1], minimum)
 
 
 def expired_index(ends: Sequence[int], minimum: int) -> int:
-    """How many index files go: those whose end address is below the log's minimum, never the last.
+    """Count the leading index files that are deleted: their end address is below the log's minimum; never the last.
 
     Units: bytes. Source: IndexService#deleteExpiredFile
     """

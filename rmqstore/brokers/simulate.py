@@ -1,4 +1,4 @@
-"""simulate_start: the start of a broker over a store, without the broker and without writing."""
+"""Simulates the start of a broker on a store, without a broker and without writing."""
 
 from __future__ import annotations
 
@@ -24,19 +24,17 @@ def simulate_start(
     units: KnownUnits | None = None,
     unreadable_rows: Mapping[QueueKey, int] | None = None,
 ) -> StartForecast:
-    """What RocketMQ `version` (default: the newest) would do with the store at its next start.
+    """Predict what RocketMQ `version` (default: the newest) does to the store at its next start.
 
-    `tiling` is that of `store.commitlog`, for a store with DLedger entries that of `store.dledger.data`; without it
-    the files that recovery would read are scanned. `settings` are broker.conf keys on top of the store's own.
-    `units` and `unreadable_rows` (messages per queue whose rows in RocksDB cannot be read) save a second look at the
-    log and at the rows, where the caller knows them.
+    `tiling` covers `store.commitlog`, or `store.dledger.data` for a store with DLedger entries; without it, the files
+    that recovery would read are scanned. `settings` are broker.conf keys that override the store's own.
+    A caller that knows `units` and `unreadable_rows` (messages per queue whose RocksDB rows cannot be read) passes
+    them to save a second pass over the log and the rows.
     Errors: UsageError for an unknown version, for DLedger mode in a version without it, and for a part of a store.
     """
     rules = rules_for(version)
     if store.part is not None:
-        raise UsageError(
-            f"{store.path} is only a part of a store: a broker starts on a whole one", "give the store's root"
-        )
+        raise UsageError(f"{store.path} is only a part of a store: a broker needs a whole one", "name the store's root")
     options = options or StartOptions()
     config = BrokerConfig({**store.config.given, **(settings or {})}, store.config.source)
     if in_dledger_mode(store, config):
@@ -47,11 +45,11 @@ def simulate_start(
         start: PlainStart = DLedgerStart(store, tiling, rules, config, options)
     else:
         start = PlainStart(store, tiling, rules, config, options)
-    return start.knowing(units, unreadable_rows).run()
+    return start.with_known(units, unreadable_rows).run()
 
 
 def in_dledger_mode(store: Store, config: BrokerConfig) -> bool:
-    """Whether the broker would start in DLedger mode: as it is configured, else when there are DLedger files."""
+    """Return whether the broker starts in DLedger mode: as configured, otherwise if the store has DLedger files."""
     if "enableDLegerCommitLog" in config.given:
         return config.bool("enableDLegerCommitLog")
     return store.dledger is not None and bool(store.dledger.data.files)

@@ -1,1 +1,1 @@
-"""Where bytes are, read-only: a store's directories, its files as one address space, broker.conf."""
+"""Read-only access to a store's files: its directories, its mapped file queues, RocksDB and broker.conf."""

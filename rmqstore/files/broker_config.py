@@ -1,6 +1,6 @@
-"""broker.conf -> the settings that decide paths, sizes and recovery; defaults are RocketMQ 5.4.0's.
+"""Read the settings for paths, file sizes and recovery from broker.conf; the defaults are those of RocketMQ 5.4.0.
 
-Source: MessageStoreConfig, BrokerConfig (RocketMQ 4.3 to 5.4.0). The file is Java properties text.
+Source: MessageStoreConfig, BrokerConfig (RocketMQ 4.3 to 5.4.0). The file is in Java properties format.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rmqstore.errors import BadBrokerConfig, NotReadable
 from rmqstore.files.disk.paths import read_small
 from rmqstore.formats.text.javatext import parse_java_properties
 
-Number = int  # the class below has methods named like the types
+Number = int  # BrokerConfig has methods named int and bool
 Truth = bool
 
 COMMITLOG_FILE_SIZE = 1 << 30
@@ -64,19 +64,19 @@ DEFAULTS: Mapping[str, str] = {
 }
 
 _RENAMED_IN = (4, 5, 2)
-"""The first version that reads the new spelling, and no longer the old one (javap of rocketmq-store 4.3.0 to 5.4.0)."""
+"""First version that reads the new spelling instead of the old one (javap of rocketmq-store 4.3.0 to 5.4.0)."""
 _OLD_SPELLING = {
     "mapedFileSizeCommitLog": "mappedFileSizeCommitLog",
     "mapedFileSizeConsumeQueue": "mappedFileSizeConsumeQueue",
 }
 _TEXT = frozenset({"deleteWhen"})
-"""Settings that are lists, though their defaults look like numbers."""
+"""Settings that may be lists although their defaults look like numbers."""
 
 _MAX_FILE = 1 << 20
 
 
 class BrokerConfig:
-    """Settings of a broker; `given` holds only what a file or the caller said, the rest are defaults."""
+    """The settings of a broker: those in `given`, from a file or the caller, and defaults for all others."""
 
     def __init__(self, given: Mapping[str, str] | None = None, source: str = "") -> None:
         self.given = dict(given or {})
@@ -84,10 +84,10 @@ class BrokerConfig:
 
     @classmethod
     def read(cls, path: Path, version: str = "") -> BrokerConfig:
-        """From a broker.conf, as a broker of this version reads it (default: the newest).
+        """Read a broker.conf as a broker of `version` does (default: the newest).
 
-        Up to 4.5.1 a broker reads `mapedFileSize…` and ignores `mappedFileSize…`; later versions do the opposite.
-        Errors: NotReadable; BadBrokerConfig for a file that is not text, or is far too large.
+        Brokers up to 4.5.1 read `mapedFileSize…` and ignore `mappedFileSize…`; later ones do the opposite.
+        Errors: NotReadable; BadBrokerConfig for a binary or oversized file, and for an invalid value.
         """
         try:
             raw = read_small(path, _MAX_FILE)
@@ -109,22 +109,25 @@ class BrokerConfig:
         return config
 
     def _check_int(self, key: str) -> None:
-        """Errors: BadBrokerConfig for a number that a broker's int cannot hold, or a size that no file has."""
+        """Check the range of an integer setting.
+
+        Errors: BadBrokerConfig for a number outside Java's int, and for a file size that is not positive.
+        """
         value = self.int(key)
         if not -(1 << 31) <= value < 1 << 31:
-            raise BadBrokerConfig(f"{self.source}: {key}={value} is more than a broker's int holds")
+            raise BadBrokerConfig(f"{self.source}: {key}={value} is out of range for a 32-bit int")
         if "FileSize" in key and value <= 0:
             raise BadBrokerConfig(f"{self.source}: {key}={value} is not a file size")
 
     def text(self, key: str) -> str:
-        """A setting as text; empty when neither given nor known."""
+        """Return a setting as text; empty if it is not given and has no default."""
         value = self.given.get(key)
         return DEFAULTS.get(key, "") if value is None else value
 
     def int(self, key: str) -> Number:
-        """A setting as a number.
+        """Return a setting as a number.
 
-        Errors: BadBrokerConfig when the file gives something else.
+        Errors: BadBrokerConfig if its value is not a number.
         """
         value = self.text(key)
         try:
@@ -133,21 +136,21 @@ class BrokerConfig:
             raise BadBrokerConfig(f"{self.source or 'settings'}: {key}={value} is not a number") from None
 
     def bool(self, key: str) -> Truth:
-        """A setting as Java's Boolean.parseBoolean reads it."""
+        """Return a setting as Boolean.parseBoolean reads it."""
         return self.text(key).strip().lower() == "true"
 
     def paths(self, key: str) -> list[Path]:
-        """A path setting, split at `,` (MixAll#MULTI_PATH_SPLITTER); empty when it is not given."""
+        """Return the paths of a setting, split at `,` (MixAll#MULTI_PATH_SPLITTER); empty if it is not given."""
         value = self.given.get(key, "")
         return [Path(p.strip()) for p in value.split(",") if p.strip()]
 
     def given_int(self, key: str) -> Number | None:
-        """A number only when the file gives it."""
+        """Return a setting as a number, without default: None if it is not given."""
         return self.int(key) if key in self.given else None
 
     @property
     def role(self) -> str:
-        """ "master", "slave", "controller", "dledger-group", "single" or "unknown", from what was given."""
+        """The broker's role: "master", "slave", "controller", "dledger-group", "single" or "unknown"."""
         if not self.given:
             return "unknown"
         if self.bool("enableDLegerCommitLog"):

@@ -1,4 +1,4 @@
-"""The keys that a broker reads from broker.conf, to find those that it silently ignores.
+"""Find keys in a broker.conf that brokers silently ignore, by a list of all keys that they read.
 
 Source: the setters of MessageStoreConfig, BrokerConfig, BrokerIdentity, NettyServerConfig, NettyClientConfig,
 ControllerConfig and AuthConfig in RocketMQ 4.3.0 (MessageStoreConfig only), 4.9.7, 5.1.4 and 5.4.0;
@@ -130,7 +130,7 @@ KNOWN = frozenset(_NAMES.split())
 
 
 def unknown_keys(given: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """The keys that no broker reads, each with the nearest one that it does read (empty when none is near)."""
+    """Yield each key that no broker reads, with the most similar key that brokers read (empty if none is similar)."""
     import difflib
 
     lower = {key.lower(): key for key in KNOWN}

@@ -1,4 +1,4 @@
-"""The JSON files of config/ as a broker loads them: which file it takes, and the offsets of consumers in it.
+"""Load the JSON files of config/ as a broker does, with the fallback to .bak, and read consumer offsets from them.
 
 Source: ConfigManager#load, #loadBak; ConsumerOffsetManager#decode, LmqConsumerOffsetManager#decode,
 DelayOffsetSerializeWrapper (RocketMQ 4.9.7 to 5.4.0)
@@ -16,11 +16,11 @@ from rmqstore.formats.configjson import ConfigJsonError, JsonValue, parse_config
 T = TypeVar("T")
 
 LARGEST = 256 << 20
-"""Bytes; a longer file is not read."""
+"""Length in bytes of the largest file that is read."""
 
 
 class Committed(NamedTuple):
-    """The queue offset that a group consumes next."""
+    """A committed offset: the queue offset that a consumer group reads next."""
 
     topic: str
     group: str
@@ -29,13 +29,13 @@ class Committed(NamedTuple):
 
 
 def config_bytes(path: Path) -> bytes:
-    """The bytes of a file of config/; empty where it cannot be read, or is longer than any broker's."""
+    """Read a file of config/; empty if it is unreadable or longer than `LARGEST`."""
     raw = read_at(path, LARGEST + 1, 0)
     return raw if len(raw) <= LARGEST else b""
 
 
 def config_object(path: Path) -> dict[str, JsonValue] | None:
-    """A JSON file of config/; None where a broker would take the .bak."""
+    """Parse a JSON file of config/; None if a broker would fall back to its .bak."""
     raw = config_bytes(path)
     try:
         return parse_config_object(raw) if raw else None
@@ -44,7 +44,7 @@ def config_object(path: Path) -> dict[str, JsonValue] | None:
 
 
 def loaded_config(root: Path, name: str, read: Callable[[dict[str, JsonValue]], T | None]) -> T | None:
-    """What a broker loads of a file of config/: `read` of the file, or of its .bak where that is None; None of both."""
+    """Return what `read` gives for a file of config/ or, if that is None, for its .bak; None if both give None."""
     for path in (root / "config" / name, root / "config" / f"{name}.bak"):
         table = config_object(path)
         value = None if table is None else read(table)
@@ -54,9 +54,9 @@ def loaded_config(root: Path, name: str, read: Callable[[dict[str, JsonValue]], 
 
 
 def committed_offsets(table: Mapping[str, JsonValue]) -> list[Committed] | None:
-    """The offsets in consumerOffset.json or lmqConsumerOffset.json; None where a broker rejects the file for a value.
+    """List the offsets in consumerOffset.json or lmqConsumerOffset.json; None if a broker rejects one of the values.
 
-    The offset of a light message queue is its queue 0's.
+    Light message queues have only queue 0.
     """
     try:
         rows: list[tuple[str, str, JsonValue]] = [
@@ -74,7 +74,10 @@ def committed_offsets(table: Mapping[str, JsonValue]) -> list[Committed] | None:
 
 
 def delay_offsets(table: Mapping[str, JsonValue]) -> dict[int, int] | None:
-    """delayOffset.json: queue id in SCHEDULE_TOPIC_XXXX to the queue offset delivered next; None as above."""
+    """Map each queue id of SCHEDULE_TOPIC_XXXX to the queue offset delivered next, from delayOffset.json.
+
+    None if a value makes a broker reject the file.
+    """
     try:
         levels = _section(table, "offsetTable").items()
         return {_integer(level, 32) - 1: _integer(offset, 64) for level, offset in levels}
@@ -94,7 +97,7 @@ def _object(value: JsonValue) -> dict[str, JsonValue]:
 
 
 def _integer(value: JsonValue, bits: int) -> int:
-    """As fastjson takes it: also a number in quotes, a fraction cut off, true as 1."""
+    """Convert like fastjson, which also accepts a quoted number, truncates a fraction and takes true as 1."""
     number = int(value)  # type: ignore[arg-type]  # TypeError for a list, an object and null
     if not -1 << bits - 1 <= number < 1 << bits - 1:
         raise OverflowError

@@ -1,6 +1,6 @@
-"""How many slots and units a store's index files have: they do not say it themselves.
+"""Determine how many slots and units a store's index files have, which the files do not record.
 
-Source: IndexService#<init>, IndexFile#<init> (RocketMQ 4.3 to 5.4.0): one size for all files of a store.
+Source: IndexService#<init>, IndexFile#<init> (RocketMQ 4.3 to 5.4.0): all files of a store have the same size.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _SEARCH = 1 << 20
 
 
 def index_sizes(store: Store) -> tuple[int, int] | None:
-    """(slots, units): those of broker.conf where a file has that length, else what the files say, else broker.conf.
+    """Return (slots, units): from broker.conf if a file has the length that follows, else from the files.
 
-    None where none of them tells.
+    If the files do not show it either, broker.conf still counts; None if it has no such setting.
     """
     configured = configured_index_sizes(store)
     entries = store.index_files
@@ -40,12 +40,12 @@ def index_sizes(store: Store) -> tuple[int, int] | None:
 
 
 def sizes_on_disk(store: Store) -> tuple[int, int] | None:
-    """(slots, units) by the files alone, whatever broker.conf says; None where no file tells."""
-    return _found(store.index_files)
+    """Return (slots, units) from the files alone, ignoring broker.conf; None if no file shows it."""
+    return _sizes_of(store.index_files)
 
 
 def configured_index_sizes(store: Store) -> tuple[int, int] | None:
-    """(slots, units) that broker.conf gives; None where it gives neither."""
+    """Return (slots, units) from broker.conf; None if it sets neither, or one of them is not positive."""
     config = store.config
     if not (config.given_int("maxHashSlotNum") or config.given_int("maxIndexNum")):
         return None
@@ -53,17 +53,14 @@ def configured_index_sizes(store: Store) -> tuple[int, int] | None:
     return (slots, units) if slots > 0 and units > 0 else None
 
 
-def _found(entries: list[DirEntry]) -> tuple[int, int] | None:
-    """(slots, units) of the files: RocketMQ's defaults where they fit, else found in the files.
-
-    A store has one size for all; a file of another length does not change it.
-    """
+def _sizes_of(entries: list[DirEntry]) -> tuple[int, int] | None:
+    """Return (slots, units): RocketMQ's defaults if a file has their size, else from the files' contents."""
     lengths: dict[int, int] = {}
     for entry in entries:
         lengths[entry.length] = lengths.get(entry.length, 0) + 1
     if file_size() in lengths:
         return DEFAULT_SLOTS, DEFAULT_UNITS
-    # the most common length first; within it every file is asked until one can tell
+    # a few damaged files have other lengths: try the most common length first
     for length in sorted(lengths, key=lambda n: (-lengths[n], -n)):
         for entry in entries:
             if entry.length == length and (slots := _find_slots(entry.path, length)) is not None:
@@ -72,7 +69,7 @@ def _found(entries: list[DirEntry]) -> tuple[int, int] | None:
 
 
 def _find_slots(path: Path, length: int) -> int | None:
-    """Number of slots, from the place of the last entry: the header has its offset, its slot points to it."""
+    """Find the number of slots by searching for the last entry, whose physical offset is in the header."""
     raw = read_at(path, HEADER.size, 0)
     if len(raw) < HEADER.size:
         return None
@@ -80,25 +77,25 @@ def _find_slots(path: Path, length: int) -> int | None:
     last = head["index_count"] - 1
     if last < 1:
         return None
-    wanted = int(head["end_phy_offset"]).to_bytes(8, "big", signed=True)
+    last_offset = int(head["end_phy_offset"]).to_bytes(8, "big", signed=True)
     at = HEADER.size
-    overlap = len(wanted) - 1
+    overlap = len(last_offset) - 1
     while at < length:
         block = read_at(path, _SEARCH + overlap, at)
         if not block:
             return None
-        p = block.find(wanted)
-        while p >= 0:
-            slots, rest = divmod(at + p - UNIT.at("phy_offset") - HEADER.size - last * UNIT.size, SLOT.size)
+        hit = block.find(last_offset)
+        while hit >= 0:
+            slots, rest = divmod(at + hit - UNIT.at("phy_offset") - HEADER.size - last * UNIT.size, SLOT.size)
             if rest == 0 and slots > 0 and _fits(path, length, slots, last):
                 return slots
-            p = block.find(wanted, p + 1)
+            hit = block.find(last_offset, hit + 1)
         at += _SEARCH
     return None
 
 
 def _fits(path: Path, length: int, slots: int, last: int) -> bool:
-    """Whether the slots of the last entries hold these or newer entries: by chance that is not so for 64 of them."""
+    """Whether the slots of the last 64 entries point to these entries or newer ones, which rules out a chance match."""
     if (length - unit_at(0, slots)) % UNIT.size or last >= units_in(length, slots):
         return False
     first = max(1, last - 63)

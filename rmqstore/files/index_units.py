@@ -1,4 +1,4 @@
-"""Single units of an index file, and the chain of units that a query for a key follows."""
+"""Read single units of an index file, and follow the chain of units that a query for a key follows."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from rmqstore.formats import index
 
 
 def index_unit(path: Path, slots: int, number: int) -> dict[str, Any] | None:
-    """One unit by its number; None where the file does not hold all of it."""
+    """Read one unit by its number; None if the file does not contain all of it."""
     raw = read_at(path, index.UNIT.size, index.unit_at(number, slots))
     return index.UNIT.unpack(raw) if len(raw) == index.UNIT.size else None
 
 
 def index_chain(path: Path, slots: int, units: int, key_hash: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Number and fields of the units that a query for a hash meets, the newest first, as far as the chain goes down.
+    """Yield number and fields of the units in the chain of a key hash, newest first, while their numbers decrease.
 
-    `units`: a number at or above it ends the chain. The units of other hashes of the same slot are among them. A broker
-    also follows a link that leads up, which only damage makes.
+    A unit number of `units` or more ends the chain. Units of other hashes in the same slot are included. A broker also
+    follows a link to a higher number, which only damage can produce.
     Source: IndexFile#selectPhyOffset (RocketMQ 5.4.0)
     """
     try:

@@ -1,7 +1,7 @@
-"""Where a queue of files begins and ends, found with a few reads: first records, last units, no full scan.
+"""Find the first and last record or unit of a mapped file queue with a few reads instead of a scan.
 
-Good for an overview: a record behind damage in the last file is not looked for (`verify` does that). Neither NumPy nor
-a scan is needed here, so that `info` starts at once.
+This is for overviews: records after damage in the last file are not found (`verify` finds them). It does not import
+NumPy, so that `info` starts quickly.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from rmqstore.formats.message import (
 )
 
 _BLOCK = 1 << 20
-_LAST = 64  # records that a power loss may have torn together
-_LONGEST_READ = 64 << 20  # bytes of a record that are read to see whether it is whole
+_LAST = 64  # number of records at the end that are checked for torn writes
+_LONGEST_READ = 64 << 20  # bytes; longer records count as whole without being read
 _LONGEST_HEAD = dledger.ENTRY.size + HEADS_BY_FLAG[0x30].size
 _MAGIC_AT = HEAD.at("magic")
 _ENTRY_SIZE_AT = dledger.ENTRY.at("size")
@@ -39,9 +39,10 @@ _ENTRY_POS_AT = dledger.ENTRY.at("pos")
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """The end of a log: `wrote` is behind the last whole record met (bytes); its store time in ms, None: no record.
+    """The end of a log.
 
-    `torn`: bytes behind it of records that are there by their heads alone.
+    `wrote` is the global offset after the last whole record, `last_timestamp` that record's store time in ms (None
+    without a record), and `torn` the length in bytes of records after it that have a valid head but a damaged rest.
     """
 
     wrote: int
@@ -51,7 +52,7 @@ class LogEnd:
 
 
 class OpenFile:
-    """A file that is read in small pieces; what cannot be read is empty."""
+    """A file opened for small reads; a read that fails returns no bytes."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -67,7 +68,7 @@ class OpenFile:
             os.close(self._fd)
 
     def pread(self, size: int, at: int) -> bytes:
-        """Up to `size` bytes at a position."""
+        """Read up to `size` bytes at position `at`."""
         if self._fd < 0 or at < 0:
             return b""
         try:
@@ -85,13 +86,16 @@ def _i64(data: bytes, at: int) -> int:
 
 
 def store_timestamp(head: bytes) -> int:
-    """Store time (ms) in the head of a record."""
+    """Return the store time (ms) in the head of a record."""
     layout = HEADS_BY_FLAG[_u32(head, SYS_FLAG_AT) & 0x30]
     return _i64(head, layout.at("store_timestamp"))
 
 
 def record_at(head: bytes, position: int, lead: int) -> int | None:
-    """Size of the record (with its DLedger header) that starts with these bytes at a global position, or None."""
+    """Return the size of the record that starts with `head` at a global position; None if it is not a record.
+
+    `lead` is the size of the DLedger entry header before the record, which counts as part of it; 0 in a commitlog.
+    """
     if len(head) < lead + HEAD.size:
         return None
     if lead and (_u32(head, 0) != dledger.MAGIC or _i64(head, _ENTRY_POS_AT) != position):
@@ -109,7 +113,7 @@ def record_at(head: bytes, position: int, lead: int) -> int | None:
 
 
 def first_timestamp(queue: MappedFileQueue, lead: int) -> int | None:
-    """Store time (ms) of the first record of the first file that starts with one."""
+    """Return the store time (ms) of the record at the start of a file, from the first of four files that has one."""
     for file in queue.files[:4]:
         with OpenFile(file.path) as f:
             head = f.pread(_LONGEST_HEAD, 0)
@@ -119,10 +123,9 @@ def first_timestamp(queue: MappedFileQueue, lead: int) -> int | None:
 
 
 def find_end(queue: MappedFileQueue, lead: int, hint: int) -> LogEnd:
-    """Walks from the record at `hint` (global, of the record or entry; -1: none known) to where records stop.
+    """Find the end of a log by walking from the record or entry at the global offset `hint` (-1: unknown).
 
-    Without a usable hint, or where that record is torn, the walk begins at the start of the last file that begins with
-    a record.
+    Without a record at `hint`, or if it is torn, the walk starts at the last file that begins with a record.
     """
     for file in reversed(queue.files):
         with OpenFile(file.path) as f:
@@ -132,7 +135,7 @@ def find_end(queue: MappedFileQueue, lead: int, hint: int) -> LogEnd:
                     end = _walk(f, file, at, lead, "consume queues" if not lead else "DLedger index")
                     if end.wrote > hint or record_at(f.pread(_LONGEST_HEAD, 0), file.start, lead) is None:
                         return end
-                    # it is torn, and those before it may be
+                    # that record is torn, and earlier ones may be too: walk the whole file
             if record_at(f.pread(_LONGEST_HEAD, 0), file.start, lead) is None:
                 continue
             if file.start < hint < queue.stop and hint >= file.stop:
@@ -142,15 +145,14 @@ def find_end(queue: MappedFileQueue, lead: int, hint: int) -> LogEnd:
 
 
 def _walk(f: OpenFile, file: MappedFile, at: int, lead: int, found_by: str) -> LogEnd:
-    """Records one behind the other by their heads; the last ones, which a crash may have torn, are read whole."""
+    """Walk from record to record by their heads, then drop torn records at the end, which are read in full."""
     limit = min(file.length, file.file_size)
     block, base = b"", at
     last: deque[tuple[int, int, int]] = deque(maxlen=_LAST)
     while at < limit:
-        lo = at - base
-        if lo + _LONGEST_HEAD > len(block):
-            block, base, lo = f.pread(min(_BLOCK, limit - at), at), at, 0
-        head = block[lo : lo + _LONGEST_HEAD]
+        if at - base + _LONGEST_HEAD > len(block):
+            block, base = f.pread(min(_BLOCK, limit - at), at), at
+        head = block[at - base : at - base + _LONGEST_HEAD]
         size = record_at(head, file.start + at, lead)
         if size is None or at + size > limit:
             break
@@ -164,7 +166,7 @@ def _walk(f: OpenFile, file: MappedFile, at: int, lead: int, found_by: str) -> L
 
 
 def _is_whole(f: OpenFile, at: int, size: int, lead: int) -> bool:
-    """Whether a record that has a head has the rest, too."""
+    """Whether the record that follows a valid head is complete, by its lengths and body CRC."""
     if size > _LONGEST_READ:
         return True
     message, _ = parse_message(f.pread(size, at), lead)
@@ -172,7 +174,7 @@ def _is_whole(f: OpenFile, at: int, size: int, lead: int) -> bool:
 
 
 def first_true(lo: int, hi: int, test: Callable[[int], bool]) -> int:
-    """The first number in [lo, hi) for which a test that goes from false to true is true, else `hi`."""
+    """Binary-search [lo, hi) for the first number that passes a monotonic test; `hi` if none does."""
     while lo < hi:
         middle = (lo + hi) // 2
         if test(middle):
@@ -184,7 +186,7 @@ def first_true(lo: int, hi: int, test: Callable[[int], bool]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class UnitRange:
-    """Units of a queue of fixed-size units: [first, stop) as unit numbers over all files, with the last one's bytes."""
+    """The unit numbers [first, stop), counted over all files of a queue, and the bytes of the last unit."""
 
     first: int
     stop: int
@@ -197,9 +199,9 @@ def written_units(
     written: Callable[[bytes], bool],
     dropped: Callable[[bytes], int] = lambda head: 0,
 ) -> UnitRange:
-    """Which units are written, by binary search for the first one that is not, in the last file in use.
+    """Find the written units by binary search for the first unwritten one, in the last file that has a written unit.
 
-    `dropped` tells from the first bytes of a file how many units were taken out at its front.
+    `dropped` returns, from the first unit of a file, how many units were erased at the start of that file.
     """
     size = layout.size
     for file in reversed(queue.files):
@@ -214,7 +216,7 @@ def written_units(
 
 
 class OpenUnits:
-    """Single units by number over all files of a queue, for searches: the file in use stays open."""
+    """Random access to the units of a queue by number, which keeps the current file open between reads."""
 
     def __init__(self, queue: MappedFileQueue, layout: Layout) -> None:
         self.queue = queue
@@ -223,7 +225,7 @@ class OpenUnits:
         self._open: OpenFile | None = None
 
     def close(self) -> None:
-        """Closes the file in use."""
+        """Close the current file."""
         if self._open is not None:
             self._open.__exit__()
             self._open = None
@@ -241,9 +243,9 @@ class OpenUnits:
 
 @dataclass(frozen=True, slots=True)
 class QueueBounds:
-    """A consume queue as its readers see it: logical offsets [min, max), and where the last message is (-1: none).
+    """The range of a consume queue that consumers can read: queue offsets [min, max).
 
-    `units` counts the units in [min, max).
+    `last_commitlog_offset` is the physical offset of the last message (-1: none), `units` the number of units.
     """
 
     min: int
@@ -253,7 +255,7 @@ class QueueBounds:
 
 
 def queue_bounds(queue: MappedFileQueue, log_start: int, *, batch: bool) -> QueueBounds:
-    """Bounds of a consume queue; units below the log's start are expired and do not count.
+    """Find the bounds of a consume queue; units that point below the start of the log are expired and do not count.
 
     Source: ConsumeQueue#getMinOffsetInQueue, #getMaxOffsetInQueue, BatchConsumeQueue (RocketMQ 4.9.7, 5.1.4, 5.4.0)
     """

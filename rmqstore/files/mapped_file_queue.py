@@ -1,7 +1,8 @@
-"""MappedFile and MappedFileQueue, for reading: files named by their offset as one address space.
+"""MappedFileQueue for reading: files named by their start offset, as one address space.
 
-Source: MappedFileQueue, DefaultMappedFile, UtilAll#offset2FileName (RocketMQ 5.4.0). Nothing is mapped: reads are
-pread, since a mapping of a file that is cut kills the process.
+Despite the name nothing is mapped: all reads use pread, because a process that touches a mapping beyond the end of a
+truncated file is killed by SIGBUS.
+Source: MappedFileQueue, DefaultMappedFile, UtilAll#offset2FileName (RocketMQ 5.4.0)
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ MAX_OFFSET = (1 << 63) - 1
 
 
 def offset_to_file_name(offset: int) -> str:
-    """Name of the file that starts at a global offset: decimal, zero-padded to 20 digits."""
+    """Return the name of the file that starts at a global offset: decimal, zero-padded to 20 digits."""
     return f"{offset:0{NAME_DIGITS}d}"
 
 
 def file_name_to_offset(name: str) -> int | None:
-    """Offset that a file name says, or None: Long.parseLong would throw."""
+    """Return the global offset in a file name; None if Long.parseLong would throw."""
     if not name.isascii() or not name.isdigit() or len(name) > 40:
         return None
     offset = int(name)
@@ -44,8 +45,8 @@ def file_name_to_offset(name: str) -> int | None:
 class MappedFile:
     """One file of a queue.
 
-    `start` is its global offset (from the name), `length` the bytes that it really has, `file_size` what the queue's
-    files should have; `mtime_ns` its modification time. `start + file_size` is where the next file begins.
+    `start` is the global offset in its name, `length` its actual length in bytes, `file_size` the length that all
+    files of the queue should have. The next file starts at `start + file_size`.
     """
 
     path: Path
@@ -64,7 +65,7 @@ class MappedFile:
 
 
 class OddKind(StrEnum):
-    """Why an entry of a queue's directory is not one of its sound files."""
+    """The reason why a directory entry is not a sound file of the queue."""
 
     DIRECTORY = "directory"
     NOT_AN_OFFSET = "not-an-offset"
@@ -77,7 +78,7 @@ class OddKind(StrEnum):
 
 
 class OddEntry(NamedTuple):
-    """An entry that a broker may stumble over; `last` when no name sorts behind it in its directory."""
+    """A directory entry that may cause trouble for a broker; `last` if its name sorts last in the queue."""
 
     path: Path
     kind: OddKind
@@ -86,7 +87,7 @@ class OddEntry(NamedTuple):
 
 
 class DirEntry(NamedTuple):
-    """What one `lstat`/`stat` of a directory entry said."""
+    """A directory entry with the results of stat; `special` for devices, pipes, sockets and dangling links."""
 
     path: Path
     length: int
@@ -97,15 +98,16 @@ class DirEntry(NamedTuple):
 
 
 def list_directory(directory: Path) -> list[DirEntry]:
-    """Entries sorted by name, as the broker sorts them; a missing directory has none.
+    """List a directory sorted by name, as the broker does; empty for a missing directory.
 
-    Errors: OSError when the directory cannot be listed; entries that vanish meanwhile are left out.
+    Entries that disappear meanwhile are skipped.
+    Errors: OSError if the directory cannot be listed.
     """
-    out: list[DirEntry] = []
+    listed: list[DirEntry] = []
     try:
         entries = sorted(os.scandir(directory), key=lambda e: e.name)
     except (FileNotFoundError, NotADirectoryError):
-        return out
+        return listed
     for entry in entries:
         path = Path(entry.path)
         try:
@@ -114,31 +116,30 @@ def list_directory(directory: Path) -> list[DirEntry]:
             try:
                 entry.stat(follow_symlinks=False)
             except FileNotFoundError:
-                continue  # expired while we looked
-            out.append(DirEntry(path, 0, 0, False, special=True))  # a dangling link
+                continue  # deleted by the broker since the scan
+            listed.append(DirEntry(path, 0, 0, False, special=True))  # a dangling link
             continue
         except OSError:
-            out.append(DirEntry(path, 0, 0, False, unreadable=True))
+            listed.append(DirEntry(path, 0, 0, False, unreadable=True))
             continue
-        directory_ = stat.S_ISDIR(st.st_mode)
-        special = not directory_ and not stat.S_ISREG(st.st_mode)
-        out.append(DirEntry(path, 0 if directory_ else st.st_size, st.st_mtime_ns, directory_, special))
-    return out
+        is_directory = stat.S_ISDIR(st.st_mode)
+        special = not is_directory and not stat.S_ISREG(st.st_mode)
+        listed.append(DirEntry(path, 0 if is_directory else st.st_size, st.st_mtime_ns, is_directory, special))
+    return listed
 
 
 Place = Callable[[Path], int | None]
-"""Reads from a file at which global offset it begins, by its first record; None where that cannot be told."""
+"""Returns the global offset of a file's start according to its first record; None if the file does not show it."""
 
 
 def infer_file_size(
     entries: Iterable[DirEntry], default: int, unit: int = 1, place: Place | None = None
 ) -> tuple[int, str]:
-    """File size of a queue from its files, and how it was found: "files", "names" or "default".
+    """Infer the file size of a queue (bytes), and return it with its source: "files", "names" or "default".
 
-    Lengths and the distances of the names vote: one file that was cut or renamed does not change the answer. Where
-    they do not agree, `place` says where files really begin. Without two voices for one size, the distances of the
-    names count; with a single file its own length, when that is a whole number of units.
-    Units: bytes.
+    File lengths and the distances between names vote, so that one truncated or renamed file does not matter. If there
+    is no majority, a second vote uses the start offsets that `place` reads from the files. If that fails too, the
+    smallest distance between names counts. A single file's length counts if it is a multiple of `unit`.
     """
     named = {
         e.path: (start, e.length)
@@ -148,11 +149,11 @@ def infer_file_size(
     if not named:
         return default, "default"
     files = list(named.values())
-    if place is not None and len(files) == 1:  # a log file whose length is not a whole number of pages was cut
+    if place is not None and len(files) == 1:  # a log file whose length is not a multiple of the page is truncated
         unit = PAGE
     size = _vote(files, unit)
     if size is None and place is not None:
-        files = [(start if (told := place(path)) is None else told, n) for path, (start, n) in named.items()]
+        files = [(start if (read := place(path)) is None else read, length) for path, (start, length) in named.items()]
         size = _vote(files, unit)
     if size is not None:
         return size, "files"
@@ -161,14 +162,15 @@ def infer_file_size(
     step = min((b - a for a, b in itertools.pairwise(starts)), default=0)
     if any(start % step for start in starts) if step else starts[0] % default:
         step = functools.reduce(gcd, starts)
-    # files do not overlap: a smaller step comes from a wrong name
+    # a step smaller than the shortest file would make files overlap: a name is wrong
     return (step, "names") if step >= max(shortest, unit, 2) else (default, "default")
 
 
 def _vote(files: Sequence[tuple[int, int]], unit: int) -> int | None:
-    """The size that most lengths and distances of names state; None where fewer than two do, or most starts do not fit.
+    """Return the size with the most votes from lengths and distances between names; None without a clear winner.
 
-    A single file states its own length. Half of the starts are enough where a file would reach over the next name.
+    The winner needs two votes (one for a single file), and most start offsets must be multiples of it. Half of them
+    are enough if files of that size would overlap, because then a name must be wrong.
     """
     starts = sorted({start for start, _ in files})
     gaps = [b - a for a, b in itertools.pairwise(starts)]
@@ -183,10 +185,10 @@ def _vote(files: Sequence[tuple[int, int]], unit: int) -> int | None:
 
 
 class MappedFileQueue:
-    """Files named by offset as one address space, with its holes and with what does not belong.
+    """Files named by their start offset, as one address space, which may have holes.
 
-    `files` are sorted by start and do not overlap; a file of the wrong length is among them (its bytes count) and in
-    `odd` as well. Reading outside of files gives short results, never an exception for bytes that are not there.
+    `files` are sorted by start and do not overlap. `odd` lists all other directory entries; a file of the wrong length
+    is in both. A read that extends past a file or into a hole returns fewer bytes and never raises.
     """
 
     def __init__(
@@ -217,11 +219,10 @@ class MappedFileQueue:
         unit: int = 1,
         place: Place | None = None,
     ) -> MappedFileQueue:
-        """List the directories (several: multi-path) and sort what is there.
+        """List the directories (several for multi-path) and sort their entries into files and odd entries.
 
-        `file_size` is the configured one; without it the size is inferred (see `infer_file_size`).
-        Units: bytes.
-        Errors: OSError when a directory cannot be listed.
+        `file_size` is the configured size in bytes; without it, `infer_file_size` determines the size.
+        Errors: OSError if a directory cannot be listed.
         """
         listed = [list_directory(d) for d in directories]
         everything = [e for entries in listed for e in entries]
@@ -264,10 +265,10 @@ class MappedFileQueue:
         unit: int = 1,
         place: Place | None = None,
     ) -> MappedFileQueue:
-        """A queue of one file; its start is in its name, or 0 when the name is not an offset.
+        """Make a queue of a single file, which starts at the offset in its name, or at 0 if the name is not an offset.
 
-        The size comes from the config, from the neighbours in its directory when the file is one of several, else
-        it is what the file has.
+        The file size is the configured one, else it is inferred from the other queue files in the directory; without
+        those it is the file's length.
         """
         neighbours = list_directory(path.parent)
         own = next((e for e in neighbours if e.path.name == path.name), None)
@@ -284,34 +285,34 @@ class MappedFileQueue:
         return cls(name, [path.parent], size, files, odd, how)
 
     def listed_in(self, instead: Mapping[Path, Path]) -> MappedFileQueue:
-        """This queue with other directories in place of some of its own, and the files that these hold.
+        """Return this queue as listed in other directories: `instead` maps own directories to their substitutes.
 
-        Errors: OSError when a directory cannot be listed.
+        Errors: OSError if a directory cannot be listed.
         """
         directories = [instead.get(d, d) for d in self.directories]
-        found = MappedFileQueue.open(self.name, directories, file_size=self.file_size, default=self.file_size)
-        found.size_from = self.size_from
-        return found
+        queue = MappedFileQueue.open(self.name, directories, file_size=self.file_size, default=self.file_size)
+        queue.size_from = self.size_from
+        return queue
 
     def without_oldest(self, count: int) -> MappedFileQueue:
-        """This queue as it is when its `count` oldest files have expired; the last one always stays."""
-        gone = {f.path for f in self.files[: min(count, len(self.files) - 1)]} if count > 0 and self.files else set()
-        if not gone:
+        """Return this queue without its `count` oldest files; the last file always stays."""
+        expired = {f.path for f in self.files[: min(count, len(self.files) - 1)]} if count > 0 and self.files else set()
+        if not expired:
             return self
-        files = [f for f in self.files if f.path not in gone]
-        odd = [o for o in self.odd if o.path not in gone]
+        files = [f for f in self.files if f.path not in expired]
+        odd = [o for o in self.odd if o.path not in expired]
         return MappedFileQueue(self.name, self.directories, self.file_size, files, odd, self.size_from)
 
     @property
     def start(self) -> int:
-        """Global offset of the first file, 0 without files."""
+        """The global offset of the first file; 0 without files."""
         return self.files[0].start if self.files else 0
 
     @property
     def begin(self) -> int:
-        """Global offset of the first file, even if it is empty: it did not expire, but its content is lost.
+        """The global offset of the first file, counting empty files: they did not expire, their content was lost.
 
-        Only empty files directly before the others count; any other one may be a stray file.
+        Only empty files directly before the first file of `files` count; others may be stray.
         """
         at = self.start
         empty = {file_name_to_offset(o.path.name) for o in self.odd if o.kind is OddKind.EMPTY}
@@ -321,7 +322,7 @@ class MappedFileQueue:
 
     @property
     def stop(self) -> int:
-        """Global offset behind the last file, 0 without files."""
+        """The global offset after the last file; 0 without files."""
         return self.files[-1].stop if self.files else 0
 
     def __len__(self) -> int:
@@ -329,15 +330,15 @@ class MappedFileQueue:
 
     @property
     def bytes_on_disk(self) -> int:
-        """Sum of the files' lengths, bytes."""
+        """The sum of the files' lengths, in bytes."""
         return sum(f.length for f in self.files)
 
     def holes(self) -> list[tuple[int, int]]:
-        """Address ranges between files that no file holds (missing files), half-open."""
+        """List the address ranges of missing files between existing ones, half-open."""
         return [(a.stop, b.start) for a, b in itertools.pairwise(self.files) if a.stop < b.start]
 
     def find(self, offset: int) -> MappedFile | None:
-        """The file that holds a global offset.
+        """Return the file whose address range contains a global offset; None if there is none.
 
         Source: MappedFileQueue#findMappedFileByOffset
         """
@@ -347,22 +348,22 @@ class MappedFileQueue:
         return self.files[i]
 
     def unit(self, layout: Layout, number: int) -> dict[str, Any] | None:
-        """One unit by its number over all files, as its fields; None where no file holds all of it."""
+        """Read a unit by its number, counted over all files; None if its bytes are missing."""
         raw = self.pread(layout.size, number * layout.size) if number >= 0 else b""
         return layout.unpack(raw) if len(raw) == layout.size else None
 
     def pread(self, size: int, offset: int) -> bytes:
-        """Bytes at a global offset, over file borders; short where a file ends or is missing."""
-        out = []
+        """Read at a global offset, across files; the result is short if a file ends early or is missing."""
+        parts = []
         while size > 0:
             file = self.find(offset)
             if file is None:
                 break
-            want = min(size, file.stop - offset)
-            got = read_at(file.path, want, offset - file.start)
-            out.append(got)
-            if len(got) < want:
+            count = min(size, file.stop - offset)
+            part = read_at(file.path, count, offset - file.start)
+            parts.append(part)
+            if len(part) < count:
                 break
-            size -= want
-            offset += want
-        return b"".join(out)
+            size -= count
+            offset += count
+        return b"".join(parts)

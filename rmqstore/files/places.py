@@ -1,4 +1,4 @@
-"""Where a file of a log begins, by its own first record: what its name should say."""
+"""Read the start offset of a log file from its first record, independently of the file's name."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from rmqstore.formats.message import HEAD, MAGIC_V1, MAGIC_V2
 
 
 def place_of_log_file(path: Path) -> int | None:
-    """PHYSICALOFFSET of the record at the start of a commitlog file; None where no record is there. Units: bytes."""
+    """Return PHYSICALOFFSET (bytes) of the record at the start of a commitlog file; None if there is no record."""
     raw = read_at(path, HEAD.size, 0)
     if len(raw) < HEAD.size:
         return None
     head = HEAD.parse(raw)
-    place = int(head["physical_offset"])
-    return place if head["magic"] in (MAGIC_V1, MAGIC_V2) and place >= 0 else None
+    start = int(head["physical_offset"])
+    return start if head["magic"] in (MAGIC_V1, MAGIC_V2) and start >= 0 else None
 
 
 def place_of_entry_file(path: Path) -> int | None:
-    """`pos` of the entry at the start of a DLedger data file; None where no entry is there. Units: bytes."""
+    """Return `pos` (bytes) of the entry at the start of a DLedger data file; None if there is no entry."""
     raw = read_at(path, dledger.ENTRY.size, 0)
     if len(raw) < dledger.ENTRY.size:
         return None
     entry = dledger.ENTRY.parse(raw)
-    place = int(entry["pos"])
-    return place if entry["magic"] == dledger.MAGIC and place >= 0 else None
+    start = int(entry["pos"])
+    return start if entry["magic"] == dledger.MAGIC and start >= 0 else None

@@ -1,10 +1,11 @@
-"""Which consume queues a broker reads where consumequeue/ has queues in files and a RocksDB of queues.
+"""Decide which consume queues a broker reads if consumequeue/ contains both queue files and a RocksDB.
 
-storeType=defaultRocksDB reads the RocksDB only; files beside it are from before. rocksdbCQDoubleWriteEnable=true with
-storeType=default writes both, gives queue offsets and reads by the files, unless combineCQPreferCQType or
-combineAssignOffsetCQType say otherwise. A broker with storeType=default keeps its configuration in JSON files, one with
-defaultRocksDB in directories. Source: DefaultMessageStore#createConsumeQueueStore, RocksDBMessageStore
-#createConsumeQueueStore, CombineConsumeQueueStore, BrokerController#initializeMetadata (RocketMQ 5.4.0).
+With storeType=defaultRocksDB it reads only the RocksDB, and files are left over from an earlier setting. With
+storeType=default and rocksdbCQDoubleWriteEnable=true it writes both, and uses the files for reads and queue offsets
+unless combineCQPreferCQType or combineAssignOffsetCQType choose the RocksDB. A broker keeps its configuration in JSON
+files with storeType=default, and in RocksDB directories with defaultRocksDB. Source: DefaultMessageStore and
+RocksDBMessageStore#createConsumeQueueStore, CombineConsumeQueueStore, BrokerController#initializeMetadata
+(RocketMQ 5.4.0)
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _TABLES = ("topics", "subscriptionGroups", "consumerOffsets", "metadata", "rdb")
 
 
 class QueueHome(StrEnum):
-    """Where the queues are that a broker reads."""
+    """Where a broker reads its consume queues from."""
 
     FILES = "files"
     ROCKSDB = "rocksdb"
@@ -29,17 +30,17 @@ class QueueHome(StrEnum):
 
 
 def has_database(directory: Path) -> bool:
-    """Whether a directory contains a RocksDB, even one that lost a file."""
+    """Whether a directory contains a RocksDB, even an incomplete one."""
     return all((directory / n).is_file() for n in ("CURRENT", "IDENTITY")) or any(directory.glob("MANIFEST-*"))
 
 
 def is_database_file(name: str) -> bool:
-    """Whether a file's name is one that RocksDB gives."""
+    """Whether RocksDB uses a file name."""
     return _DATABASE_FILE.fullmatch(name) is not None
 
 
 def says_where(config: BrokerConfig) -> QueueHome:
-    """What broker.conf says; UNKNOWN where it says nothing of it, or that files and RocksDB are both needed."""
+    """Return the home that broker.conf configures; UNKNOWN if it configures none, or needs both files and RocksDB."""
     given = config.given.get("storeType", "").strip()
     if given.lower() == ROCKSDB.lower():
         return QueueHome.ROCKSDB
@@ -52,12 +53,12 @@ def says_where(config: BrokerConfig) -> QueueHome:
 
 
 def queue_home(root: Path, config: BrokerConfig) -> QueueHome:
-    """For a store with both: by broker.conf, else by where the broker keeps its topics."""
-    said = says_where(config)
-    if said is not QueueHome.UNKNOWN or "storeType" in config.given:
-        return said
-    tables = any((root / "config" / name / "CURRENT").is_file() for name in _TABLES)
-    texts = (root / "config" / "topics.json").is_file()
-    if tables == texts:
+    """Return the home of a store with both, by broker.conf or else by the format of the broker's configuration."""
+    configured = says_where(config)
+    if configured is not QueueHome.UNKNOWN or "storeType" in config.given:
+        return configured
+    config_in_rocksdb = any((root / "config" / name / "CURRENT").is_file() for name in _TABLES)
+    config_in_json = (root / "config" / "topics.json").is_file()
+    if config_in_rocksdb == config_in_json:
         return QueueHome.UNKNOWN
-    return QueueHome.FILES if texts else QueueHome.ROCKSDB
+    return QueueHome.FILES if config_in_json else QueueHome.ROCKSDB

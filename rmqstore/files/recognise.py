@@ -1,4 +1,4 @@
-"""What a path is: a whole store, a part of one, one file, or nothing of RocketMQ's; by names, then by first bytes."""
+"""Recognise what a path is by names and first bytes: a whole store, a part of one, a single file, or none of these."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rmqstore.formats import consumequeue, dledger, message, timer
 
 _INDEX_NAME_DIGITS = 17
 _MARKS = ("commitlog", "consumequeue", "batchconsumequeue", "checkpoint", "abort", "lock", "index", "config")
-_LOOKED_INTO = 100  # folders
+_MAX_FOLDERS = 100  # in which `store_below` searches
 
 
 def is_root(path: Path, config: BrokerConfig) -> bool:
@@ -30,9 +30,9 @@ def is_root(path: Path, config: BrokerConfig) -> bool:
 
 
 def store_below(path: Path, config: BrokerConfig) -> Path | None:
-    """A store inside a directory that is not one itself: one of its first folders, or `store/` in one of them."""
+    """Find a store in a subdirectory of a directory, or in `store/` of a subdirectory, for a hint to the user."""
     try:
-        folders = [e.path for e in list_directory(path) if e.directory][:_LOOKED_INTO]
+        folders = [e.path for e in list_directory(path) if e.directory][:_MAX_FOLDERS]
         below = [e.path for folder in folders for e in list_directory(folder) if e.directory and e.path.name == "store"]
         return next((folder for folder in [*folders, *below] if is_root(folder, config)), None)
     except OSError:  # only a hint
@@ -40,23 +40,23 @@ def store_below(path: Path, config: BrokerConfig) -> Path | None:
 
 
 def store_above(path: Path, config: BrokerConfig) -> Path | None:
-    """The store that a part of one lies in, named as the part was."""
-    plain = bool(path.name) and ".." not in path.parts
+    """Find the store that contains a part, in the same spelling as `path`, for a hint to the user."""
+    lexical = bool(path.name) and ".." not in path.parts
     try:
-        above = (path if plain else real_path(path)).parents
-        return next((parent for parent in above[:4] if is_root(parent, config)), None)
+        parents = (path if lexical else real_path(path)).parents
+        return next((parent for parent in parents[:4] if is_root(parent, config)), None)
     except OSError:  # only a hint
         return None
 
 
 def _is_dledger_group(names: dict[str, DirEntry]) -> bool:
-    """Whether a directory is the inside of a `dledger-<id>`: data/ and index/, and nothing of a broker's root."""
+    """Whether a directory has the contents of a `dledger-<id>`: data/ and index/, and nothing of a store root."""
     is_directory = all(n in names and names[n].directory for n in ("data", "index"))
     return is_directory and not any(n in names for n in ("commitlog", "consumequeue", "config", "abort", "lock"))
 
 
 def kind_of_directory(path: Path) -> str:
-    """The part that a directory is, by its name and by the bytes of its files; empty for anything else."""
+    """Return which part of a store a directory is, by its name and its files; empty for anything else."""
     names = {e.path.name: e for e in list_directory(path)}
     if path.name.startswith("dledger-") or _is_dledger_group(names):
         return "dledger-group"
@@ -87,7 +87,7 @@ def kind_of_directory(path: Path) -> str:
 
 
 def _has_queues(topic: Path) -> bool:
-    """Whether a directory is a topic's: numeric directories with files that are named by offset."""
+    """Whether a directory belongs to a topic: it has numeric directories with files named by offset."""
     return any(
         e.directory
         and e.path.name.isdigit()
@@ -97,7 +97,7 @@ def _has_queues(topic: Path) -> bool:
 
 
 def kind_of_file(path: Path) -> str:
-    """The kind of a single file by its name, its length and its first bytes; empty for anything else."""
+    """Return the kind of a single file by its name, length and first bytes; empty for anything else."""
     name = path.name
     if name == "checkpoint":
         return "dledger-checkpoint" if read_at(path, 10, 0)[:1].isalpha() else "checkpoint"
@@ -116,7 +116,7 @@ def kind_of_file(path: Path) -> str:
 
 
 def _kind_of_log(name: str, raw: bytes) -> str:
-    """The kind of a file by its first record, entry or timer log unit; empty where it begins with none of them."""
+    """Return the kind of a file by its first record, entry or timer log unit; empty if it starts with none of them."""
     if len(raw) < 8:
         return ""
     first = int.from_bytes(raw[:4], "big", signed=True)
@@ -136,7 +136,7 @@ def _kind_of_log(name: str, raw: bytes) -> str:
 
 
 def _kind_by_place(path: Path, raw: bytes) -> str:
-    """The kind of a file named by offset by the directories above it, else by its first unit."""
+    """Return the kind of a file named by offset, from its parent directories or else from its first unit."""
     parents = [p.name for p in list(path.parents)[:4]]
     for mark in ("commitlog", "timerlog", "batchconsumequeue", "consumequeue", "consumequeue_ext"):
         if mark in parents:

@@ -1,4 +1,4 @@
-"""The message at an offset of a log: one way to read a single record, for everybody who has an address."""
+"""Read a single message at a physical offset."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.formats.message import MIN_SIZE, Message, parse_message
 
 MAX_RECORD = 64 << 20
-"""Bytes of the largest record that is read into memory; brokers refuse messages far smaller (maxMessageSize, 4 MiB)."""
+"""Size in bytes of the largest record that is read into memory; brokers limit messages to maxMessageSize (4 MiB)."""
 
 
 def message_at(log: MappedFileQueue, offset: int, most: int = MAX_RECORD) -> Message | None:
-    """The framed record that starts at a global offset (in DLedger data: behind the entry's header).
+    """Read the record at a global offset, which in DLedger data is the offset after the entry header.
 
-    It may contradict its own place and its CRCs: `check_message` tells. None where no record frames, where it is
-    longer than `most` bytes, and where no file holds all of it.
+    Only its framing is checked; `check_message` checks PHYSICALOFFSET and the CRC. None if there is no valid record, if
+    it is longer than `most` bytes, or if the files do not contain all of it.
     """
     file = log.find(offset)
     if file is None:

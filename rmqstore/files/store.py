@@ -1,7 +1,7 @@
-"""Store: recognises a directory (plain, DLedger, mixed, RocksDB, a part, a single file) and lists what is in it.
+"""Store: a store directory or a part of one, with access to its logs, queues, index and other files.
 
-Opening reads directory listings only; no file of the store is opened. Sources: StorePathConfigHelper,
-DefaultMessageStore#load, DLedgerCommitLog, MultiPathMappedFileQueue (RocketMQ 5.4.0).
+Opening a store only lists directories. Sources: StorePathConfigHelper, DefaultMessageStore#load, DLedgerCommitLog,
+MultiPathMappedFileQueue (RocketMQ 5.4.0)
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _INDEX_NAME_DIGITS = 17
 
 
 class StoreKind(StrEnum):
-    """What kind of store a directory is; `PART` is one queue, one directory of a store, or one file."""
+    """The kind of a store; `PART` is a single queue, another directory of a store, or a single file."""
 
     PLAIN = "plain"
     DLEDGER = "dledger"
@@ -64,7 +64,7 @@ class StoreKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DLedgerFiles:
-    """The DLedger part of a store: `dledger-<self_id>/` with its data and index queues."""
+    """The DLedger part of a store: the directory `dledger-<self_id>` with its data and index files."""
 
     directory: Path
     self_id: str
@@ -73,18 +73,19 @@ class DLedgerFiles:
 
     @property
     def newer(self) -> bool:
-        """Whether DLedger 0.4 or newer wrote it, with snapshots: a RocketMQ release never makes any."""
+        """Whether DLedger 0.4 or newer wrote it: it has snapshots, which no RocketMQ release makes."""
         return any(e.directory and e.path.name == SNAPSHOTS for e in list_directory(self.directory))
 
 
 class Store(StoreQueues):
     """A store directory, or a part of one.
 
-    `path` is what was asked for, `root` the storePathRootDir when it is a whole store (else the same as `path`).
-    `links` are symbolic links at the top that were followed. `moved`: files that this store has under another name
-    (then) than the disk (now), see `rearranged`. `standins`: directories that hold the files of a log as they will be
-    -> the directories of the store that they stand for. `expiring`: so many of the oldest files of the log are taken as
-    expired already, since a broker deletes them while they are read.
+    `path` is the path given by the user, and `root` the same path in its role as storePathRootDir.
+
+    The other attributes describe a changed view of the store. `moved` maps the path that a file will have to the path
+    that it has on disk now, and `left_out` are files that will be gone (see `rearranged`). `standins` maps substitute
+    directories with log files to the store's own directories (see `with_log_files_in`). `expiring` is the number of
+    oldest log files to ignore, because a running broker deletes them during a read.
     """
 
     def __init__(self, path: Path, config: BrokerConfig, *, follow_config_paths: bool = True) -> None:
@@ -95,18 +96,18 @@ class Store(StoreQueues):
         self.expiring = 0
         self._follow = follow_config_paths
 
-    # --- what is where --------------------------------------------------------------------------------------------
+    # --- logs -----------------------------------------------------------------------------------------------------
 
     @cached_property
     def top(self) -> dict[str, DirEntry]:
-        """Entries of the root by name; the root's own listing, read once."""
+        """The directory entries of the root by name, listed once."""
         if self.part is not None:
             return {}
         return {e.path.name: e for e in list_directory(self.root)}
 
     @cached_property
     def commitlog_directories(self) -> list[Path]:
-        """Where commitlog files are: the configured paths (multi-path and read-only ones too), else root/commitlog."""
+        """The commitlog directories: the configured paths, including read-only ones, else root/commitlog."""
         configured = [] if not self._follow else self.config.paths("storePathCommitLog")
         if configured:
             extra = [p for p in self._read_only_paths() if p not in configured]
@@ -114,7 +115,7 @@ class Store(StoreQueues):
         return [self.root / "commitlog"]
 
     def _read_only_paths(self) -> list[Path]:
-        """Beside several paths only: with one, a broker does not look at them (CommitLog#<init>)."""
+        """Return the read-only paths, which a broker uses only if storePathCommitLog has several (CommitLog#<init>)."""
         if "," not in self.config.text("storePathCommitLog"):
             return []
         return self.config.paths("readOnlyCommitLogStorePaths")
@@ -124,7 +125,7 @@ class Store(StoreQueues):
 
     @cached_property
     def missing_paths(self) -> list[Path]:
-        """Configured commitlog or DLedger paths that are not there."""
+        """Configured commitlog or DLedger directories that do not exist."""
         if not self._follow:
             return []
         paths = self.config.paths("storePathCommitLog") + self._read_only_paths()
@@ -133,7 +134,7 @@ class Store(StoreQueues):
 
     @cached_property
     def commitlog(self) -> MappedFileQueue | None:
-        """The plain commitlog (in a mixed store: its legacy part); None without a directory for it."""
+        """The plain commitlog, which is the legacy part of a mixed store; None if it has no directory."""
         if self.part == "commitlog":
             return self._part_queue(
                 "commitlog", COMMITLOG_FILE_SIZE, key="mappedFileSizeCommitLog", place=place_of_log_file
@@ -154,30 +155,30 @@ class Store(StoreQueues):
 
     @cached_property
     def dledger(self) -> DLedgerFiles | None:
-        """The DLedger part: the configured self id's directory, else the first `dledger-*` there is."""
+        """The DLedger part: the directory of the configured self id, else the first `dledger-*`; None without one."""
         if self.part == "dledger-group":
             return self.dledger_at(self.path)
         if self.part == "dledger":
             data = self._part_queue(
                 "dledger", COMMITLOG_FILE_SIZE, key="mappedFileSizeCommitLog", place=place_of_entry_file
             )
-            none = MappedFileQueue("dledger-index", [], DLEDGER_INDEX_FILE_SIZE, [])
-            return DLedgerFiles(self.path.parent, self.path.parent.name.removeprefix("dledger-"), data, none)
+            no_index = MappedFileQueue("dledger-index", [], DLEDGER_INDEX_FILE_SIZE, [])
+            return DLedgerFiles(self.path.parent, self.path.parent.name.removeprefix("dledger-"), data, no_index)
         if self.part is not None:
             return None
-        wanted = self.config.given.get("dLegerSelfId", "").strip()
+        self_id = self.config.given.get("dLegerSelfId", "").strip()
         names = sorted(n for n, e in self.top.items() if n.startswith("dledger-") and e.directory)
-        name = f"dledger-{wanted}" if wanted and f"dledger-{wanted}" in names else (names[0] if names else "")
+        name = f"dledger-{self_id}" if self_id and f"dledger-{self_id}" in names else (names[0] if names else "")
         if not name:
             return None
         found = self.dledger_at(self.root / name)
         legacy = self.commitlog
-        if legacy is not None and legacy.files:  # beside a legacy log no file of DLedger expires
+        if legacy is not None and legacy.files:  # no DLedger file expires while the legacy commitlog has files
             return found
         return replace(found, data=found.data.without_oldest(self.expiring))
 
     def dledger_at(self, directory: Path) -> DLedgerFiles:
-        """The DLedger files under a `dledger-<id>` directory."""
+        """Return the DLedger files of a `dledger-<id>` directory."""
         configured = self.config.paths("storePathDLedgerCommitLog") if self._follow else []
         dirs = [self._located(p) for p in configured] or [directory / "data"]
         data = MappedFileQueue.open(
@@ -190,32 +191,32 @@ class Store(StoreQueues):
         index = MappedFileQueue.open(
             "dledger-index",
             [directory / "index"],
-            file_size=DLEDGER_INDEX_FILE_SIZE,  # RocketMQ has no key for it
+            file_size=DLEDGER_INDEX_FILE_SIZE,  # RocketMQ has no setting for it
             default=DLEDGER_INDEX_FILE_SIZE,
         )
         return DLedgerFiles(directory, directory.name.removeprefix("dledger-"), data, index)
 
     @cached_property
     def other_dledger(self) -> list[str]:
-        """Names of further `dledger-*` directories, which are not read."""
+        """Names of all other `dledger-*` directories, which are not read."""
         chosen = self.dledger.directory.name if self.dledger else ""
         return sorted(n for n, e in self.top.items() if n.startswith("dledger-") and e.directory and n != chosen)
 
     def relist_logs(self) -> None:
-        """Forget the files of the logs: they are listed again when they are next asked for."""
+        """Discard the cached listings of the logs, so that the next access lists them again."""
         for name in ("commitlog", "dledger"):
             self.__dict__.pop(name, None)
 
     def relist_index(self) -> None:
-        """Forget the files of the index: they are listed again when they are next asked for."""
+        """Discard the cached listing of the index, so that the next access lists it again."""
         self.__dict__.pop("index_entries", None)
 
     def rearranged(
         self, logs: Mapping[str, MappedFileQueue], moved: Mapping[Path, Path], left_out: Iterable[Path]
     ) -> Store:
-        """This store as it will be when files of its logs have other names, or are gone.
+        """Return this store as it will be after log files are renamed or removed.
 
-        The bytes of files in `moved` are read where they are now.
+        `logs` are the future logs by name, `moved` maps future to current paths, and `left_out` are the removed files.
         """
         other = copy.copy(self)
         other.moved = dict(moved)
@@ -227,14 +228,14 @@ class Store(StoreQueues):
 
     @property
     def is_rearranged(self) -> bool:
-        """Whether this is the store as it will be, and not as it is."""
+        """Whether this is a future view of the store, made by `rearranged`."""
         return bool(self.moved or self.left_out)
 
     def with_log_files_in(self, standins: Mapping[Path, Path]) -> Store:
-        """This store with the files of its logs in other directories; `standins` maps these to the store's own."""
+        """Return this store with its log files in other directories; `standins` maps these to the store's own."""
         other = copy.copy(self)
         other.standins = dict(standins)
-        instead = {home: standin for standin, home in standins.items()}
+        instead = {own: standin for standin, own in standins.items()}
         if self.commitlog is not None:
             other.__dict__["commitlog_directories"] = [instead.get(d, d) for d in self.commitlog_directories]
             other.__dict__["commitlog"] = self.commitlog.listed_in(instead)
@@ -244,7 +245,7 @@ class Store(StoreQueues):
 
     @property
     def kind(self) -> StoreKind:
-        """Plain, DLedger, mixed, RocksDB or a part."""
+        """The kind of this store."""
         if self.part is not None:
             return StoreKind.PART
         if self.rocksdb_consume_queue:
@@ -255,28 +256,28 @@ class Store(StoreQueues):
 
     @cached_property
     def rocksdb_config(self) -> list[str]:
-        """Names under config/ that are RocksDB directories (config v1 or v2)."""
+        """Names of the RocksDB directories in config/ (config v1 or v2)."""
         config = self.root / "config"
         return sorted(e.path.name for e in list_directory(config) if e.directory and has_database(e.path))
 
     @property
     def has_rocksdb(self) -> bool:
-        """Whether anything here is a RocksDB: consume queues, or beside them, a directory of config/, or the part."""
+        """Whether the store has any RocksDB: consume queues (also beside queue files), configuration, or the part."""
         if self.part is not None:
             return (self.path / "CURRENT").is_file()
         return self.rocksdb_consume_queue or self.rocksdb_beside or bool(self.rocksdb_config)
 
     @property
     def log_bytes(self) -> int:
-        """What a pass over the log reads: bytes on disk of the commitlog and of DLedger's data."""
+        """The bytes that a pass over the log reads: size on disk of the commitlog and of DLedger's data."""
         logs = (self.commitlog, self.dledger.data if self.dledger else None)
         return sum(queue.bytes_on_disk for queue in logs if queue is not None)
 
-    # --- the rest -------------------------------------------------------------------------------------------------
+    # --- index, timer log and single files ------------------------------------------------------------------------
 
     @cached_property
     def index_entries(self) -> list[DirEntry]:
-        """Everything in index/, sorted by name."""
+        """All directory entries of index/, sorted by name."""
         if self.part == "index":
             if self.path.is_dir():
                 return list_directory(self.path)
@@ -285,7 +286,7 @@ class Store(StoreQueues):
 
     @property
     def index_files(self) -> list[DirEntry]:
-        """Index files: numeric names (IndexService#load skips others)."""
+        """The index files: those with numeric names (IndexService#load skips others)."""
         return [
             e
             for e in self.index_entries
@@ -294,7 +295,7 @@ class Store(StoreQueues):
 
     @cached_property
     def timer_log(self) -> MappedFileQueue | None:
-        """timerlog/, when there is one."""
+        """The timer log; None without timerlog/."""
         if self.part == "timerlog":
             return self._part_queue("timerlog", TIMER_LOG_FILE_SIZE, key="mappedFileSizeTimerLog")
         directory = self.root / "timerlog"
@@ -310,21 +311,21 @@ class Store(StoreQueues):
 
     @property
     def abort(self) -> bool:
-        """Whether the last exit was not clean; `abort.bak` is not a sign of it."""
+        """Whether `abort` exists: the last shutdown was not clean, or a broker is running."""
         return "abort" in self.top
 
     @property
     def checkpoint(self) -> DirEntry | None:
-        """The store checkpoint's entry."""
+        """The directory entry of the store checkpoint; None without one."""
         return self.top.get("checkpoint")
 
     def lock_state(self) -> LockState:
-        """Whether a broker holds the lock, asked with F_GETLK on a read-only descriptor; never tried to be taken."""
+        """Query the broker's lock without taking it (F_GETLK on a read-only descriptor)."""
         return lock_state(self.root / LOCK_NAME)
 
     @property
     def places(self) -> list[Path]:
-        """Real paths of all directories with files of this store: the root, what its links lead to, other log paths."""
+        """Real paths of all directories with files of this store: the root, targets of its links, other log paths."""
         found = [self.root, *(e.path for e in self.top.values() if e.directory and e.path.is_symlink())]
         found += self.commitlog_directories
         found += self.dledger.data.directories if self.dledger is not None else ()
@@ -336,12 +337,12 @@ class Store(StoreQueues):
         return places
 
     def users(self) -> Users:
-        """Processes that write to files of this store or have them mapped."""
+        """Find the processes that have files of this store mapped or open for writing."""
         places = self.places
         return find_users(places, snapshot(places))
 
     def is_live(self) -> bool:
-        """Whether a broker runs on this store: a process holds the lock, writes to a file of it or has one mapped.
+        """Whether a process holds the store's lock, or has one of its files mapped or open for writing.
 
         The lock alone proves little: a broker takes it only after load and recovery.
         """
@@ -349,11 +350,11 @@ class Store(StoreQueues):
 
     @property
     def journal_directory(self) -> Path:
-        """Where repairs of this store keep their journals."""
+        """The directory for the journals of repairs."""
         return self.root / ".rmqstore"
 
     def relative(self, path: Path) -> str:
-        """A path as reports show it: below the root where it is."""
+        """Format a path for reports: relative to the root if it is below it."""
         try:
             return path.relative_to(self.root).as_posix()
         except ValueError:
@@ -364,18 +365,18 @@ S = TypeVar("S", bound=Store)
 
 
 def open_store(path: Path | str, config: BrokerConfig | None = None) -> Store:
-    """Recognise what a path is.
+    """Open a store, or a part of one, and recognise which it is.
 
-    With a config whose storePathRootDir differs the path given wins. Links at the top are followed.
-    Errors: NotReadable (missing, no permission), NotAStore (nothing of RocketMQ's there).
+    `path` takes precedence over storePathRootDir of `config`.
+    Errors: NotReadable (missing, no permission), NotAStore (neither a RocketMQ store nor a part of one).
     """
     return recognised(Store(Path(path), config or BrokerConfig()))
 
 
 def recognised(store: S) -> S:
-    """The same store, once its path has been looked at: a whole store, or which part of one.
+    """Set `part` of a store by examining its path, and return the store.
 
-    Errors: as `open_store`
+    Errors: as `open_store`.
     """
     path, config = store.path, store.config
     try:
@@ -399,5 +400,5 @@ def recognised(store: S) -> S:
     if store.part == "":
         found = store_below(path, config)
         advice = (f"did you mean {found}?",) if found is not None else ()
-        raise NotAStore(f"{path} holds nothing of a RocketMQ store", *advice)
+        raise NotAStore(f"{path} is neither a RocketMQ store nor a part of one", *advice)
     return store

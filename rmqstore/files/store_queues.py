@@ -1,6 +1,6 @@
-"""The queues of a store: where consume queues of each kind are, how big their files are, and what does not belong.
+"""Find the queues of a store: the directories and file sizes of each kind of queue, and stray entries among them.
 
-Names and places only; no file is opened. Sources: StorePathConfigHelper, DefaultMessageStore#load (RocketMQ 5.4.0).
+This only lists directories. Sources: StorePathConfigHelper, DefaultMessageStore#load (RocketMQ 5.4.0)
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 from enum import StrEnum
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ from rmqstore.formats import consumequeue
 
 
 class QueueKind(StrEnum):
-    """Which unit a queue directory holds."""
+    """The kind of a queue, which determines its unit and its directory."""
 
     SIMPLE = "simple"
     BATCH = "batch"
@@ -45,7 +46,7 @@ UNIT_SIZE = {
 
 
 class ConsumeQueueFiles(NamedTuple):
-    """One queue of a topic: its kind and its files. `queue.file_size` is in bytes."""
+    """One queue of a topic, with its kind and its files."""
 
     topic: str
     queue_id: int
@@ -54,12 +55,12 @@ class ConsumeQueueFiles(NamedTuple):
 
     @property
     def label(self) -> str:
-        """`TOPIC/ID`, the name of the queue in reports; `topic` alone where its directory is not named by an id."""
+        """The name of the queue in reports: `TOPIC/ID`, or `TOPIC` if its directory is not named after an id."""
         return f"{self.topic}/{self.queue_id}" if self.queue_id >= 0 else self.topic
 
 
 class StrayEntry(NamedTuple):
-    """An entry of consumequeue/, of a topic directory or of index/ that the broker did not make there."""
+    """An entry of consumequeue/, a topic directory or index/ that no broker creates there."""
 
     path: Path
     directory: bool
@@ -67,6 +68,7 @@ class StrayEntry(NamedTuple):
 
 
 _MAX_QUEUE_ID = 0x7FFFFFFF
+_MAX_SAMPLED = 512  # queue directories that are listed to infer the file size
 _PARENT = {
     QueueKind.SIMPLE: "consumequeue",
     QueueKind.BATCH: "batchconsumequeue",
@@ -84,10 +86,10 @@ _QUEUE_DEFAULT = {
 
 
 class StoreQueues:
-    """The queues below a store's root, or those that a part of one is.
+    """The queues of a store or of a part of one.
 
-    `path` is what was asked for, `root` the storePathRootDir when it is a whole store (else the same as `path`), `part`
-    what part it is, None for a whole store.
+    `path` is the path given by the user, and `root` the same path in its role as storePathRootDir. `part` is the kind
+    of part; None for a whole store.
     """
 
     def __init__(self, path: Path, config: BrokerConfig) -> None:
@@ -99,32 +101,32 @@ class StoreQueues:
 
     @cached_property
     def queue_home(self) -> QueueHome:
-        """Where the consume queues are that a broker reads; UNKNOWN where files and a RocksDB say so both.
+        """Where a broker reads its consume queues from; UNKNOWN if there are both files and a RocksDB and no hint.
 
-        A missing RocksDB is created by the next start, without rows: files do not take its place.
+        If broker.conf requires a RocksDB, a broker creates a missing one without rows and still ignores the files.
         """
         if self.part is not None:
             return QueueHome.FILES
         no_files = not any(list_directory(path) for _, _, path in self.queue_directories(QueueKind.SIMPLE))
         if not has_database(self.root / "consumequeue"):
-            said = queue_home(self.root, self.config) if no_files else says_where(self.config)
-            return QueueHome.ROCKSDB if said is QueueHome.ROCKSDB else QueueHome.FILES
+            home = queue_home(self.root, self.config) if no_files else says_where(self.config)
+            return QueueHome.ROCKSDB if home is QueueHome.ROCKSDB else QueueHome.FILES
         if no_files and says_where(self.config) is not QueueHome.FILES:
             return QueueHome.ROCKSDB
         return queue_home(self.root, self.config)
 
     @property
     def rocksdb_consume_queue(self) -> bool:
-        """Whether a broker reads the RocksDB in consumequeue/ (storeType=defaultRocksDB), or may do so."""
+        """Whether a broker reads, or may read, the RocksDB in consumequeue/ (storeType=defaultRocksDB)."""
         return self.queue_home is not QueueHome.FILES
 
     @cached_property
     def rocksdb_beside(self) -> bool:
-        """Whether a RocksDB of the same queues exists beside queues in files, which a broker reads."""
+        """Whether consumequeue/ also contains a RocksDB although a broker reads the queue files."""
         return self.part is None and not self.rocksdb_consume_queue and has_database(self.root / "consumequeue")
 
     def queue_directories(self, kind: QueueKind) -> Iterator[tuple[str, int, Path]]:
-        """(topic, queue id, directory) of every queue directory of a kind, sorted; other names are left out."""
+        """Yield (topic, queue id, directory) of every queue directory of a kind, sorted; skip other names."""
         if self.part is not None:
             yield from self._part_queue_directories(kind)
             return
@@ -140,12 +142,10 @@ class StoreQueues:
                 yield topic.path.name, queue_id, path
 
     def _part_queue_directories(self, kind: QueueKind) -> Iterator[tuple[str, int, Path]]:
-        path = Path(os.path.abspath(self.path))  # noqa: PTH100 - without following links, whose names say the queue
-        tree = {QueueKind.SIMPLE: "consumequeue", QueueKind.BATCH: "batchconsumequeue"}.get(kind)
-        if tree is None:
+        path = Path(os.path.abspath(self.path))  # noqa: PTH100 - keeps links: their names are topic and queue id
+        if kind not in (QueueKind.SIMPLE, QueueKind.BATCH):
             return
-        inside = [p.name for p in path.parents]
-        batch = "batchconsumequeue" in (path.name, *inside)
+        batch = "batchconsumequeue" in (path.name, *(p.name for p in path.parents))
         if batch != (kind is QueueKind.BATCH):
             return
         if self.part in ("consumequeue-tree", "batchconsumequeue-tree"):
@@ -169,21 +169,21 @@ class StoreQueues:
     def _part_queue(
         self, name: str, default: int, unit: int = 1, key: str = "", place: Place | None = None
     ) -> MappedFileQueue:
-        """The queue of files that a part is: a directory of them, or one file."""
+        """Open a part that is a directory of queue files, or a single one."""
         given = self.config.given_int(key) if key else None
         if self.path.is_dir():
             return MappedFileQueue.open(name, [self.path], file_size=given, default=default, unit=unit, place=place)
         return MappedFileQueue.of_file(name, self.path, file_size=given, default=default, unit=unit, place=place)
 
     def consume_queues(self, *kinds: QueueKind) -> Iterator[ConsumeQueueFiles]:
-        """Every queue of the given kinds (default: simple and batch), listed one at a time."""
+        """Yield every queue of the given kinds (default: simple and batch), listing one at a time."""
         for kind in kinds or (QueueKind.SIMPLE, QueueKind.BATCH):
             size = self.queue_file_size(kind)
             if self.part in ("consumequeue", "batchconsumequeue") and self.path.is_file():
                 for topic, queue_id, _ in self.queue_directories(kind):
                     name = f"{_PARENT[kind]}/{topic}/{queue_id}"
-                    one = self._part_queue(name, _QUEUE_DEFAULT[kind], UNIT_SIZE[kind])
-                    yield ConsumeQueueFiles(topic, queue_id, kind, one)
+                    single = self._part_queue(name, _QUEUE_DEFAULT[kind], UNIT_SIZE[kind])
+                    yield ConsumeQueueFiles(topic, queue_id, kind, single)
                 continue
             for topic, queue_id, path in self.queue_directories(kind):
                 queue = MappedFileQueue.open(
@@ -196,7 +196,7 @@ class StoreQueues:
                 yield ConsumeQueueFiles(topic, queue_id, kind, queue)
 
     def consume_queue(self, topic: str, queue_id: int, kind: QueueKind = QueueKind.SIMPLE) -> ConsumeQueueFiles:
-        """One queue, there or not."""
+        """Return one queue, which may have no files."""
         path = self.root / _PARENT[kind] / topic / str(queue_id)
         queue = MappedFileQueue.open(
             f"{_PARENT[kind]}/{topic}/{queue_id}",
@@ -208,9 +208,9 @@ class StoreQueues:
         return ConsumeQueueFiles(topic, queue_id, kind, queue)
 
     def queue_file_size(self, kind: QueueKind) -> int | None:
-        """File size of all queues of a kind: configured, else what most files of all queues have, else None.
+        """Return the file size (bytes) of all queues of a kind: configured, or inferred from all queues, or None.
 
-        Units: bytes. A broker has one size for all queues, so one odd queue cannot mislead this.
+        A broker uses one size for all queues of a kind, so a single damaged queue does not affect the result.
         """
         if kind not in self._queue_sizes:
             self._queue_sizes[kind] = self._find_queue_file_size(kind)
@@ -226,22 +226,19 @@ class StoreQueues:
         if key is not None:
             given = self.config.given_int(key)
             if given:
-                # the getter rounds up to whole units (MessageStoreConfig#getMappedFileSizeConsumeQueue)
-                return -(-given // unit) * unit if kind is QueueKind.SIMPLE else given
+                return consumequeue.round_file_size(given) if kind is QueueKind.SIMPLE else given
         seen: list[DirEntry] = []
-        for n, (_, _, path) in enumerate(self.queue_directories(kind)):
+        for _, _, path in islice(self.queue_directories(kind), _MAX_SAMPLED):
             seen.extend(list_directory(path))
-            if n >= 512:
-                break
         if not seen:
             return None
-        size, how = infer_file_size(seen, _QUEUE_DEFAULT[kind], unit)
-        return None if how == "default" else size
+        size, source = infer_file_size(seen, _QUEUE_DEFAULT[kind], unit)
+        return None if source == "default" else size
 
     @cached_property
     def strays(self) -> list[StrayEntry]:
-        """Entries beside topic and queue directories that no broker makes."""
-        out: list[StrayEntry] = []
+        """Entries beside topic and queue directories that no broker creates."""
+        strays: list[StrayEntry] = []
         for kind in (QueueKind.SIMPLE, QueueKind.BATCH):
             parent = self.root / _PARENT[kind]
             if self.part is not None or (kind is QueueKind.SIMPLE and self.rocksdb_consume_queue):
@@ -249,10 +246,10 @@ class StoreQueues:
             for topic in list_directory(parent):
                 if not topic.directory:
                     if not (self.rocksdb_beside and kind is QueueKind.SIMPLE and is_database_file(topic.path.name)):
-                        out.append(StrayEntry(topic.path, False, topic.length))
+                        strays.append(StrayEntry(topic.path, False, topic.length))
                     continue
                 for entry in list_directory(topic.path):
                     number = file_name_to_offset(entry.path.name)
                     if not entry.directory or number is None:
-                        out.append(StrayEntry(entry.path, entry.directory, entry.length))
-        return out
+                        strays.append(StrayEntry(entry.path, entry.directory, entry.length))
+        return strays

@@ -1,8 +1,7 @@
-"""Which topics have a BatchCQ: by their attributes in topics.json, by their directories, by their messages.
+"""Determine which topics use a BatchCQ.
 
-A broker goes by the attribute `queue.type` alone, and refuses to start where a directory contradicts it
-(`configured_types`). What a store's messages should have units in is known better: a directory proves it, and so does
-a record of an inner batch, which a broker accepts for no other topic (`batch_topics`).
+A broker decides by the attribute `queue.type` in topics.json alone, and refuses to start if a directory contradicts it
+(`configured_types`). rmqstore also takes a directory in batchconsumequeue/ as proof (`batch_topics`).
 Source: QueueTypeUtils#getCQType, ConfigManager#load, DefaultMessageStore#asyncPutMessage (RocketMQ 5.4.0)
 """
 
@@ -19,12 +18,12 @@ BATCH_CQ, SIMPLE_CQ = "BatchCQ", "SimpleCQ"
 
 
 def configured_types(root: Path) -> dict[str, str] | None:
-    """`queue.type` of every topic that a start from `root` loads; None where neither topics.json nor its .bak is."""
+    """Return `queue.type` of every topic that a broker loads from `root`; None without a usable topics.json or .bak."""
     return loaded_config(root, "topics.json", lambda table: types_of(table) or {})
 
 
 def types_of(table: Mapping[str, JsonValue] | None) -> dict[str, str] | None:
-    """`queue.type` of every topic in the content of topics.json; None where it has no table of topics."""
+    """Return `queue.type` of every topic in the parsed topics.json; None if it has no table of topics."""
     topics = table.get("topicConfigTable") if table is not None else None
     if not isinstance(topics, dict):
         return None
@@ -38,12 +37,12 @@ def _type_of(config: JsonValue) -> str:
 
 
 def batch_topics(store: Store, types: Mapping[str, str] | None) -> frozenset[str]:
-    """Topics whose messages belong into a BatchCQ; `types` is `queue.type` by topic, None where nothing says it."""
-    said = {topic for topic, kind in (types or {}).items() if kind == BATCH_CQ}
-    return frozenset(said | {topic for topic, _, _ in store.queue_directories(QueueKind.BATCH)})
+    """Return the topics that use a BatchCQ, by configuration or directory; `types` is `queue.type` by topic."""
+    configured = {topic for topic, kind in (types or {}).items() if kind == BATCH_CQ}
+    return frozenset(configured | {topic for topic, _, _ in store.queue_directories(QueueKind.BATCH)})
 
 
 def topics_of_known_kind(store: Store, types: Mapping[str, str] | None) -> frozenset[str]:
-    """Topics whose kind of queue is known without their messages."""
+    """Return the topics whose queue type is known from configuration or directories."""
     simple = {topic for topic, _, _ in store.queue_directories(QueueKind.SIMPLE)}
     return batch_topics(store, types) | frozenset(types or {}) | simple

@@ -1,1 +1,1 @@
-"""What bytes mean: layouts, parsers and builders. No I/O; the clock is read only for times such as `-2h`."""
+"""The file formats of a store: layouts, parsers and builders. No I/O; only `parse_time` reads the clock."""

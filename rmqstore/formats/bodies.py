@@ -1,4 +1,4 @@
-"""Message bodies, compressed and plain: zlib, LZ4 frame and ZSTD by the bits of SYSFLAG, with bounded output.
+"""Compress and decompress message bodies: zlib, LZ4 frame or ZSTD, as SYSFLAG says, with bounded output.
 
 Source: MessageSysFlag, CompressionType#findByValue, CompressorFactory (RocketMQ 5.4.0; types since 4.9.4).
 """
@@ -19,7 +19,7 @@ ZSTD_MAGIC = 0x28B52FFD
 
 
 class BodyError(ValueError):
-    """A body that cannot be unpacked: unknown type, damaged stream, or more output than the limit."""
+    """A body cannot be decompressed: unknown type, damaged stream, or more output than the limit."""
 
 
 class Compression(IntEnum):
@@ -31,7 +31,7 @@ class Compression(IntEnum):
 
     @property
     def sys_flag(self) -> int:
-        """SYSFLAG bits of a body compressed so."""
+        """The SYSFLAG bits of a body with this compression type."""
         return COMPRESSED | self << TYPE_SHIFT
 
 
@@ -47,9 +47,9 @@ class _FrameDecompressor(_Decompressor, Protocol):
 
 
 def compression(sys_flag: int) -> Compression | None:
-    """How a body with this SYSFLAG is compressed; None: not at all.
+    """Return the compression type that SYSFLAG declares; None for an uncompressed body.
 
-    Errors: BodyError for the types 4 to 7, for which the broker's library throws too.
+    Errors: BodyError for types 4 to 7, which CompressionType#findByValue rejects too.
     """
     if not sys_flag & COMPRESSED:
         return None
@@ -72,21 +72,21 @@ def _inflater() -> tuple[_Decompressor, tuple[type[Exception], ...]]:
 def _inflate(body: bytes, limit: int) -> bytes:
     stream, failures = _inflater()
     try:
-        # what follows the stream is ignored, as by java.util.zip.InflaterInputStream
-        out = bytes(stream.decompress(body, limit + 1))
+        # bytes after the stream are ignored, as by java.util.zip.InflaterInputStream
+        plain = bytes(stream.decompress(body, limit + 1))
     except failures as e:
         raise BodyError(f"zlib: {e}") from e
-    if len(out) > limit:
+    if len(plain) > limit:
         raise BodyError(f"body unpacks to more than {limit} bytes")
     if not stream.eof:
         raise BodyError("zlib: stream ends too early")
-    return out
+    return plain
 
 
 def _frame(
     name: str, stream: _FrameDecompressor, failures: tuple[type[Exception], ...], body: bytes, limit: int
 ) -> bytes:
-    # piecewise: the libraries would reserve the whole limit for every message
+    # in pieces: with the limit as one maximum, the libraries allocate that much for every message
     parts: list[bytes] = []
     total = 0
     data = body
@@ -103,15 +103,15 @@ def _frame(
     except failures as e:
         raise BodyError(f"{name}: {e}") from e
     if stream.unused_data:
-        raise BodyError(f"{name}: {len(stream.unused_data)} bytes behind the frame")
+        raise BodyError(f"{name}: {len(stream.unused_data)} bytes after the frame")
     return b"".join(parts)
 
 
 def decompress(sys_flag: int, body: bytes, limit: int = DEFAULT_LIMIT) -> bytes:
-    """The body as its sender gave it; an uncompressed body comes back as it is.
+    """Return the body as the producer passed it in; an uncompressed body is returned unchanged.
 
-    Units:  `limit` in bytes of output; memory stays near it whatever the input says.
-    Errors: BodyError for unknown types, damaged streams and more output than `limit`.
+    Units:  `limit` in bytes of output; it also bounds the memory used, even for a malicious stream.
+    Errors: BodyError for unknown types, damaged streams and output longer than `limit`.
     Source: MessageDecoder#decode
     """
     kind = compression(sys_flag)
@@ -128,7 +128,7 @@ def decompress(sys_flag: int, body: bytes, limit: int = DEFAULT_LIMIT) -> bytes:
 
 
 def compress(kind: Compression, body: bytes) -> bytes:
-    """The body packed as the clients do it; the matching SYSFLAG bits are `kind.sys_flag`."""
+    """Compress a body as RocketMQ clients do; the matching SYSFLAG bits are `kind.sys_flag`."""
     if kind is Compression.ZLIB:
         return zlib.compress(body, ZLIB_LEVEL)
     if kind is Compression.LZ4:
@@ -155,7 +155,7 @@ def _zstd() -> _Zstd:
 
 
 def compression_words(sys_flag: int) -> str:
-    """For a person: how a body with this SYSFLAG is packed."""
+    """Describe the compression that SYSFLAG declares, for display."""
     try:
         kind = compression(sys_flag)
     except BodyError as e:
@@ -164,28 +164,28 @@ def compression_words(sys_flag: int) -> str:
 
 
 def proved_sys_flag(sys_flag: int, body: bytes) -> int | None:
-    """The SYSFLAG that is one bit of its compression away and true of the body; None where nothing proves one.
+    """Return the SYSFLAG, one compression bit away from `sys_flag`, that the body proves; None if there is no proof.
 
-    A body that unpacks to its end proves its type. The COMPRESSED bit alone, without a type, no longer counts
-    where the body is not a zlib stream at all. Of the two numbers of zlib the one that clients write is taken.
+    A body that decompresses completely proves its type. If COMPRESSED is set without a type and the body is not a zlib
+    stream, COMPRESSED itself is the wrong bit. Types 0 and 3 both mean zlib; 3 wins, because clients write it.
     """
-    found = []
+    proved = []
     for bit in (COMPRESSED, *(1 << TYPE_SHIFT + i for i in range(3))):
-        other = sys_flag ^ bit
-        if not other & COMPRESSED:
+        candidate = sys_flag ^ bit
+        if not candidate & COMPRESSED:
             continue
         try:
-            decompress(other, body)
+            decompress(candidate, body)
         except BodyError:
             continue
-        found.append(other)
-    if found:
-        return max(found)
+        proved.append(candidate)
+    if proved:
+        return max(proved)
     if sys_flag & (COMPRESSED | COMPRESSION_TYPE_MASK) == COMPRESSED and not _is_zlib_head(body):
         return sys_flag & ~COMPRESSED
     return None
 
 
 def _is_zlib_head(body: bytes) -> bool:
-    """Whether a body begins with the two bytes of a zlib stream (RFC 1950)."""
+    """Whether a body begins with a valid zlib header (RFC 1950)."""
     return len(body) > 1 and body[0] & 15 == 8 and int.from_bytes(body[:2], "big") % 31 == 0

@@ -1,4 +1,4 @@
-"""The store checkpoint: how far commitlog, consume queues and index had reached the disk.
+"""The store checkpoint: store times up to which commitlog, consume queues and index are on disk.
 
 Source: StoreCheckpoint (RocketMQ 4.3 to 5.4.0).
 """
@@ -22,7 +22,7 @@ STORE_CHECKPOINT = Layout(
     about="A file of 4096 bytes; the rest is zero. There is neither magic nor CRC.",
 )
 FILE_SIZE = 4096
-SAFETY = 3000  # ms that recovery steps back
+SAFETY = 3000  # ms that getMinTimestamp subtracts
 
 
 def _i64(value: int) -> int:
@@ -31,7 +31,7 @@ def _i64(value: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StoreCheckpoint:
-    """A parsed checkpoint; names and units as in the layout."""
+    """A parsed checkpoint; `STORE_CHECKPOINT` defines fields and units."""
 
     physic_msg_timestamp: int = 0
     logics_msg_timestamp: int = 0
@@ -40,7 +40,7 @@ class StoreCheckpoint:
     confirm_phy_offset: int = 0
 
     def min_timestamp(self) -> int:
-        """The time (ms) up to which everything is on disk, as abnormal recovery uses it.
+        """Return the store time (ms) up to which abnormal recovery takes log and queues to be on disk.
 
         Source: StoreCheckpoint#getMinTimestamp
         """
@@ -48,14 +48,14 @@ class StoreCheckpoint:
         return max(0, _i64(min(self.physic_msg_timestamp, self.logics_msg_timestamp) - SAFETY))
 
     def min_timestamp_index(self) -> int:
-        """The same with the index (`messageIndexSafe`), in ms.
+        """Return `min_timestamp` bounded by the index checkpoint, for `messageIndexSafe`; in ms.
 
         Source: StoreCheckpoint#getMinTimestampIndex
         """
         return min(self.min_timestamp(), self.index_msg_timestamp)
 
     def build(self) -> bytes:
-        """The whole file."""
+        """Return the bytes of the whole checkpoint file."""
         return STORE_CHECKPOINT.build(
             physic_msg_timestamp=self.physic_msg_timestamp,
             logics_msg_timestamp=self.logics_msg_timestamp,
@@ -66,5 +66,5 @@ class StoreCheckpoint:
 
 
 def parse_checkpoint(data: bytes) -> StoreCheckpoint:
-    """The checkpoint as the broker sees it: what a short or missing file lacks is zero."""
+    """Parse a checkpoint file as the broker does: bytes missing from a short or absent file count as zero."""
     return StoreCheckpoint(**STORE_CHECKPOINT.parse(bytes(data).ljust(STORE_CHECKPOINT.size, b"\0")))

@@ -1,8 +1,8 @@
-"""The broker's JSON: what fastjson reads and writes where strict JSON differs, and what became of a broken file.
+"""Read and write the broker's configuration files in fastjson's dialect of JSON, and classify broken files.
 
 Source: ConfigManager#load, RemotingSerializable#fromJson; fastjson 1 (up to 5.3), fastjson2 2.0.43 (5.4.0).
-Read are also: unquoted keys ({0:7}), single quotes, spare commas, comments, NUL bytes at the end. The work grows
-linearly with the text, depth is bounded, and nothing recurses over the input.
+Like fastjson, the reader also accepts unquoted keys ({0:7}), single quotes, extra commas, comments, and trailing NUL
+bytes. Reading takes linear time, limits the nesting depth and does not recurse.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ MAX_DEPTH = 256
 
 
 class Condition(StrEnum):
-    """What a configuration file is."""
+    """The state of a configuration file's text."""
 
     SOUND = "sound"
-    EMPTY = "empty"  # no byte, or nothing but blanks
-    NUL_FILLED = "nul-filled"  # nothing but NUL bytes: the usual picture after a power loss
-    CUT = "cut"  # ends in the middle, perhaps with NUL bytes after it
-    BROKEN = "broken"  # anything else
+    EMPTY = "empty"  # no bytes, or only whitespace
+    NUL_FILLED = "nul-filled"  # only NUL bytes, as after a power loss
+    CUT = "cut"  # truncated, perhaps padded with NUL bytes
+    BROKEN = "broken"  # any other syntax error
 
 
 class ConfigJsonError(ValueError):
-    """A text that is not a configuration; `position` in bytes from its start."""
+    """The text is not a valid configuration; `position` is the byte offset of the first error."""
 
     def __init__(self, condition: Condition, message: str, position: int) -> None:
         super().__init__(f"{message} (byte {position})")
@@ -60,14 +60,14 @@ _CONTROL = re.compile(rb"[\x00-\x1f]")
 _ESCAPE = re.compile(rb'\\(u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|.)|"', re.DOTALL)
 _STRICT_ESCAPES = frozenset(b'"\\/bfnrt')
 
-# possessive, and a string that is not closed fits too: the work stays linear
+# possessive quantifiers, and unterminated strings match too: without backtracking, matching takes linear time
 _STRING_OR_INTEGER_KEY = re.compile(rb'"(?:[^"\\]++|\\(?:.|\Z))*+(?:"|\Z)|([{,]\s*+)([0-9]++)(?=\s*+:)', re.DOTALL)
 
 _KEY, _COLON, _VALUE, _AFTER, _DONE = range(5)
 
 
 def _string_end(data: bytes, start: int) -> int:
-    # position of the closing quote, -1 without one
+    """Return the position of the closing quote, or -1 if there is none."""
     quote = data[start]
     end = data.find(quote, start + 1)
     if end < 0 or data.find(b"\\", start + 1, end) < 0:
@@ -83,25 +83,25 @@ def _string_end(data: bytes, start: int) -> int:
 
 
 def _strict_string(data: bytes, start: int, end: int) -> bytes | None:
-    # the string as strict JSON; None: it is so already
+    """Rewrite a string as strict JSON; None if it is strict JSON already."""
     inner = data[start + 1 : end]
     if data[start] == 0x22 and b"\\" not in inner and not _CONTROL.search(inner):
         return None
 
     def escape(m: re.Match[bytes]) -> bytes:
-        what = m[1]
-        if what is None:
+        escaped = m[1]
+        if escaped is None:
             return b'\\"'
-        if what[0] in _STRICT_ESCAPES or len(what) == 5:
+        if escaped[0] in _STRICT_ESCAPES or len(escaped) == 5:
             return m[0]
-        if len(what) == 3:
-            return b"\\u00" + what[1:]
-        if what == b"'":
-            return what
-        if what == b"v":
+        if len(escaped) == 3:
+            return b"\\u00" + escaped[1:]
+        if escaped == b"'":
+            return escaped
+        if escaped == b"v":
             return b"\\u000b"
-        if what in b"01234567":
-            return b"\\u000" + what
+        if escaped in b"01234567":
+            return b"\\u000" + escaped
         raise ConfigJsonError(Condition.BROKEN, "unknown escape in a string", start + 1 + m.start())
 
     def control(m: re.Match[bytes]) -> bytes:
@@ -113,7 +113,7 @@ def _strict_string(data: bytes, start: int, end: int) -> bytes | None:
 
 
 def _comment_end(data: bytes, at: int) -> int:
-    # position behind a comment; at itself without one
+    """Return the end of the comment at `at`; `at` itself if no comment starts there."""
     if data.startswith(b"//", at):
         end = data.find(b"\n", at)
         return len(data) if end < 0 else end
@@ -126,24 +126,25 @@ def _comment_end(data: bytes, at: int) -> int:
 
 
 def _quote_integer_keys(text: bytes) -> bytes:
-    # what the broker's own files differ in ({0:7}), without looking at every token; other text comes out as no JSON
+    # the fast path: integer keys ({0:7}) are all that sets the broker's own files apart from strict JSON. Other
+    # deviations remain, and the strict parser then rejects the result
     return _STRING_OR_INTEGER_KEY.sub(lambda m: m[0] if m[2] is None else m[1] + b'"' + m[2] + b'"', text)
 
 
 class _Strict:
-    """One pass over the tokens of a text; `out` collects it as strict JSON."""
+    """Rewrites fastjson's dialect as strict JSON in one pass over the tokens; `out` collects the result."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.out = bytearray()
-        self.copied = 0  # data before this is in `out`, or dropped
+        self.copied = 0  # `data` before this position has been copied to `out` or dropped
         self.at = 0
-        self.comma = False  # a comma was seen and is owed
+        self.comma = False  # write a comma before the next item, if there is one
         self.stack: list[int] = []
         self.state = _VALUE
 
     def run(self) -> bytes:
-        """The whole text.
+        """Return the whole text as strict JSON.
 
         Errors: ConfigJsonError.
         """
@@ -153,7 +154,7 @@ class _Strict:
             if byte <= 0x20 or byte == 0x2F:
                 self._blank(byte)
             elif self.state == _DONE:
-                raise self._fail("more behind the end of the document")
+                raise self._fail("unexpected text after the end of the document")
             elif byte == 0x2C:
                 self._comma()
             elif byte == 0x3A:
@@ -174,7 +175,7 @@ class _Strict:
         return ConfigJsonError(Condition.BROKEN, message, self.at)
 
     def _replace(self, end: int, text: bytes = b"") -> None:
-        # `text` replaces the data from `at` to `end` in `out`
+        """Write `text` to `out` instead of the data from `at` to `end`."""
         self.out += self.data[self.copied : self.at]
         self.out += text
         self.copied = end
@@ -233,7 +234,7 @@ class _Strict:
 
 
 def _scalar(data: bytes, at: int, key: bool) -> tuple[int, bytes | None]:
-    # where the key, string, number or literal at `at` ends, and its strict form where it differs
+    """Return the end of the key, string, number or literal at `at`, and its strict form if that differs."""
     if data[at] in b"\"'":
         close = _string_end(data, at)
         if close < 0:
@@ -251,18 +252,16 @@ def _scalar(data: bytes, at: int, key: bool) -> tuple[int, bytes | None]:
 
 
 def parse_config_json(data: bytes) -> JsonValue:
-    """The value of a configuration text; keys are always str, also those written as bare integers.
+    """Parse a configuration text; all keys become str, including bare integers.
 
-    Integers beyond 64 bits become float. Bad UTF-8 is replaced, as the broker does when it reads a file.
+    Integers beyond 64 bits become floats. Invalid UTF-8 is replaced by U+FFFD, as by the broker.
     Errors: ConfigJsonError with condition and position.
     """
     data = bytes(data)
     text = data.rstrip(b"\0")
     if not text.strip(b" \t\r\n\0\xef\xbb\xbf"):
         nul = b"\0" in data
-        raise ConfigJsonError(
-            Condition.NUL_FILLED if nul else Condition.EMPTY, "nothing but NUL bytes" if nul else "empty", 0
-        )
+        raise ConfigJsonError(Condition.NUL_FILLED if nul else Condition.EMPTY, "only NUL bytes" if nul else "empty", 0)
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -282,38 +281,29 @@ def parse_config_json(data: bytes) -> JsonValue:
 
 
 def parse_config_object(data: bytes) -> dict[str, JsonValue]:
-    """As `parse_config_json`, for files whose text must be an object: all of the broker's.
+    """Parse a configuration text that must be a JSON object, as in all of the broker's files.
 
-    Errors: ConfigJsonError, also for any other value.
+    Errors: ConfigJsonError, also for a value that is not an object.
     """
     value = parse_config_json(data)
     if not isinstance(value, dict):
-        raise ConfigJsonError(Condition.BROKEN, "no object", 0)
+        raise ConfigJsonError(Condition.BROKEN, "not an object", 0)
     return value
 
 
-def classify(data: bytes) -> Condition:
-    """What a configuration file is; never raises."""
-    try:
-        parse_config_object(data)
-    except ConfigJsonError as e:
-        return e.condition
-    return Condition.SOUND
-
-
 def integer_keys(table: Mapping[str, JsonValue]) -> dict[int, JsonValue] | dict[str, JsonValue]:
-    """The table with int keys, as the broker writes maps of queue ids and delay levels; else unchanged."""
+    """Convert keys to int if all of them are integers, as in maps by queue id or delay level; else copy the table."""
     if table and all(re.fullmatch(r"-?[0-9]{1,10}", key) for key in table):
         return {int(key): value for key, value in table.items()}
     return dict(table)
 
 
 def build_config_json(value: JsonWritable, style: Literal["fastjson1", "fastjson2"] = "fastjson2") -> bytes:
-    """The text as the broker writes it: tab indent, int keys unquoted. Every broker reads both styles.
+    """Serialise a value as the broker does: indented with tabs, int keys unquoted. Every broker reads both styles.
 
-    fastjson1 (up to 5.3) keeps maps with int keys and lists of scalars on one line, fastjson2 (5.4.0) puts entries
-    and texts on lines of their own.
-    Errors: ValueError for values nested deeper than `MAX_DEPTH`; TypeError for values that are not JSON.
+    fastjson1 (up to 5.3) writes maps with int keys and lists of scalars on one line; fastjson2 (5.4.0) writes each map
+    entry, and each string of a list, on a line of its own.
+    Errors: ValueError for values nested deeper than `MAX_DEPTH`; TypeError for values that JSON cannot represent.
     """
     out: list[str] = []
     _write(out, value, 0, style == "fastjson2")

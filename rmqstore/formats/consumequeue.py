@@ -26,7 +26,8 @@ UNIT = Layout(
     Field("commitlog_offset", Int64sb, "Where the message starts in the commitlog.", "bytes"),
     Field("size", Int32sb, "TOTALSIZE of the message.", "bytes"),
     Field("tags_code", Int64sb, "Hash of TAGS; due time (ms) in the schedule topic; or address in the extension."),
-    about="Index of a unit = (file name number + position) / 20. Twenty zero bytes are the end of data.",
+    about="Queue offset of a unit = (number in the file name + position in the file) / 20. "
+    "Twenty zero bytes mark the end of data.",
 )
 BATCH_UNIT = Layout(
     "batch consume queue unit",
@@ -39,7 +40,7 @@ BATCH_UNIT = Layout(
     Field("batch_size", Int16sb, "Messages in the batch.", "messages"),
     Field("compacted_offset", Int32sb, "Always -1.", const=-1),
     Field("reserved", Int32sb, "Always 0."),
-    about="Also the unit of compacted topics (SparseCQ). File positions have no relation to queue offsets.",
+    about="Also the unit of compacted topics (SparseCQ). File positions do not correspond to queue offsets.",
 )
 EXT_UNIT = Layout(
     "consume queue extension unit",
@@ -60,10 +61,7 @@ PRE_BLANK_SIZE = 0x7FFFFFFF
 PRE_BLANK = UNIT.build(size=PRE_BLANK_SIZE)
 SPARSE_END = BATCH_UNIT.build(commitlog_offset=-1)
 
-
 EXT_MAX_ADDRESS = -(1 << 31) - 1
-_LONG_MIN = -(1 << 63)
-EXT_MAX_REAL_OFFSET = EXT_MAX_ADDRESS - _LONG_MIN
 
 
 @overload
@@ -71,7 +69,7 @@ def is_unit(commitlog_offset: int, size: int) -> bool: ...
 @overload
 def is_unit(commitlog_offset: Ints, size: Ints) -> Bools: ...
 def is_unit(commitlog_offset: int | Ints, size: int | Ints) -> bool | Bools:
-    """Whether the broker's recovery takes 20 bytes for a unit, pre-blanks included. Numbers or arrays.
+    """Whether the broker's recovery accepts these fields as a unit, pre-blanks included. Takes numbers or arrays.
 
     Source: ConsumeQueue#recover, #truncateDirtyLogicFiles
     """
@@ -83,11 +81,11 @@ def is_pre_blank(commitlog_offset: int, size: int) -> bool: ...
 @overload
 def is_pre_blank(commitlog_offset: Ints, size: Ints) -> Bools: ...
 def is_pre_blank(commitlog_offset: int | Ints, size: int | Ints) -> bool | Bools:
-    """Whether a unit is a filler in front of the first unit of a queue that does not start at 0. Numbers or arrays.
+    """Whether a unit is filler before the first unit of a queue that does not start at 0. Takes numbers or arrays.
 
-    The tags code does not matter: a consumer passes over such a unit because no message has this size. No broker
-    recognises the fillers that it wrote. A unit of this size with another offset is a damaged one.
-    Source: ConsumeQueue#fillPreBlank, the only place that knows the size (RocketMQ 5.4.0)
+    The tags code is ignored: consumers skip such a unit because no message has this size. Brokers have no check for
+    the filler that they write. A unit with this size and another commitlog offset is damaged.
+    Source: ConsumeQueue#fillPreBlank, the only code that uses this size (RocketMQ 5.4.0)
     """
     return (commitlog_offset == 0) & (size == PRE_BLANK_SIZE)
 
@@ -97,7 +95,7 @@ def is_message_unit(commitlog_offset: int, size: int) -> bool: ...
 @overload
 def is_message_unit(commitlog_offset: Ints, size: Ints) -> Bools: ...
 def is_message_unit(commitlog_offset: int | Ints, size: int | Ints) -> bool | Bools:
-    """Whether 20 bytes are a unit that points to a message: neither zeros nor a pre-blank. Numbers or arrays."""
+    """Whether a unit refers to a message: neither zeros nor a pre-blank. Takes numbers or arrays."""
     return (commitlog_offset >= 0) & (size > 0) & ((commitlog_offset != 0) | (size != PRE_BLANK_SIZE))
 
 
@@ -108,7 +106,7 @@ def is_batch_unit(commitlog_offset: Ints, size: Ints, base_offset: Ints, batch_s
 def is_batch_unit(
     commitlog_offset: int | Ints, size: int | Ints, base_offset: int | Ints, batch_size: int | Ints
 ) -> bool | Bools:
-    """Whether the broker's recovery takes 46 bytes for a unit of a batch queue. Numbers or arrays.
+    """Whether the broker's recovery accepts these fields as a batch unit. Takes numbers or arrays.
 
     Source: BatchConsumeQueue#recover
     """
@@ -116,7 +114,7 @@ def is_batch_unit(
 
 
 def round_file_size(size: int) -> int:
-    """The size that the broker gives consume queue files: `size` rounded up to whole units, in bytes.
+    """Round a configured consume queue file size up to whole units, as the broker does; in bytes.
 
     Source: MessageStoreConfig#getMappedFileSizeConsumeQueue
     """
@@ -124,63 +122,41 @@ def round_file_size(size: int) -> int:
 
 
 def first_file(queue_offset: int, file_size: int) -> int:
-    """Name number (bytes) of the file that holds the unit of this queue offset."""
+    """Return the start offset (bytes), which is also the name, of the file that holds the unit of `queue_offset`."""
     return queue_offset * UNIT.size // file_size * file_size
 
 
 def pre_blanks(queue_offset: int, file_size: int) -> int:
-    """How many pre-blank units precede this first unit of a new queue in its first file."""
+    """Return how many pre-blank units precede `queue_offset` in the first file of a queue that starts there."""
     return queue_offset * UNIT.size % file_size // UNIT.size
 
 
 def is_ext_address(tags_code: int) -> bool:
-    """The third field of a unit is an address in the extension, not a hash.
+    """Whether a unit's tags code is really an address in the consume queue extension, not a hash.
 
     Source: ConsumeQueueExt#isExtAddr
     """
     return tags_code <= EXT_MAX_ADDRESS
 
 
-def ext_offset(address: int) -> int:
-    """Position in the extension (bytes) of an address.
-
-    Errors: ValueError for a number that is not an address.
-    Source: ConsumeQueueExt#unDecorate
-    """
-    if not is_ext_address(address):
-        raise ValueError(f"{address} is not an extension address")
-    return address - _LONG_MIN
-
-
-def ext_address(offset: int) -> int:
-    """Address of a position in the extension (bytes).
-
-    Errors: ValueError for a position that has no address.
-    Source: ConsumeQueueExt#decorate
-    """
-    if not 0 <= offset <= EXT_MAX_REAL_OFFSET:
-        raise ValueError(f"{offset} has no extension address")
-    return offset + _LONG_MIN
-
-
 def is_directory_name(topic: bytes) -> bool:
-    """Whether a topic's queues can have a directory: only then can a broker store them in files.
+    """Whether a topic can name a directory; file-based consume queues need one for each topic.
 
-    Source: ConsumeQueue#<init> (storePath/topic/queueId); the limits are those of Linux file systems.
+    Source: ConsumeQueue#<init> (storePath/topic/queueId); the limits are those of Linux file systems
     """
     return 0 < len(topic) <= MAX_DIRECTORY_NAME and not {0x00, 0x2F} & set(topic) and topic not in (b".", b"..")
 
 
 def one_bit_apart(a: int, b: int) -> bool:
-    """Whether two stored 64-bit numbers differ in one bit."""
+    """Whether two 64-bit numbers differ in exactly one bit."""
     return ((a ^ b) & 0xFFFF_FFFF_FFFF_FFFF).bit_count() == 1
 
 
 def may_be_right(code: int, expected: int) -> bool:
-    """Whether a unit's tags code may be the true one though its message has another (`expected`).
+    """Whether a unit's tags code may be right although its message gives another one (`expected`).
 
-    A code is the hash of a text, sign-extended from 32 bits. Damage to a unit leaves another number, as a rule, or
-    differs in one bit; zero is what a torn write leaves. Any other code is a hash of some tags: then the unit or the
-    message is damaged, and the two alone do not tell which.
+    A tags code is a 32-bit string hash, sign-extended to 64 bits. A damaged code is usually outside the 32-bit range,
+    or one bit off; a torn write leaves zero. Any other code is the hash of some tags: either the unit or the message is
+    damaged, and the two alone do not show which.
     """
     return -(1 << 31) <= code < 1 << 31 and code not in (0, expected) and not one_bit_apart(code, expected)

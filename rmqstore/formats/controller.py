@@ -1,4 +1,4 @@
-"""Controller mode's text files: epochFileCheckpoint and brokerIdentity.
+"""The text files of controller mode: epochFileCheckpoint and brokerIdentity.
 
 Source: CheckpointFile, EpochFileCache, BrokerMetadata, TempBrokerMetadata (RocketMQ 5.0 to 5.4.0).
 """
@@ -16,7 +16,7 @@ CRC_UNCHECKED = 0
 
 @dataclass(frozen=True, slots=True)
 class EpochEntry:
-    """One master's reign: its number and the commitlog position (bytes) where it starts."""
+    """A master epoch: its number and the physical offset (bytes) where it starts."""
 
     epoch: int
     start_offset: int
@@ -24,15 +24,15 @@ class EpochEntry:
 
 @dataclass(frozen=True, slots=True)
 class EpochFile:
-    """`epochFileCheckpoint`: entries that could be read, and the faults for which the broker turns to `.bak`."""
+    """`epochFileCheckpoint`: the readable entries, and the faults that make the broker fall back to `.bak`."""
 
     entries: tuple[EpochEntry, ...]
     faults: tuple[str, ...] = ()
 
     def build(self) -> bytes:
-        """The file as the broker writes it.
+        """Return the bytes of the file as the broker writes it.
 
-        Errors: ValueError for no entries: the broker never writes an empty list.
+        Errors: ValueError without entries: the broker never writes an empty list.
         """
         if not self.entries:
             raise ValueError("an epoch file has at least one entry")
@@ -41,7 +41,7 @@ class EpochFile:
 
 
 def parse_epoch_file(data: bytes) -> EpochFile:
-    """Entries and faults of an epoch file, whatever it holds.
+    """Parse an epoch file; damage is reported in `faults`, never raised.
 
     Source: CheckpointFile#read, EpochFileCache#initCacheFromFile
     """
@@ -73,7 +73,7 @@ def parse_epoch_file(data: bytes) -> EpochFile:
     if count is not None and count != len(entries):
         faults.append(f"{len(entries)} entries instead of {count}")
     if stored not in (None, CRC_UNCHECKED):
-        # re-joined, as the broker does it: the CRC covers the lines, whatever their ends were
+        # like the broker, compute the CRC over the lines rejoined with LF, whatever the line endings were
         computed = body_crc("".join(line + "\n" for line in lines[2:]).encode())
         if stored != computed:
             faults.append(f"CRC is {computed} instead of {stored}")
@@ -82,7 +82,7 @@ def parse_epoch_file(data: bytes) -> EpochFile:
 
 @dataclass(frozen=True, slots=True)
 class BrokerIdentity:
-    """`brokerIdentity`, and `brokerIdentity-temp` with its check code; None: could not be read."""
+    """`brokerIdentity`, or `brokerIdentity-temp` with its check code; None for parts that could not be read."""
 
     cluster: str | None
     broker_name: str | None
@@ -91,9 +91,9 @@ class BrokerIdentity:
     faults: tuple[str, ...] = ()
 
     def build(self) -> bytes:
-        """The file as the broker writes it.
+        """Return the bytes of the file as the broker writes it.
 
-        Errors: ValueError where a part is missing.
+        Errors: ValueError if a part is missing.
         """
         if self.cluster is None or self.broker_name is None or self.broker_id is None:
             raise ValueError("an identity needs cluster, broker name and broker id")
@@ -102,7 +102,7 @@ class BrokerIdentity:
 
 
 def parse_broker_identity(data: bytes) -> BrokerIdentity:
-    """`cluster#brokerName#brokerId`, in the temporary file plus `#registerCheckCode`, whatever it holds.
+    """Parse `cluster#brokerName#brokerId`, plus `#registerCheckCode` in the temporary file; never raises.
 
     Source: MetadataFile#readFromFile, BrokerMetadata#decodeFromStr, TempBrokerMetadata#decodeFromStr (RocketMQ 5.4.0)
     """

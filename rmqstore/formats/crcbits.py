@@ -1,8 +1,8 @@
-"""Which single flipped bit, or single wrong byte, explains a wrong CRC-32.
+"""Find the single flipped bit, or the single wrong byte, that explains a CRC-32 mismatch.
 
-CRC-32 is linear: the xor of two CRCs of equally long data depends only on their difference. So the syndrome (stored xor
-computed CRC) names the wrong byte, if it is one: stepping the syndrome back, byte by byte from the end of the data,
-meets the contribution of that byte. The time is linear in the data's length, and the data itself is not read.
+CRC-32 is linear: for data of equal length, the xor of two CRCs depends only on the xor of the data. So the syndrome
+(stored xor computed CRC) identifies a single wrong byte: run the CRC backwards from the end of the data, and the
+syndrome becomes the contribution of that byte at its position. This takes linear time and does not read the data.
 """
 
 from __future__ import annotations
@@ -16,58 +16,58 @@ STORED_BITS = 31
 
 
 class FlippedBit(NamedTuple):
-    """Byte position in the data, and the bit in that byte (0 is the lowest)."""
+    """A flipped bit: its byte position in the data, and its number in that byte (0 is the lowest)."""
 
     at: int
     bit: int
 
 
 class WrongByte(NamedTuple):
-    """Byte position in the data, and the bits of that byte that are wrong."""
+    """A wrong byte: its position in the data, and a mask of its wrong bits."""
 
     at: int
     mask: int
 
 
 def _table() -> tuple[int, ...]:
-    out = []
-    for value in range(256):
+    words = []
+    for word in range(256):
         for _ in range(8):
-            value = (value >> 1) ^ (_POLYNOMIAL if value & 1 else 0)
-        out.append(value)
-    return tuple(out)
+            word = (word >> 1) ^ (_POLYNOMIAL if word & 1 else 0)
+        words.append(word)
+    return tuple(words)
 
 
 _TABLE = _table()
 _BY_TOP_BYTE = {word >> 24: (index, word) for index, word in enumerate(_TABLE)}
 _LAST_BYTE = {word: mask for mask, word in enumerate(_TABLE) if mask}
-"""What a wrong last byte changes in the CRC, and the bits of it that are wrong."""
+"""CRC difference caused by a wrong last byte → mask of the wrong bits in that byte."""
 BITS, BYTES = 8, 255
-"""How many candidates each byte of the data has: its flipped bits, or all its other values."""
+"""Candidates per byte of data: 8 flipped bits, or 255 other values."""
 
 
 def flip(raw: bytes, at: int, bit: int) -> bytes:
-    """The bytes with one bit flipped."""
+    """Return the bytes with one bit flipped."""
     return flip_bits(raw, at, 1 << bit)
 
 
 def flip_bits(raw: bytes, at: int, mask: int) -> bytes:
-    """The bytes with some bits of one byte flipped."""
+    """Return the bytes with the `mask` bits of one byte flipped."""
     return raw[:at] + bytes([raw[at] ^ mask]) + raw[at + 1 :]
 
 
 def flipped_bits(length: int, stored: int, computed: int) -> list[FlippedBit]:
-    """All single bits of `length` bytes whose flip turns one CRC into the other. Both CRCs have 31 bits.
+    """List every single bit in `length` bytes whose flip turns one CRC into the other. Both CRCs have 31 bits.
 
-    Units: `length` in bytes. An empty list: no single bit explains the difference, or `stored` has more bits and so is
-    damaged itself.
+    The list is empty if no single bit explains the difference, or if `stored` has more than 31 bits and so is damaged
+    itself.
     """
     found = wrong_bytes(length, stored, computed)
     return [FlippedBit(at, mask.bit_length() - 1) for at, mask in found if mask.bit_count() == 1]
 
 
 def wrong_bytes(length: int, stored: int, computed: int) -> list[WrongByte]:
-    """All single bytes of `length` bytes that, with other values, turn one CRC into the other. See `flipped_bits`."""
+    """List every single byte in `length` bytes that, changed, turns one CRC into the other. See `flipped_bits`."""
     if not 0 <= stored < 1 << STORED_BITS:
         return []
     syndrome = stored ^ computed
@@ -75,12 +75,12 @@ def wrong_bytes(length: int, stored: int, computed: int) -> list[WrongByte]:
 
 
 def odds_of_false_match(length: int, candidates: int = BITS) -> float:
-    """The probability that other damage looks like one of the candidates (`BITS`, `BYTES`), in this many bytes."""
+    """Return the probability that unrelated damage in `length` bytes matches a candidate (`BITS` or `BYTES`)."""
     return min(1.0, candidates * length / (1 << STORED_BITS))
 
 
 def _explain(length: int, syndrome: int) -> Iterator[WrongByte]:
-    """Step the syndrome back over the data. Source: the table-driven CRC, `crc = crc >> 8 ^ table[crc & 0xff]`."""
+    """Run the table-driven CRC, `crc = crc >> 8 ^ table[crc & 0xff]`, backwards and yield each possible wrong byte."""
     by_top_byte, last_byte = _BY_TOP_BYTE, _LAST_BYTE
     for at in range(length - 1, -1, -1):
         if syndrome in last_byte:

@@ -1,4 +1,4 @@
-"""DLedger: entry, BLANK, index unit and the two text files.
+"""DLedger's formats: entry, BLANK, index unit, and the text files checkpoint and currterm.
 
 Source: DLedgerEntryCoder, MmapFileList#preAppend, DLedgerMmapFileStore, MemberState (DLedger 0.1 to 0.3.2).
 """
@@ -14,7 +14,7 @@ from rmqstore.formats.text.javatext import parse_java_properties, parse_long
 
 MAGIC = 1
 NORMAL, NOOP, CONFIG_CHANGE = MAGIC, 2, 3
-"""Types of an entry since DLedger 0.4, in its magic (DLedgerEntryType); only a NORMAL one has a message."""
+"""Entry types, which DLedger 0.4 stores as the magic (DLedgerEntryType); only a NORMAL entry carries a message."""
 TYPES = (NORMAL, NOOP, CONFIG_CHANGE)
 BLANK_MAGIC = -1
 
@@ -30,15 +30,16 @@ ENTRY = Layout(
     Field("chain_crc", Int32sb, "Always 0: never computed, never checked."),
     Field("body_crc", Int32sb, "Always 0: never computed, never checked."),
     Field("body_length", Int32sb, "Length of the body that follows.", "bytes"),
-    about="The body is exactly one commitlog record, whose PHYSICALOFFSET is pos + 48.",
+    about="The body is exactly one commitlog record; its PHYSICALOFFSET is pos + 48.",
 )
 BLANK = Layout(
     "dledger blank",
     "MmapFileList#preAppend, DLedger 0.3.2",
     Field("magic", Int32sb, "Always -1.", const=BLANK_MAGIC),
     Field("size", Int32sb, "Bytes left in the file, counted from here.", "bytes"),
-    about="End of a data file; the rest is zero. Magic first: the other way round than in a commitlog. "
-    "DLedger 0.4 also puts one over what a snapshot made superfluous, from the file's start to the first entry kept.",
+    about="Marks the end of a data file; the bytes after it are zero. Magic and size are in the opposite order to a "
+    "commitlog BLANK. DLedger 0.4 also writes one over entries that a snapshot covers, from the start of the file to "
+    "the first entry that it keeps.",
 )
 INDEX_UNIT = Layout(
     "dledger index unit",
@@ -52,34 +53,34 @@ INDEX_UNIT = Layout(
 )
 
 BODY_OFFSET = ENTRY.size
-HEADER_SIZE = ENTRY.at("body_length")  # DLedgerEntry.HEADER_SIZE leaves the body length out
+HEADER_SIZE = ENTRY.at("body_length")  # DLedgerEntry.HEADER_SIZE does not count the body length
 INDEX_FILE_SIZE = INDEX_UNIT.size * 5 * 1024 * 1024
 MIN_BLANK_SIZE = BLANK.size
 SNAPSHOTS = "snapshot"
-"""Directory that DLedger 0.4 keeps for its state machine, in the group's."""
+"""Name of the state machine's snapshot directory in the group's directory (DLedger 0.4)."""
 COMMITTED_INDEX, END_INDEX = "committedIndex", "endIndex"
 CURR_TERM, VOTE_LEADER = "currTerm", "voteLeader"
 
 
 def build_entry(body: bytes, *, index: int, term: int, pos: int) -> bytes:
-    """Bytes of one entry around a body."""
+    """Return the bytes of one entry with this body."""
     return ENTRY.build(size=ENTRY.size + len(body), index=index, term=term, pos=pos, body_length=len(body)) + body
 
 
 def build_blank(size: int) -> bytes:
-    """The 8 bytes of a BLANK that says `size` bytes are left."""
+    """Return the 8 bytes of a BLANK; `size` is the number of bytes left in the file."""
     return BLANK.build(size=size)
 
 
 def index_at(index: int) -> int:
-    """Position of the index unit of an entry over all index files, in bytes."""
+    """Return the offset (bytes) of an entry's unit in the index, counted over all index files."""
     return index * INDEX_UNIT.size
 
 
 class DLedgerCheckpoint(NamedTuple):
-    """The text file `checkpoint`; None: not set.
+    """The contents of the text file `checkpoint`; None for an index that is not set.
 
-    `refused` is a committedIndex that is not a number: DLedger throws, and load() returns false.
+    `refused` is a committedIndex that is not a number, which makes DLedger throw and the store's load() return false.
     """
 
     committed_index: int | None
@@ -88,28 +89,28 @@ class DLedgerCheckpoint(NamedTuple):
     refused: str | None = None
 
     def build(self) -> bytes:
-        """The file as DLedger writes it; -1 for what is not set."""
+        """Return the bytes of the file as DLedger writes it, with -1 for an index that is not set."""
         committed = -1 if self.committed_index is None else self.committed_index
         end = -1 if self.end_index is None else self.end_index
         return f"{COMMITTED_INDEX}={committed}\n{END_INDEX}={end}\n".encode()
 
 
 class CurrTerm(NamedTuple):
-    """The text file `currterm`; term 0 and no vote where nothing can be read, as DLedger starts then."""
+    """The contents of the text file `currterm`; term 0 and no vote if unreadable, which is how DLedger then starts."""
 
     term: int
     vote_leader: str | None
     faults: tuple[str, ...] = ()
 
     def build(self) -> bytes:
-        """The file as DLedger writes it."""
+        """Return the bytes of the file as DLedger writes it."""
         return f"{VOTE_LEADER}={self.vote_leader or ''}\n{CURR_TERM}={self.term}\n".encode()
 
 
 def _values(data: bytes) -> tuple[dict[str, str], list[str]]:
     values, faults = parse_java_properties(bytes(data).decode("latin-1"))
     if faults:
-        values = {}  # Properties#load throws at a broken escape, and DLedger takes nothing from the file
+        values = {}  # Properties#load throws on a broken escape, and DLedger then ignores the whole file
     if not data.strip(b" \t\r\n\f"):
         faults.append("empty")
     elif not data.strip(b"\0"):
@@ -129,12 +130,12 @@ def _number(values: dict[str, str], name: str, faults: list[str]) -> int | None:
 
 
 def _trimmed(text: str) -> str:
-    """String#trim: everything up to U+0020 goes."""
+    """Strip characters up to U+0020 from both ends, as String#trim does."""
     return text.strip("".join(map(chr, range(0x21))))
 
 
 def parse_dledger_checkpoint(data: bytes) -> DLedgerCheckpoint:
-    """`dledger-SELFID/checkpoint`, whatever it holds.
+    """Parse `dledger-SELFID/checkpoint`; damage is reported in `faults`, never raised.
 
     Source: DLedgerMmapFileStore#loadCheckPoint, #recover (0.1 to 0.3.2; 0.4.0 has no such file)
     """
@@ -146,7 +147,7 @@ def parse_dledger_checkpoint(data: bytes) -> DLedgerCheckpoint:
 
 
 def parse_currterm(data: bytes) -> CurrTerm:
-    """`dledger-SELFID/currterm`, whatever it holds.
+    """Parse `dledger-SELFID/currterm`; damage is reported in `faults`, never raised.
 
     Source: MemberState#loadTerm
     """

@@ -1,4 +1,4 @@
-"""The hash index: header, slots, units, key hash and file arithmetic.
+"""The index file: header, hash slots, units, key hashes, and position arithmetic.
 
 Source: IndexFile, IndexHeader, IndexService (RocketMQ 4.3 to 5.4.0).
 """
@@ -21,7 +21,7 @@ HEADER = Layout(
     Field("end_phy_offset", Int64sb, "Commitlog position of the last entry.", "bytes"),
     Field("hash_slot_count", Int32sb, "Slots in use (up to 4.7.0: puts).", "slots"),
     Field("index_count", Int32sb, "Entries + 1; 0 in a file never written to.", "units"),
-    about="A new file starts with the end values of the file before it.",
+    about="A new file takes over the end values of the previous file.",
 )
 SLOT = Layout(
     "index slot",
@@ -34,7 +34,7 @@ UNIT = Layout(
     Field("key_hash", Int32sb, "Hash of topic, '#' and key."),
     Field("phy_offset", Int64sb, "Where the message starts in the commitlog.", "bytes"),
     Field("time_diff", Int32sb, "Store time after the header's begin.", "s"),
-    Field("prev_index", Int32sb, "Unit before it in the chain of the slot; 0: none.", "units"),
+    Field("prev_index", Int32sb, "Number of the previous unit in the slot's chain; 0: none.", "units"),
     about="Unit 0 is never used.",
 )
 
@@ -45,7 +45,7 @@ _INT_MAX = (1 << 31) - 1
 
 
 def key_hash(text: str) -> int:
-    """Hash of a key text (`topic#key`): abs of Java's hash, 0 for the one value without an abs.
+    """Hash a key text (`topic#key`): Math.abs of String.hashCode, and 0 for Integer.MIN_VALUE, which has no abs.
 
     Source: IndexFile#indexKeyHashMethod
     """
@@ -54,7 +54,7 @@ def key_hash(text: str) -> int:
 
 
 def key_text(topic: str, key: str) -> str:
-    """The text that is hashed for a key of a topic.
+    """Return the text that is hashed for a key of a topic.
 
     Source: IndexService#buildKey
     """
@@ -62,55 +62,58 @@ def key_text(topic: str, key: str) -> str:
 
 
 def slot_of(hash_value: int, slots: int) -> int:
-    """Number of the slot of a key hash."""
+    """Return the number of the slot for a key hash."""
     return hash_value % slots
 
 
 def slot_at(slot: int) -> int:
-    """Position of a slot in the file, in bytes."""
+    """Return the position of a slot in the file, in bytes."""
     return HEADER.size + slot * SLOT.size
 
 
 def unit_at(unit: int, slots: int) -> int:
-    """Position of a unit in the file, in bytes."""
+    """Return the position of a unit in the file, in bytes."""
     return HEADER.size + slots * SLOT.size + unit * UNIT.size
 
 
 def file_size(slots: int = DEFAULT_SLOTS, units: int = DEFAULT_UNITS) -> int:
-    """Size of an index file in bytes."""
+    """Return the size of an index file in bytes."""
     return unit_at(units, slots)
 
 
 def units_in(size: int, slots: int) -> int:
-    """How many units a file of `size` bytes with that many slots has room for (unit 0 counted); never negative."""
+    """Return how many units, including unit 0, fit into a file of `size` bytes with `slots` slots; never negative."""
     return max(0, (size - unit_at(0, slots)) // UNIT.size)
 
 
 def entries(index_count: int) -> int:
-    """Entries of a file from the header's count."""
+    """Return the number of entries for the header's index count, which starts at 1."""
     return max(0, index_count - 1)
 
 
 def is_full(index_count: int, units: int = DEFAULT_UNITS) -> bool:
-    """No entry can be added (IndexFile#isWriteFull)."""
+    """Whether no entry can be added.
+
+    Source: IndexFile#isWriteFull
+    """
     return index_count >= units
 
 
 def time_diff(store_timestamp: int, begin_timestamp: int) -> int:
-    """The time difference that a put writes, in s; times in ms.
+    """Return the time difference (s) that putKey stores for a store time and the header's begin time (both ms).
 
     Source: IndexFile#putKey
     """
     if begin_timestamp <= 0:
         return 0
     millis = store_timestamp - begin_timestamp
-    # Java divides towards zero before it clamps
+    # Java's integer division rounds towards zero
     seconds = abs(millis) // 1000 * (1 if millis >= 0 else -1)
     return min(max(seconds, 0), _INT_MAX)
 
 
 def file_name(time: int, zone: tzinfo | None = None) -> str:
-    """Name of an index file made at `time` (ms) in the broker's zone (default: this machine's): 17 digits.
+    """Return the 17-digit name of an index file created at `time` (ms) in the broker's zone (default: local).
 
     Source: UtilAll#timeMillisToHumanString
     """

@@ -1,7 +1,7 @@
-"""Layouts: a record is declared once, field by field, as a construct declaration; everything else derives from it.
+"""Declare each binary record once, field by field, with construct; everything else derives from the declaration.
 
-`Record` declares a record of any length. It parses and builds single records at run time. `Layout` is a record of fixed
-size, from which the NumPy dtype (for bulk work), the Arrow schema and the table of the man page derive as well.
+`Record` declares a record of variable size, and parses and builds single records. `Layout` declares a record of fixed
+size; the NumPy dtype for bulk reads, the Arrow schema and the table of the man page derive from it too.
 Numbers are big-endian, as Java writes them.
 """
 
@@ -25,7 +25,7 @@ Buffer = bytes | bytearray | memoryview
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """What an integer of construct is elsewhere: NumPy code, Arrow type, and the words of the man page."""
+    """The NumPy code, Arrow type and man page wording of one of construct's integer types."""
 
     dtype: str
     arrow: str
@@ -40,7 +40,7 @@ NUMBERS: Mapping[Kind, Number] = {
     construct.Int64sb: Number(">i8", "int64", "64-bit signed"),
 }
 
-# construct's Container is a dict: fields with these names would be shadowed by its methods
+# construct's Container is a dict: its methods would shadow fields with these names
 _SHADOWED = frozenset({"keys", "items", "values", "copy", "pop", "update", "clear", "search"})
 
 
@@ -49,8 +49,8 @@ class Field:
     """One field of a record.
 
     `kind` is the construct type: one of `NUMBERS`, `Bytes(n)`, or an expression over earlier fields (`Record` only);
-    `about` is the sentence for the man page; `unit` is what the number counts ("bytes", "ms", "units", "" for none);
-    `const`, where given, is the value in a sound record.
+    `about` is its description in the man page; `unit` is the unit of measure ("bytes", "ms", "units", "" for none);
+    `const`, if set, is the only valid value.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Field:
 
     @property
     def number(self) -> Number | None:
-        """The integer type; None for bytes and for what depends on other fields."""
+        """The integer type; None for bytes and for types that depend on other fields."""
         return NUMBERS.get(self.kind.subcon if isinstance(self.kind, construct.Rebuild) else self.kind)
 
     @property
@@ -84,7 +84,7 @@ class Field:
 
 
 def arrow_type(field: Field) -> Any:
-    """The Arrow type of a field of fixed size (needs pyarrow, extra `arrow`)."""
+    """Return the Arrow type of a field of fixed size (needs pyarrow, extra `arrow`)."""
     import pyarrow as pa
 
     return getattr(pa, field.number.arrow)() if field.number else pa.binary(field.size)
@@ -96,8 +96,8 @@ def _words(kind: Kind) -> str:
     if isinstance(kind, construct.Rebuild):
         return _words(kind.subcon)
     if isinstance(kind, construct.IfThenElse):
-        one, other = _words(kind.elsesubcon), _words(kind.thensubcon)
-        return "bytes" if "bytes" in (one, other) else f"{one} or {other}"
+        without, with_flag = _words(kind.elsesubcon), _words(kind.thensubcon)
+        return "bytes" if "bytes" in (without, with_flag) else f"{without} or {with_flag}"
     try:
         return f"{kind.sizeof()} bytes"
     except (construct.SizeofError, KeyError):  # construct raises KeyError for an expression over other fields
@@ -105,10 +105,10 @@ def _words(kind: Kind) -> str:
 
 
 class Record:
-    """A record, declared field by field; the size of a field may depend on the fields before it.
+    """A record, declared field by field; the size of a field may depend on earlier fields.
 
     Units:  all offsets and sizes in bytes.
-    Errors: ValueError for a field without a sentence, and for a name that is taken.
+    Errors: ValueError for a field without a description, and for a duplicate or reserved name.
     """
 
     def __init__(self, name: str, source: str, *fields: Field, about: str = "") -> None:
@@ -117,7 +117,7 @@ class Record:
             if f.name in _SHADOWED or f.name in seen:
                 raise ValueError(f"{name}.{f.name}: name is taken")
             if not f.about.strip():
-                raise ValueError(f"{name}.{f.name}: a field needs its sentence")
+                raise ValueError(f"{name}.{f.name}: a field needs a description")
             seen.add(f.name)
         self.name = name
         self.source = source
@@ -129,28 +129,28 @@ class Record:
 
     @cached_property
     def struct(self) -> construct.Struct:
-        """The construct declaration (interpreted: construct's compiled parsers are not for damaged data)."""
+        """The construct declaration (not compiled: construct's compiled parsers do not check damaged data)."""
         return construct.Struct(*(construct.Renamed(f.kind, f.name, newdocs=f.about) for f in self.fields))
 
     def parse(self, data: Buffer, at: int = 0, size: int | None = None) -> dict[str, Any]:
-        """The fields of one record at `at`, in declaration order; `size` bounds it (default: the end of the data).
+        """Parse one record at `at`, bounded by `size` (default: the end of the data); fields in declaration order.
 
-        Errors: construct.StreamError where the data ends before the record does, or a length is negative.
+        Errors: construct.StreamError if the data ends before the record does, or a length is negative.
         """
         found = self.struct.parse(bytes(data[at:] if size is None else data[at : at + size]))
         return {f.name: found[f.name] for f in self.fields}
 
     def build(self, values: Mapping[str, Any] | None = None, /, **named: Any) -> bytes:
-        """Bytes of one record; fields not given take their constant, else 0. Lengths follow from what they count.
+        """Return the bytes of one record; a missing field gets its constant or 0, and a length field is computed.
 
         Errors: construct.ConstructError for a value that does not fit its field.
         """
         return bytes(self.struct.build({**self._defaults(), **(values or {}), **named}))
 
     def spans(self, data: Buffer) -> list[tuple[Field, int, int]]:
-        """Every field of one sound record with its start and stop, in bytes from the record's start.
+        """List the fields of one sound record with their start and stop, in bytes from the record's start.
 
-        Errors: construct.StreamError where the data ends before the record does, or a length is negative.
+        Errors: construct.StreamError if the data ends before the record does, or a length is negative.
         """
         found = self._measured.parse(bytes(data))
         stops = [found[f"{f.name} ends"] for f in self.fields]
@@ -166,9 +166,9 @@ class Record:
 
 
 class Layout(Record):
-    """A record of fixed size. NumPy dtype, Arrow schema and manual derive from the declaration.
+    """A record of fixed size, with a NumPy dtype and an Arrow schema.
 
-    Errors: construct.SizeofError for a field that has no fixed size.
+    Errors: construct.SizeofError for a field without a fixed size.
     """
 
     def __init__(self, name: str, source: str, *fields: Field, about: str = "") -> None:
@@ -181,20 +181,20 @@ class Layout(Record):
         self.size = at
 
     def at(self, name: str) -> int:
-        """Position of a field from the start of the record, in bytes."""
+        """Return the position of a field, in bytes from the record's start."""
         return self._at[name]
 
     def parse(self, data: Buffer, at: int = 0, size: int | None = None) -> dict[str, Any]:
-        """The fields of one record at `at`, in declaration order.
+        """Parse one record at `at`; fields in declaration order.
 
-        Errors: construct.StreamError for fewer bytes than a record has.
+        Errors: construct.StreamError if the data is shorter than the record.
         """
         return super().parse(data, at, self.size if size is None else size)
 
     def unpack(self, data: Buffer, at: int = 0) -> dict[str, Any]:
-        """The same as `parse`, ten times as fast: for loops over records.
+        """Parse one record at `at` with the struct module, ten times faster than `parse`: for loops.
 
-        Errors: struct.error for fewer bytes than a record has.
+        Errors: struct.error if the data is shorter than the record.
         """
         return dict(zip(self._at, self.packer.unpack_from(data, at), strict=True))
 
@@ -203,7 +203,10 @@ class Layout(Record):
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
-        """The NumPy dtype; its itemsize is checked against the declaration."""
+        """The NumPy dtype.
+
+        Errors: ValueError if its size differs from the declaration's.
+        """
         import numpy as np
 
         dtype = np.dtype([(f.name, f.dtype) for f in self.fields])
@@ -213,7 +216,7 @@ class Layout(Record):
 
     @cached_property
     def packer(self) -> Struct:
-        """The layout for the struct module of the standard library: for loops that build or read many records."""
+        """The record as a struct.Struct: for loops that build or read many records."""
         return Struct(">" + "".join(f.kind.fmtstr[1] if f.number else f"{f.size}s" for f in self.fields))
 
     def arrow_schema(self) -> Any:
@@ -225,10 +228,7 @@ class Layout(Record):
         )
 
     def array(self, data: Buffer) -> np.ndarray[Any, Any]:
-        """All whole records of `data` as a structured array (a view: no copy).
-
-        Shape: (len(data) // size,)
-        """
+        """Return all complete records of `data` as a structured array: a view of shape (len(data) // size,)."""
         import numpy as np
 
         count = len(data) // self.size
@@ -236,14 +236,17 @@ class Layout(Record):
 
 
 def fixed_part(record: Record, name: str, about: str, **flags: int) -> Layout:
-    """The leading fields of a record whose sizes follow from `flags` (values of fields), as a layout."""
+    """Return the leading fields of a record as a layout, up to the first size that `flags` does not determine.
+
+    `flags` holds the values of the fields on which sizes depend.
+    """
     fields: list[Field] = []
     for f in record:
         kind = f.kind.subcon if isinstance(f.kind, construct.Rebuild) else f.kind
         if isinstance(kind, construct.IfThenElse):
             try:
                 kind = kind.thensubcon if kind.condfunc(construct.Container(flags)) else kind.elsesubcon
-            except KeyError:  # it depends on a field that is not among the flags
+            except KeyError:  # the size depends on a field that is not among the flags
                 break
         fields.append(Field(f.name, kind, f.about, f.unit, f.const))
     return Layout(name, record.source, *fields, about=about)

@@ -1,8 +1,8 @@
 """The commitlog record: message V1 and V2, and the BLANK that closes a file.
 
 Source: MessageExtEncoder#encode, CommitLog#checkMessageAndReturnSize, MessageDecoder (RocketMQ 4.3 to 5.4.0).
-A commitlog file has no header: it is a chain of records from byte 0, closed by one BLANK where the next record does
-not fit. In DLedger mode the same record is the body of an entry.
+A commitlog file has no header: records follow one another from byte 0, and a BLANK fills the rest of the file when the
+next record does not fit. In DLedger mode the same record is the body of an entry.
 """
 
 from __future__ import annotations
@@ -66,17 +66,17 @@ BLANK = Layout(
     "CommitLog.DefaultAppendMessageCallback#doAppend, RocketMQ 5.4.0",
     Field("size", Int32sb, "Bytes left in the file, counted from this record's start.", "bytes"),
     Field("magic", Int32sb, "BLANK_MAGIC_CODE (CBD43194).", const=BLANK_MAGIC),
-    about="End of a commitlog file. The bytes behind these 8 are undefined.",
+    about="End of a commitlog file. The bytes after these 8 are undefined.",
 )
 
 
 def _host(v6_bit: int) -> Kind:
-    """4 or 16 bytes of address and 4 of port; a bit of SYSFLAG says which."""
+    """Declare a host: an address of 4 bytes, or 16 if the SYSFLAG bit is set, and a port of 4 bytes."""
     return IfThenElse(this.sys_flag & v6_bit, Bytes(20), Bytes(8))
 
 
 def _counted(length: Any) -> Kind:
-    """As many bytes as a length field says; the broker skips the part when the length is negative."""
+    """Declare a part with a length field; like the broker, treat a negative length as an empty part."""
     return IfThenElse(length > 0, Bytes(length), Bytes(0))
 
 
@@ -85,7 +85,7 @@ MESSAGE = Record(
     "MessageExtEncoder#encode, MessageDecoder#decode, RocketMQ 5.4.0",
     Field("size", Int32sb, "TOTALSIZE: the whole record.", "bytes"),
     Field("magic", Int32sb, "MESSAGE_MAGIC_CODE: DAA320A7 (V1) or DAA320AB (V2)."),
-    Field("body_crc", Int32sb, "CRC-32 of the stored body without its top bit; 0 for an empty body."),
+    Field("body_crc", Int32sb, "CRC-32 of the stored body, top bit cleared; 0 for an empty body."),
     Field("queue_id", Int32sb, "Queue of the topic."),
     Field("flag", Int32sb, "Flag set by the producer; not interpreted."),
     Field("queue_offset", Int64sb, "Position in the consume queue; 0 for prepared and rollback.", "units"),
@@ -108,14 +108,14 @@ MESSAGE = Record(
     Field("topic", Bytes(this.topic_length), "The topic in UTF-8."),
     Field("properties_length", Rebuild(Int16sb, len_(this.properties)), "Length of the properties.", "bytes"),
     Field("properties", _counted(this.properties_length), "NAME 0x01 VALUE 0x02 for each property, in UTF-8."),
-    about="Positions are those with IPv4 hosts (8 bytes each); SYSFLAG says which host is an IPv6 one (20 bytes).",
+    about="The positions apply to IPv4 hosts (8 bytes each). SYSFLAG marks each host that is IPv6 (20 bytes).",
 )
 """The record as RocketMQ writes it: V1 and V2, IPv4 and IPv6 hosts."""
 
 
 @cache
 def head(born_v6: bool = False, store_v6: bool = False) -> Layout:
-    """The fixed part of a record up to the body, for one of the four combinations of host families."""
+    """Return the fixed part of a record, up to the body, for one combination of address families."""
     return fixed_part(
         MESSAGE,
         "message",
@@ -132,30 +132,30 @@ PHYSICAL_OFFSET_AT = HEAD.at("physical_offset")
 
 
 class Fault(IntEnum):
-    """What is wrong with a record; the first test that fails, in this order."""
+    """The first check that a record fails, in this order."""
 
     NONE = 0
-    SHORT = 1  # fewer bytes left than a record needs
+    SHORT = 1  # fewer bytes left than the smallest record has
     MAGIC = 2  # neither V1, V2 nor BLANK
-    SIZE = 3  # TOTALSIZE smaller than a record can be, or over the file's end
+    SIZE = 3  # TOTALSIZE is smaller than any record, or exceeds the file
     LENGTHS = 4  # the parts do not add up to TOTALSIZE ("half message")
-    PHYSICAL_OFFSET = 5  # a record of another place: stale, or copied
+    PHYSICAL_OFFSET = 5  # the record was written for another position: stale or copied
     BODY_CRC = 6
     RECORD_CRC = 7  # the property __CRC32#
-    TOPIC = 8  # empty or no UTF-8
-    PROPERTIES = 9  # grammar or UTF-8
-    ENTRY_MAGIC = 11  # the DLedger header around the record
+    TOPIC = 8  # empty or invalid UTF-8
+    PROPERTIES = 9  # bad syntax or invalid UTF-8
+    ENTRY_MAGIC = 11  # from here to ENTRY_TERM: the header of the DLedger entry around the record
     ENTRY_SIZE = 12
     ENTRY_POS = 13
     ENTRY_INDEX = 14
     ENTRY_TERM = 15
-    BLANK = 16  # a BLANK where consume queues say that messages were
-    UNREADABLE = 30  # the disk gave an error
+    BLANK = 16  # a BLANK in a place where consume queues refer to messages
+    UNREADABLE = 30  # reading from the disk failed
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One decoded record; field names and units as in the layout, plus topic, raw properties and the raw body."""
+    """One decoded record; names and units as in `MESSAGE`, with the body as stored."""
 
     size: int
     magic: int
@@ -178,21 +178,21 @@ class Message:
 
     @property
     def transaction_type(self) -> int:
-        """0 none, 4 prepared, 8 commit, 12 rollback (MessageSysFlag#getTransactionValue)."""
+        """The transaction bits: 0 none, 4 prepared, 8 commit, 12 rollback (MessageSysFlag#getTransactionValue)."""
         return self.sys_flag & TRANSACTION_MASK
 
     @property
     def is_dispatched(self) -> bool:
-        """Whether a queue gets it: neither a prepared message nor a rollback."""
+        """Whether the broker dispatches the message to its consume queue: all but prepared and rollback messages."""
         return self.transaction_type not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
 
     @property
     def topic_text(self) -> str:
-        """The topic; bytes that are not UTF-8 show as escapes."""
+        """The topic, with bytes that are not UTF-8 as escapes."""
         return self.topic.decode("utf-8", "backslashreplace")
 
     def offset_message_id(self) -> str:
-        """The offset message id: store host and PHYSICALOFFSET in upper-case hex.
+        """Return the offset message id: store host and PHYSICALOFFSET in upper-case hex.
 
         Source: MessageDecoder#createMessageId
         """
@@ -200,7 +200,7 @@ class Message:
 
 
 def body_crc(body: Buffer) -> int:
-    """BODYCRC of stored body bytes: CRC-32 without the top bit, 0 for an empty body.
+    """Compute BODYCRC of a body as stored: CRC-32 with the top bit cleared, 0 for an empty body.
 
     Source: UtilAll#crc32
     """
@@ -208,7 +208,7 @@ def body_crc(body: Buffer) -> int:
 
 
 def record_size(body: int, topic: int, properties: int, *, v2: bool = False, sys_flag: int = 0) -> int:
-    """Length arithmetic of a record from the lengths of its parts, in bytes.
+    """Compute TOTALSIZE of a record from the lengths of its parts, in bytes.
 
     Source: MessageExtEncoder#calMsgLength
     """
@@ -216,7 +216,7 @@ def record_size(body: int, topic: int, properties: int, *, v2: bool = False, sys
 
 
 def host_text(raw: bytes) -> str:
-    """`ip:port` of a stored host (8 or 20 bytes); IPv6 in brackets."""
+    """Format a stored host (8 or 20 bytes) as `ip:port`, with IPv6 in brackets."""
     port = int.from_bytes(raw[-4:], "big", signed=True)
     if len(raw) == 8:
         return f"{raw[0]}.{raw[1]}.{raw[2]}.{raw[3]}:{port}"
@@ -224,28 +224,28 @@ def host_text(raw: bytes) -> str:
 
 
 def sound_host(raw: bytes) -> bytes:
-    """A stored host with a port that can be one: its upper two bytes are 0 in every port."""
+    """Clear the upper two of the port's four bytes, which are zero in every valid port."""
     return raw[:-4] + bytes(2) + raw[-2:]
 
 
 def host_bytes(text: str) -> bytes:
-    """Stored form of `ip:port` or `[ip]:port`.
+    """Convert `ip:port` or `[ip]:port` to its stored form.
 
-    Errors: ValueError for text that is neither.
+    Errors: ValueError for any other text.
     """
     host, _, port = text.rpartition(":")
     return ipaddress.ip_address(host.strip("[]")).packed + int(port).to_bytes(4, "big", signed=True)
 
 
 def parse_message(data: Buffer, at: int = 0, available: int | None = None) -> tuple[Message | None, Fault]:
-    """One record at `at`; the message is given whenever its parts lie inside the data and add up.
+    """Parse the record at `at`; it is returned if its parts lie within the data and add up to TOTALSIZE.
 
-    Tests, in order: magic, size, lengths. PHYSICALOFFSET and CRCs are `check_message`'s. `available` bounds the
-    record (bytes from `at`), default: the end of the data.
+    Checks magic, size and lengths, in this order; `check_message` checks PHYSICALOFFSET and the CRC. `available` is
+    the space for the record in bytes, by default up to the end of the data.
     """
     view = memoryview(data)
     left = len(view) - at if available is None else min(available, len(view) - at)
-    if left < 8:
+    if left < BLANK_SIZE:
         return None, Fault.SHORT
     size = int.from_bytes(view[at : at + 4], "big", signed=True)
     magic = int.from_bytes(view[at + 4 : at + 8], "big", signed=True)
@@ -255,7 +255,7 @@ def parse_message(data: Buffer, at: int = 0, available: int | None = None) -> tu
         return None, Fault.SIZE
     try:
         values = MESSAGE.parse(view, at, size)
-    except ConstructError:  # a part ends behind the record, or a length is negative
+    except ConstructError:  # a part extends past the record, or a length is negative
         return None, Fault.LENGTHS
     lengths = (values["body_length"], values.pop("topic_length"), values.pop("properties_length"))
     if record_size(*lengths, v2=magic == MAGIC_V2, sys_flag=values["sys_flag"]) != size:
@@ -264,9 +264,9 @@ def parse_message(data: Buffer, at: int = 0, available: int | None = None) -> tu
 
 
 def record_crc(data: Buffer, at: int, size: int) -> tuple[int | None, int]:
-    """Stored (None: no such property at the record's end) and computed record CRC.
+    """Return the stored record CRC (None if the record does not end with `__CRC32#`) and the computed one.
 
-    Source: MessageDecoder#createCrc32; the digits are stored least significant first.
+    Source: MessageDecoder#createCrc32, which stores the decimal digits in reverse order
     """
     view = memoryview(data)
     computed = int(crc32(view[at : at + size - CRC32_RESERVED_LEN])) & 0x7FFFFFFF
@@ -278,7 +278,7 @@ def record_crc(data: Buffer, at: int, size: int) -> tuple[int | None, int]:
 
 
 def check_message(message: Message, offset: int | None) -> Fault:
-    """The first thing wrong with a framed message: own position (None: not asked), body CRC, topic."""
+    """Return the first fault of a parsed message: PHYSICALOFFSET (unless `offset` is None), body CRC, empty topic."""
     if offset is not None and message.physical_offset != offset:
         return Fault.PHYSICAL_OFFSET
     if message.body_length > 0 and body_crc(message.body) != message.body_crc:
@@ -307,11 +307,11 @@ def build_message(  # noqa: PLR0913 - one for each field of a record
     v2: bool = False,
     append_crc: bool = False,
 ) -> bytes:
-    """Bytes of one record, as the broker's encoder writes them; host families set the SYSFLAG bits.
+    """Return the bytes of one record as the broker encodes it; the hosts' address families set the SYSFLAG bits.
 
-    `append_crc` reserves the last 20 bytes for the record CRC (enabledAppendPropCRC), with the separator that the
-    broker inserts when the other properties do not end with one.
-    Errors: ValueError for a topic or properties that the length fields cannot carry.
+    `append_crc` adds the record CRC in the last 20 bytes (enabledAppendPropCRC), after a separator if the other
+    properties do not end with one.
+    Errors: ValueError for a topic or properties that are too long for their length fields.
     Source: MessageExtEncoder#encode
     """
     name = topic.encode() if isinstance(topic, str) else topic
@@ -324,7 +324,7 @@ def build_message(  # noqa: PLR0913 - one for each field of a record
     if len(properties) > MAX_PROPERTIES:
         raise ValueError(f"properties of {len(properties)} bytes")
     sys_flag = (sys_flag & ~0x30) | (0x10 if len(born_host) == 20 else 0) | (0x20 if len(store_host) == 20 else 0)
-    out = MESSAGE.build(
+    record = MESSAGE.build(
         size=record_size(len(body), len(name), len(properties), v2=v2, sys_flag=sys_flag),
         magic=MAGIC_V2 if v2 else MAGIC_V1,
         body_crc=body_crc(body),
@@ -343,16 +343,16 @@ def build_message(  # noqa: PLR0913 - one for each field of a record
         topic=name,
         properties=properties,
     )
-    return set_record_crc(out) if append_crc else out
+    return set_record_crc(record) if append_crc else record
 
 
 def set_record_crc(record: bytes) -> bytes:
-    """The record with its last 20 bytes replaced by `__CRC32#`, 0x01, ten reversed digits, 0x02."""
+    """Replace the last 20 bytes of a record by its CRC: `__CRC32#`, 0x01, ten digits in reverse order, 0x02."""
     value = int(crc32(record[:-CRC32_RESERVED_LEN])) & 0x7FFFFFFF
     digits = f"{value:010d}".encode()[::-1]
     return record[:-CRC32_RESERVED_LEN] + CRC32_PROPERTY + digits + b"\x02"
 
 
 def build_blank(size: int) -> bytes:
-    """The 8 bytes of a BLANK that says `size` bytes are left."""
+    """Return the 8 bytes of a BLANK; `size` is the number of bytes left in the file."""
     return BLANK.build(size=size)

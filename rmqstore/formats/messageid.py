@@ -1,4 +1,4 @@
-"""Message ids: the offset message id made by the broker and the UNIQ_KEY made by the client, both ways.
+"""Encode and decode message ids: the broker's offset message id and the client's UNIQ_KEY.
 
 Source: MessageDecoder#createMessageId, #decodeMessageId; MessageClientIDSetter#createUniqID (RocketMQ 4.3 to 5.4.0).
 """
@@ -65,10 +65,10 @@ class UniqKey:
     counter: int
 
     def time(self, near: int, zone: tzinfo | None = None) -> int:
-        """When the id was made, in ms: the id knows only the time in the month.
+        """Return when the id was created, in ms.
 
-        `near` is a time (ms) at or after which the id was certainly not made, e.g. the store time; `zone` is the
-        client's time zone (default: this machine's).
+        The id holds only the time since the month began; the month is the last one that puts it before `near`, a time
+        (ms) such as the store time. `zone` is the client's time zone (default: local).
         Source: MessageClientIDSetter#getNearlyTimeFromID
         """
         try:
@@ -84,7 +84,7 @@ class UniqKey:
 
 
 def _bytes_of(text: str) -> bytes | None:
-    # bytes.fromhex alone would skip blanks
+    # the length check rejects whitespace, which bytes.fromhex skips
     try:
         data = bytes.fromhex(text)
     except ValueError:
@@ -93,12 +93,12 @@ def _bytes_of(text: str) -> bytes | None:
 
 
 def offset_message_id(host: bytes, physical_offset: int) -> str:
-    """Upper-case hex id of a stored host (address and port, 8 or 20 bytes) and a position in bytes."""
+    """Encode a stored host (address and port, 8 or 20 bytes) and a physical offset (bytes) as upper-case hex."""
     return (host + physical_offset.to_bytes(8, "big", signed=True)).hex().upper()
 
 
 def decode_offset_message_id(text: str) -> OffsetMessageId | None:
-    """Host, port and position of an id of 32 or 56 hex digits; None for any other text."""
+    """Decode an id of 32 or 56 hex digits; None for any other text."""
     data = _bytes_of(text)
     layout = OFFSET_IDS.get(len(data)) if data is not None else None
     if data is None or layout is None:
@@ -108,9 +108,9 @@ def decode_offset_message_id(text: str) -> OffsetMessageId | None:
 
 
 def decode_uniq_key(text: str) -> UniqKey | None:
-    """The parts of a UNIQ_KEY of 32 or 56 hex digits; None for any other text.
+    """Decode a UNIQ_KEY of 32 or 56 hex digits; None for any other text.
 
-    The value may be set by anybody: another text in the right form decodes to nonsense.
+    Applications can set UNIQ_KEY themselves: any text of this length and alphabet decodes, perhaps to nonsense.
     """
     data = _bytes_of(text)
     layout = UNIQ_KEYS.get(len(data)) if data is not None else None
@@ -127,9 +127,9 @@ def decode_uniq_key(text: str) -> UniqKey | None:
 
 
 def build_uniq_key(ip: str, pid: int, class_loader: int, span: int, counter: int) -> str:
-    """The inverse of `decode_uniq_key`.
+    """Encode a UNIQ_KEY; the inverse of `decode_uniq_key`.
 
-    Errors: ValueError for a text that is not an address.
+    Errors: ValueError if `ip` is not an address.
     """
     address = ipaddress.ip_address(ip).packed
 

@@ -1,4 +1,4 @@
-"""The property text of a message, and what the store derives from it: tags code, index keys, delivery time.
+"""Parse and build the property text of a message, and derive tags code, index keys and delivery time from it.
 
 Source: MessageDecoder#string2messageProperties, #messageProperties2String; MessageConst; TopicValidator;
 DefaultMessageStore#parseDelayLevel, #computeDeliverTimestamp; IndexService#buildIndex (RocketMQ 4.3 to 5.4.0).
@@ -87,8 +87,8 @@ BORN_TIMESTAMP = "BORN_TIMESTAMP"
 TIMER_DELAY_LEVEL = "TIMER_DELAY_LEVEL"
 
 FILLER_KEY = "RMQSTORE_FILLER"
-"""Property that marks a filler, a record that a repair put where a damaged one was; its value is the length, bytes."""
-FILLER_TOPICS = (b"RMQSTORE_FILLER", b"_")  # of fillers that no queue gets
+"""Property that marks a filler: a record that a repair wrote over a damaged one. Its value is the length in bytes."""
+FILLER_TOPICS = (b"RMQSTORE_FILLER", b"_")  # topics of fillers that are not dispatched to a queue
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
@@ -127,45 +127,45 @@ _DELAY_UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def is_topic_name(topic: str) -> bool:
-    """Only characters that the broker allows in a topic (TopicValidator#validateTopic); lengths are not asked."""
+    """Whether a topic has only characters that the broker allows (TopicValidator#validateTopic); ignores its length."""
     return _TOPIC.fullmatch(topic) is not None
 
 
 def is_system_topic(topic: str) -> bool:
-    """A topic that the broker keeps for itself (TopicValidator#isSystemTopic); retry and DLQ topics are not."""
+    """Whether a topic is reserved for the broker (TopicValidator#isSystemTopic); retry and DLQ topics are not."""
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
 
 
 def is_retry_topic(topic: str) -> bool:
-    """The retry topic of a consumer group."""
+    """Whether a topic is the retry topic of a consumer group."""
     return topic.startswith(RETRY_PREFIX)
 
 
 def is_dlq_topic(topic: str) -> bool:
-    """The dead-letter topic of a consumer group."""
+    """Whether a topic is the dead-letter topic of a consumer group."""
     return topic.startswith(DLQ_PREFIX)
 
 
 def is_lmq(queue: str) -> bool:
-    """A light message queue: a queue directory filled by fan-out, without a topic of its own."""
+    """Whether a queue directory is a light message queue (LMQ), filled by multi-dispatch and without its own topic."""
     return queue.startswith(LMQ_PREFIX)
 
 
 def retry_topic(group: str) -> str:
-    """Name of a group's retry topic (MixAll#getRetryTopic)."""
+    """Return the name of a group's retry topic (MixAll#getRetryTopic)."""
     return RETRY_PREFIX + group
 
 
 def dlq_topic(group: str) -> str:
-    """Name of a group's dead-letter topic (MixAll#getDLQTopic)."""
+    """Return the name of a group's dead-letter topic (MixAll#getDLQTopic)."""
     return DLQ_PREFIX + group
 
 
 def parse_properties(data: bytes) -> dict[str, str]:
-    """Name → value, as the broker's reader takes it: unusable parts are skipped, a later duplicate wins.
+    """Parse a property text as the broker does: malformed properties are skipped, the last duplicate wins.
 
-    A part counts only if its first 0x01 is neither its first nor its last character; empty values are dropped.
-    Source: MessageDecoder#string2messageProperties, 4.9.1 to 5.4.0 (4.9.0 and older refuse a second 0x01)
+    A property needs a name and a value on either side of its first 0x01; those with an empty value are dropped.
+    Source: MessageDecoder#string2messageProperties, 4.9.1 to 5.4.0 (4.9.0 and older reject a second 0x01)
     """
     found: dict[str, str] = {}
     for part in java_text(bytes(data)).split(PROPERTY_SEPARATOR):
@@ -176,11 +176,11 @@ def parse_properties(data: bytes) -> dict[str, str]:
 
 
 def property_faults(data: bytes) -> list[str]:
-    """What is wrong with a property text by the strict grammar, with byte positions; [] for a sound one.
+    """List the syntax faults of a property text with their byte positions, at most `MAX_FAULTS`.
 
-    Sound: UTF-8, and every part is name 0x01 value; the last 0x02 may be missing (writers 4.9.1 to 5.1.4 strip it).
-    An empty value is sound (the reader drops it). A value may hold 0x01 itself, but not the name of a property that
-    brokers set in front of it, nor what `wrong_controls` finds. At most `MAX_FAULTS` faults are named.
+    A sound text is UTF-8 and consists of name 0x01 value 0x02; the last 0x02 may be missing (4.9.1 to 5.1.4 strip it).
+    An empty value is sound: the reader drops it. A value may contain 0x01, but not after the name of a property that
+    brokers set: there, the 0x02 before that name is lost. Nor may it contain what `wrong_controls` finds.
     """
     data = bytes(data)
     faults: list[str] = []
@@ -212,7 +212,10 @@ def property_faults(data: bytes) -> list[str]:
 
 
 def wrong_controls(data: bytes) -> list[int]:
-    """Positions of control characters in names, in values that clients and brokers make, and in runs of eight."""
+    """List positions of control characters that can only be damage.
+
+    These are control characters in names, in values generated by clients or brokers, and in runs of eight or more.
+    """
     if not holds_controls(data):
         return []
     found = {i for run in _CONTROL_RUN.finditer(data) for i in range(*run.span())}
@@ -227,11 +230,11 @@ def wrong_controls(data: bytes) -> list[int]:
 
 
 def holds_controls(data: bytes) -> bool:
-    """Whether a property text has control characters but for its separators, lines and tabs."""
+    """Whether a property text has control characters other than separators, tab, LF and CR."""
     return _CONTROL.search(data) is not None
 
 
-# names whose values no user gives: clients, brokers and proxies make them of digits, letters and names that they check
+# properties whose values users cannot choose: clients, brokers and proxies generate them without control characters
 _MADE_NAMES = frozenset(
     name.encode()
     for name in (
@@ -242,7 +245,7 @@ _MADE_NAMES = frozenset(
         *(INNER_MULTI_QUEUE_OFFSET, POP_CK),
     )
 )
-# names of properties that are more than a user's: inside a value they are the next property, its separator lost
+# names that RocketMQ defines: in front of 0x01 inside a value, they start the next property after a lost separator
 _OWN_NAMES = (TAGS.encode(), KEYS.encode(), INNER_MULTI_DISPATCH.encode(), *sorted(_MADE_NAMES))
 _CONTROL = re.compile(rb"[\x00\x03-\x08\x0b\x0c\x0e-\x1f]")
 _CONTROL_RUN = re.compile(rb"[\x00\x03-\x08\x0b\x0c\x0e-\x1f]{8,}")
@@ -251,9 +254,9 @@ _CONTROL_RUN = re.compile(rb"[\x00\x03-\x08\x0b\x0c\x0e-\x1f]{8,}")
 def build_properties(
     properties: Mapping[str, str] | Iterable[tuple[str, str]], *, last_separator: bool = True
 ) -> bytes:
-    """Property text in the given order; `last_separator` False as 4.9.1 to 5.1.4 write it.
+    """Build a property text in the given order; 4.9.1 to 5.1.4 write it without the last separator.
 
-    Errors: ValueError for an empty name, or names and values that contain a separator.
+    Errors: ValueError for an empty name, and for a separator in a name or value.
     Source: MessageDecoder#messageProperties2String
     """
     pairs = list(properties.items() if isinstance(properties, Mapping) else properties)
@@ -265,7 +268,7 @@ def build_properties(
 
 
 def tags_code(tags: str | None) -> int:
-    """Tags code of the whole TAGS value: String.hashCode, sign-extended; 0 without tags.
+    """Return the tags code of a TAGS value: String.hashCode, sign-extended; 0 without tags.
 
     Source: MessageExtBrokerInner#tagsString2tagsCode
     """
@@ -274,9 +277,9 @@ def tags_code(tags: str | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class DelayLevels:
-    """The delay of each level, from level 1 on, in ms (`messageDelayLevel`).
+    """The delays of the delay levels, starting with level 1, in ms (`messageDelayLevel`).
 
-    `earlier`: what a level was before the setting was changed, (level, store time up to which, delay), in order.
+    `earlier` lists previous settings, oldest first: (level, store time (ms) of the change, delay before it).
     """
 
     delays: tuple[int, ...]
@@ -288,32 +291,33 @@ class DelayLevels:
         return len(self.delays)
 
     def deliver_time(self, level: int, store_timestamp: int) -> int:
-        """When a message of this level is due, in ms; a level above the maximum counts as the maximum.
+        """Return when a message of this level is due, in ms; a level above the maximum counts as the maximum.
 
         Source: CommitLog#checkMessageAndReturnSize, DefaultMessageStore#computeDeliverTimestamp
         """
-        for old, before, delay in self.earlier:
-            if old == level and store_timestamp < before:
+        for changed_level, changed_at, delay in self.earlier:
+            if changed_level == level and store_timestamp < changed_at:
                 return store_timestamp + delay
         level = min(level, self.maximum)
         return store_timestamp + (self.delays[level - 1] if level >= 1 else 1000)
 
     def longest(self, level: int) -> int:
-        """The longest delay that a level has, or had, in ms."""
-        return max([self.deliver_time(level, 0), *(delay for old, _, delay in self.earlier if old == level)])
+        """Return the longest delay that a level has or ever had, in ms."""
+        earlier = (delay for changed_level, _, delay in self.earlier if changed_level == level)
+        return max([self.deliver_time(level, 0), *earlier])
 
     def stored_at(self, level: int, deliver_time: int) -> int:
-        """When a message of this level can have been stored that is due at `deliver_time`, the earliest, in ms."""
-        for old, before, delay in self.earlier:
-            if old == level and deliver_time - delay < before:
+        """Return the earliest store time (ms) of a message of this level that is due at `deliver_time`."""
+        for changed_level, changed_at, delay in self.earlier:
+            if changed_level == level and deliver_time - delay < changed_at:
                 return deliver_time - delay
         return 2 * deliver_time - replace(self, earlier=()).deliver_time(level, deliver_time)
 
 
 def parse_delay_levels(text: str) -> DelayLevels:
-    """The delay level table of a `messageDelayLevel` setting.
+    """Parse a `messageDelayLevel` setting.
 
-    Errors: ValueError where the broker refuses the setting.
+    Errors: ValueError if the broker would reject the setting.
     Source: ScheduleMessageService#parseDelayLevel
     """
     delays: list[int] = []
@@ -331,9 +335,9 @@ DEFAULT_DELAY_LEVELS = parse_delay_levels(DEFAULT_DELAY_TEXT)
 def dispatch_tags_code(
     topic: str, properties: Mapping[str, str], store_timestamp: int, levels: DelayLevels = DEFAULT_DELAY_LEVELS
 ) -> int | None:
-    """The third field of the message's consume queue unit: tags code, or due time (ms) in the schedule topic.
+    """Return the tags code of the message's consume queue unit; in the schedule topic, this is the due time (ms).
 
-    None: DELAY is not a number, the broker takes the whole record for damaged.
+    None if DELAY is not a number, for which the broker treats the whole record as damaged.
     Source: CommitLog#checkMessageAndReturnSize
     """
     delay = properties.get(DELAY)
@@ -347,10 +351,10 @@ def dispatch_tags_code(
 
 
 def index_keys(topic: str, properties: Mapping[str, str], *, tag_key: bool = False) -> list[str]:
-    """Key texts under which a message is indexed, in the order of the entries.
+    """List the key texts under which a message is indexed, in the order of the index entries.
 
-    `tag_key`: 5.4.0 and newer add one entry for the whole TAGS value. Rollback messages have none; that is the
-    caller's test.
+    With `tag_key` the list ends with an entry for the TAGS value (5.4.0 and newer). Rollback messages are not indexed;
+    the caller must check that.
     Source: IndexService#buildIndex
     """
     found = [properties[UNIQ_KEY]] if properties.get(UNIQ_KEY) else []
@@ -362,7 +366,7 @@ def index_keys(topic: str, properties: Mapping[str, str], *, tag_key: bool = Fal
 
 
 def inner_batch(properties: Mapping[str, str]) -> tuple[int, int] | None:
-    """(base queue offset, number of messages) of an inner batch; None without or with unreadable properties.
+    """Return (base queue offset, number of messages) of an inner batch; None if a property is missing or malformed.
 
     Source: CommitLog#checkMessageAndReturnSize (INNER_BASE, INNER_NUM)
     """
@@ -372,7 +376,7 @@ def inner_batch(properties: Mapping[str, str]) -> tuple[int, int] | None:
 
 
 def dispatches_to_lmq(topic: str) -> bool:
-    """Messages of this topic are fanned out to light message queues, where `enableMultiDispatch` is on.
+    """Whether messages of this topic are dispatched to light message queues if `enableMultiDispatch` is on.
 
     Source: MultiDispatchUtils#isNeedHandleMultiDispatch
     """
@@ -380,9 +384,9 @@ def dispatches_to_lmq(topic: str) -> bool:
 
 
 def lmq_queues(properties: Mapping[str, str]) -> list[tuple[str, int]]:
-    """(queue name, queue offset) pairs of the fan-out to light message queues, up to the first unreadable offset.
+    """List the (queue name, queue offset) pairs for dispatch to light message queues, up to the first malformed offset.
 
-    Empty without both properties, or where their lengths differ.
+    Empty if a property is missing, or if the two have different lengths.
     Source: ConsumeQueue#multiDispatchLmqQueue (INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET)
     """
     names = java_split(properties.get(INNER_MULTI_DISPATCH, ""), ",")

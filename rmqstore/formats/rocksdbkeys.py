@@ -1,7 +1,7 @@
 """Keys and values of the RocksDB consume queue (RocketMQ 5.2 and newer).
 
 Source: RocksDBConsumeQueueTable, RocksDBConsumeQueueOffsetTable (RocketMQ 5.4.0).
-A key is: topic length (4 bytes), 0x01, topic, 0x01, then the parts below.
+A key consists of the topic length (4 bytes), 0x01, the topic, and a tail that starts with 0x01.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ CHECKPOINT_VALUE = Layout(
 
 @dataclass(frozen=True, slots=True)
 class UnitKey:
-    """Key in the column family `default`; `queue_offset` in units."""
+    """A key in the column family `default`; `queue_offset` in units."""
 
     topic: bytes
     queue_id: int
     queue_offset: int
 
     def build(self) -> bytes:
-        """The key's bytes: 19 and the topic."""
+        """Return the bytes of the key: the topic and 19 others."""
         tail = UNIT_KEY_TAIL.build(
             control=CTRL_1, queue_id=self.queue_id, control2=CTRL_1, queue_offset=self.queue_offset
         )
@@ -78,14 +78,14 @@ class UnitKey:
 
 @dataclass(frozen=True, slots=True)
 class OffsetKey:
-    """Key in the column family `offset`."""
+    """A key in the column family `offset`."""
 
     topic: bytes
     bound: Literal["max", "min"]
     queue_id: int
 
     def build(self) -> bytes:
-        """The key's bytes: 14 and the topic."""
+        """Return the bytes of the key: the topic and 14 others."""
         return _head(self.topic) + OFFSET_KEY_TAIL.build(
             control=CTRL_1, bound=self.bound.encode(), control2=CTRL_1, queue_id=self.queue_id
         )
@@ -99,7 +99,7 @@ def _head(topic: bytes) -> bytes:
 
 
 def _split(key: bytes, tail: Layout) -> tuple[bytes, bytes] | None:
-    # the topic's length must be what is left between head and tail
+    """Split a key into topic and tail; None if the stored topic length does not match the key's length."""
     if len(key) < TOPIC_HEAD.size + tail.size:
         return None
     head = TOPIC_HEAD.parse(key)
@@ -110,7 +110,7 @@ def _split(key: bytes, tail: Layout) -> tuple[bytes, bytes] | None:
 
 
 def parse_unit_key(key: bytes) -> UnitKey | None:
-    """A key of the column family `default`; None for any other bytes."""
+    """Parse a key of the column family `default`; None for any other bytes."""
     parts = _split(bytes(key), UNIT_KEY_TAIL)
     if parts is None:
         return None
@@ -121,7 +121,7 @@ def parse_unit_key(key: bytes) -> UnitKey | None:
 
 
 def parse_offset_key(key: bytes) -> OffsetKey | None:
-    """A key of the column family `offset`; None for any other bytes."""
+    """Parse a key of the column family `offset`; None for any other bytes."""
     parts = _split(bytes(key), OFFSET_KEY_TAIL)
     if parts is None:
         return None
@@ -132,6 +132,6 @@ def parse_offset_key(key: bytes) -> OffsetKey | None:
 
 
 def queue_range(topic: bytes, queue_id: int) -> tuple[bytes, bytes]:
-    """Half-open key range of one queue in the column family `default` (the broker's range delete)."""
+    """Return the half-open key range of one queue in the column family `default`, as in the broker's range delete."""
     start = UnitKey(topic, queue_id, 0).build()[: -UNIT_KEY_TAIL.size + UNIT_KEY_TAIL.at("control2")]
     return start + CTRL_0, start + CTRL_2

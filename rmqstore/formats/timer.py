@@ -1,4 +1,4 @@
-"""Timer messages: timer log unit, timer wheel slot and the timer checkpoint (RocketMQ 5.0 and newer).
+"""The formats of timer messages: timer log unit, timer wheel slot and timer checkpoint (RocketMQ 5.0 and newer).
 
 Source: TimerLog, TimerMessageStore#doEnqueue, TimerWheel, Slot, TimerCheckpoint (RocketMQ 5.4.0).
 """
@@ -9,13 +9,12 @@ from construct import Int32sb, Int64sb
 
 from rmqstore.formats.layout import Field, Layout
 from rmqstore.formats.message import BLANK_MAGIC
-from rmqstore.formats.text.javatext import java_string_hash
 
 LOG_UNIT = Layout(
     "timer log unit",
     "TimerMessageStore#doEnqueue, RocketMQ 5.4.0",
     Field("size", Int32sb, "Length of the unit.", "bytes", const=52),
-    Field("prev_pos", Int64sb, "Timer log position of the unit before it in the slot; -1: none.", "bytes"),
+    Field("prev_pos", Int64sb, "Timer log position of the previous unit in the slot; -1: none.", "bytes"),
     Field("magic", Int32sb, "Kind bits: 1 default, 2 roll, 4 delete."),
     Field("write_time", Int64sb, "Base time of the slot when written.", "ms"),
     Field("delayed_time", Int32sb, "Due time after the write time.", "ms"),
@@ -60,7 +59,7 @@ MAGIC_DEFAULT, MAGIC_ROLL, MAGIC_DELETE = 1, 2, 4
 
 
 def slot_index(time: int, slots: int = DEFAULT_SLOTS, precision: int = DEFAULT_PRECISION) -> int:
-    """Number of the wheel slot of a due time in ms; `precision` in ms.
+    """Return the number of the wheel slot for a due time in ms; `precision` in ms.
 
     Source: TimerWheel#getSlotIndex
     """
@@ -68,20 +67,15 @@ def slot_index(time: int, slots: int = DEFAULT_SLOTS, precision: int = DEFAULT_P
 
 
 def slot_at(index: int) -> int:
-    """Position of a slot in the wheel file, in bytes."""
+    """Return the position of a slot in the wheel file, in bytes."""
     return index * WHEEL_SLOT.size
 
 
 def wheel_size(slots: int = DEFAULT_SLOTS) -> int:
-    """Size of the wheel file in bytes; any other non-zero size stops the broker."""
+    """Return the size of the wheel file in bytes; a broker does not start with any other non-zero size."""
     return 2 * slots * WHEEL_SLOT.size
 
 
-def topic_hash(topic: str) -> int:
-    """Hash of the real topic in a timer log unit."""
-    return java_string_hash(topic)
-
-
 def parse_timercheck(data: bytes) -> dict[str, int]:
-    """The timer checkpoint; what a short file lacks is zero."""
+    """Parse the timer checkpoint; bytes missing from a short file count as zero."""
     return TIMERCHECK.parse(bytes(data).ljust(TIMERCHECK.size, b"\0"))

@@ -1,1 +1,1 @@
-"""Bytes to runs and columns: the hot path over a log. No opinion on what is right."""
+"""Scan log files into runs and columns: the hot path. It describes the bytes and leaves judging them to `checks`."""

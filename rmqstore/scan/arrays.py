@@ -1,4 +1,4 @@
-"""Types of the arrays that the scan works on."""
+"""NumPy array types used by the scan."""
 
 from __future__ import annotations
 

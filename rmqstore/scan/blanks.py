@@ -1,8 +1,8 @@
-"""Whether the BLANK at a position really ends its file.
+"""Detect a false BLANK, which does not really end its file.
 
-A broker believes the magic of a BLANK and nothing else. Eight damaged bytes, or a page of 0xFF in DLedger data, can
-therefore hide good records. A real BLANK says exactly how many bytes the file has left, and is written only when the
-next record does not fit in them.
+A broker trusts the magic of a BLANK and checks nothing else, so eight damaged bytes, or a page of 0xFF in DLedger data,
+can hide good records. The size in a real BLANK is exactly the number of bytes left in the file, and a broker writes one
+only if the next record does not fit into these.
 """
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ GoodBefore = Callable[[int], int | None]
 
 
 def is_contradicted(window: Window, at: int, claimed: int, lead: int, good_before: GoodBefore) -> bool:
-    """Whether the bytes behind the BLANK at `at`, or the start of the next file, prove that it is not one.
+    """Whether the bytes after the BLANK at `at`, or the start of the next file, prove that it is false.
 
-    With a wrong size, any byte behind it does. With the right size, a good record behind it counts only when it is not
-    the rest of a log that a broker truncated: it is no older than the last good record before the BLANK, and the first
-    record of the next file would have fit here. `good_before` gives the position of that record, None without one.
-    Units: `at` is a position in the file, `claimed` is the size in bytes that the BLANK states.
+    With a wrong size, any nonzero byte after it proves that. With the right size, it takes a good record after it that
+    a truncation by a broker cannot have left behind: one that is no older than the last good record before the BLANK,
+    while the first record of the next file would have fit here. `good_before` returns the position of the last good
+    record before a position; None without one.
+    Units: `at` is a position in the file, `claimed` the size in bytes that the BLANK states.
     Source: DefaultAppendMessageCallback#doAppend, MmapFileList#preAppend
     """
     base, end = window.file.start, window.end
-    behind = at + BLANK.size
-    if window.zeros_until(behind) >= end:
+    blank_end = at + BLANK.size
+    if window.zeros_until(blank_end) >= end:
         return False
     if claimed not in (end - at, window.file.file_size - at):
         return True
-    found, _ = resync(window, behind, base, end, lead)
+    found, _ = resync(window, blank_end, base, end, lead)
     if found is None or frame_size(window, found + lead, base, end) is None:
         return False
     if not _next_fits(window, window.file.file_size - at, lead):
@@ -44,13 +45,13 @@ def is_contradicted(window: Window, at: int, claimed: int, lead: int, good_befor
 
 
 def _store_time(window: Window, at: int) -> int:
-    flags = int.from_bytes(window.pread(4, at + SYS_FLAG_AT), "big")
-    place = HEADS_BY_FLAG[flags & 0x30].at("store_timestamp")
-    return int.from_bytes(window.pread(8, at + place), "big", signed=True)
+    sys_flag = int.from_bytes(window.pread(4, at + SYS_FLAG_AT), "big")
+    field_at = HEADS_BY_FLAG[sys_flag & 0x30].at("store_timestamp")
+    return int.from_bytes(window.pread(8, at + field_at), "big", signed=True)
 
 
 def _next_fits(window: Window, left: int, lead: int) -> bool:
-    """Whether the record that starts the next file would have fit in `left` bytes with a BLANK behind it."""
+    """Whether the first record of the next file would have fit into `left` bytes, with a BLANK after it."""
     path = window.file.path.with_name(offset_to_file_name(window.file.stop))
     head = read_at(path, lead + HEAD.size, 0)
     if len(head) < lead + HEAD.size or int.from_bytes(head[lead + 4 : lead + 8], "big") not in (

@@ -1,4 +1,4 @@
-"""Records of one chunk as columns: gathered from the raw bytes when somebody asks for them, never before."""
+"""The fields of a chunk's records as columns, gathered lazily from the raw bytes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _AT |= {"born_port": HEAD.at("born_host") + 4, "store_port": HEAD.at("store_host
 _ENTRY_AT = {f.name: dledger.ENTRY.at(f.name) for f in dledger.ENTRY}
 ENTRY_SIZE = dledger.ENTRY.size
 _CRC32_NAME = int.from_bytes(CRC32_PROPERTY[:8], "big")
-# struct layout of loops/records.c
+# `struct layout` of loops/records.c
 LAYOUT = np.array(
     [
         *(_AT[name] for name in ("size", "magic", "body_crc", "queue_id", "queue_offset", "physical_offset")),
@@ -43,10 +43,10 @@ LAYOUT = np.array(
 
 
 class Columns:
-    """Message records at `at` in a chunk, as arrays; the chunk's bytes are valid until the next run is asked for.
+    """The message records at positions `at` of a chunk, as columns of signed 64-bit numbers of shape (n,).
 
-    `base` is the global offset of the chunk's first byte, `lead` the bytes of the DLedger header before each message
-    (0 in a commitlog). All columns are of shape (n,), 64-bit signed.
+    `base` is the global offset of the chunk's first byte, `lead` the size of the DLedger entry header before each
+    message (0 in a commitlog). The scan reuses the buffer `raw`: gather columns before you fetch the next run.
     """
 
     def __init__(self, raw: bytearray, base: int, at: I64, lead: int = 0) -> None:
@@ -58,7 +58,7 @@ class Columns:
 
     @classmethod
     def of(cls, raw: bytearray, base: int, lead: int, found: native.Framed) -> Columns:
-        """The records that the compiled loops found, with what they noted of them."""
+        """Make columns from the results of the compiled loops."""
         columns = cls(raw, base, found.columns["at"], lead)
         columns.__dict__.update(found.columns)
         columns.__dict__.update(elsewhere=found.elsewhere, has_tail=found.has_tail, port_tops=found.odd_port)
@@ -70,54 +70,50 @@ class Columns:
         return len(self.at)
 
     def slice(self, start: int, stop: int) -> Columns:
-        """The records [start, stop) of these; columns that were gathered already are sliced, not gathered again."""
-        if start == 0 and stop == len(self.at):
+        """Return the records [start, stop); columns that are gathered already are sliced, not gathered again."""
+        n = len(self.at)
+        if start == 0 and stop == n:
             return self
         part = Columns(self.raw, self.base, self.at[start:stop], self.lead)
-        whole = len(self.at)
         for name, value in self.__dict__.items():
-            if (
-                name not in ("raw", "buf", "base", "at", "lead")
-                and isinstance(value, np.ndarray)
-                and len(value) == whole
-            ):
+            if name not in ("raw", "buf", "base", "at", "lead") and isinstance(value, np.ndarray) and len(value) == n:
                 part.__dict__[name] = value[start:stop]
         return part
 
     def take(self, index: I64 | Bool) -> Columns:
-        """The records of an index array or mask."""
+        """Return the records selected by an index array or a mask."""
         return Columns(self.raw, self.base, self.at[index], self.lead)
 
     def i32(self, position: I64) -> I64:
-        """Signed 32-bit numbers at positions of the chunk."""
+        """Read signed 32-bit numbers at positions in the chunk."""
         return i32(self.buf)[position].astype(np.int64)
 
     def i64(self, position: I64) -> I64:
-        """Signed 64-bit numbers at positions of the chunk."""
+        """Read signed 64-bit numbers at positions in the chunk."""
         return i64(self.buf)[position].astype(np.int64)
 
     @cached_property
     def offset(self) -> I64:
-        """Global offset of the message (in DLedger data: entry position + 48), bytes."""
+        """Physical offset of the message in bytes (in DLedger data: entry position + 48)."""
         offset: I64 = self.at + self.base
         return offset
 
     @cached_property
     def head(self) -> U8:
-        """The heads side by side, with the entry's in front in DLedger data: they are read from the chunk once.
+        """The records' heads, with the entry header in DLedger data, copied from the chunk into one array.
 
         Shape: (n, lead + 88)
         """
         width = self.lead + HEAD.size
-        every = np.ndarray((len(self.buf) - width + 1,), dtype=f"V{width}", buffer=self.buf, strides=(1,))
-        return every[self.at - self.lead].view(np.uint8).reshape(len(self.at), width)
+        at_every_byte = np.ndarray((len(self.buf) - width + 1,), dtype=f"V{width}", buffer=self.buf, strides=(1,))
+        return at_every_byte[self.at - self.lead].view(np.uint8).reshape(len(self.at), width)
 
     def _field(self, code: str, at: int) -> I64:
-        """A number of all heads; `at` counts from the message."""
+        """Return a field of all heads; `at` is its position in the message."""
         return self._raw_field(code, at).astype(np.int64)
 
     def _raw_field(self, code: str, at: int) -> npt.NDArray[Any]:
-        """The same, where it lies."""
+        """Return a field of all heads as a view, in the stored type."""
         head = self.head
         if not len(head):
             return np.empty(0, dtype=code)
@@ -125,11 +121,11 @@ class Columns:
 
     @cached_property
     def moved(self) -> bool:
-        """Whether an IPv6 host moves what follows it in any of the records."""
+        """Whether any record has an IPv6 host, which moves the fields after it."""
         return bool((self.sys_flag & (BORN_HOST_V6 | STORE_HOST_V6)).any())
 
-    def _behind_hosts(self, code: str, name: str, *, born: bool = False) -> I64:
-        """A number behind both hosts, or behind the `born` host alone."""
+    def _after_hosts(self, code: str, name: str, *, born: bool = False) -> I64:
+        """Return a field that follows both hosts, or with `born` only the born host."""
         if not self.moved:
             return self._field(code, _AT[name])
         at = self.at + (self.born_growth if born else self.growth) + _AT[name]
@@ -142,17 +138,16 @@ class Columns:
 
     @cached_property
     def magic(self) -> I64:
-        """Magic code, unsigned."""
+        """MAGICCODE, unsigned."""
         return self._field(">u4", _AT["magic"])
 
     @cached_property
     def size_and_magic(self) -> I64:
-        """The two as one number: they lie side by side."""
+        """TOTALSIZE and MAGICCODE, which are adjacent, as one 64-bit number."""
         return self._field(">i8", _AT["size"])
 
     @cached_property
     def body_crc(self) -> I64:
-        """BODYCRC as stored."""
         return self._field(">i4", _AT["body_crc"])
 
     @cached_property
@@ -181,12 +176,12 @@ class Columns:
 
     @cached_property
     def born_growth(self) -> I64:
-        """Bytes by which an IPv6 born host moves what follows it."""
+        """The number of bytes by which an IPv6 born host moves the fields after it."""
         return self._growth_by(BORN_HOST_V6)
 
     @cached_property
     def growth(self) -> I64:
-        """Bytes by which IPv6 hosts move what follows both."""
+        """The number of bytes by which IPv6 hosts move the fields after both hosts."""
         return self.born_growth + self._growth_by(STORE_HOST_V6)
 
     def _growth_by(self, flag: int) -> I64:
@@ -195,36 +190,36 @@ class Columns:
 
     @cached_property
     def born_port(self) -> I64:
-        """The last 4 bytes of BORNHOST, signed as readers take them."""
-        return self._behind_hosts(">i4", "born_port", born=True)
+        """The last 4 bytes of BORNHOST, signed as in Java."""
+        return self._after_hosts(">i4", "born_port", born=True)
 
     @cached_property
     def store_timestamp(self) -> I64:
-        return self._behind_hosts(">i8", "store_timestamp", born=True)
+        return self._after_hosts(">i8", "store_timestamp", born=True)
 
     @cached_property
     def store_port(self) -> I64:
-        """The last 4 bytes of STOREHOST, signed as readers take them."""
-        return self._behind_hosts(">i4", "store_port")
+        """The last 4 bytes of STOREHOST, signed as in Java."""
+        return self._after_hosts(">i4", "store_port")
 
     @cached_property
     def port_tops(self) -> npt.NDArray[Any]:
-        """The upper two bytes of both ports in one: 0 where both can be ports, else of no certain byte order."""
+        """The upper two bytes of both ports, or-ed: 0 if both ports are valid; other values may be byte-swapped."""
         if not self.moved:
             return self._raw_field("u2", _AT["born_port"]) | self._raw_field("u2", _AT["store_port"])
         return (self.born_port | self.store_port) >> 16
 
     @cached_property
     def reconsume_times(self) -> I64:
-        return self._behind_hosts(">i4", "reconsume_times")
+        return self._after_hosts(">i4", "reconsume_times")
 
     @cached_property
     def prepared_transaction_offset(self) -> I64:
-        return self._behind_hosts(">i8", "prepared_transaction_offset")
+        return self._after_hosts(">i8", "prepared_transaction_offset")
 
     @cached_property
     def body_length(self) -> I64:
-        return self._behind_hosts(">i4", "body_length")
+        return self._after_hosts(">i4", "body_length")
 
     @cached_property
     def body_at(self) -> I64:
@@ -234,7 +229,7 @@ class Columns:
 
     @cached_property
     def wide(self) -> I64:
-        """Bytes of the topic length field: 1, or 2 in V2."""
+        """The size of the topic length field: 1 byte in V1, 2 in V2."""
         wide: I64 = (self.magic == MAGIC_V2_U32).astype(np.int64) + 1
         return wide
 
@@ -258,7 +253,7 @@ class Columns:
 
     @cached_property
     def wrong_crc(self) -> Bool:
-        """Which bodies BODYCRC does not fit; none of the empty ones.
+        """Which records have a body that does not match BODYCRC; an empty body always matches.
 
         Source: CommitLog#checkMessageAndReturnSize, RocketMQ 5.4.0
         """
@@ -269,16 +264,16 @@ class Columns:
 
     @cached_property
     def elsewhere(self) -> Bool:
-        """Which records have a PHYSICALOFFSET that is not their own."""
+        """Which records have a PHYSICALOFFSET that differs from their position."""
         elsewhere: Bool = self.physical_offset != self.offset
         return elsewhere
 
     @cached_property
     def has_tail(self) -> Bool:
-        """Which records end like one with the property __CRC32#."""
-        has: Bool = kernels.u64(self.buf)[self.at + self.size - CRC32_RESERVED_LEN] == _CRC32_NAME
-        has &= self.properties_length >= CRC32_RESERVED_LEN
-        return has
+        """Which records seem to end with the property __CRC32#, by its name."""
+        has_tail: Bool = kernels.u64(self.buf)[self.at + self.size - CRC32_RESERVED_LEN] == _CRC32_NAME
+        has_tail &= self.properties_length >= CRC32_RESERVED_LEN
+        return has_tail
 
     # --- the DLedger entry around the message -------------------------------------------------------------------
 
@@ -311,9 +306,9 @@ class Columns:
         return self._field(">i8", _ENTRY_AT["pos"] - ENTRY_SIZE)
 
     def message(self, i: int) -> Message:
-        """Record i decoded.
+        """Decode record i.
 
-        Errors: ValueError when the record is not framed.
+        Errors: ValueError if the record is not framed.
         """
         message, fault = parse_message(self.buf.data, int(self.at[i]))
         if message is None:
@@ -321,29 +316,29 @@ class Columns:
         return message
 
     def topic(self, i: int) -> bytes:
-        """Topic of record i, raw."""
+        """Return the topic of record i as raw bytes."""
         at = int(self.topic_at[i])
         return self.buf[at : at + int(self.topic_length[i])].tobytes()
 
 
 def _topic_length(buf: U8, topic_at: I64, wide: I64 | None) -> I64:
-    """Length of the topics at `topic_at`; `wide` None: all in one byte."""
-    one: I64 = buf[topic_at - 1].view(np.int8).astype(np.int64)
+    """Return the lengths of the topics at `topic_at`; `wide` None means that all length fields have one byte."""
+    narrow: I64 = buf[topic_at - 1].view(np.int8).astype(np.int64)
     if wide is None:
-        return one
+        return narrow
     is_wide = wide == 2
-    return np.where(is_wide, i16(buf)[topic_at - 2], one) if is_wide.any() else one
+    return np.where(is_wide, i16(buf)[topic_at - 2], narrow) if is_wide.any() else narrow
 
 
 def framed(columns: Columns, stops: I64) -> Bool:
-    """Which records have a V1 or V2 magic and parts that add up to their size, within [at, stops).
+    """Return which records are framed: a V1 or V2 magic, and parts that add up to TOTALSIZE, within [at, stops).
 
-    Shape: (n,). Every gather is clamped into the chunk, so that any bytes may be asked about.
+    Shape: (n,). Positions are clamped to the chunk before they are used, so that arbitrary bytes are safe.
     Source: CommitLog#checkMessageAndReturnSize, RocketMQ 5.4.0
     """
     top = len(columns.buf) - 8
     size = stops - columns.at
-    # one comparison tells what nearly all chunks are, V1 only
+    # nearly all chunks have only V1 records, which a single comparison shows
     all_v1 = bool((columns.size_and_magic == (size << 32 | MAGIC_V1_U32)).all())
     if all_v1:
         columns.__dict__["size"] = size

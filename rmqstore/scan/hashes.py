@@ -1,4 +1,4 @@
-"""Java's String.hashCode of many byte strings of a chunk at once, eight bytes at a time."""
+"""Compute String.hashCode of many byte strings of a chunk at once, eight bytes at a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WORD = 8
 
 
 def hash_spans(buf: U8, start: I64, length: I64) -> tuple[I64, Bool]:
-    """Hash (unsigned, 32 bits) of every span of a chunk, and which are ASCII: only those are right.
+    """Return the hash (unsigned, 32 bits) of every span, and which spans are ASCII: only their hashes are valid.
 
     Shape: (n,) each.
     Source: java.lang.String#hashCode
@@ -44,26 +44,26 @@ def hash_spans(buf: U8, start: I64, length: I64) -> tuple[I64, Bool]:
 
 
 def words_at(buf: U8, at: I64) -> U64:
-    """Eight bytes from each position on, the first one highest; zeros behind the buffer's end."""
+    """Return the eight bytes at each position as big-endian words; bytes after the buffer's end are zero."""
     view = u64(buf)
     last = len(view) - 1
     if last < 0:
         return words_at(np.concatenate((buf, np.zeros(_WORD, dtype=np.uint8))), at)
-    over = at > last
-    if not over.any():
+    past_last = at > last
+    if not past_last.any():
         return view[at].astype(np.uint64)
     word = view[np.minimum(at, last)].astype(np.uint64)
-    behind = np.minimum(at - last, _WORD - 1)
-    return np.where(over, word << (behind * 8).astype(np.uint64), word)
+    missing = np.minimum(at - last, _WORD - 1)
+    return np.where(past_last, word << (missing * 8).astype(np.uint64), word)
 
 
 def _ending(word: U64, count: I64) -> U64:
-    """The first `count` (1 to 8) bytes of a word at its end, zeros in front, which leave a hash as it is."""
+    """Move the first `count` (1 to 8) bytes of a word to its end; leading zeros do not change a hash."""
     return word >> ((_WORD - count) * 8).astype(np.uint64)
 
 
 def _hash_word(word: U64) -> U64:
-    """Sum of every byte times 31 to the power of the bytes behind it; the low half of the result counts."""
+    """Return the hash of eight bytes: the sum of byte k times 31 ** (7 - k), in the low 32 bits."""
     pairs = ((word >> np.uint64(8)) & _EVEN_BYTES) * np.uint64(31) + (word & _EVEN_BYTES)
     fours = ((pairs >> np.uint64(16)) & _EVEN_PAIRS) * np.uint64(31**2) + (pairs & _EVEN_PAIRS)
     return (fours >> np.uint64(32)) * np.uint64(31**4) + (fours & _LOW_HALF)

@@ -1,8 +1,8 @@
-"""What only DLedger 0.4 writes between entries: entries without a message, and a BLANK in front of the entries.
+"""Recognise what DLedger 0.4 writes besides messages: entries without a message, and a BLANK at the start of a file.
 
-Told from damage by the entry's whole header: its own position, sizes that add up, the fields that are always 0, and the
-index and term that the entry must have. An entry of another type than NORMAL with a message in it is not taken: in what
-RocketMQ writes that is a flipped magic.
+The whole entry header tells them from damage: position, sizes, the fields that are always 0, and the expected index and
+term. An entry of another type than NORMAL that contains a message is rejected: RocketMQ never writes one, so its magic
+is damaged.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _SIZE = dledger.ENTRY.size
 def entry_at(
     source: Bytes, at: int, base: int, end: int, index: int | None = None, term: int = -1
 ) -> dict[str, Any] | None:
-    """The header of the entry without a message at `at`; None without one.
+    """Return the header of the entry without a message at `at`; None if there is no such entry.
 
-    `index` is the one that it must have (None: any), `term` the least. Units: positions in the file.
+    `index` is the required index (None: any), `term` the lowest valid term. Units: positions in the file.
     """
     entry = _header(source, at, base, end)
     if entry is None or entry["magic"] not in TYPES:
@@ -30,12 +30,12 @@ def entry_at(
     if (index is not None and entry["index"] != index) or entry["term"] < term:
         return None
     body = source.pread(min(8, entry["body_length"]), at + _SIZE)
-    message = len(body) == 8 and int.from_bytes(body[4:], "big") in (MAGIC_V1_U32, MAGIC_V2_U32)
-    return None if message or (entry["magic"] == dledger.NOOP and body) else entry
+    has_message = len(body) == 8 and int.from_bytes(body[4:], "big") in (MAGIC_V1_U32, MAGIC_V2_U32)
+    return None if has_message or (entry["magic"] == dledger.NOOP and body) else entry
 
 
 def head_of_log(source: Bytes, at: int, size: int, base: int, end: int) -> bool:
-    """Whether the BLANK at `at` is one before entries: it starts its file, and an entry follows it."""
+    """Whether the BLANK at `at` precedes entries: it is at the start of its file, and an entry follows it."""
     return at == 0 and dledger.BLANK.size <= size < end and _header(source, size, base, end) is not None
 
 

@@ -1,6 +1,6 @@
-"""The inner loops of the scan, on one cache-sized chunk each: in C where it was built (`native`), else by NumPy.
+"""The inner loops of the scan over one cache-sized chunk, in C if the library was built (`native`), else in NumPy.
 
-A chunk is a bytearray of which the first `have` bytes count. Positions are indexes into it.
+A chunk is a bytearray of which the first `have` bytes are valid. Positions are indexes into it.
 """
 
 from __future__ import annotations
@@ -24,62 +24,63 @@ _size = struct.Struct(">I").unpack_from
 
 
 def walk(view: memoryview, at: int, have: int, size_at: int, least: int, limit: int) -> I64:
-    """Borders of records chained by their size fields: record i is [borders[i], borders[i + 1]).
+    """Follow the size fields from record to record and return their borders: record i is [borders[i], borders[i + 1]).
 
-    Every record given has all its bytes before `have`, and at least `least` of them. Nothing but sizes is looked at:
-    `framed` decides afterwards, for all at once, where the chain left the records.
-    Shape: (n + 1,), `at` alone where no record begins there.
+    Every record lies before `have` and has at least `least` bytes. Only sizes are checked here; `framed` then checks
+    all records at once and finds where the chain left the records.
+    Shape: (n + 1,); only `at` if no record starts there.
     """
     p = at + size_at
-    out = [p]
-    append = out.append
+    size_positions = [p]
+    append = size_positions.append
     view = view[:have]
     size = _size
-    limit = min(limit, (have - at) // least + 1)  # zeros chain to themselves
+    limit = min(limit, (have - at) // least + 1)  # a size of zero would loop forever
     try:
         for _ in repeat(None, limit):
             p += size(view, p)[0]
             append(p)
-    except struct.error:  # the next size field is not wholly here
+    except struct.error:  # the next size field is not completely in the chunk
         pass
-    return sound_borders(np.frombuffer(struct.pack(f"{len(out)}q", *out), dtype=np.int64) - size_at, have, least)
+    packed = struct.pack(f"{len(size_positions)}q", *size_positions)
+    return sound_borders(np.frombuffer(packed, dtype=np.int64) - size_at, have, least)
 
 
 def sound_borders(borders: I64, have: int, least: int) -> I64:
-    """The borders up to the first record that is too short, or not wholly before `have`."""
-    if borders[-1] > have:  # sizes are not negative, so that only the last can be behind it
+    """Cut the borders before the first record that is too short or extends past `have`."""
+    if borders[-1] > have:  # sizes are unsigned, so only the last border can exceed it
         borders = borders[:-1]
-    short = borders[1:] - borders[:-1] < least  # looked for here and not in the loop: it costs a sixth of it
+    short = borders[1:] - borders[:-1] < least  # checked here because it would make the loop a sixth slower
     return borders[: int(np.argmax(short)) + 1] if short.any() else borders
 
 
 def u32(buf: U8) -> npt.NDArray[np.uint32]:
-    """The chunk as a big-endian 32-bit number at every byte position (a view)."""
+    """View the chunk as an unsigned big-endian 32-bit number at every byte position."""
     return np.ndarray((max(0, len(buf) - 3),), dtype=">u4", buffer=buf, strides=(1,))
 
 
 def u64(buf: U8) -> npt.NDArray[np.uint64]:
-    """The chunk as a big-endian 64-bit number at every byte position (a view)."""
+    """View the chunk as an unsigned big-endian 64-bit number at every byte position."""
     return np.ndarray((max(0, len(buf) - 7),), dtype=">u8", buffer=buf, strides=(1,))
 
 
 def i16(buf: U8) -> npt.NDArray[np.int16]:
-    """The chunk as a signed big-endian 16-bit number at every byte position (a view)."""
+    """View the chunk as a signed big-endian 16-bit number at every byte position."""
     return np.ndarray((max(0, len(buf) - 1),), dtype=">i2", buffer=buf, strides=(1,))
 
 
 def i32(buf: U8) -> npt.NDArray[np.int32]:
-    """As `u32`, signed."""
+    """View the chunk as a signed big-endian 32-bit number at every byte position."""
     return np.ndarray((max(0, len(buf) - 3),), dtype=">i4", buffer=buf, strides=(1,))
 
 
 def i64(buf: U8) -> I64:
-    """As `u64`, signed."""
+    """View the chunk as a signed big-endian 64-bit number at every byte position."""
     return np.ndarray((max(0, len(buf) - 7),), dtype=">i8", buffer=buf, strides=(1,))
 
 
 def body_crcs(raw: bytearray, starts: I64, stops: I64) -> I64:
-    """CRC-32 without the top bit of every range; 0 for empty ones.
+    """Compute the CRC-32, with the top bit cleared, of every range; 0 for an empty one.
 
     Shape: (n,)
     """
@@ -89,20 +90,20 @@ def body_crcs(raw: bytearray, starts: I64, stops: I64) -> I64:
     crc = crc32
     view = memoryview(raw)
     found = [crc(view[a:b]) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
-    # packing is the fastest way from a list to an array
+    # struct.pack is the fastest way to turn a list into an array
     return (np.frombuffer(struct.pack(f"{len(found)}I", *found), dtype=np.uint32) & 0x7FFFFFFF).astype(np.int64)
 
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # <malloc.h>
-_KEPT = 32 << 20
+_THRESHOLD = 32 << 20
 
 
 @cache
 def keep_freed_memory() -> None:
-    """Have the C library keep what arrays of a chunk's size leave behind, once per process.
+    """Make malloc keep the memory of freed chunk-sized arrays, once per process; does nothing without mallopt.
 
-    By default it gives such pieces back to the system and asks for them again, with every page zeroed again: a
-    tenth of a scan's time. Systems without mallopt go on as they are.
+    By default malloc returns such memory to the kernel and gets it back with every page zeroed, which costs a tenth of
+    a scan's time.
     """
     if not sys.platform.startswith("linux"):
         return
@@ -110,5 +111,5 @@ def keep_freed_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
         return
-    mallopt(_M_TRIM_THRESHOLD, _KEPT)
-    mallopt(_M_MMAP_THRESHOLD, _KEPT)
+    mallopt(_M_TRIM_THRESHOLD, _THRESHOLD)
+    mallopt(_M_MMAP_THRESHOLD, _THRESHOLD)

@@ -1,7 +1,8 @@
-"""The inner loops in C (`loops/`), where the package was built with a C compiler; the same results as NumPy's.
+"""Call the inner loops in C (`loops/`), which give the same results as the NumPy code; optional.
 
-A plain shared library, called with addresses of arrays: it knows nothing of Python, so that one build serves all its
-versions. Whatever is not as expected (no library, one of another build, no CRC symbol) means: do without.
+The loops are a shared library without Python's API, called through ctypes with addresses of arrays, so that one build
+works with every Python version. If the library is missing, is from another build or lacks a CRC function, the scan uses
+NumPy instead.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ _REST = (
     *("at", "queue_id", "sys_flag", "store_timestamp", "body_at", "body_length", "wide", "topic_at", "topic_length"),
     *("properties_at", "properties_length"),
 )
-_ODD, _WIDE, _ENDS_LIKE, _CONTROL = 1, 2, 4, 8  # what rmqstore_texts says of a text
+_ODD, _WIDE, _ENDS_LIKE, _CONTROL = 1, 2, 4, 8  # flags of rmqstore_texts
 
 
 class Texts(NamedTuple):
-    """What was found in property texts, and (texts, starts, lengths) of the values of each name asked for.
+    """Flags of property texts, and (texts, starts, lengths) of the values of each requested name.
 
-    `is_odd` has odd grammar or a zero byte, `is_wide` is not ASCII, `ends_like` has a name like those asked for,
-    `has_controls` other control characters than the separators, lines and tabs.
+    `is_odd`: malformed or with a zero byte; `is_wide`: not ASCII; `ends_like`: has a name with one of the requested
+    endings; `has_controls`: has control characters other than separators, tab, LF and CR.
     """
 
     is_odd: Bool
@@ -46,11 +47,12 @@ class Texts(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Property texts as pairs: bytes of all names and of all values, where each ends (a 0 first); pairs before a text.
+    """Property texts split into pairs: the bytes of all names and of all values, and the position where each ends.
 
-    `first` and `last`: where the values of the names asked for are, -1 without one. Marks: 1 a name may be there
-    twice, 2 not ASCII, 4 a part that is not a pair, 8 the text ends with its separator.
-    Shapes: ends (pairs + 1,), after (n + 1,), first, last (names, n), marks (n,)
+    The ends begin with a 0. `after` counts the pairs up to each text. `first` and `last` are start and stop of the
+    values of the requested names, -1 without one. Marks: 1 a name may occur twice, 2 not ASCII, 4 malformed part, 8 the
+    text ends with a separator.
+    Shapes: ends (pairs + 1,), after (n + 1,), first and last (names, n), marks (n,)
     """
 
     names: U8
@@ -64,11 +66,11 @@ class Pairs(NamedTuple):
 
 
 class Framed(NamedTuple):
-    """What `Native.read` found: columns of the records by their names in `Columns`, and marks.
+    """The framed records found by `Native.read`: their columns by the names in `Columns`, and their marks.
 
-    `odd`: the record behind them is whole in the buffer and not framed. Marks: `wrong_crc` a body that BODYCRC does not
-    fit, `elsewhere` another PHYSICALOFFSET than the record's own, `has_tail` ends like one with the property __CRC32#,
-    `odd_port` a host with a port above 65535.
+    `odd`: the next record is completely in the buffer but not framed. Marks: `wrong_crc` the body does not match
+    BODYCRC, `elsewhere` PHYSICALOFFSET differs from the position, `has_tail` the record seems to end with the property
+    __CRC32#, `odd_port` a host has a port above 65535.
     Shapes: (n,)
     """
 
@@ -81,7 +83,7 @@ class Framed(NamedTuple):
 
 
 class Native:
-    """The loops of a loaded library. `crc32` is the address of a C function, None without one."""
+    """The functions of the loaded library; `crc32` is the address of a C function for CRCs, None if there is none."""
 
     def __init__(self, library: ctypes.CDLL, crc32: int | None) -> None:
         self._crc32 = crc32
@@ -103,7 +105,7 @@ class Native:
 
     @property
     def has_crcs(self) -> bool:
-        """Whether there is a CRC function to call."""
+        """Whether a CRC function is available."""
         return self._crc32 is not None
 
     def read(
@@ -116,14 +118,15 @@ class Native:
         crc: bool,
         room: int,
     ) -> Framed:
-        """The framed records from `span[0]` on that start before `span[1]`: see rmqstore_read.
+        """Read the framed records from `span[0]` on that start before `span[1]`, at most `room`: see rmqstore_read.
 
-        `chunk`: the bytes, how many count, and the log's offset of the first; `frame`: bytes in front of a message,
-        place of the size field, and the least size; `layout` is `struct layout`.
-        `crc`: compare bodies with BODYCRC (`has_crcs` says whether it can). Of `room` records at most.
+        `chunk`: the buffer, the number of valid bytes, and the global offset of the first byte; `frame`: the bytes
+        before a message, the position of the size field, and the smallest size; `layout`: `struct layout`; `crc`:
+        compare bodies with BODYCRC (only if `has_crcs`).
         """
         buf, have, base = chunk
-        size, queue_offset = np.empty(room, dtype=np.int64), np.empty(room, dtype=np.int64)  # kept longer than the rest
+        # arrays of their own, because callers keep these two columns longer than the others
+        size, queue_offset = np.empty(room, dtype=np.int64), np.empty(room, dtype=np.int64)
         rest = np.empty((len(_REST), room), dtype=np.int64)
         marks, odd = np.empty(room, dtype=np.uint8), ctypes.c_int64()
         count = self._read(
@@ -132,42 +135,42 @@ class Native:
             *(_at(size), _at(queue_offset), _at(rest), _at(marks), ctypes.byref(odd)),
         )
         size, queue_offset, rest, marks = size[:count], queue_offset[:count], rest[:, :count], marks[:count]
-        if 2 * count < room:  # whoever keeps a column of long records should not keep the room of short ones
+        if 2 * count < room:  # do not keep much unused memory alive with the columns
             size, queue_offset, rest = size.copy(), queue_offset.copy(), rest.copy()
         columns = {"size": size, "queue_offset": queue_offset} | dict(zip(_REST, rest, strict=True))
         wrong, elsewhere, has_tail, odd_port = ((marks & bit) != 0 for bit in _MARKS)
         return Framed(columns, bool(odd.value), wrong if crc else None, elsewhere, has_tail, odd_port)
 
     def body_crcs(self, raw: bytearray, starts: I64, stops: I64) -> I64:
-        """As `kernels.body_crcs`."""
+        """Compute the CRC-32 of ranges, like `kernels.body_crcs`."""
         n = len(starts)
-        out = np.empty(n, dtype=np.int64)
-        buf, starts, stops = np.frombuffer(raw, np.uint8), _plain(starts), _plain(stops)
-        self._crcs(ctypes.c_void_p(self._crc32), _at(buf), *_numbers(len(buf), n), _at(starts), _at(stops), _at(out))
-        return out
+        crcs = np.empty(n, dtype=np.int64)
+        buf, starts, stops = np.frombuffer(raw, np.uint8), _contiguous(starts), _contiguous(stops)
+        self._crcs(ctypes.c_void_p(self._crc32), _at(buf), *_numbers(len(buf), n), _at(starts), _at(stops), _at(crcs))
+        return crcs
 
     def hashes(self, buf: U8, starts: I64, lengths: I64) -> tuple[I64, Bool]:
-        """As `hashes.hash_spans`."""
+        """Compute String.hashCode of spans, like `hashes.hash_spans`."""
         n = len(starts)
-        codes, plain = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.bool_)
-        starts, lengths = _plain(starts), _plain(lengths)
-        self._hashes(_at(buf), *_numbers(len(buf), n), _at(starts), _at(lengths), _at(codes), _at(plain))
-        return codes, plain
+        codes, ascii_only = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.bool_)
+        starts, lengths = _contiguous(starts), _contiguous(lengths)
+        self._hashes(_at(buf), *_numbers(len(buf), n), _at(starts), _at(lengths), _at(codes), _at(ascii_only))
+        return codes, ascii_only
 
     def holds(self, buf: U8, starts: I64, lengths: I64, byte: int) -> bool:
-        """Whether a byte is in any of the spans."""
-        starts, lengths = _plain(starts), _plain(lengths)
+        """Whether any of the spans contains a byte."""
+        starts, lengths = _contiguous(starts), _contiguous(lengths)
         return bool(self._holds(_at(buf), *_numbers(len(buf), len(starts)), _at(starts), _at(lengths), _number(byte)))
 
     def texts(
         self, buf: U8, starts: I64, lengths: I64, names: tuple[bytes, ...], ends: tuple[bytes, ...]
     ) -> Texts | None:
-        """Flags of property texts, and the values of some names of up to 8 bytes; None where they are there too often.
+        """Return flags of property texts and the values of `names` (up to 8 bytes); None if there are too many values.
 
-        `ends_like`: a name of the text has the last four bytes of one of `ends`.
+        `ends_like` is set for a text that has a name with the last four bytes of one of `ends`.
         """
         n = len(starts)
-        starts, lengths = _plain(starts), _plain(lengths)
+        starts, lengths = _contiguous(starts), _contiguous(lengths)
         flags = np.empty(n, dtype=np.uint8)
         room = n + _SPARE
         found = np.empty((3, len(names), room), dtype=np.int64)
@@ -189,50 +192,51 @@ class Native:
         return Texts(is_odd, is_wide, ends_like, has_controls, values)
 
     def place_queues(self, queues: QueueSlots, first: int, stop: int) -> None:
-        """Put queues [first, stop) into the slots."""
+        """Insert queues [first, stop) into the hash slots."""
         self._place_queues(*queues.names(), *_numbers(first, stop, len(queues.slots) - 1), _at(queues.slots))
 
     def find_queues(self, buf: U8, at: I64, length: I64, queue_id: I64, queues: QueueSlots) -> tuple[I64, int]:
-        """Number of every record's queue, -1 where it has none, and how many those are."""
+        """Return the number of every record's queue, -1 for an unknown queue, and how many are unknown."""
         n = len(at)
-        out = np.empty(n, dtype=np.int64)
-        at, length, queue_id = _plain(at), _plain(length), _plain(queue_id)
+        numbers = np.empty(n, dtype=np.int64)
+        at, length, queue_id = _contiguous(at), _contiguous(length), _contiguous(queue_id)
         unknown = self._find_queues(
             _at(buf),
             *_numbers(len(buf), n),
             *(_at(at), _at(length), _at(queue_id)),
-            *(*queues.names(), _number(len(queues.slots) - 1), _at(queues.slots), _at(out)),
+            *(*queues.names(), _number(len(queues.slots) - 1), _at(queues.slots), _at(numbers)),
         )
-        return out, unknown
+        return numbers, unknown
 
     def lay_out(
         self, number: I64, queues: int, index: I64, offset: I64, size: I64 | None, tags: I64 | None, units: Any
     ) -> tuple[I64, I64, I64] | None:
-        """Starts of the queues, and the rows' `index` and `offset` brought together; writes `units` if there are any.
+        """Group rows by queue: return the start of each queue and the grouped `index` and `offset`; fill `units`.
 
-        None where a number is not below `queues`.
+        None if a queue number is not below `queues`.
         """
         n = len(number)
-        given = [_at(_plain(column)) for column in (number, index, offset)]
-        more = [None if column is None else _at(_plain(column)) for column in (size, tags)]
+        required = [_at(_contiguous(column)) for column in (number, index, offset)]
+        optional = [None if column is None else _at(_contiguous(column)) for column in (size, tags)]
         starts, cursors = np.empty(queues + 1, dtype=np.int64), np.empty(queues, dtype=np.int64)
-        out = np.empty((2, n), dtype=np.int64)
+        grouped_index, grouped_offset = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
         done = self._lay_out(
-            *(_number(n), *given, *more, _number(queues), _at(cursors), _at(starts), _at(out[0]), _at(out[1])),
-            None if units is None else _at(units),
+            *(_number(n), *required, *optional, _number(queues), _at(cursors), _at(starts)),
+            *(_at(grouped_index), _at(grouped_offset), None if units is None else _at(units)),
         )
-        return (starts, out[0], out[1]) if done else None
+        return (starts, grouped_index, grouped_offset) if done else None
 
     def objects(
         self, buf: U8, starts: I64, stops: I64, style: U8, names: tuple[bytes, ...], out: U8, at: int
     ) -> tuple[int, I64, I64, U8]:
-        """Write property texts as objects into `out` from `at` on; `style` is `struct style` of loops/lines.c.
+        """Write property texts as objects to `out` from `at` on; `style` is `struct style` of loops/lines.c.
 
-        Where the last ends; where each, and its values of `names`, begin and end; marks: see rmqstore_objects.
-        Shapes: (1 + names, n), marks (n,)
+        Returns the end of the last object, start and stop of each object and of its values of `names`, and marks: see
+        rmqstore_objects.
+        Shapes: start and stop (1 + names, n), marks (n,)
         """
         n = len(starts)
-        starts, stops = _plain(starts), _plain(stops)
+        starts, stops = _contiguous(starts), _contiguous(stops)
         first, last = np.full((1 + len(names), n), -1, dtype=np.int64), np.full((1 + len(names), n), -1, dtype=np.int64)
         marks = np.empty(n, dtype=np.uint8)
         words, sizes, _ = _names(names, ())
@@ -244,9 +248,9 @@ class Native:
         return end, first, last, marks
 
     def pairs(self, buf: U8, starts: I64, stops: I64, names: tuple[bytes, ...]) -> Pairs:
-        """Property texts as names and values: see rmqstore_pairs."""
+        """Split property texts into names and values: see rmqstore_pairs."""
         n, total = len(starts), int(np.maximum(stops - starts, 0).sum())
-        starts, stops = _plain(starts), _plain(stops)
+        starts, stops = _contiguous(starts), _contiguous(stops)
         words, sizes, _ = _names(names, ())
         texts = np.empty((2, total + 16), dtype=np.uint8)
         ends = np.zeros((2, total // 3 + n + 2), dtype=np.int32)
@@ -262,23 +266,23 @@ class Native:
         return Pairs(texts[0], texts[1], ends[0, : count + 1], ends[1, : count + 1], after, first, last, marks)
 
     def contents(self, buf: U8, starts: I64, stops: I64) -> U8:
-        """What is in every text: see rmqstore_contents.
+        """Return marks for the kinds of characters in every text: see rmqstore_contents.
 
         Shape: (n,)
         """
         marks = np.empty(len(starts), dtype=np.uint8)
-        starts, stops = _plain(starts), _plain(stops)
+        starts, stops = _contiguous(starts), _contiguous(stops)
         self._contents(_at(buf), *_numbers(len(buf), len(starts)), _at(starts), _at(stops), _at(marks))
         return marks
 
     def line_ends(self, n: int, parts: I64) -> I64:
-        """Where each of n lines ends; `parts` are rows of `struct part` of loops/lines.c."""
+        """Return where each of n lines ends; `parts` are rows of `struct part` of loops/lines.c."""
         ends = np.empty(n, dtype=np.int64)
         self._line_ends(*_numbers(n, len(parts)), _at(parts), _at(ends))
         return ends
 
     def lines(self, n: int, parts: I64, out: U8) -> None:
-        """Write the lines, behind each other; `out` has room for all of them."""
+        """Write n lines to `out`, which must have room for all of them."""
         self._lines(*_numbers(n, len(parts)), _at(parts), _at(out))
 
 
@@ -287,9 +291,9 @@ _SPARE = 64
 
 
 class QueueSlots:
-    """Queues of a table as C reads them; grows with it.
+    """The hash table of queues that the C code uses; it grows with the `QueueTable`.
 
-    Shapes: topic_at, topic_length, ids (room,); slots (a power of two,), -1 where one is free
+    Shape: slots (a power of two,), -1 in a free slot
     """
 
     def __init__(self, native: Native) -> None:
@@ -301,11 +305,11 @@ class QueueSlots:
         self.slots = np.full(256, -1, dtype=np.int32)
 
     def names(self) -> tuple[Any, ...]:
-        """Addresses of the topics' bytes, and of their places, lengths and queue ids."""
+        """Return the addresses of the topics' bytes, positions and lengths, and of the queue ids."""
         return (_at(self._topics), *(_at(row) for row in self._queues))
 
     def add(self, topics: list[bytes], ids: list[int]) -> None:
-        """Take in the queues from the first unknown one on; the lists are those of the whole table."""
+        """Add the queues that are not in the table yet; the lists contain all queues."""
         first = self._count
         for topic, queue_id in zip(topics[first:], ids[first:], strict=True):
             if self._count == self._queues.shape[1]:
@@ -322,23 +326,22 @@ class QueueSlots:
         self._native.place_queues(self, first, self._count)
 
     def find(self, buf: U8, at: I64, length: I64, queue_id: I64) -> tuple[I64, int]:
-        """As `Native.find_queues`."""
         return self._native.find_queues(buf, at, length, queue_id, self)
 
 
-_Here = ctypes.c_char * 0
+_Pointer = ctypes.c_char * 0
 
 
 def _at(array: Any) -> Any:
-    """Where an array's bytes are."""
+    """Return an array's address as an argument for ctypes."""
     try:
-        return _Here.from_buffer(array)  # four times as fast as asking the array
-    except TypeError:  # bytes that must not change
+        return _Pointer.from_buffer(array)  # four times as fast as array.ctypes
+    except TypeError:  # a read-only array
         return ctypes.c_void_p(address(array))
 
 
 def address(array: npt.NDArray[Any]) -> int:
-    """Where an array's first number is."""
+    """Return the address of an array's first element."""
     return int(array.ctypes.data)
 
 
@@ -350,8 +353,8 @@ def _numbers(*values: int) -> tuple[ctypes.c_int64, ...]:
     return tuple(ctypes.c_int64(value) for value in values)
 
 
-def _plain(array: I64) -> I64:
-    """The numbers one behind the other, as C reads them."""
+def _contiguous(array: I64) -> I64:
+    """Return the array as contiguous 64-bit numbers, as C reads them."""
     return np.ascontiguousarray(array, dtype=np.int64)
 
 
@@ -365,7 +368,7 @@ def _names(names: tuple[bytes, ...], ends: tuple[bytes, ...]) -> tuple[npt.NDArr
 
 @cache
 def load() -> Native | None:
-    """The library beside this module; None where it is not there, is of another build, or `RMQSTORE_FAST=0`."""
+    """Load the library; None if it is missing or from another build, or if `RMQSTORE_FAST=0` is set."""
     if os.environ.get("RMQSTORE_FAST") == "0" or sys.byteorder != "little":
         return None
     try:
@@ -373,14 +376,14 @@ def load() -> Native | None:
         library.rmqstore_abi.restype = ctypes.c_int64
         if library.rmqstore_abi() != ABI:
             return None
-        found = Native(library, None)
+        without_crcs = Native(library, None)
     except (OSError, AttributeError):
         return None
-    return _with_crcs(library) or found
+    return _with_crcs(library) or without_crcs
 
 
 def _with_crcs(library: ctypes.CDLL) -> Native | None:
-    """The loops with zlib-ng's CRC; its wheel exports the symbol, though nobody promises it: tried against zlib."""
+    """Add zlib-ng's CRC function, whose symbol its wheel exports but does not promise, after a check against zlib."""
     try:
         from zlib_ng import zlib_ng
 
@@ -390,5 +393,5 @@ def _with_crcs(library: ctypes.CDLL) -> Native | None:
     native = Native(library, address)
     sample = bytearray(b"123456789" * 40)
     starts, stops = np.array([0, 9, 0], dtype=np.int64), np.array([9, 9, 360], dtype=np.int64)
-    wanted = [zlib.crc32(sample[a:b]) & 0x7FFFFFFF for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
-    return native if native.body_crcs(sample, starts, stops).tolist() == wanted else None
+    expected = [zlib.crc32(sample[a:b]) & 0x7FFFFFFF for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
+    return native if native.body_crcs(sample, starts, stops).tolist() == expected else None

@@ -1,4 +1,4 @@
-"""Which (topic, queue) each record belongs to, as small numbers, for all records of a chunk at once."""
+"""Map the records of a chunk to queues (topic and queue id), which are numbered from 0."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ U64 = npt.NDArray[np.uint64]
 _K = [np.uint64(k) for k in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x27D4EB2F165667C5)]
 _EIGHT = np.int64(8)
 _SLOTS = 1 << 13
-_FEW = 64  # queues of which hardly two share a slot
+_FEW = 64  # number of queues up to which collisions in the slots are rare
 
 
 class QueueTable:
-    """Numbers the queues met so far; the numbers are stable while the table lives.
+    """The numbers of all queues seen so far, which never change.
 
-    `topics[i]` and `queue_ids[i]` name queue i.
+    `topics[i]` and `queue_ids[i]` identify queue i.
     """
 
     def __init__(self) -> None:
@@ -33,17 +33,17 @@ class QueueTable:
         self._known: dict[int, _Known] = {}  # by hash
         self._hashes: U64 = np.empty(0, dtype=np.uint64)  # sorted; the arrays below are in this order
         self._numbers: I64 = np.empty(0, dtype=np.int64)
-        self._first: U64 = np.empty(0, dtype=np.uint64)  # words of each queue's topic, to tell collisions
+        self._first: U64 = np.empty(0, dtype=np.uint64)  # words of each queue's topic, to detect collisions
         self._last: U64 = np.empty(0, dtype=np.uint64)
         self._mixed: U64 = np.empty(0, dtype=np.uint64)
         self._rest: I64 = np.empty(0, dtype=np.int64)
-        self._slots: I64 | None = None  # low bits of a hash -> its index in the arrays
+        self._slots: I64 | None = None  # low bits of a hash → its index in the arrays
 
     def __len__(self) -> int:
         return len(self.topics)
 
     def number(self, topic: bytes, queue_id: int) -> int:
-        """Number of one queue, new when it was not met before."""
+        """Return the number of a queue, and assign one to a new queue."""
         key = (topic, queue_id)
         found = self._by_name.get(key)
         if found is None:
@@ -54,41 +54,41 @@ class QueueTable:
         return found
 
     def of(self, columns: Columns) -> I64:
-        """Queue number of every record.
+        """Return the queue number of every record.
 
         Shape: (n,)
         """
         if self._native is not None:
             return self._of_native(columns, self._native)
         words = _Words(columns)
-        out = self._look_up(words)
-        unknown = np.flatnonzero(out < 0)
+        numbers = self._look_up(words)
+        unknown = np.flatnonzero(numbers < 0)
         if len(unknown):
             _, first = np.unique(words.hashes[unknown], return_index=True)
             for i in unknown[first].tolist():
                 self._learn(words, i, self.number(columns.topic(i), int(columns.queue_id[i])))
             self._arrange()
-            out = self._look_up(words)
-            for i in np.flatnonzero(out < 0).tolist():  # two queues with one hash
-                out[i] = self.number(columns.topic(i), int(columns.queue_id[i]))
-        return out
+            numbers = self._look_up(words)
+            for i in np.flatnonzero(numbers < 0).tolist():  # queues whose hash another queue has too
+                numbers[i] = self.number(columns.topic(i), int(columns.queue_id[i]))
+        return numbers
 
     def _of_native(self, columns: Columns, slots: native.QueueSlots) -> I64:
-        where = columns.buf, columns.topic_at, columns.topic_length, columns.queue_id
-        out, unknown = slots.find(*where)
-        few = 64  # mostly the first chunk of a scan, whose records are all of a few queues
+        names = columns.buf, columns.topic_at, columns.topic_length, columns.queue_id
+        numbers, unknown = slots.find(*names)
+        count = 64  # a few records of the first chunk usually introduce all queues
         while unknown:
-            for i in np.flatnonzero(out < 0)[:few].tolist():
+            for i in np.flatnonzero(numbers < 0)[:count].tolist():
                 self.number(columns.topic(i), int(columns.queue_id[i]))
             slots.add(self.topics, self.queue_ids)
-            out, unknown = slots.find(*where)
-            few *= 4
-        return out
+            numbers, unknown = slots.find(*names)
+            count *= 4
+        return numbers
 
     def _look_up(self, words: _Words) -> I64:
         if not self._known:
             return np.full(len(words.hashes), -1, dtype=np.int64)
-        if self._slots is not None:  # a search takes ten times as long
+        if self._slots is not None:  # ten times as fast as a search
             at = self._slots[(words.hashes & np.uint64(len(self._slots) - 1)).astype(np.int64)]
             if self._same(at, words).all():
                 return self._numbers[at]
@@ -97,7 +97,7 @@ class QueueTable:
         return np.where(self._same(at, words), self._numbers[at], -1)
 
     def _same(self, at: I64, words: _Words) -> Bool:
-        """Whether the known queues at `at` are those of the words; what is not compared follows from the rest."""
+        """Whether the known queues at `at` have these words; words that equal others in short topics are skipped."""
         same: Bool = self._rest[at] == words.rest
         same &= self._last[at] == words.last
         if words.longest > 8:
@@ -135,7 +135,7 @@ class _Known(NamedTuple):
 
 
 class _Words:
-    """Topic bytes as 64-bit words: the first, the last, and for topics over 16 bytes all between, mixed."""
+    """Topics as 64-bit words, for hashing: the first, the last, and a mix of those between (over 16 bytes)."""
 
     def __init__(self, columns: Columns) -> None:
         view = u64(columns.buf)
@@ -151,7 +151,7 @@ class _Words:
         if longest > 8:
             last = view[at + np.maximum(length - 8, 0)].astype(np.uint64)
             self.last = last if shortest >= 8 else np.where(length > 8, last, first)
-        # a topic's length has 16 bits at most
+        # a topic length has at most 16 bits
         self.rest: I64 = columns.queue_id << 16 | length
         mixed = np.zeros(len(at), dtype=np.uint64)
         for k in range(8, longest - 8, 8):

@@ -1,7 +1,8 @@
-"""Commitlog and DLedger data -> runs, with the good records as columns.
+"""Scan commitlog or DLedger data into runs, with the good records as columns.
 
-One file, or a byte range of one, at a time: read in chunks, walk the sizes, test all frames at once, CRC the bodies,
-all while the chunk is in the cache. Damage ends a run and the scan goes on behind it; nothing here raises on bytes.
+A scan covers one file or a byte range of it. It reads the file in chunks that fit into the cache, and for each chunk
+walks the size fields, checks all frames at once, and computes the CRCs of the bodies. Damage ends a run, and the scan
+continues after it; bad bytes never raise an exception.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.window import SLACK, ScanOptions, Window
 
 _UNLIMITED = 1 << 40
-_USUAL_SIZE = 256  # bytes of a record: the compiled loops give as many as a chunk of them, more where that is too few
+_USUAL_SIZE = 256  # bytes: record size that sets the initial capacity of the compiled loops' arrays
 _LEAST_ROOM = 64
-_LOOK_BACK = 8 << 20  # more than the longest entry: at least one whole entry lies in it
+_LOOK_BACK = 8 << 20  # bytes: more than the longest entry, so that it contains a whole entry
 _ENTRY_BLANK_MAGIC = 0xFFFFFFFF
 _DIGITS_AT = np.arange(len(CRC32_PROPERTY), CRC32_RESERVED_LEN - 1)  # in the property, least significant first
 _DIGIT_WORTH = 10 ** np.arange(len(_DIGITS_AT))
@@ -42,23 +43,23 @@ _SIZE_AT_IN_ENTRY = dledger.ENTRY.at("size")
 
 
 class _Entries:
-    """Continuity of DLedger entries: what index and term the next one should have.
+    """Checks that DLedger entries are continuous, by the index and term that the next one should have.
 
-    Every entry is judged with the one behind it in sight, so that the answer does not depend on where a chunk ends:
-    of two neighbours that contradict each other the one is wrong that the third contradicts too.
+    If two neighbours contradict each other, the one that a third entry also contradicts is wrong. So every entry is
+    judged together with the next one, and the result does not depend on chunk borders.
     """
 
     def __init__(self) -> None:
         self.next_index: int | None = None
         self.term = -1
 
-    def check(self, columns: Columns, behind: tuple[int, int] | None) -> np.ndarray[tuple[int], np.dtype[np.int8]]:
-        """Fault per entry (0 good), and the state behind them; `behind` is (index, term) of the entry that follows."""
+    def check(self, columns: Columns, following: tuple[int, int] | None) -> np.ndarray[tuple[int], np.dtype[np.int8]]:
+        """Return a fault per entry (0: none) and advance; `following` is (index, term) of the next entry, if known."""
         n = len(columns)
         fault = np.zeros(n, dtype=np.int8)
         index, term = columns.entry_index, columns.entry_term
         rising = bool((term[1:] >= term[:-1]).all()) and int(term[0]) >= self.term
-        rising = rising and (behind is None or behind[1] >= int(term[-1]))
+        rising = rising and (following is None or following[1] >= int(term[-1]))
         first = int(index[0])
         steady = (self.next_index is None or self.next_index == first) and int(index[-1]) - first == n - 1
         if (
@@ -69,7 +70,7 @@ class _Entries:
         ):
             self.next_index, self.term = first + n, int(term[-1])
         else:
-            self._one_by_one(index.tolist(), term.tolist(), behind, fault)
+            self._one_by_one(index.tolist(), term.tolist(), following, fault)
         fault[columns.entry_magic != dledger.MAGIC] = Fault.ENTRY_MAGIC
         fault[columns.entry_body_length + _ENTRY_SIZE != columns.entry_size] = Fault.ENTRY_SIZE
         fault[columns.entry_pos != columns.offset - _ENTRY_SIZE] = Fault.ENTRY_POS
@@ -79,25 +80,25 @@ class _Entries:
         self,
         index: list[int],
         term: list[int],
-        behind: tuple[int, int] | None,
+        following: tuple[int, int] | None,
         fault: np.ndarray[tuple[int], np.dtype[np.int8]],
     ) -> None:
-        after = [*zip(index[1:], term[1:], strict=True), behind]
-        for i, following in enumerate(after):
+        successors = [*zip(index[1:], term[1:], strict=True), following]
+        for i, successor in enumerate(successors):
             if self.next_index is None:
-                later = after[i + 1] if i + 1 < len(after) else None
-                fits = following is None or following[0] == index[i] + 1
-                sure = later is not None and following is not None and later[0] == following[0] + 1
-                self.next_index = following[0] - 1 if following is not None and not fits and sure else index[i]
+                second = successors[i + 1] if i + 1 < len(successors) else None
+                fits = successor is None or successor[0] == index[i] + 1
+                confirmed = second is not None and successor is not None and second[0] == successor[0] + 1
+                self.next_index = successor[0] - 1 if successor is not None and not fits and confirmed else index[i]
             if index[i] != self.next_index:
-                if following is not None and following[0] == index[i] + 1:
-                    self.next_index = index[i]  # entries are missing, not wrong: said once, by the check of the whole
+                if successor is not None and successor[0] == index[i] + 1:
+                    self.next_index = index[i]  # entries are missing, which the check of the whole log reports
                 else:
                     fault[i] = Fault.ENTRY_INDEX
             self.next_index += 1
             if fault[i]:
                 continue
-            if term[i] < self.term or (following is not None and self.term <= following[1] < term[i]):
+            if term[i] < self.term or (successor is not None and self.term <= successor[1] < term[i]):
                 fault[i] = Fault.ENTRY_TERM
             else:
                 self.term = term[i]
@@ -112,14 +113,13 @@ def scan_file(
     exact: bool = False,
     options: ScanOptions | None = None,
 ) -> Iterator[Run]:
-    """Runs of a file's bytes, from the record at file position `start` on.
+    """Yield the runs of a file from position `start` on, including the whole last record that starts before `stop`.
 
-    Records that start before `stop` are given whole. `lead` is 0 for a commitlog, 48 for DLedger data. When `start`
-    is neither 0 nor said to be `exact` the first run begins at the first record found from there (see `resync`);
-    without runs, nothing is given. A hole behind the bytes of a short file is the last run.
-    Units: `start` and `stop` in the file; runs are global offsets.
-    Errors: OSError only when the file cannot be opened; a failing read ends the file early (`MappedFileQueue` says
-            how long it should be, so that the missing part is a HOLE).
+    `lead` is 0 for a commitlog, 48 for DLedger data. Unless `start` is 0 or `exact`, the first run begins at the first
+    record that `resync` finds from `start` on; if it finds none, there are no runs. If the file is too short, the last
+    run is a HOLE.
+    Units: `start` and `stop` are positions in the file, runs have global offsets.
+    Errors: OSError only if the file cannot be opened; a failing read ends the file early, so that the rest is a HOLE.
     """
     options = options or ScanOptions()
     kernels.keep_freed_memory()
@@ -160,9 +160,9 @@ class _Scan:
         yield from self._from(at, stop)
 
     def _prime(self, start: int) -> int:
-        """Walk the entries in front of a split, so that its first one is judged as it would be without the split.
+        """Walk the entries before a split, so that its first entry is judged as in a scan of the whole file.
 
-        Returns the position of the first entry from `start` on, the file's end without one.
+        Returns the position of the first entry from `start` on; the file's end without one.
         """
         window = self.window
         at = max(0, start - _LOOK_BACK)
@@ -177,9 +177,10 @@ class _Scan:
         return at
 
     def _good_before(self, at: int) -> int | None:
-        """Position of the last good record before `at`. A scan that starts at `at` looks back.
+        """Return the position of the last good record before `at`; None without one.
 
-        Without that, a BLANK could get another verdict where a split starts than in a scan of the whole file.
+        A scan that starts at `at` looks back for it, so that a BLANK at the start of a split gets the same verdict as
+        in a scan of the whole file.
         """
         if self.last_good is not None or not at:
             return self.last_good
@@ -194,7 +195,7 @@ class _Scan:
             window.close()
 
     def _from(self, at: int, stop: int) -> Iterator[Run]:
-        """Runs from a known boundary to the first one that starts at or behind `stop`."""
+        """Yield the runs that start before `stop`, beginning at a known record boundary."""
         window = self.window
         while at < min(stop, window.end):
             if window.base < at < window.base + window.have and self._is_cut_off(at):
@@ -207,7 +208,7 @@ class _Scan:
             yield Run(Kind.HOLE, self.base + at, self.base + window.file.file_size, cause=cause)
 
     def _is_cut_off(self, at: int) -> bool:
-        """Whether the record at `at` says that it continues behind the buffer: its rest is not read yet."""
+        """Whether the record at `at` extends past the buffer according to its size, and must be read completely."""
         window = self.window
         left = window.base + window.have - at
         if window.base + window.have >= window.end:
@@ -215,7 +216,7 @@ class _Scan:
         return left < self.least or int.from_bytes(window.pread(4, at + self.size_at), "big") > left
 
     def _good(self, at: int, stop: int) -> list[Run]:
-        """The framed records that the buffer holds from `at` on, as runs; empty when `at` is not a framed record."""
+        """Return the framed records in the buffer from `at` on as runs; empty if there is no framed record at `at`."""
         window = self.window
         lo = at - window.base
         if not 0 <= lo < window.have:
@@ -226,13 +227,13 @@ class _Scan:
         if not n:
             return []
         following = None
-        if self.entries is not None and n > 1 and not broken:  # the last is judged with the one behind it
+        if self.entries is not None and n > 1 and not broken:  # leave the last entry to be judged with the next one
             n -= 1
             following = (int(columns.entry_index[n]), int(columns.entry_term[n]))
         return self._runs_of(columns.slice(0, n), following)
 
     def _framed(self, lo: int, stop: int) -> tuple[Columns, bool]:
-        """Framed records in the buffer from `lo` on that start before `stop`, and whether a bad one ends them."""
+        """Return the framed records in the buffer that start in [lo, stop), and whether a bad record ends them."""
         window, lead = self.window, self.lead
         base = self.base + window.base
         if self.loops is not None:
@@ -257,15 +258,15 @@ class _Scan:
             return columns, False
         ok = framed(columns, stops)
         n = len(ok) if ok.all() else int(np.argmin(ok))
-        # behind damage walk a little first: where it is dense, the whole chunk would be walked for every bad record
+        # after damage walk only a few records: with dense damage, each bad record would cost a walk of the whole chunk
         self.limit = _UNLIMITED if n == len(ok) else 64
         return columns.slice(0, n), n < len(ok)
 
-    def _runs_of(self, columns: Columns, behind: tuple[int, int] | None) -> list[Run]:
-        """RECORDS runs of the good ones, and one DIRTY run for each that is framed but wrong."""
+    def _runs_of(self, columns: Columns, following: tuple[int, int] | None) -> list[Run]:
+        """Split framed records into RECORDS runs of good ones and one DIRTY run for each bad one."""
         fault = np.zeros(len(columns), dtype=np.int8)
         if self.entries is not None:
-            fault = self.entries.check(columns, behind)
+            fault = self.entries.check(columns, following)
         if self.options.crc:
             for cause, wrong in (
                 (Fault.RECORD_CRC, self._wrong_record_crc(columns)),
@@ -279,25 +280,26 @@ class _Scan:
                 fault[elsewhere] = Fault.PHYSICAL_OFFSET
         starts = columns.offset - self.lead
         end = int(columns.offset[-1] + columns.size[-1])
-        bad = np.flatnonzero(fault).tolist()
-        out = []
-        i = 0
-        for b in [*bad, len(columns)]:
-            if b > i:
-                stop = int(starts[b]) if b < len(columns) else end
-                out.append(Run(Kind.RECORDS, int(starts[i]), stop, b - i, columns=columns.slice(i, b)))
-                self.last_good = int(starts[b - 1]) - self.base
-            if b < len(columns):
-                stop = int(starts[b + 1]) if b + 1 < len(columns) else end
-                one = columns.slice(b, b + 1)
-                out.append(Run(Kind.DIRTY, int(starts[b]), stop, 1, Fault(int(fault[b])), columns=one))
-            i = b + 1
-        return out
+        all_bad = np.flatnonzero(fault).tolist()
+        runs = []
+        first_good = 0
+        for bad in [*all_bad, len(columns)]:
+            if bad > first_good:
+                stop = int(starts[bad]) if bad < len(columns) else end
+                good = columns.slice(first_good, bad)
+                runs.append(Run(Kind.RECORDS, int(starts[first_good]), stop, bad - first_good, columns=good))
+                self.last_good = int(starts[bad - 1]) - self.base
+            if bad < len(columns):
+                stop = int(starts[bad + 1]) if bad + 1 < len(columns) else end
+                cause = Fault(int(fault[bad]))
+                runs.append(Run(Kind.DIRTY, int(starts[bad]), stop, 1, cause, columns=columns.slice(bad, bad + 1)))
+            first_good = bad + 1
+        return runs
 
     def _wrong_record_crc(self, columns: Columns) -> Bool:
-        """Records that end with the property __CRC32# and do not fit it."""
+        """Return which records end with the property __CRC32# and do not match it."""
         wrong = np.zeros(len(columns), dtype=np.bool_)
-        if not self.options.check_offset:  # compaction rewrites PHYSICALOFFSET and keeps the property
+        if not self.options.check_offset:  # compaction rewrites PHYSICALOFFSET but keeps the record CRC
             return wrong
         rows = np.flatnonzero(columns.has_tail)
         if not len(rows):
@@ -312,7 +314,7 @@ class _Scan:
         return wrong
 
     def _odd(self, at: int) -> list[Run]:
-        """What is at `at` when it is not a framed record; empty after the buffer has been grown for a long one."""
+        """Return the runs at `at` if it is not a framed record; empty after growing the buffer for a long record."""
         window, base, end = self.window, self.base, self.window.end
         head = window.pread(8, at)
         first, second = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:8], "big")
@@ -332,8 +334,8 @@ class _Scan:
             data = window.zeros_until(at)
             if data >= end:
                 return [Run(Kind.ZERO, base + at, base + end)]
-            behind = max(at + 1, data - self.lead - HEAD.size)
-            return self._damage(at, behind, Fault.MAGIC, all_zero_until=data)
+            search = max(at + 1, data - self.lead - HEAD.size)
+            return self._damage(at, search, Fault.MAGIC, all_zero_until=data)
         size = frame_size(window, at + self.lead, base, end, check_offset=self.options.check_offset)
         if size is not None:
             size += self.lead
@@ -342,12 +344,12 @@ class _Scan:
                     window.grow(size)
                     window.fill(at)
                     return []
-            else:  # a sound message in an entry whose header is not: its length follows from the message
-                return self._headless(at, size)
+            else:
+                return self._wrong_entry_size(at, size)
         return self._damage(at, at + 1, self._cause(head, at), all_zero_until=at)
 
-    def _headless(self, at: int, size: int) -> list[Run]:
-        """An entry with a wrong size in its header but a sound message in it."""
+    def _wrong_entry_size(self, at: int, size: int) -> list[Run]:
+        """Return the run of an entry with a wrong size in its header, whose `size` follows from its sound message."""
         window = self.window
         if size > len(window.buf) - SLACK:
             window.grow(size)
@@ -361,10 +363,11 @@ class _Scan:
         return [Run(Kind.DIRTY, start, start + size, 1, Fault.ENTRY_SIZE, columns=columns)]
 
     def _damage(self, at: int, search: int, cause: Fault, all_zero_until: int) -> list[Run]:
+        """Return the runs from `at` to the next record or BLANK, which is searched for from `search` on."""
         window, base, end = self.window, self.base, self.window.end
         found, last = resync(window, search, base, end, self.lead)
         if self.entries is not None:
-            self.entries.next_index = None  # how many entries were lost is not known
+            self.entries.next_index = None  # the number of lost entries is unknown
             self.entries.term = -1
         if found is not None:
             kind = Kind.ZERO if found <= all_zero_until else Kind.DIRTY
@@ -376,6 +379,7 @@ class _Scan:
         return runs
 
     def _cause(self, head: bytes, at: int) -> Fault:
+        """Return why the bytes at `at`, which begin with `head`, are not a record."""
         left = self.window.end - at
         if len(head) < 8:
             return Fault.SHORT

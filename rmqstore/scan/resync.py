@@ -1,8 +1,8 @@
-"""The next plausible record after damage, or from any split point.
+"""Find the next plausible record after damage or after a split point.
 
-A record is accepted where its magic is, its PHYSICALOFFSET is its own position and its parts add up; a BLANK where
-its size is exactly what is left of the file. Nothing inside a BLANK's tail is ever looked at: the caller ends a file
-there.
+A record is accepted if its magic is right, its PHYSICALOFFSET is its position, and its parts add up. A BLANK is
+accepted if its size is exactly the number of bytes left in the file. The caller ends the file at a BLANK, so the bytes
+after it are never searched.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ ENTRY_SIZE = dledger.ENTRY.size
 
 
 class Bytes(Protocol):
-    """What a search reads from: positions are in the file, reads may come back short at its end."""
+    """A source of bytes for a search; positions are in the file, and reads may be short at its end."""
 
     def pread(self, size: int, at: int) -> bytes: ...
 
     def data_from(self, at: int) -> int:
-        """Where data begins from `at` on: `at` itself outside of a hole of a sparse file, the end when none follows."""
+        """Return the first position from `at` on that is not in a hole of a sparse file; the end if there is none."""
         ...
 
 
 def frame_size(source: Bytes, at: int, base: int, end: int, *, check_offset: bool = True) -> int | None:
-    """Size of the message at `at` when it is framed and is where it says, else None.
+    """Return the size of the message at `at` if it is framed and PHYSICALOFFSET is its position, else None.
 
-    Reads three small pieces, however long the record claims to be. `base` is the file's global offset, `end` the
+    Reads only three small pieces, whatever size the record claims. `base` is the file's global offset, `end` the
     position in the file that no record may cross.
     """
     head = source.pread(_LONGEST_HEAD, at)
@@ -75,21 +75,21 @@ def frame_size(source: Bytes, at: int, base: int, end: int, *, check_offset: boo
 def resync(
     source: Bytes, at: int, base: int, end: int, lead: int = 0, *, until: int | None = None
 ) -> tuple[int | None, int]:
-    """Position of the next record (its DLedger header where `lead`) or BLANK from `at` on, and how far bytes go.
+    """Find the next record or BLANK from `at` on; with `lead`, a record starts with its DLedger entry header.
 
-    Returns (position or None, position just past the last byte that is not zero before it).
-    `until` ends the search early: whether a record is found behind it is left open.
-    Units: positions in the file; `end` is where the file ends.
+    Returns its position or None, and the position after the last nonzero byte before it. `until` ends the search early;
+    a record after `until` may still be found.
+    Units: positions in the file; `end` is the end of the file.
     """
     last_nonzero = at
     size = _FIRST_BLOCK
     lo = at
     stop = end if until is None else min(end, until)
     while lo < stop:
-        lo = max(lo, source.data_from(lo) - lead - 8)  # a record may begin with zeros at a hole's edge
+        lo = max(lo, source.data_from(lo) - lead - 8)  # the zeros at the start of a record may be part of a hole
         if lo >= stop:
             break
-        # a record's head may lie over the block's edge: blocks overlap by it
+        # blocks overlap by the start of a head, which may cross the end of a block
         block = source.pread(min(size + lead + 8, end - lo), lo)
         if len(block) < 8:
             tail = block.rstrip(b"\0")
@@ -108,17 +108,18 @@ def resync(
 
 
 def _in_block(source: Bytes, block: bytes, lo: int, own: int, base: int, end: int, lead: int) -> int | None:
-    """First acceptable record or BLANK that starts within the first `own` bytes of a block."""
+    """Return the first acceptable record or BLANK that starts within the first `own` bytes of a block."""
     message = None
-    q = block.find(_PREFIX, lead + 4)
-    while q >= 0:
-        start = q - 4 - lead
+    hit = block.find(_PREFIX, lead + 4)
+    while hit >= 0:
+        start = hit - 4 - lead
         if start >= own:
             break
-        if q + 3 < len(block) and block[q + 3] in _LAST_BYTES and frame_size(source, lo + q - 4, base, end) is not None:
+        is_magic = hit + 3 < len(block) and block[hit + 3] in _LAST_BYTES
+        if is_magic and frame_size(source, lo + hit - 4, base, end) is not None:
             message = lo + start
             break
-        q = block.find(_PREFIX, q + 1)
+        hit = block.find(_PREFIX, hit + 1)
     blank = _blank_in(block, lo, min(own, (message - lo) if message is not None else own), end, lead)
     if blank is not None:
         return blank
@@ -132,8 +133,8 @@ def _blank_in(block: bytes, lo: int, before: int, end: int, lead: int) -> int | 
         return None
     first, second = words[:n], words[4 : 4 + n]
     magic, size = (first, second) if lead else (second, first)
-    wanted = 0xFFFFFFFF if lead else BLANK_MAGIC_U32
-    hits = np.flatnonzero(magic == np.uint32(wanted))
+    blank_magic = 0xFFFFFFFF if lead else BLANK_MAGIC_U32
+    hits = np.flatnonzero(magic == np.uint32(blank_magic))
     for i in hits.tolist():
         if int(size[i]) == end - lo - i:
             return int(lo + i)

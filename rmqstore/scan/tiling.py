@@ -1,6 +1,6 @@
-"""A scan is a tiling: every byte of a queue of files belongs to exactly one run.
+"""The result of a scan: a tiling, in which every byte of a mapped file queue belongs to exactly one run.
 
-Wrote positions, dirty tails and losses are read off the tiling; nothing here touches a file.
+The wrote position, a dirty tail and losses follow from the tiling, without any I/O.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 
 
 class Kind(IntEnum):
-    """What a run of bytes is."""
+    """The kind of a run of bytes."""
 
-    RECORDS = 1  # good records, one behind the other
-    BLANK = 2  # the end-of-file record and the undefined bytes behind it
+    RECORDS = 1  # consecutive good records
+    BLANK = 2  # the end-of-file record and the undefined bytes after it
     ZERO = 3  # zero bytes where a record could start
-    DIRTY = 4  # anything else: damage, or a record that is not what it says
-    HOLE = 5  # bytes that no file holds: a missing file, or the part that a short file lacks
+    DIRTY = 4  # anything else: damage, or a framed record that fails a check
+    HOLE = 5  # bytes that no file contains: a missing file, or the missing end of a short file
     INTERNAL = 6  # a DLedger entry without a message: NOOP or CONFIG_CHANGE of DLedger 0.4
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Bytes [start, stop) of one kind, global offsets of the queue.
+    """The bytes [start, stop) of one kind, as global offsets.
 
-    `count` records: of RECORDS, and of DIRTY runs that are whole records of the wrong place. `cause` says why a run
-    is DIRTY. `claimed` is the size that a BLANK says. `columns` are there while streaming only: for RECORDS, and for
-    a DIRTY run that is one framed record.
+    `count` is the number of records: in RECORDS, and in DIRTY runs of framed records. `cause` is why a run is DIRTY,
+    `claimed` the size stored in a BLANK. `columns` exist only during a scan: for RECORDS, and for a DIRTY run that is
+    one framed record.
     """
 
     kind: Kind
@@ -46,14 +46,14 @@ class Run:
     columns: Columns | None = None
 
 
-BLOCK_BITS = 20  # blocks of a MiB
+BLOCK_BITS = 20  # blocks of 1 MiB
 
 
 class Tiling:
-    """The runs of one queue of files, packed; neighbouring RECORDS runs of a file are one.
+    """The runs of one mapped file queue in compact form; adjacent RECORDS runs of a file are merged.
 
     Units:  bytes, global offsets.
-    Errors: ValueError when a run does not start where the one before stopped: a tiling has no gaps.
+    Errors: ValueError if a run does not start where the previous one stopped: a tiling has no gaps.
     """
 
     __slots__ = ("_causes", "_claims", "_counts", "_kinds", "_starts", "breaks", "parsed", "start", "stop")
@@ -61,9 +61,9 @@ class Tiling:
     def __init__(self, start: int) -> None:
         self.start = start
         self.stop = start
-        self.breaks: frozenset[int] = frozenset()  # file starts: RECORDS are not merged over them
+        self.breaks: frozenset[int] = frozenset()  # file starts, across which runs are not merged
         self.parsed: set[int] | None = None
-        """Blocks (offset >> BLOCK_BITS) where records with a property of PARSED_NAMES start; None: not known."""
+        """Blocks (offset >> BLOCK_BITS) where records with a property of PARSED_NAMES start; None: unknown."""
         self._kinds = array("b")
         self._starts = array("q")
         self._counts = array("q")
@@ -94,7 +94,7 @@ class Tiling:
         self.stop = run.stop
 
     def extend(self, runs: Iterable[Run]) -> None:
-        """Append runs one after the other."""
+        """Append the next runs."""
         for run in runs:
             self.add(run)
 
@@ -118,7 +118,7 @@ class Tiling:
         return (self[i] for i in range(len(self._kinds)))
 
     def find(self, offset: int) -> Run | None:
-        """The run that holds a byte, or None outside of the tiling."""
+        """Return the run that contains an offset; None outside the tiling."""
         if not self.start <= offset < self.stop:
             return None
         from bisect import bisect_right
@@ -126,19 +126,19 @@ class Tiling:
         return self[bisect_right(self._starts, offset) - 1]
 
     def disbelieve(self, start: int, cause: Fault) -> None:
-        """Make the run that begins at `start` (global offset) a DIRTY one: something contradicts what it looked like.
+        """Turn the run that starts at `start` into a DIRTY one, because other evidence contradicts it.
 
-        Errors: ValueError when no run begins there.
+        Errors: ValueError if no run starts there.
         """
         from bisect import bisect_left
 
         i = bisect_left(self._starts, start)
         if i == len(self._starts) or self._starts[i] != start:
-            raise ValueError(f"no run begins at {start}")
+            raise ValueError(f"no run starts at {start}")
         self._kinds[i], self._counts[i], self._causes[i] = Kind.DIRTY, 0, cause
 
     def is_plain(self, start: int, stop: int) -> bool:
-        """Whether it is known that no record that starts in [start, stop) has properties to be parsed one by one."""
+        """Whether certainly no record that starts in [start, stop) has a property of PARSED_NAMES."""
         if self.parsed is None or stop <= start:
             return False
         first, last = start >> BLOCK_BITS, (stop - 1) >> BLOCK_BITS
@@ -147,10 +147,9 @@ class Tiling:
         return not any(first <= block <= last for block in self.parsed)
 
     def wrote(self) -> int:
-        """Real wrote position: the offset just past the last good record, or entry without a message.
+        """Return the real wrote position: the global offset after the last good record or internal entry.
 
-        Units:  bytes, global offset in the queue (not in the file).
-        Errors: none; an empty tiling gives the queue's start.
+        Without any record this is the start of the tiling.
         Source: MappedFileQueue#getMaxWrotePosition, RocketMQ 5.4.0
         """
         for i in range(len(self._kinds) - 1, -1, -1):
@@ -159,11 +158,10 @@ class Tiling:
         return self.start
 
     def next_append(self) -> int:
-        """Where a broker would write next.
+        """Return the global offset where a broker would append next.
 
-        The wrote position, unless a BLANK closes that file and another file follows: then the start of that file.
-        A BLANK that closes the last file is written over: CommitLog#recoverNormally leaves processOffset at its start.
-        Units: bytes, global offset.
+        This is the wrote position, or the start of the next file if a BLANK closes the current one. A broker overwrites
+        a BLANK that closes the last file, because CommitLog#recoverNormally leaves processOffset at its start.
         """
         at = self.wrote()
         for run in self.tail():
@@ -173,7 +171,7 @@ class Tiling:
         return at
 
     def first_bad(self) -> Run | None:
-        """The first run that is neither records, BLANK nor the zero bytes behind the last record."""
+        """Return the first run that is DIRTY, a HOLE, or ZERO before the last record; None without one."""
         wrote = self.wrote()
         for run in self:
             if run.kind in (Kind.DIRTY, Kind.HOLE) or (run.kind is Kind.ZERO and run.start < wrote):
@@ -181,20 +179,19 @@ class Tiling:
         return None
 
     def tail(self) -> list[Run]:
-        """The runs behind the wrote position."""
+        """Return the runs after the wrote position."""
         wrote = self.wrote()
-        out = []
+        runs = []
         for i in range(len(self._kinds) - 1, -1, -1):
             run = self[i]
             if run.start < wrote:
                 break
-            out.append(run)
-        return out[::-1]
+            runs.append(run)
+        return runs[::-1]
 
     def has(self, kind: Kind) -> bool:
-        """Whether there is a run of a kind."""
         return int(kind) in self._kinds
 
     def records(self) -> int:
-        """Number of good records."""
+        """Return the number of good records."""
         return sum(c for k, c in zip(self._kinds, self._counts, strict=True) if k == Kind.RECORDS)

@@ -1,4 +1,4 @@
-"""Rows of messages brought together by queue, with the units that consume queues should have of them."""
+"""Group message rows by queue, and build the consume queue units that they should have."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from rmqstore.scan.kernels import I64
 
 Units = np.ndarray[tuple[int], np.dtype[np.void]]
 Rows = tuple[tuple[str, int], int, int, int]
-"""(queue, first queue offset, rows [start, stop)) with queue offsets one behind the other."""
+"""(queue, first queue offset, start row, stop row) of rows with consecutive queue offsets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Laid:
-    """Rows queue by queue, each queue's in the order they had: those of queue q are [starts[q], starts[q + 1]).
+    """Rows grouped by queue, in their original order within each queue; queue q has rows [starts[q], starts[q + 1]).
 
-    `index` queue offsets, `offset` global offsets in the log, `units` see `consumequeue.UNIT`, None if not asked for.
+    `index` are queue offsets, `offset` physical offsets, `units` the consume queue units (None if not requested).
     """
 
     starts: list[int]
@@ -28,23 +28,24 @@ class Laid:
     units: Units | None
 
     def stretches(self, names: list[tuple[str, int]]) -> list[Rows]:
-        """All rows; the numbers of queues index `names`."""
+        """Return all rows as stretches of consecutive queue offsets; `names[q]` is the name of queue q."""
         is_first = np.ones(len(self.index), dtype=np.bool_)
         np.not_equal(np.diff(self.index), 1, out=is_first[1:])
         is_first[[start for start in self.starts[:-1] if start < len(self.index)]] = True
-        begin = np.flatnonzero(is_first)
-        queues = np.searchsorted(self.starts, begin, side="right") - 1
-        first, begins = self.index[begin].tolist(), begin.tolist()
+        first_rows = np.flatnonzero(is_first)
+        queues = np.searchsorted(self.starts, first_rows, side="right") - 1
+        first_offsets, starts = self.index[first_rows].tolist(), first_rows.tolist()
+        stops = [*starts[1:], len(self.index)]
         return [
-            (names[q], i, a, b)
-            for q, i, a, b in zip(queues.tolist(), first, begins, [*begins[1:], len(self.index)], strict=True)
+            (names[queue], first_offset, start, stop)
+            for queue, first_offset, start, stop in zip(queues.tolist(), first_offsets, starts, stops, strict=True)
         ]
 
 
 def lay_out(
     number: I64, queues: int, index: I64, offset: I64, size: I64 | None = None, tags: I64 | None = None
 ) -> Laid:
-    """Rows of queues [0, `queues`), brought together; with their units where `size` and `tags` are given.
+    """Group rows by queue number (below `queues`), and build their units if `size` and `tags` are given.
 
     Shapes: (n,) each.
     """
@@ -54,7 +55,7 @@ def lay_out(
         found = loops.lay_out(number, queues, index, offset, size, tags, units)
         if found is not None:
             return Laid(found[0].tolist(), found[1], found[2], units)
-    # 16 bits: radix sort
+    # NumPy uses a radix sort, which is faster, for 16-bit numbers
     order = np.argsort(number.astype(np.uint16) if queues < 1 << 16 else number, kind="stable")
     starts = np.searchsorted(number[order], np.arange(queues + 1)).tolist()
     offset = offset[order]

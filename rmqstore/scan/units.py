@@ -1,7 +1,7 @@
-"""Fixed-size units as NumPy arrays: consume queue, DLedger index, timer log, index slots and units.
+"""Read fixed-size units as NumPy arrays: consume queue, DLedger index, timer log, index slots and units.
 
-Only data extents are read (SEEK_DATA): the 160 MB of a DLedger index with one megabyte in it cost one megabyte.
-What is left out is zero. Nothing raises on bytes; a file that cannot be read, or vanishes, gives nothing.
+Only data extents are read (SEEK_DATA), so that a sparse DLedger index of 160 MB with 1 MB of data costs 1 MB. Skipped
+bytes are zero. Bad bytes never raise an exception; a file that is missing or unreadable has no units.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ Units = npt.NDArray[np.void]
 
 
 class KnownUnits(Protocol):
-    """The units that the good messages of a log are owed, known from a pass over it.
+    """The units that the good messages of a log should have, as found by a pass over the log.
 
-    `complete` is false when messages have none here that would get one.
+    `complete` is false if units of some messages are missing.
     """
 
     complete: bool
 
     def known_units(self) -> Iterator[tuple[tuple[str, int], I64, I64, I64]]:
-        """(queue, commitlog offsets, sizes, queue offsets) piece by piece, each queue's in log order."""
+        """Yield (queue, physical offsets, sizes, queue offsets) in pieces, in log order within each queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +51,21 @@ class UnitChunk:
 
     @property
     def stop(self) -> int:
-        """Global offset behind the last unit, bytes."""
+        """The global offset (bytes) after the last unit."""
         return self.start + len(self.units) * self.units.dtype.itemsize
 
     @property
     def number(self) -> int:
-        """Logical number of the first unit over all files."""
+        """The number of the first unit, counted over all files."""
         return self.start // self.units.dtype.itemsize
 
 
 def file_chunks(
     file: MappedFile, layout: Layout, *, base: int = 0, start: int = 0, stop: int | None = None, chunk: int = CHUNK
 ) -> Iterator[UnitChunk]:
-    """Units of one file's data extents, in order, in chunks; a chunk is a fresh array.
+    """Yield the units in the data extents of a file, in order, in chunks of about `chunk` bytes.
 
-    `base` is where the units begin in the file, `start` and `stop` (positions in the file) limit what is read.
+    `base` is the position of the first unit in the file; `start` and `stop` (positions in the file) limit the range.
     Units: bytes. Errors: none.
     """
     size = layout.size
@@ -77,9 +77,9 @@ def file_chunks(
         return
     try:
         at = base + max(0, start - base) // size * size
-        for lo, hi in data_extents(fd, at, stop):
-            at = max(at, base + (lo - base) // size * size)
-            end = min(stop, base - (base - hi) // size * size)
+        for low, high in data_extents(fd, at, stop):
+            at = max(at, base + (low - base) // size * size)
+            end = min(stop, base - (base - high) // size * size)
             while at < end:
                 raw = _pread(fd, min(max(size, chunk // size * size), end - at), at)
                 units: Units = layout.array(raw)
@@ -94,7 +94,7 @@ def file_chunks(
 def unit_chunks(
     queue: MappedFileQueue, layout: Layout, *, start: int = 0, stop: int | None = None, chunk: int = CHUNK
 ) -> Iterator[UnitChunk]:
-    """Units of a queue in files, holes left out, or of one in a RocksDB, without the rows that it lacks.
+    """Yield the units of a queue in files or in a RocksDB, in chunks; holes and missing rows are skipped.
 
     Units: `start` and `stop` are global offsets in bytes. Errors: none.
     """
@@ -123,7 +123,7 @@ def _pread(fd: int, size: int, at: int) -> bytes:
 
 
 def last_nonzero(queue: MappedFileQueue, size: int) -> int | None:
-    """Global offset (bytes) of the last unit of `size` bytes that is not all zero; None without one."""
+    """Return the global offset (bytes) of the last unit of `size` bytes that is not all zero; None without one."""
     for file in reversed(queue.files):
         at = last_nonzero_in(file, size)
         if at is not None:
@@ -132,17 +132,17 @@ def last_nonzero(queue: MappedFileQueue, size: int) -> int | None:
 
 
 def last_nonzero_in(file: MappedFile, size: int, base: int = 0) -> int | None:
-    """The same within one file whose units begin at `base`: a position in the file."""
+    """Return the position in a file of the last unit that is not all zero; units begin at `base`. None without one."""
     try:
         fd = open_regular(file.path)
     except OSError:
         return None
     try:
         end = min(file.length, file.file_size)
-        for lo, hi in reversed(list(data_extents(fd, base, end))):
-            top = hi
-            while top > lo:
-                bottom = max(lo, top - CHUNK)
+        for low, high in reversed(list(data_extents(fd, base, end))):
+            top = high
+            while top > low:
+                bottom = max(low, top - CHUNK)
                 kept = len(_pread(fd, top - bottom, bottom).rstrip(b"\0"))
                 if kept:
                     return base + (bottom + kept - 1 - base) // size * size
@@ -154,10 +154,10 @@ def last_nonzero_in(file: MappedFile, size: int, base: int = 0) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class QueueEnd:
-    """Where the units of a consume queue end, as its recovery would see it if it began at the first file.
+    """The end of a consume queue, as a recovery that begins at the first file would find it.
 
-    `end` is a global offset (bytes), `max_phy` the end of the last unit's message (-1: no unit), `units` how many
-    there are from the first file on, `pre_blanks` how many of them are pre-blanks.
+    `end` is a global offset (bytes), `max_phy` the physical offset after the last unit's message (-1: no unit),
+    `units` the number of units, and `pre_blanks` how many of these are pre-blanks.
     """
 
     end: int
@@ -167,25 +167,25 @@ class QueueEnd:
 
 
 def recovery_end(queue: MappedFileQueue) -> QueueEnd:
-    """Walk all files: a unit counts while its offset is not negative and its size positive; a full file goes on.
+    """Walk a consume queue up to the first invalid unit, as its recovery does.
 
-    Gaps between files are not noticed, as the broker does not notice them.
+    Like the broker, this ignores gaps between files.
     Source: ConsumeQueue#recover, RocketMQ 5.4.0
     """
     size = consumequeue.UNIT.size
-    end, max_phy, units, blanks = queue.start, -1, 0, 0
+    end, max_phy, units, pre_blanks = queue.start, -1, 0, 0
     for file in queue.files:
         end = at = file.start
         for chunk in file_chunks(file, consumequeue.UNIT):
             if chunk.start != at:
                 break
-            got: Any = chunk.units
-            good = consumequeue.is_unit(got["commitlog_offset"], got["size"])
+            offsets: Any = chunk.units["commitlog_offset"]
+            sizes: Any = chunk.units["size"]
+            good = consumequeue.is_unit(offsets, sizes)
             n = len(good) if good.all() else int(np.argmin(good))
             if n:
-                last = got[n - 1]
-                max_phy = int(last["commitlog_offset"]) + int(last["size"])
-                blanks += int(np.count_nonzero(consumequeue.is_pre_blank(got["commitlog_offset"][:n], got["size"][:n])))
+                max_phy = int(offsets[n - 1]) + int(sizes[n - 1])
+                pre_blanks += int(np.count_nonzero(consumequeue.is_pre_blank(offsets[:n], sizes[:n])))
                 units += n
             at += n * size
             if n < len(good):
@@ -193,4 +193,4 @@ def recovery_end(queue: MappedFileQueue) -> QueueEnd:
         end = at
         if at < file.start + min(file.length, file.file_size) // size * size or file.length < file.file_size:
             break
-    return QueueEnd(end, max_phy, units, blanks)
+    return QueueEnd(end, max_phy, units, pre_blanks)

@@ -1,4 +1,4 @@
-"""A piece of one log file in a reused buffer, and how it is read."""
+"""Read a log file piece by piece into a reused buffer."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from rmqstore.files.disk.sparse import next_data
 from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.scan import native
 
-CHUNK = 2 << 20  # each chunk costs some hundred calls of NumPy; a larger one leaves the cache
-COMPILED_CHUNK = 4 << 20  # the loops in C look at each record once, while it is near
-SLACK = 64  # the buffer has this much behind what it reads, so that clamped gathers stay inside
+CHUNK = 2 << 20  # bytes; each chunk costs some hundred NumPy calls, and a larger one does not fit into the cache
+COMPILED_CHUNK = 4 << 20  # bytes; larger, because the C loops visit each record only once
+SLACK = 64  # extra bytes at the end of the buffer, so that reads at clamped positions stay inside
 
 
 @dataclass(frozen=True, slots=True)
 class ScanOptions:
-    """How to read: `crc` body CRCs, `check_offset` PHYSICALOFFSET against the position (off in compaction logs),
+    """Options of a scan.
 
-    `drop_cache` leave the page cache alone (beside a live broker), `max_rate` bytes per second, 0 for no limit,
-    `chunk` bytes read at a time, 0 for what is fastest.
+    `crc`: check body CRCs; `check_offset`: check PHYSICALOFFSET against the position (off for compaction logs);
+    `drop_cache`: drop scanned pages from the page cache, to spare a running broker's pages; `max_rate`: limit in bytes
+    per second, 0 for none; `chunk`: bytes to read at a time, 0 for the fastest.
     """
 
     crc: bool = True
@@ -31,9 +32,9 @@ class ScanOptions:
 
 
 class Window:
-    """A piece of one file in a reused buffer, refilled as the scan goes on.
+    """A piece of a file in a buffer that is refilled as the scan advances.
 
-    `base` is the file position of the buffer's first byte, `have` how many bytes count.
+    `base` is the file position of the buffer's first byte, `have` the number of valid bytes.
     """
 
     def __init__(self, file: MappedFile, options: ScanOptions) -> None:
@@ -54,7 +55,7 @@ class Window:
         os.close(self.fd)
 
     def pread(self, size: int, at: int) -> bytes:
-        """Bytes of the file, out of the buffer where it holds them; short at the file's end, empty on an I/O error."""
+        """Read bytes of the file, from the buffer if possible; short at the file's end, empty on an I/O error."""
         size = min(size, self.end - at)
         if size <= 0:
             return b""
@@ -68,7 +69,7 @@ class Window:
             return b""
 
     def fill(self, at: int) -> None:
-        """Have the buffer start at file position `at`, full as far as the file goes."""
+        """Move the buffer to file position `at` and fill it as far as the file goes."""
         keep = self.base + self.have - at
         if 0 < keep <= self.have:
             self.view[:keep] = self.view[self.have - keep : self.have]
@@ -83,7 +84,7 @@ class Window:
             except OSError:
                 self.unreadable = True
                 n = 0
-            if n <= 0:  # cut while we read, or a failing disk: what is here is all there is
+            if n <= 0:  # the file was truncated or the disk fails: treat this as the end of the file
                 self.end = at + self.have
                 break
             self.have += n
@@ -96,18 +97,18 @@ class Window:
                 time.sleep(ahead)
 
     def grow(self, size: int) -> None:
-        """A bigger buffer, for a record that is known to be this long."""
-        old = bytes(self.view[: self.have])
+        """Enlarge the buffer for a record of `size` bytes."""
+        content = bytes(self.view[: self.have])
         self.buf = bytearray(size + SLACK)
-        self.buf[: len(old)] = old
+        self.buf[: len(content)] = content
         self.view = memoryview(self.buf)
 
     def data_from(self, at: int) -> int:
-        """Where data begins from `at` on; holes of a sparse file are skipped."""
+        """Return the first position from `at` on that is not in a hole of a sparse file."""
         return next_data(self.fd, at, self.end)[0]
 
     def zeros_until(self, at: int) -> int:
-        """The first position from `at` on that is not zero, else the end; holes in a sparse file cost nothing."""
+        """Return the position of the first nonzero byte from `at` on, else the end; holes are not read."""
         while at < self.end:
             at = self.data_from(at)
             if at >= self.end:

@@ -1,9 +1,9 @@
-"""Files and splits over processes; the same split is Spark's partition.
+"""Distribute a scan over processes; Spark uses the same splits as partitions.
 
-A split is a byte range of one file. It owns the records that start in it: a split that begins in the middle finds its
-first record by `resync`. Results are put together in address order, and where one does not begin exactly where the one
-before ended (damage over the border), that split is scanned again from there, so the answer is the same for any number
-of workers and any split size.
+A split is a byte range of one file and owns the records that start in it; a split that begins inside a file finds its
+first record by `resync`. Results are joined in address order. If one does not begin exactly where the previous one
+ended, because of damage across the border, its split is scanned again from there. So the result does not depend on the
+number of workers or the split size.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 SPLIT_SIZE = 64 << 20
-WORTH_PROCESSES = 64 << 20  # bytes of a log
-_MOST_JOBS = 32
+WORTH_PROCESSES = 64 << 20  # size in bytes from which several processes are faster than one
+_MAX_JOBS = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Bytes [start, stop) of a file (positions in the file); `exact` when a record is known to start at `start`."""
+    """The bytes [start, stop) of a file; `exact` if a record is known to start at `start`."""
 
     file: MappedFile
     start: int
@@ -37,37 +37,38 @@ class Split:
 
 
 class Part(Protocol):
-    """What a split gives: the global offsets where its first run begins and its last one ends; None for no run."""
+    """The result of a split: the global offsets where its first run begins and its last run ends; None without runs."""
 
     begin: int | None
     end: int | None
 
 
 P = TypeVar("P", bound=Part)
-# gives (split, function(split)) for every split, in the order of the splits
+# yields (split, function(split)) for every split, in the order of the splits
 Mapper = Callable[[Callable[[Split], Any], Sequence[Split]], Iterator[tuple[Split, Any]]]
 
 
 def plan_splits(queue: MappedFileQueue, *, lead: int = 0, size: int = SPLIT_SIZE) -> list[Split]:
-    """All files of a queue in address order, cut into splits of about `size` bytes.
+    """Cut all files of a queue, in address order, into splits of about `size` bytes.
 
-    Units: bytes. The last split of a file goes to the file's nominal end, so that a short file's hole is told.
+    The last split of a file extends to `file_size`, so that it reports the hole at the end of a short file.
     """
-    out: list[Split] = []
+    splits: list[Split] = []
     for file in queue.files:
         length = min(file.length, file.file_size)
         count = max(1, round(length / size))
         step = -(-length // count)
         for i in range(count):
             stop = file.file_size if i == count - 1 else (i + 1) * step
-            out.append(Split(file, i * step, stop, lead, exact=i == 0))
-    return out
+            splits.append(Split(file, i * step, stop, lead, exact=i == 0))
+    return splits
 
 
 def jobs_or_default(jobs: int | None, size: int | None = None) -> int:
-    """`--jobs`, or the number of cores this process may use; more than some processes a core only use up memory.
+    """Return the number of processes: `jobs` up to a limit, else the number of cores that this process may use.
 
-    For little work (`size` bytes) the default is one: a process costs as much as reading some tens of MiB.
+    The default is one if there are only few bytes (`size`) to read: starting a process takes as long as reading some
+    tens of MiB. The limit exists because more processes would only use up memory.
     """
     if not jobs and size is not None and size < WORTH_PROCESSES:
         return 1
@@ -75,13 +76,13 @@ def jobs_or_default(jobs: int | None, size: int | None = None) -> int:
         cores = len(os.sched_getaffinity(0))
     except AttributeError:  # not Linux
         cores = os.cpu_count() or 1
-    return max(1, min(jobs, max(_MOST_JOBS, 4 * cores))) if jobs else cores
+    return max(1, min(jobs, max(_MAX_JOBS, 4 * cores))) if jobs else cores
 
 
 def begin_worker() -> None:
-    """Have this worker end silently on Ctrl-C, which reaches it as well, and as soon as its parent is gone.
+    """Make this worker end silently on Ctrl-C, which it receives too, and as soon as its parent ends.
 
-    A parent that is killed closes nothing: each worker holds both ends of the pipe that it waits for work at.
+    Workers do not notice by themselves that the parent was killed: each has both ends of the pipe that it reads from.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
@@ -98,13 +99,13 @@ def _end_with_parent() -> None:
 
 
 def map_ordered(function: Callable[[Split], P], splits: Sequence[Split], jobs: int = 1) -> Iterator[tuple[Split, P]]:
-    """Results in the order of the splits; at most a few splits are in flight, so memory does not grow with them."""
-    jobs = min(jobs, len(splits))  # the pool begins with all its processes
+    """Yield results in the order of the splits; only a few splits are in flight, so that memory use is bounded."""
+    jobs = min(jobs, len(splits))  # the pool starts all of its processes at once
     if jobs <= 1:
         for split in splits:
             yield split, function(split)
         return
-    import multiprocessing  # 15 ms that one process does not need
+    import multiprocessing  # takes 15 ms, which a single process does not need
     from concurrent.futures import ProcessPoolExecutor
 
     method = "fork" if hasattr(os, "fork") and threading.active_count() == 1 else "spawn"
@@ -126,9 +127,9 @@ def map_ordered(function: Callable[[Split], P], splits: Sequence[Split], jobs: i
 def joined(
     function: Callable[[Split], P], splits: Sequence[Split], jobs: int = 1, mapper: Mapper | None = None
 ) -> Iterator[tuple[Split, P]]:
-    """Results that follow each other without overlap: see the module's first words.
+    """Yield results that adjoin without overlap, by scanning splits again where necessary (see the module's docstring).
 
-    `mapper` is what does the work in place of `jobs` processes: other machines.
+    `mapper` replaces the `jobs` processes, for example by other machines.
     """
     reached = -1
     current: MappedFile | None = None
@@ -141,7 +142,7 @@ def joined(
         if part.begin is not None and part.begin == reached:
             result = part
         elif reached >= stop:
-            continue  # the split before went over all of this one
+            continue  # the previous result covers this whole split
         elif part.begin is None and reached >= split.file.start + min(split.file.length, split.stop):
             continue
         else:

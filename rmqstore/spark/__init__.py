@@ -1,10 +1,10 @@
-"""Stores of any size and any number through PySpark: data sources `rmqstore.*` and the jobs of `rmqstore pipeline`.
+"""Reads and checks any number of stores with PySpark: data sources `rmqstore.*` and the jobs of `rmqstore pipeline`.
 
     from rmqstore.spark import register
     register(spark)
     spark.read.format("rmqstore.commitlog").option("topics", "Order").load("/data/broker-*/store").show()
 
-Nothing here reads bytes by itself: the same scan runs in Spark's workers as on one machine.
+Spark's workers run the same scan as the local commands; this package parses no bytes itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rmqstore.errors import RmqStoreError
 
 
 class SparkMissing(RmqStoreError):
-    """PySpark, pyarrow or a Java to run Spark with is not there, or Spark could not start."""
+    """PySpark, pyarrow or a suitable Java is missing, or Spark could not start."""
 
     code = "spark-missing"
     exit_code = 3
@@ -23,7 +23,7 @@ class SparkMissing(RmqStoreError):
 
 
 def register(spark: Any) -> Any:
-    """Makes the sources known to a session: rmqstore.commitlog, consumequeue, dledger, index, findings, dispatched.
+    """Register the sources rmqstore.commitlog, consumequeue, dledger, index, findings and dispatched with a session.
 
     Executors need rmqstore too: installed, or sent with `--py-files`. Returns the session.
     """

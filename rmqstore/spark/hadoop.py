@@ -1,4 +1,4 @@
-"""Small files beside an export, on whatever file system Spark writes to: local, HDFS, S3."""
+"""Reads and writes small files on the file system that Spark writes to: local, HDFS, S3."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Folder:
-    """A directory that Spark can write to. Errors: Py4JJavaError, as Hadoop gives them."""
+    """A directory that Spark can write to. Errors: Py4JJavaError, which wraps Hadoop's exceptions."""
 
     def __init__(self, spark: Any, path: str) -> None:
         context = spark.sparkContext
@@ -19,14 +19,14 @@ class Folder:
         return self._jvm.org.apache.hadoop.fs.Path(self.path, name)
 
     def names(self, folder: str = "") -> list[str]:
-        """Names in the directory, or in one below it; none where it does not exist."""
+        """Names in the directory, or in a folder of it; none if it does not exist."""
         path = self._at(folder) if folder else self.path
         if not self._system.exists(path):
             return []
         return sorted(status.getPath().getName() for status in self._system.listStatus(path))
 
     def read_json(self, name: str) -> Any:
-        """The value in a file; None for one that holds no JSON: a kill left it so."""
+        """The value in a JSON file; None if the file is not valid JSON, as after a kill."""
         stream = self._system.open(self._at(name))
         try:
             text = self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
@@ -38,7 +38,7 @@ class Folder:
             return None
 
     def write_json(self, name: str, value: Any) -> None:
-        """A file that appears whole: written beside, then renamed."""
+        """Write a JSON file under another name, then rename it, so that it is never seen incomplete."""
         beside, target = self._at(f"{name}.part"), self._at(name)
         stream = self._system.create(beside, True)
         try:
@@ -49,7 +49,7 @@ class Folder:
         self._system.rename(beside, target)
 
     def delete(self, name: str) -> None:
-        """A file or a whole directory; it may be missing."""
+        """Delete a file or a directory with its contents, if it exists."""
         self._system.delete(self._at(name), True)
 
     def matching(self, pattern: str) -> list[str]:
@@ -58,7 +58,7 @@ class Folder:
         return [status.getPath().toString() for status in found or ()]
 
     def delete_matching(self, pattern: str) -> int:
-        """Delete what matches a glob; how many there were."""
+        """Delete everything that matches a glob; return how many paths that were."""
         paths = self.matching(pattern)
         for path in paths:
             self._system.delete(self._jvm.org.apache.hadoop.fs.Path(path), True)

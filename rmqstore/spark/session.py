@@ -1,7 +1,7 @@
-"""A Spark session: embedded by default, on a cluster with a master; Java is found by itself.
+"""Opens a Spark session, embedded or on a cluster, and finds a Java for it.
 
-Java: JAVA_HOME, then PATH, then the runtime that the extra `spark` brings. That one lacks a module that Spark's
-launcher always names; `java/bin/java` in this folder starts any of them without that argument.
+Java comes from JAVA_HOME, then PATH, then the extra `spark`, whose runtime lacks a module that Spark's launcher always
+requests. The wrapper `java/bin/java` in this folder therefore drops that argument before it starts the chosen Java.
 """
 
 from __future__ import annotations
@@ -24,10 +24,7 @@ LOG_SETTINGS = _HERE / "java" / "log4j2.properties"
 
 
 def find_java(environ: Mapping[str, str]) -> Path:
-    """The Java to run Spark with.
-
-    Errors: SparkMissing
-    """
+    """Find the Java to run Spark with. Errors: SparkMissing"""
     home = environ.get("JAVA_HOME", "")
     own = Path(home) / "bin" / "java"
     if home and own.exists() and Path(home).resolve() != JAVA_SHIM:
@@ -43,26 +40,26 @@ def find_java(environ: Mapping[str, str]) -> Path:
 
 
 def _prepare(master: str) -> None:
-    """The environment that Spark's launcher and workers read."""
+    """Set the environment variables that Spark's launcher and workers read."""
     if os.environ.get("RMQSTORE_JAVA", "") == "" or not Path(os.environ["RMQSTORE_JAVA"]).exists():
         os.environ["RMQSTORE_JAVA"] = str(find_java(os.environ))
-    if (JAVA_SHIM / "bin" / "java").exists():  # not where the package is read out of a zip
+    if (JAVA_SHIM / "bin" / "java").exists():  # it does not if the package is imported from a zip
         os.environ["JAVA_HOME"] = str(JAVA_SHIM)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark would take whatever `python3` is on PATH
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's default is any `python3` on PATH
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if master.startswith("local"):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # a host name that does not resolve ends Spark's start
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # Spark does not start if the host name does not resolve
         paths = [str(_PACKAGE_ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(p for p in paths if p))
 
 
 def settings_for(master: str, given: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Spark settings for a master; what the caller gives wins."""
+    """Spark settings for a master; `given` overrides them."""
     out = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
-        # Spark gives up a Python worker that needs longer than 15 s to answer, as on a machine with much else to do
+        # by default Spark gives up a Python worker that does not answer for 15 s, as may happen on a busy machine
         "spark.python.authenticate.socketTimeout": "600s",
         "spark.sql.sources.partitionOverwriteMode": "dynamic",
         "spark.sql.parquet.compression.codec": "zstd",
@@ -83,10 +80,10 @@ def settings_for(master: str, given: Mapping[str, str] | None = None) -> dict[st
 def open_session(
     master: str | None = None, settings: Mapping[str, str] | None = None, app_name: str = "rmqstore"
 ) -> Any:
-    """A session with the sources registered; an active one is taken as it is.
+    """Return a session with the sources registered: the active one unchanged, otherwise a new one.
 
-    `master`: None for `local[*]` (or what spark-submit says). Stop it with `spark.stop()` when it was made here.
-    Errors: SparkMissing
+    `master`: None for `local[*]`, or for the master that spark-submit chose. The caller stops a new session with
+    `spark.stop()`. Errors: SparkMissing
     """
     try:
         from pyspark.sql import SparkSession
@@ -95,7 +92,7 @@ def open_session(
     active = SparkSession.getActiveSession()
     if active is not None:
         return register(active)
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit chose master and settings
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has chosen master and settings
     builder = SparkSession.builder.appName(app_name)
     if not submitted:
         chosen = master or "local[*]"
@@ -109,7 +106,7 @@ def open_session(
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     try:
         spark = builder.getOrCreate()
-    except Exception as e:  # noqa: BLE001  # whatever Java or a cluster says ends here as one line
+    except Exception as e:  # noqa: BLE001  # Java and clusters raise many types; users get one line
         raise SparkMissing(f"Spark did not start: {_first_line(e)}", _advice(master)) from None
     return register(spark)
 

@@ -51,7 +51,7 @@ def test_a_leader_numbers_entries_and_the_hook_writes_their_address(tmp_path: Pa
     assert int.from_bytes(second.body[at : at + 8], "big") == second.pos + BODY_OFFSET
     assert store.data.read(3 * SIZE, first.size) == build_entry(first.body, index=0, term=3, pos=3 * SIZE)
     assert (store.begin_index, store.end_index, store.get(1), store.get(2)) == (0, 1, second, None)
-    with pytest.raises(MessageRefused, match="DLedger's buffer"):
+    with pytest.raises(MessageRefused, match="DLedger's limit is"):
         store.append_as_leader(bytes(4 << 20))
     with pytest.raises(MessageRefused, match="does not fit into a file of 4096"):
         store.append_as_leader(bytes(SIZE))
@@ -85,9 +85,9 @@ def test_a_follower_takes_what_follows_and_ends_with_the_leaders_bytes(tmp_path:
     ("index", "pos", "term", "leader", "words"),
     [
         (1, 0, 3, "n0", "entry 1 does not follow -1"),
-        (0, 64, 3, "n0", "says position 64, the data ends at 0"),
-        (0, 0, 4, "n0", "the leader's term is 4, this member's 3"),
-        (0, 0, 3, "n2", "n2 is not the leader n0"),
+        (0, 64, 3, "n0", "has position 64, but the data ends at 0"),
+        (0, 0, 4, "n0", "the leader's term is 4, this member's term 3"),
+        (0, 0, 3, "n2", "n2 is not the leader; n0 is"),
     ],
 )
 def test_a_follower_refuses_what_does_not_fit(
@@ -106,7 +106,7 @@ def test_roles_and_a_full_disk_are_respected(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="is not a follower"):
         leader.append_as_follower(DLedgerEntry(0, 3, 0, body(0)), 3, "n0")
     leader.disk_full = True
-    with pytest.raises(Refused, match="counts as full"):
+    with pytest.raises(Refused, match="the disk is full"):
         leader.append_as_leader(body(0))
 
 
@@ -184,7 +184,7 @@ def test_what_ends_a_members_process_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data" / "notes").unlink()
     middle = files[1].read_bytes()
     files[1].unlink()
-    with pytest.raises(Refused, match="a file is missing between others"):
+    with pytest.raises(Refused, match="a file in the middle is missing"):
         member(tmp_path).load()
     files[1].write_bytes(bytes([9]) + middle[1:])
     index = sorted((tmp_path / "index").iterdir())

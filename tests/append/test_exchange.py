@@ -171,11 +171,11 @@ def test_exports_of_0_1_can_be_imported(kind: str) -> None:
         ({"store_timestamp": 1 << 63}, "does not fit into 64 bits"),
         ({"store_host": "nowhere"}, "store_host 'nowhere' is not an address"),
         ({"store_host": "1.2.3.4:99999999999"}, "is not an address"),
-        ({"born_host": 7}, "born_host must be a text"),
+        ({"born_host": 7}, "born_host must be a string"),
         ({"body_base64": "a"}, "body_base64 is not base64"),
         ({"body_base64": 5}, "body_base64 must be base64 text"),
-        ({"properties": ["TAGS"]}, "properties must be an object of texts"),
-        ({"properties": {"TAGS": 1}}, "properties must be an object of texts"),
+        ({"properties": ["TAGS"]}, "properties must be an object with string values"),
+        ({"properties": {"TAGS": 1}}, "properties must be an object with string values"),
     ],
 )
 def test_a_bad_row_is_named_with_its_place(changes: dict[str, object], words: str) -> None:

@@ -197,10 +197,10 @@ def test_topics_are_renamed_and_queues_numbered_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "damage", "words"),
     [
-        ("ndjson", lambda line: line[: len(line) // 2], "bad.ndjson:200: no JSON"),
-        ("ndjson", lambda line: "[1, 2]", "bad.ndjson:200: no JSON object"),
+        ("ndjson", lambda line: line[: len(line) // 2], "bad.ndjson:200: not valid JSON"),
+        ("ndjson", lambda line: "[1, 2]", "bad.ndjson:200: not a JSON object"),
         ("ndjson", lambda line: line.replace('"queue_id":', '"queue":'), "bad.ndjson:200: queue_id is missing"),
-        ("csv", lambda line: line[: len(line) // 3], "bad.csv:200: not the number of fields"),
+        ("csv", lambda line: line[: len(line) // 3], "bad.csv:200: the row and the header have different"),
         ("csv", lambda line: line.replace(",", ",x", 1), "bad.csv:200: queue_id must be an integer"),
     ],
 )
@@ -427,7 +427,7 @@ def test_messages_with_a_place_in_light_queues_are_not_appended(tmp_path: Path) 
     store = copy_store("5.4.0-formats", tmp_path)
     words = ("import", str(unpack("5.4.0-formats")), "--into", str(store), "--renumber")
     answer = run(*words, "-c", str(conf("5.4.0-formats", tmp_path)), exit_code=2)
-    assert "says where the message is in queues of another store" in answer.stderr
+    assert "contains queue offsets of another store" in answer.stderr
     assert run_json("verify", str(store))["clean"] is True
 
 

@@ -45,7 +45,7 @@ def test_a_plain_store_is_not_opened_as_a_dledger_member(tmp_path: Path) -> None
 
 def test_a_dledger_store_is_not_opened_as_a_plain_one_nor_as_another_member(tmp_path: Path) -> None:
     root = written(tmp_path / "s", dledger="n0")
-    refused(root, "has the log of DLedger member n0; as a plain store it would be destroyed", SMALL)
+    refused(root, "has the log of DLedger member n0; a plain store would overwrite it", SMALL)
     refused(root, "member n0, not of n1", replace(SMALL, dledger="n1"))
 
 
@@ -136,7 +136,7 @@ def test_delay_levels_come_from_the_units(tmp_path: Path) -> None:
         for number in range(6):
             store.put(delayed(number, 1 + number % 3))  # type: ignore[arg-type]
     other = replace(SMALL.dispatch, delay_levels=DEFAULT_DELAY_LEVELS)
-    refused(root, "level 1 is delayed by 7,000 ms, messageDelayLevel says 1,000 ms", replace(SMALL, dispatch=other))
+    refused(root, "level 1 is delayed by 7,000 ms, but messageDelayLevel says 1,000 ms", replace(SMALL, dispatch=other))
     refused(root, "level 1 is delayed by 7,000 ms", SMALL, {"messageDelayLevel": "8s 9s 3m"})
     with MessageStore.open(root, SMALL) as store:
         store.put(delayed(6, 1))  # type: ignore[arg-type]
@@ -148,7 +148,7 @@ def test_one_delayed_message_is_enough_to_contradict(tmp_path: Path) -> None:
     with MessageStore.create(root, replace(SMALL, dispatch=replace(SMALL.dispatch, delay_levels=LEVELS))) as store:
         store.put(delayed(0, 3))  # type: ignore[arg-type]
     given = replace(SMALL, dispatch=replace(SMALL.dispatch, delay_levels=LEVELS))
-    refused(root, "level 3 is delayed by 180,000 ms, messageDelayLevel says 10,000 ms", SMALL, {
+    refused(root, "level 3 is delayed by 180,000 ms, but messageDelayLevel says 10,000 ms", SMALL, {
         "messageDelayLevel": "1s 5s 10s"
     })  # fmt: skip
     MessageStore.open(root, given).close()
@@ -188,7 +188,7 @@ def test_stores_of_real_brokers_open_without_a_single_setting(name: str, store_c
 def test_without_queue_files_their_size_must_be_given(tmp_path: Path) -> None:
     root = written(tmp_path / "s")
     shutil.rmtree(root / "consumequeue")
-    refused(root, "no consume queue file is left to tell their size")
+    refused(root, "the size of consume queue files is unknown")
     with MessageStore.open(root, StoreOptions(dispatch=DispatchOptions(consume_queue_file_size=1000))):
         pass
     assert (len(units(root)), clean(root)) == (60, {})

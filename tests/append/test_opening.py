@@ -85,13 +85,13 @@ def test_a_message_hidden_behind_pre_blanks_is_refused(root: Path) -> None:
 
 def test_a_missing_queue_file_in_the_middle_is_refused(root: Path) -> None:
     queue(root, 1).unlink()
-    refused(root, r"TopicTest/0: no file holds the units in \[1000, 2000\)")
+    refused(root, r"TopicTest/0: the file with the units in \[1000, 2000\) is missing")
 
 
 def test_a_unit_that_would_be_misplaced_is_refused(root: Path) -> None:
     queue(root, 3).unlink()
     (root / "commitlog" / f"{8 << 14:020d}").unlink()  # the messages 153 to 171
-    refused(root, "TopicTest/0: the log has its message 172 at 147456, but its consume queue would go on at 153")
+    refused(root, "TopicTest/0: the log has its message 172 at 147456, but the next one of its consume queue is 153")
 
 
 def test_the_checkpoint_is_not_ahead_of_a_log_that_was_cut(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_readers_in_the_writers_process_leave_it_its_lock(root: Path) -> None:
 
 def test_a_failed_opening_gives_the_lock_back(root: Path) -> None:
     queue(root, 1).unlink()
-    refused(root, "no file holds")
+    refused(root, "the file with the units")
     shutil.rmtree(root / "consumequeue")
     MessageStore.open(root, replace(SMALL, version="5.4.0")).close()
     assert clean(root) == {}

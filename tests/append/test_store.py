@@ -81,7 +81,7 @@ def test_a_queue_that_begins_later_gets_pre_blanks(tmp_path: Path) -> None:
         store.put(one)
         two = message(1)
         two.queue_offset = 75
-        with pytest.raises(MessageRefused, match="does not continue TopicTest/0, whose next is 74"):
+        with pytest.raises(MessageRefused, match="does not continue TopicTest/0, whose next offset is 74"):
             store.put(two)
     (name, data), *rest = queue_bytes(tmp_path / "s").items()
     assert (name, rest) == ("consumequeue/TopicTest/0/00000000000000001000", [])
@@ -116,12 +116,12 @@ def test_the_record_crc_is_the_last_property(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"topic": ""}, "cannot name a queue directory"),
-        ({"topic": "../x"}, "cannot name a queue directory"),
+        ({"topic": ""}, "is not a valid directory name"),
+        ({"topic": "../x"}, "is not a valid directory name"),
         ({"topic": "t" * 256}, "at most 255"),
         ({"body": bytes((4 << 20) + 1)}, "maxMessageSize is 4194304"),
         ({"body": bytes(1 << 14)}, "does not fit into a file of 16384"),
-        ({"properties": bytes(32768)}, "a record takes at most 32767"),
+        ({"properties": bytes(32768)}, "the limit of a record is 32767"),
         ({"queue_id": -1}, "queue id -1"),
     ],
 )

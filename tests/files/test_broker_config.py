@@ -25,10 +25,10 @@ def test_delete_when_is_a_list_of_hours(tmp_path: Path) -> None:
     ("line", "said"),
     [
         ("mappedFileSizeCommitLog=64M", "=64M is not a number"),
-        ("mappedFileSizeCommitLog=99999999999", "=99999999999 is more than a broker's int holds"),
+        ("mappedFileSizeCommitLog=99999999999", "=99999999999 is out of range for a 32-bit int"),
         ("mappedFileSizeCommitLog=0", "=0 is not a file size"),
         ("mappedFileSizeConsumeQueue=-6000000", "=-6000000 is not a file size"),
-        ("fileReservedTime=99999999999", "=99999999999 is more than a broker's int holds"),
+        ("fileReservedTime=99999999999", "=99999999999 is out of range for a 32-bit int"),
     ],
 )
 def test_a_number_that_a_broker_cannot_hold_is_refused(line: str, said: str, tmp_path: Path) -> None:

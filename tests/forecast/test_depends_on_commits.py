@@ -34,7 +34,9 @@ def test_what_is_skipped_depends_on_commits_only_behind_the_committed_position(
     forecast = simulate_start(open_store(store), version="5.4.0")
     assert forecast.starts
     assert forecast.depends_on_commits == (row.offset - row.lead if depends else None)
-    said = f"; behind the damage at {row.offset - row.lead:,} it may skip more, which depends on when a leader commits"
+    said = (
+        f"; after the damage at {row.offset - row.lead:,} it may skip more messages, depending on when a leader commits"
+    )
     assert (said in forecast.sentence()) == depends
     report = verify(open_store(store))
     assert (said in str(report.verdict)) == depends
@@ -70,7 +72,7 @@ def test_no_entry_is_committed_while_the_log_ends_in_front_of_its_first_entry(st
     assert (forecast.starts, forecast.max_offset, forecast.commits_from) == (True, 0, 516)
     ends = {name: forecast.queue_ends[name, 0] for name in ("%DLQ%CG_dlq_11", "RMQ_SYS_TRANS_HALF_TOPIC")}
     assert ends == {"%DLQ%CG_dlq_11": (0, 1), "RMQ_SYS_TRANS_HALF_TOPIC": (0, 36)}
-    said = ", but no message of DLedger can be read before entry 516 is appended"
+    said = ", but no DLedger message can be read until entry 516 is appended"
     assert forecast.sentence().endswith(said)
     report = verify(open_store(store))
     assert said in str(report.verdict)

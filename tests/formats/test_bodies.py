@@ -84,7 +84,7 @@ def test_bomb_stops_at_the_limit(kind: Compression) -> None:
 
 @pytest.mark.parametrize("kind", [Compression.LZ4, Compression.ZSTD])
 def test_bytes_behind_a_frame_are_an_error(kind: Compression) -> None:
-    with pytest.raises(BodyError, match="3 bytes behind the frame"):
+    with pytest.raises(BodyError, match="3 bytes after the frame"):
         decompress(kind.sys_flag, compress(kind, b"hello") + b"xyz")
 
 

@@ -171,14 +171,21 @@ def test_damage_is_classified_with_its_position(text: bytes, condition: Conditio
         cj.parse_config_object(text)
     assert (error.value.condition, error.value.position) == (condition, position)
     assert str(error.value).endswith(f"(byte {position})")
-    assert cj.classify(text) is condition
+
+
+def _condition(text: bytes) -> Condition:
+    try:
+        cj.parse_config_object(text)
+    except ConfigJsonError as e:
+        return e.condition
+    return Condition.SOUND
 
 
 @pytest.mark.parametrize("text", FASTJSON1 + FASTJSON2)
 def test_every_cut_of_a_real_file_is_a_cut(text: bytes) -> None:
-    assert cj.classify(text) is Condition.SOUND
-    assert {cj.classify(text[:stop]) for stop in range(1, len(text))} == {Condition.CUT}
-    assert {cj.classify(text[:stop].ljust(len(text), b"\0")) for stop in range(1, len(text))} == {Condition.CUT}
+    assert _condition(text) is Condition.SOUND
+    assert {_condition(text[:stop]) for stop in range(1, len(text))} == {Condition.CUT}
+    assert {_condition(text[:stop].ljust(len(text), b"\0")) for stop in range(1, len(text))} == {Condition.CUT}
 
 
 @pytest.mark.parametrize(

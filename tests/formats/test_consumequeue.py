@@ -79,28 +79,13 @@ def test_extension_unit_bytes() -> None:
     assert head + bytes(8) == bytes.fromhex("001C000000000027A807000001A1FB3D2AF500080000000000000000")
 
 
-@pytest.mark.parametrize(
-    ("offset", "raw"),
-    [
-        (0, "8000000000000000"),
-        (48 << 20, "8000000003000000"),
-        (cq.EXT_MAX_REAL_OFFSET, "FFFFFFFF7FFFFFFF"),
-    ],
-)
-def test_extension_addresses_both_ways(offset: int, raw: str) -> None:
-    address = cq.ext_address(offset)
-    assert address == int.from_bytes(bytes.fromhex(raw), "big", signed=True)
-    assert cq.is_ext_address(address)
-    assert cq.ext_offset(address) == offset
+@pytest.mark.parametrize("raw", ["8000000000000000", "8000000003000000", "FFFFFFFF7FFFFFFF"])
+def test_extension_addresses_lie_below_every_hash(raw: str) -> None:
+    assert cq.is_ext_address(int.from_bytes(bytes.fromhex(raw), "big", signed=True))
 
 
 def test_hashes_are_not_extension_addresses() -> None:
     assert not cq.is_ext_address(-(1 << 31))
-    with pytest.raises(ValueError, match="not an extension address"):
-        cq.ext_offset(-(1 << 31))
-    for offset in (-1, cq.EXT_MAX_REAL_OFFSET + 1):
-        with pytest.raises(ValueError, match="no extension address"):
-            cq.ext_address(offset)
 
 
 @pytest.mark.parametrize(("offset", "size", "good"), [(0, 1, True), (-1, 1, False), (0, 0, False), (5, -1, False)])

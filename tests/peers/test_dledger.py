@@ -181,9 +181,9 @@ def test_a_follower_takes_the_entries_of_its_leader(tmp_path: Path) -> None:
     ("index", "pos", "term", "leader", "words"),
     [
         (1, 0, 0, "n1", "entry 1 does not follow -1"),
-        (0, 8, 0, "n1", "says position 8, the data ends at 0"),
-        (0, 0, 1, "n1", "the leader's term is 1, this member's 0"),
-        (0, 0, 0, "n3", "n3 is not the leader n1"),
+        (0, 8, 0, "n1", "has position 8, but the data ends at 0"),
+        (0, 0, 1, "n1", "the leader's term is 1, this member's term 0"),
+        (0, 0, 0, "n3", "n3 is not the leader; n1 is"),
     ],
 )
 def test_a_follower_takes_nothing_else(

@@ -309,6 +309,6 @@ def test_a_list_with_a_hole_is_not_loaded(tmp_path: Path) -> None:
     entries(tmp_path, 4).close()
     (tmp_path / "data" / f"{1024:020d}").unlink()
     store = DLedgerMmapFileStore(tmp_path, EntryFiles(512, 32 * 8))
-    with pytest.raises(Refused, match="data: a file is missing between others"):
+    with pytest.raises(Refused, match="data: a file in the middle is missing"):
         store.load()
     assert store.data.check_self() == [(1024, 1536)]

@@ -225,7 +225,7 @@ def refused(store: MessageStore, words: str, **changes: object) -> None:
 
 def test_too_long_properties_are_refused_and_take_no_queue_offset(store: MessageStore) -> None:
     """DefaultMessageStoreTest#testPutMessage_whenMessagePropertyIsTooLong (PROPERTIES_SIZE_EXCEEDED)"""
-    refused(store, "a record takes at most 32767", properties=b"test\x01" + b"1" * 32768)
+    refused(store, "the limit of a record is 32767", properties=b"test\x01" + b"1" * 32768)
     assert store.put(NewMessage("FooBar", b"123", b"test\x01" + b"1" * 100)).queue_offset == 0
 
 
@@ -261,7 +261,7 @@ def test_the_longest_record_that_a_broker_takes(roomy: MessageStore) -> None:
     [
         ("t", (4 << 20) + 1, 0, "maxMessageSize is 4194304"),
         ("t", (4 << 20) + (64 << 10), 0, "maxMessageSize is 4194304"),
-        ("t", 4 << 20, 32768, "a record takes at most 32767"),
+        ("t", 4 << 20, 32768, "the limit of a record is 32767"),
         ("t" * 32767, 4 << 20, 32767, "at most 255"),
     ],
 )

@@ -263,7 +263,7 @@ def test_an_index_of_other_numbers_is_not_opened(tmp_path: Path) -> None:
     service.flush()
     service.close()
     other = IndexService(tmp_path, 100, 500)
-    with pytest.raises(Refused, match="has 8440 bytes, 100 slots and 500 units make 10440"):
+    with pytest.raises(Refused, match="has 8440 bytes, but 100 slots and 500 units need 10440"):
         other.load(last_exit_ok=True, index_msg_timestamp=0, log_end=10)
     assert [p.stat().st_size for p in tmp_path.iterdir()] == [8440]
 

@@ -25,7 +25,7 @@ from rmqstore.files.store import open_store
 from rmqstore.spark.hadoop import Folder
 from rmqstore.spark.jobs import jobs
 from rmqstore.spark.jobs.compare import compare
-from rmqstore.spark.jobs.crosscheck import crosscheck_rows, crosscheck_summary
+from rmqstore.spark.jobs.crosscheck import crosscheck_rows
 from rmqstore.spark.jobs.export import STATE, export, read_export
 from rmqstore.spark.jobs.passed_over import Stretch, passed_over
 from rmqstore.spark.jobs.rebuild import LogFacts, _assumed, rebuild
@@ -97,8 +97,7 @@ def test_crosscheck_is_equal_to_the_local_findings(spark: Any, tmp_path: Path) -
 
 
 def test_the_join_shows_missing_dangling_and_wrong_units(spark: Any, tmp_path: Path) -> None:
-    sound = crosscheck_summary(crosscheck_rows(spark, [unpack("5.4.0-clean")]))
-    assert sound == {"missing": 0, "dangling": 0, "wrong": 0}
+    assert crosscheck_rows(spark, [unpack("5.4.0-clean")]).collect() == []
     store = copy_store("5.4.0-clean", tmp_path)
     queue = next(q for q in open_store(store).consume_queues() if q.queue.files and q.label == "Order_11/0")
     path = queue.queue.files[0].path

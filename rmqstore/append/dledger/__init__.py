@@ -1,1 +1,1 @@
-"""DLedgerMmapFileStore, writable."""
+"""A writable DLedgerMmapFileStore."""

@@ -1,7 +1,7 @@
-"""DLedgerMmapFileStore, writable: entries and their index units, as leader or follower, cut, rebuilt, committed.
+"""A writable DLedgerMmapFileStore: append entries as leader or follower, truncate, recover, commit and flush.
 
-Source: DLedgerMmapFileStore, MmapFileList, MemberState, DLedgerCommitLog (DLedger 0.3.2, RocketMQ 5.4.0). What a real
-one ends the process for (`System.exit`) is Refused here.
+Where DLedger calls `System.exit`, this raises Refused.
+Source: DLedgerMmapFileStore, MmapFileList, MemberState, DLedgerCommitLog (DLedger 0.3.2, RocketMQ 5.4.0)
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from rmqstore.formats.dledger import (
 )
 from rmqstore.formats.message import PHYSICAL_OFFSET_AT
 
-MAX_ENTRY = 4 << 20  # bytes of the encode buffer of one thread
+MAX_ENTRY = 4 << 20  # bytes: the size of DLedger's thread-local encode buffer
 LAST_FILES = 3
 _PACK_ENTRY = ENTRY.packer
 _PACK_INDEX = INDEX_UNIT.packer
@@ -44,9 +44,9 @@ AppendHook = Callable[[int, bytearray], None]
 
 
 def physical_offset_hook(pos: int, body: bytearray) -> None:
-    """RocketMQ's append hook: PHYSICALOFFSET of the record = entry position + 48.
+    """Set PHYSICALOFFSET of the record to the entry position + 48, like RocketMQ's append hook.
 
-    Source: DLedgerCommitLog constructor
+    Source: DLedgerCommitLog#<init>
     """
     at = PHYSICAL_OFFSET_AT
     body[at : at + 8] = (pos + BODY_OFFSET).to_bytes(8, "big")
@@ -54,7 +54,7 @@ def physical_offset_hook(pos: int, body: bytearray) -> None:
 
 @dataclass(frozen=True, slots=True)
 class DLedgerEntry:
-    """One entry; names and units as in the layout."""
+    """One entry; names and units as in `formats.dledger.ENTRY`."""
 
     index: int
     term: int
@@ -64,25 +64,25 @@ class DLedgerEntry:
 
     @property
     def size(self) -> int:
-        """Bytes of the whole entry."""
+        """The size of the whole entry, in bytes."""
         return BODY_OFFSET + len(self.body)
 
     def build(self) -> bytes:
-        """The entry as stored in the data file; chain and body CRC are 0, as everywhere."""
+        """Return the bytes of the entry in the data file; DLedger always writes 0 for chain and body CRC."""
         body = self.body
         return _PACK_ENTRY.pack(self.magic, self.size, self.index, self.term, self.pos, 0, 0, 0, len(body)) + body
 
     def unit(self) -> bytes:
-        """Its index unit."""
+        """Return the bytes of its index unit."""
         return _PACK_INDEX.pack(self.magic, self.pos, self.size, self.index, self.term)
 
 
 @dataclass(frozen=True, slots=True)
 class EntryFiles:
-    """Where the files of a member are, and how large; sizes and `start`, where the first file begins, in bytes.
+    """The directories and sizes of a member's files.
 
-    `data` are the directories of the data (default: data/ of the member), `read_only` those of them that only readers
-    use. `warm`: a new file gets its blocks at once.
+    `data` are the data directories (default: data/ of the member), `read_only` those that get no new files. `start` is
+    the offset of the first file. With `warm` new files are preallocated. Units: bytes.
     """
 
     file_size: int = 1 << 30
@@ -94,9 +94,10 @@ class EntryFiles:
 
 
 class DLedgerMmapFileStore:
-    """Data and index of one member.
+    """The data and index files of one member.
 
-    `begin_index` and `end_index` are -1 while it is empty; `committed_pos` is where the committed entries end (bytes).
+    `begin_index` and `end_index` are -1 if it is empty; `committed_pos` is the position (bytes) after the last
+    committed entry.
     """
 
     def __init__(
@@ -131,12 +132,12 @@ class DLedgerMmapFileStore:
     # --- appending -----------------------------------------------------------------------------------------------
 
     def reserve(self, size: int) -> int:
-        """Position that the next entry of `size` bytes will have; the file is closed with a BLANK when it is full.
+        """Return the position of the next entry, of `size` bytes; closes the file with a BLANK if it does not fit.
 
         Errors: MessageRefused, NoSpace. Source: MmapFileList#preAppend
         """
         if size > MAX_ENTRY:
-            raise MessageRefused(f"entry of {size} bytes; DLedger's buffer takes {MAX_ENTRY}")
+            raise MessageRefused(f"the entry has {size} bytes; DLedger's limit is {MAX_ENTRY}")
         file = self.data.last_file(self._start)
         if size + MIN_BLANK_SIZE > file.left:
             refuse_oversize(size, file.file_size)
@@ -145,9 +146,9 @@ class DLedgerMmapFileStore:
         return file.start + file.wrote_position
 
     def append_as_leader(self, body: bytes, store_timestamp: int = 0) -> DLedgerEntry:
-        """The next entry, of this member's term; the hook writes the record's address into its body.
+        """Append an entry in this member's term; the hook sets the record's PHYSICALOFFSET in the body.
 
-        Errors: Refused when this member is not the leader or the disk counts as full; MessageRefused, NoSpace.
+        Errors: Refused if this member is not the leader or `disk_full` is set; MessageRefused, NoSpace.
         Source: DLedgerMmapFileStore#appendAsLeader
         """
         if self.member.role is not Role.LEADER:
@@ -155,39 +156,40 @@ class DLedgerMmapFileStore:
         self._refuse_full()
         pos = self.reserve(BODY_OFFSET + len(body))
         if self._hook is not None:
-            changed = bytearray(body)
-            self._hook(pos, changed)
-            body = bytes(changed)
+            mutable = bytearray(body)
+            self._hook(pos, mutable)
+            body = bytes(mutable)
         entry = DLedgerEntry(self.end_index + 1, self.member.term, pos, body)
         self._append(entry, store_timestamp)
         return entry
 
     def append_as_follower(self, entry: DLedgerEntry, leader_term: int, leader_id: str) -> DLedgerEntry:
-        """An entry as the leader sent it; its bytes are not touched.
+        """Append an entry from the leader unchanged.
 
-        Errors: Refused for an index that does not follow, another term or leader, or a position that is not the end.
+        Errors: Refused for another term or leader, and for an entry that does not continue this log by index and
+        position.
         Source: DLedgerMmapFileStore#appendAsFollower
         """
         self._refuse_full()
         self.member.refuse_strange_leader(leader_term, leader_id)
         if entry.index != self.end_index + 1:
-            raise Refused(f"entry {entry.index} does not follow {self.end_index}", "truncate, or send what is between")
+            raise Refused(f"entry {entry.index} does not follow {self.end_index}", "truncate, or send those between")
         pos = self.reserve(entry.size)
         if pos != entry.pos:
-            raise Refused(f"entry {entry.index} says position {entry.pos}, the data ends at {pos}", "truncate first")
+            raise Refused(f"entry {entry.index} has position {entry.pos}, but the data ends at {pos}", "truncate first")
         self._append(entry, 0)
         return entry
 
     def truncate(self, entry: DLedgerEntry, leader_term: int, leader_id: str) -> int:
-        """Cut behind an entry that is here, or at its place and append it; what is cut is zeroed.
+        """Truncate after an entry, or at its position if this member has another entry there, and then append it.
 
-        Errors: Refused, NoSpace. Source: DLedgerMmapFileStore#truncate
+        The truncated bytes are zeroed. Errors: Refused, NoSpace. Source: DLedgerMmapFileStore#truncate
         """
         self.member.refuse_strange_leader(leader_term, leader_id)
-        there = self.get(entry.index) == entry
-        stop = entry.pos + entry.size if there else entry.pos
+        exists = self.get(entry.index) == entry
+        stop = entry.pos + entry.size if exists else entry.pos
         self._cut(self.data, stop)
-        if not there:
+        if not exists:
             self._file(self.data).append(entry.build())
         self._cut(self.index, index_at(entry.index))
         self._file(self.index).append(entry.unit())
@@ -206,7 +208,7 @@ class DLedgerMmapFileStore:
 
     def _refuse_full(self) -> None:
         if self.disk_full:
-            raise Refused("the disk counts as full", "free space, then try again")
+            raise Refused("the disk is full", "free space, then try again")
 
     def _file(self, queue: MappedFileQueue) -> MappedFile:
         return queue.last_file(0)
@@ -218,9 +220,9 @@ class DLedgerMmapFileStore:
         queue.set_where(offset)
 
     def rebuild_with_pos(self, queue: MappedFileQueue, pos: int) -> None:
-        """Throw everything away and begin at a position, in the file that holds it, with zeros before it.
+        """Delete all files and restart at a position (bytes); the new file has zeros before it.
 
-        Units: bytes. Errors: NoSpace. Source: MmapFileList#rebuildWithPos
+        Errors: NoSpace. Source: MmapFileList#rebuildWithPos
         """
         queue.destroy()
         file = queue.last_file(pos)
@@ -231,7 +233,7 @@ class DLedgerMmapFileStore:
     # --- reading -------------------------------------------------------------------------------------------------
 
     def get(self, index: int) -> DLedgerEntry | None:
-        """The entry of an index; None outside of what is here, or where index and data disagree.
+        """Return the entry with an index; None if it does not exist, or if index and data disagree.
 
         Source: DLedgerMmapFileStore#get
         """
@@ -245,7 +247,7 @@ class DLedgerMmapFileStore:
         return entry if entry is not None and (entry.magic, entry.size, entry.index) == (magic, size, index) else None
 
     def entry_at(self, pos: int) -> DLedgerEntry | None:
-        """The entry at a position of the data; None without one."""
+        """Return the entry at a position of the data; None if there is none."""
         head = self.data.read(pos, ENTRY.size)
         if len(head) < ENTRY.size:
             return None
@@ -258,16 +260,16 @@ class DLedgerMmapFileStore:
     # --- opening -------------------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Open data and index, find the end, rewrite index units from the first wrong one; then the committed end.
+        """Open data and index, find the end of the data, rewrite wrong index units, and restore the committed index.
 
-        Errors: Refused where a member ends its process or its load fails; NotReadable, NoSpace.
+        Errors: Refused where a real member fails to load or ends its process; NotReadable, NoSpace.
         Source: DLedgerMmapFileStore#load, #recover
         """
-        self.data.load("5.0.0")  # no file of another length, no directory: as MmapFileList#doLoad
+        self.data.load("5.0.0")  # like MmapFileList#doLoad, rejects directories and files of another length
         self.index.load("5.0.0")
         for queue, name in ((self.data, "data"), (self.index, "index")):
             if queue.check_self():
-                raise Refused(f"{self.directory / name}: a file is missing between others", "run `rmqstore verify`")
+                raise Refused(f"{self.directory / name}: a file in the middle is missing", "run `rmqstore verify`")
         self.member.term = max(self.member.term, self._stored_term().term)
         if not self.data.files:
             self.index.truncate_dirty_files(0, blank=True)
@@ -288,23 +290,23 @@ class DLedgerMmapFileStore:
             self.update_committed_index(self.member.term, point.committed_index)
 
     def cut(self, pos: int) -> None:
-        """Cut the data at an entry's position, and the index with it: the body of that entry is not whole.
+        """Truncate data and index at an entry's position (bytes), because the body of that entry is damaged.
 
-        Units: bytes. Errors: NoSpace.
+        Errors: NoSpace.
         """
         entry = self.entry_at(pos)
         if entry is None or pos >= self.data.max_offset:
             return
-        before = self.get(entry.index - 1)
+        previous = self.get(entry.index - 1)
         self._cut(self.data, pos)
         self._cut(self.index, index_at(entry.index))
-        self.end_index, self.end_term = entry.index - 1, before.term if before else -1
+        self.end_index, self.end_term = entry.index - 1, previous.term if previous else -1
         if self.committed_index > self.end_index:
             self.committed_index, self.committed_pos = self.end_index, pos
         self.revise_begin_index()
 
     def _walk(self) -> int:
-        """Positions of data and index by the entries themselves; where the last good one ends (bytes)."""
+        """Walk the entries of the last files, rewrite wrong index units, and return the end of the last good entry."""
         files = self.data.files
         first = next((i for i in range(max(0, len(files) - LAST_FILES), -1, -1) if self._starts_well(files[i])), 0)
         pos = files[first].start
@@ -329,6 +331,7 @@ class DLedgerMmapFileStore:
         return pos
 
     def _starts_well(self, file: MappedFile) -> bool:
+        """Whether a file starts with an entry whose index unit is right."""
         entry = self.entry_at(file.start)
         return (
             entry is not None
@@ -340,7 +343,7 @@ class DLedgerMmapFileStore:
         return self.end_index < 0 or (entry.index == self.end_index + 1 and entry.term >= self.end_term)
 
     def revise_begin_index(self) -> None:
-        """Begin index = that of the first entry of the first file.
+        """Set the begin index to that of the first entry in the first file.
 
         Source: DLedgerMmapFileStore#reviseLedgerBeginIndex
         """
@@ -351,10 +354,10 @@ class DLedgerMmapFileStore:
         entry = self.entry_at(first.start + first.start_position)
         self.begin_index = entry.index if entry is not None else self.end_index
 
-    # --- committed, and to the disk ------------------------------------------------------------------------------
+    # --- commit and flush ----------------------------------------------------------------------------------------
 
     def update_committed_index(self, term: int, index: int) -> None:
-        """Commit up to an index, at most to the end; older or foreign news are ignored.
+        """Set the committed index, limited to the end index; ignores older terms and lower indexes.
 
         Source: DLedgerMmapFileStore#updateCommittedIndex
         """
@@ -369,23 +372,29 @@ class DLedgerMmapFileStore:
         self.committed_index, self.committed_pos = index, entry.pos + entry.size
 
     def commit(self) -> None:
-        """Give data and index to the operating system. Errors: NoSpace and others."""
+        """Write buffered data and index units to the operating system. Errors: NoSpace and others."""
         for queue in (self.data, self.index):
             if queue.files:
                 queue.files[-1].commit(0)
 
     def flush(self, least_pages: int = 0) -> None:
-        """Data, then index, to the disk. Errors: NoSpace and others."""
+        """Flush the data and then the index to disk. Errors: NoSpace and others."""
         self.data.flush(least_pages)
         self.index.flush(least_pages)
 
     def persist_checkpoint(self) -> None:
-        """Write `checkpoint` (committedIndex, endIndex). Errors: NoSpace. Source: #persistCheckPoint"""
+        """Write `checkpoint` (committedIndex, endIndex).
+
+        Errors: NoSpace. Source: DLedgerMmapFileStore#persistCheckPoint
+        """
         point = DLedgerCheckpoint(self.committed_index, self.end_index)
         replace_file(self.directory / "checkpoint", point.build(), backup=True)
 
     def persist_term(self) -> None:
-        """Write `currterm`. Errors: NoSpace. Source: MemberState#persistTerm"""
+        """Write `currterm`.
+
+        Errors: NoSpace. Source: MemberState#persistTerm
+        """
         text = CurrTerm(self.member.term, self.member.vote_leader).build()
         replace_file(self.directory / "currterm", text, backup=True)
 
@@ -393,13 +402,13 @@ class DLedgerMmapFileStore:
         return parse_currterm(read_at(self.directory / "currterm", 4096, 0))
 
     def close(self) -> None:
-        """Everything to the disk, checkpoint too; the files stay. Errors: NoSpace and others."""
+        """Flush everything, write the checkpoint, and close all files. Errors: NoSpace and others."""
         self.flush()
         self.persist_checkpoint()
         self.data.close()
         self.index.close()
 
     def abandon(self) -> None:
-        """Let go without writing."""
+        """Close all files without writing, as if the process were killed."""
         self.data.abandon()
         self.index.abandon()

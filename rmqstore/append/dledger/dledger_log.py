@@ -1,6 +1,6 @@
-"""A DLedger member as the log of a store.
+"""Use a DLedger member as the log of a store.
 
-Source: DLedgerCommitLog (RocketMQ 5.4.0).
+Source: DLedgerCommitLog (RocketMQ 5.4.0)
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from rmqstore.formats.dledger import BODY_OFFSET
 
 
 class DLedgerLog:
-    """A DLedger member as the log of a store: every record becomes the body of one entry, committed when flushed."""
+    """A `RecordLog` that appends every record as the body of one DLedger entry."""
 
     lead = BODY_OFFSET
 
@@ -19,7 +19,7 @@ class DLedgerLog:
         self.queue = store.data
 
     def reserve(self, *sizes: int) -> int:
-        """Only the first record's place: a batch may go over a file's end, entry by entry."""
+        """Return the physical offset of the first record; unlike in a commitlog, the others may go to the next file."""
         return self.store.reserve(BODY_OFFSET + sizes[0]) + BODY_OFFSET
 
     def write(self, record: bytes, store_timestamp: int) -> None:

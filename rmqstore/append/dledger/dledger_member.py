@@ -1,6 +1,6 @@
-"""Who a DLedger member is in its group, and whom it follows.
+"""The role, term and leader of a DLedger member.
 
-Source: MemberState (DLedger 0.3.2).
+Source: MemberState (DLedger 0.3.2)
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from rmqstore.errors import Refused
 
 
 class Role(StrEnum):
-    """What a member of the group is."""
+    """The role of a member in its group."""
 
     LEADER = "leader"
     FOLLOWER = "follower"
@@ -21,10 +21,7 @@ class Role(StrEnum):
 
 @dataclass(slots=True)
 class MemberState:
-    """Who this node is in its group; `term` and `vote_leader` are what `currterm` keeps.
-
-    Source: MemberState, DLedger 0.3.2
-    """
+    """The state of this member in its group; `currterm` stores `term` and `vote_leader`."""
 
     self_id: str = "n0"
     role: Role = Role.LEADER
@@ -33,13 +30,13 @@ class MemberState:
     vote_leader: str | None = "n0"
 
     def refuse_strange_leader(self, term: int, leader_id: str) -> None:
-        """A follower takes entries from the leader of its term only.
+        """Refuse entries unless this member is a follower and they come from the leader of its term.
 
         Errors: Refused.
         """
         if self.role is not Role.FOLLOWER:
             raise Refused(f"{self.self_id} is not a follower", "append as leader, or make it a follower")
         if term != self.term:
-            raise Refused(f"the leader's term is {term}, this member's {self.term}", "wait for the election")
+            raise Refused(f"the leader's term is {term}, this member's term {self.term}", "wait for the election")
         if leader_id != self.leader_id:
-            raise Refused(f"{leader_id} is not the leader {self.leader_id}", "wait for the election")
+            raise Refused(f"{leader_id} is not the leader; {self.leader_id} is", "wait for the election")

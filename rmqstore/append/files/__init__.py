@@ -1,1 +1,1 @@
-"""Writable MappedFile and MappedFileQueue, and flushing."""
+"""Writable mapped files, and flushing."""

@@ -1,8 +1,8 @@
-"""System calls of the writing side: files made at full size, whole writes, fsync, and errors that say what to do.
+"""Create, write, flush and replace files, with errors that say what to do.
 
-Nothing is mapped: a write into a mapping of a sparse file on a full disk kills the process with SIGBUS, while pwrite
-says ENOSPC. So the positions of a file are those of RocketMQ's transient store pool: wrote (in the buffer), committed
-(given to the system, which for the log happens before a put returns), flushed (on the disk).
+Nothing is mapped: on a full disk, a write to a mapping of a sparse file kills the process with SIGBUS, while pwrite
+fails with ENOSPC. So a file has the positions of RocketMQ's transient store pool: wrote (in our buffer), committed
+(written to the operating system, which for the log happens before a put returns) and flushed (on disk).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ANONYMOUS: int = getattr(os, "O_TMPFILE", 0)
 
 
 def sync_directory(directory: Path) -> None:
-    """Bring the entries of a directory to the disk."""
+    """fsync a directory, so that new, renamed and deleted entries are on disk."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -27,7 +27,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def make_directories(directory: Path) -> None:
-    """Make a directory and what is missing above it, each brought to the disk by its parent.
+    """Create a directory and its missing parents, and fsync the parent of each.
 
     Errors: NotReadable, NoSpace.
     """
@@ -35,19 +35,20 @@ def make_directories(directory: Path) -> None:
     while not directory.is_dir():
         missing.append(directory)
         directory = directory.parent
-    for one in reversed(missing):
+    for path in reversed(missing):
         try:
-            one.mkdir(exist_ok=True)
-            sync_directory(one.parent)
+            path.mkdir(exist_ok=True)
+            sync_directory(path.parent)
         except OSError as error:
-            raise explain(error, one) from error
+            raise explain(error, path) from error
 
 
 def create_file(path: Path, size: int, content: bytes = b"") -> int:
-    """A new sparse file of full size that begins with `content`, open for reading and writing; directory fsynced.
+    """Create a sparse file of full size that begins with `content`, and return its descriptor for reading and writing.
 
-    Where the system can do it the file appears whole, by a link: a broker never meets an empty one, nor a consume
-    queue file of zeros (whose first unit it would take for real). A failure leaves no file behind.
+    If the file system supports it, the complete file appears at once through a link, so that a broker never finds an
+    empty file, or a consume queue file of zeros, whose first unit it would take for real. The directory is fsynced. A
+    failure leaves no file behind.
     Errors: OutputExists, NoSpace, NotReadable.
     """
     make_directories(path.parent)
@@ -72,7 +73,10 @@ def create_file(path: Path, size: int, content: bytes = b"") -> int:
 
 
 def _open_new(path: Path) -> tuple[int, bool]:
-    """A new file without a name in the directory of `path`; with its name where unnamed files are not supported."""
+    """Create an unnamed file in the directory of `path`, or a named one if that is not supported.
+
+    Returns the descriptor, and whether the file has a name.
+    """
     if _ANONYMOUS and Path("/proc/self/fd").is_dir():
         try:
             return os.open(path.parent, os.O_RDWR | _ANONYMOUS | os.O_CLOEXEC, FILE_MODE), False
@@ -84,14 +88,14 @@ def _open_new(path: Path) -> tuple[int, bool]:
 
 def _give_name(descriptor: int, path: Path) -> None:
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:  # with a descriptor Python calls linkat, which follows the link in /proc; without it would not
+    try:  # with dir_fd Python calls linkat, which can follow the link in /proc; link would not
         os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=folder, follow_symlinks=True)
     finally:
         os.close(folder)
 
 
 def write_all(descriptor: int, data: bytes | bytearray | memoryview, at: int) -> None:
-    """pwrite until everything is written.
+    """Write all of `data` at position `at`.
 
     Errors: OSError.
     """
@@ -105,7 +109,10 @@ def write_all(descriptor: int, data: bytes | bytearray | memoryview, at: int) ->
 
 
 def read_all(descriptor: int, size: int, at: int) -> bytes:
-    """pread until `size` bytes, or the end of the file."""
+    """Read `size` bytes at position `at`; fewer only at the end of the file.
+
+    Errors: OSError.
+    """
     parts = []
     while size > 0:
         part = os.pread(descriptor, size, at)
@@ -118,15 +125,15 @@ def read_all(descriptor: int, size: int, at: int) -> bytes:
 
 
 def replace_file(path: Path, data: bytes, *, backup: bool = False) -> None:
-    """Write a small file so that it is always the old one or the new one: beside it, fsync, rename.
+    """Replace a small file atomically: write a temporary file, fsync and rename it.
 
-    `backup` keeps the old one as `.bak`, as DLedger's IOUtils#string2File does.
+    `backup` keeps the old file as `.bak`, like DLedger's IOUtils#string2File.
     Errors: NoSpace, NotReadable.
     """
     make_directories(path.parent)
-    building = path.with_name(path.name + ".tmp")
+    temporary = path.with_name(path.name + ".tmp")
     try:
-        descriptor = os.open(building, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
         try:
             write_all(descriptor, data, 0)
             os.fsync(descriptor)
@@ -136,8 +143,8 @@ def replace_file(path: Path, data: bytes, *, backup: bool = False) -> None:
             old = path.with_name(path.name + ".bak")
             old.unlink(missing_ok=True)
             os.link(path, old)
-        building.rename(path)
+        temporary.rename(path)
         sync_directory(path.parent)
     except OSError as error:
-        building.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise explain(error, path) from error

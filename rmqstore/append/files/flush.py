@@ -1,7 +1,7 @@
-"""When data is brought to the disk: synchronous group commit, or at intervals by a thread.
+"""Flush data to disk by synchronous group commit, or at intervals in a thread.
 
-Source: GroupCommitService, FlushRealTimeService, FlushConsumeQueueService (RocketMQ 5.4.0). Intervals in ms, pages of
-4096 bytes.
+Units: intervals in ms, pages of 4096 bytes.
+Source: GroupCommitService, FlushRealTimeService, FlushConsumeQueueService (RocketMQ 5.4.0)
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rmqstore.errors import RmqStoreError
 
 
 class FlushPolicy(StrEnum):
-    """flushDiskType: SYNC_FLUSH, where a caller returns when its message is on the disk, or ASYNC_FLUSH."""
+    """flushDiskType: with SYNC_FLUSH a put returns when its message is on disk, with ASYNC_FLUSH before."""
 
     SYNC = "sync"
     ASYNC = "async"
@@ -26,7 +26,7 @@ class FlushPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FlushIntervals:
-    """Defaults of MessageStoreConfig. `sync_timeout` is syncFlushTimeout: how long a synchronous put waits."""
+    """Flush intervals, with the defaults of MessageStoreConfig; `sync_timeout` is syncFlushTimeout."""
 
     commitlog: int = 500
     commitlog_least_pages: int = 4
@@ -39,9 +39,9 @@ class FlushIntervals:
 
 
 class GroupCommit:
-    """Callers wait for their offset; a thread flushes for all that are waiting.
+    """Group commit: one flush, in a thread, for all callers that wait for their offset.
 
-    `guard` is the appenders' lock: buffers are given to the system under it, the fsync is done without it.
+    `guard` is the append lock: buffers are committed under it, and the fsync runs without it.
     Source: GroupCommitService
     """
 
@@ -56,29 +56,29 @@ class GroupCommit:
         self.flushes = 0
 
     def start(self, flush: Callable[[], None], failed: Callable[[RmqStoreError], None]) -> None:
-        """Begin to call `flush` on request; `failed` hears of its first error, which ends the thread."""
+        """Start the thread, which calls `flush` on request; its first error goes to `failed` and ends the thread."""
         self._thread = threading.Thread(target=self._run, args=(flush, failed), name="groupcommit", daemon=True)
         self._thread.start()
 
     def request(self) -> None:
-        """Have everything flushed soon, without waiting for it."""
+        """Request a flush without waiting for it."""
         with self._turn:
             self._wanted = True
             self._turn.notify_all()
 
     def wait(self, reached: Callable[[], bool], timeout: int) -> bool:
-        """Return when `reached` says that the caller's data is on the disk; False after `timeout` without that.
+        """Request a flush and wait until `reached` returns True; False after `timeout` ms.
 
-        Units: ms. Errors: NoSpace and others; every caller gets the error that ended the thread.
+        Errors: NoSpace and others; every caller gets the error that ended the thread.
         """
-        until = time.monotonic() + timeout / 1000
+        deadline = time.monotonic() + timeout / 1000
         with self._turn:
             self._wanted = True
             self._turn.notify_all()
             while not reached():
                 if self._error is not None:
                     raise self._error
-                left = until - time.monotonic()
+                left = deadline - time.monotonic()
                 if left <= 0 or not self._turn.wait(left):
                     return reached()
         return True
@@ -103,7 +103,7 @@ class GroupCommit:
                 self._turn.notify_all()
 
     def stop(self) -> None:
-        """End the thread, after what was requested is flushed."""
+        """End the thread after it has done the requested flushes."""
         with self._turn:
             self._stopping = True
             self._turn.notify_all()
@@ -111,7 +111,7 @@ class GroupCommit:
             self._thread.join()
 
     def flush(self) -> None:
-        """Everything appended so far to the disk, while others go on appending.
+        """Flush everything appended so far to disk, while other threads continue to append.
 
         Errors: NoSpace and others.
         """
@@ -124,8 +124,8 @@ class GroupCommit:
                 if files:
                     work.append((queue, [(file, file.committed_position, file.store_timestamp) for file in files]))
         self.flushes += 1
-        for queue, files_at in work:
-            for file, position, timestamp in files_at:
+        for queue, committed in work:
+            for file, position, timestamp in committed:
                 if file.hold():
                     try:
                         file.sync(position)
@@ -138,9 +138,9 @@ class GroupCommit:
 
 
 class IntervalFlusher:
-    """A thread that calls `flush(thorough)` at an interval, thoroughly every now and then.
+    """A thread that calls `flush(thorough)` every `interval` ms, with True at least `thorough` ms apart.
 
-    The first error ends the thread and is given to `failed`: the next append raises it.
+    The first error goes to `failed` and ends the thread.
     """
 
     def __init__(
@@ -162,12 +162,12 @@ class IntervalFlusher:
         self._thread.start()
 
     def _run(self) -> None:
-        last = self._clock()
+        last_thorough = self._clock()
         while not self._stop.wait(self._interval / 1000):
             now = self._clock()
-            thorough = now - last >= self._thorough
+            thorough = now - last_thorough >= self._thorough
             if thorough:
-                last = now
+                last_thorough = now
             try:
                 self._flush(thorough)
             except RmqStoreError as error:
@@ -175,6 +175,6 @@ class IntervalFlusher:
                 return
 
     def stop(self) -> None:
-        """End the thread; what is left is the caller's to flush."""
+        """End the thread without a last flush."""
         self._stop.set()
         self._thread.join()

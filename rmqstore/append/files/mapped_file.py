@@ -1,6 +1,6 @@
-"""MappedFile, writable: one file with its wrote, committed and flushed positions, and the count of who uses it.
+"""A writable MappedFile, with wrote, committed and flushed positions and a reference count.
 
-Source: DefaultMappedFile, ReferenceResource (RocketMQ 5.4.0).
+Source: DefaultMappedFile, ReferenceResource (RocketMQ 5.4.0)
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from rmqstore.files.disk.sparse import data_extents
 from rmqstore.files.mapped_file_queue import offset_to_file_name
 
 PAGE = 4096
-COMMIT_AT = 1 << 16  # bytes in the buffer at which an append gives them to the system by itself
+COMMIT_AT = 1 << 16  # bytes in the buffer from which an append commits by itself
 _ZERO_STEP = 1 << 20
 Clock = Callable[[], int]
 
 
 def now_ms() -> int:
-    """The clock of a broker: milliseconds since 1970."""
+    """Return the current time in epoch ms, like a broker's clock."""
     return time.time_ns() // 1_000_000
 
 
 class ReferenceResource:
-    """Counts the users of a file: who holds it keeps it open, until it is shut down and long enough has passed.
+    """A reference count for a file: every holder keeps it open, until a shutdown is enforced after some time.
 
     Source: ReferenceResource, RocketMQ 5.4.0
     """
@@ -43,21 +43,21 @@ class ReferenceResource:
 
     @property
     def available(self) -> bool:
-        """Nobody has shut it down."""
+        """Whether it has not been shut down."""
         return self._available
 
     @property
     def references(self) -> int:
-        """Users, the owner included; 0 or less when nobody is left."""
+        """The number of references, including the owner's; 0 or less after the last release."""
         return self._count
 
     @property
     def cleaned(self) -> bool:
-        """Nobody uses it any more, and what it held is given back (isCleanupOver)."""
+        """Whether nobody holds it any more and it has been cleaned up (isCleanupOver)."""
         return self._count <= 0 and self._cleaned
 
     def hold(self) -> bool:
-        """One user more; False when it is being shut down."""
+        """Add a reference; False if it has been shut down."""
         with self._guard:
             if self._available and self._count > 0:
                 self._count += 1
@@ -65,7 +65,7 @@ class ReferenceResource:
         return False
 
     def release(self) -> None:
-        """One user less; the last one cleans up."""
+        """Drop a reference; the last one cleans up."""
         with self._guard:
             self._count -= 1
             last = self._count <= 0 and not self._cleaned
@@ -74,10 +74,7 @@ class ReferenceResource:
             self.clean_up()
 
     def shutdown(self, interval_forcibly: int) -> None:
-        """Let no new user in. Asked again after `interval_forcibly` ms it is taken away from those that still hold it.
-
-        Units: ms.
-        """
+        """Accept no new references; a call `interval_forcibly` ms after the first one drops those that remain."""
         if self._available:
             self._available = False
             self._first_shutdown = self._clock()
@@ -87,15 +84,15 @@ class ReferenceResource:
             self.release()
 
     def clean_up(self) -> None:
-        """What the last release does."""
+        """Free resources; the last release calls this."""
 
 
 class MappedFile(ReferenceResource):
     """A file of a queue, open for appending.
 
-    `start` is the global offset of its first byte. Positions are bytes in the file: [0, flushed) is on the disk,
-    [flushed, committed) with the system, [committed, wrote) in `_buffer`. `store_timestamp` is that of the last
-    message appended (ms).
+    `start` is the global offset of its first byte. Positions are in bytes from there: [0, flushed) is on disk,
+    [flushed, committed) in the operating system, [committed, wrote) in `_buffer`. `store_timestamp` (ms) is that of the
+    last message appended.
     """
 
     def __init__(self, path: Path, start: int, file_size: int, descriptor: int, clock: Clock = now_ms) -> None:
@@ -116,7 +113,7 @@ class MappedFile(ReferenceResource):
     def create(
         cls, directory: Path, start: int, file_size: int, clock: Clock = now_ms, content: bytes = b""
     ) -> MappedFile:
-        """A new file named by its offset, sparse at full size, with `content` appended already.
+        """Create a sparse file of full size, named by its offset, that begins with `content`.
 
         Errors: OutputExists, NoSpace, NotReadable.
         """
@@ -127,7 +124,7 @@ class MappedFile(ReferenceResource):
 
     @classmethod
     def open(cls, path: Path, start: int, file_size: int, clock: Clock = now_ms) -> MappedFile:
-        """A file that is there; it counts as full until its positions are set, as after MappedFileQueue#load.
+        """Open an existing file; it counts as full until its positions are set, as after MappedFileQueue#load.
 
         Errors: NotReadable.
         """
@@ -140,7 +137,7 @@ class MappedFile(ReferenceResource):
         return file
 
     def _open(self) -> int:
-        """The descriptor; opened again where `relax` has closed it. Errors: NotReadable."""
+        """Return the descriptor, and reopen the file if `relax` has closed it. Errors: NotReadable."""
         if self._descriptor < 0:
             if self._cleaned:
                 raise NotReadable(f"{self.path} is closed")
@@ -151,7 +148,7 @@ class MappedFile(ReferenceResource):
         return self._descriptor
 
     def relax(self) -> None:
-        """Commit, and close the descriptor until it is needed again: a store may have many thousands of files.
+        """Commit, and close the descriptor until it is needed again, because a store may have thousands of files.
 
         Errors: as `commit`.
         """
@@ -163,7 +160,7 @@ class MappedFile(ReferenceResource):
 
     @property
     def relaxed(self) -> bool:
-        """Nothing is open, nor in the buffer."""
+        """Whether the descriptor is closed and the buffer empty."""
         return self._descriptor < 0 and not self._buffer
 
     @property
@@ -172,12 +169,12 @@ class MappedFile(ReferenceResource):
 
     @property
     def stop(self) -> int:
-        """Global offset behind the file."""
+        """The global offset after the file."""
         return self.start + self.file_size
 
     @property
     def left(self) -> int:
-        """Bytes that can still be appended."""
+        """The number of bytes that can still be appended."""
         return self.file_size - self.wrote_position
 
     @property
@@ -186,21 +183,21 @@ class MappedFile(ReferenceResource):
 
     @property
     def last_modified(self) -> int:
-        """Modification time, ms; retention goes by it.
+        """The modification time in ms, which determines when the file expires.
 
-        Errors: OSError when the file has vanished.
+        Errors: OSError if the file is missing.
         """
         return self.path.stat().st_mtime_ns // 1_000_000
 
     def set_positions(self, position: int) -> None:
-        """All three positions at once: recovery has found the end."""
+        """Set all three positions and drop the buffer, after recovery has found the end of the data."""
         self._buffer.clear()
         self.wrote_position = self.committed_position = self.flushed_position = position
 
     # --- appending -----------------------------------------------------------------------------------------------
 
     def append(self, data: bytes | bytearray) -> bool:
-        """Append bytes; False when they do not fit.
+        """Append bytes; False if they do not fit.
 
         Source: DefaultMappedFile#appendMessage(byte[])
         """
@@ -214,9 +211,9 @@ class MappedFile(ReferenceResource):
         return True
 
     def append_with(self, encode: Callable[[int, int], bytes | None], store_timestamp: int = 0) -> int | None:
-        """Append what `encode(global offset, bytes left)` gives; None when it gives nothing or too much.
+        """Append the bytes that `encode(global offset, bytes left)` returns, and return their global offset.
 
-        Units: the answer is the global offset, bytes.
+        None if `encode` returns None, or bytes that do not fit.
         Source: DefaultMappedFile#appendMessagesInner
         """
         offset = self.start + self.wrote_position
@@ -227,7 +224,7 @@ class MappedFile(ReferenceResource):
         return offset
 
     def finish(self, blank: bytes) -> None:
-        """Close the file with a BLANK: its bytes are written, the rest of the file stays as it is (sparse zeros).
+        """Close the file with a BLANK; the bytes after it stay sparse zeros.
 
         Errors: as `commit`.
         """
@@ -237,24 +234,24 @@ class MappedFile(ReferenceResource):
         self.wrote_position = self.committed_position = self.file_size
 
     def overwrite(self, data: bytes, at: int) -> None:
-        """Replace bytes below the wrote position (a counter, a header); positions stay.
+        """Overwrite bytes below the wrote position, which does not change.
 
-        Errors: ValueError when they are not all written yet; NoSpace.
+        Errors: ValueError if they are not all below it; NoSpace.
         """
         if at < 0 or at + len(data) > self.wrote_position:
             raise ValueError(f"{self.path}: [{at}, {at + len(data)}) is not written")
         low = max(at, self.committed_position)
         if low < at + len(data):
-            place = low - self.committed_position
-            self._buffer[place : place + at + len(data) - low] = data[low - at :]
+            first = low - self.committed_position
+            self._buffer[first : first + at + len(data) - low] = data[low - at :]
         if at < self.committed_position:
             self._pwrite(memoryview(data)[: self.committed_position - at], at)
             self.flushed_position = min(self.flushed_position, at)
 
     def blank_out(self, at: int) -> None:
-        """Zero the disk behind a cut, so that old data does not reappear; holes stay holes.
+        """Overwrite the data from `at` on with zeros, so that it does not reappear; holes stay holes.
 
-        Written over, not truncated: a file of the wrong length would keep a broker from starting.
+        The file is not truncated, because a broker does not start with a file of the wrong length.
         Errors: NoSpace and others of `explain`.
         """
         try:
@@ -266,10 +263,13 @@ class MappedFile(ReferenceResource):
         except OSError as error:
             raise explain(error, self.path) from error
 
-    # --- to the system, and to the disk ---------------------------------------------------------------------------
+    # --- commit and flush ------------------------------------------------------------------------------------------
 
     def able_to_commit(self, least_pages: int) -> bool:
-        """Source: DefaultMappedFile#isAbleToCommit"""
+        """Whether there are `least_pages` pages to commit, or any data if it is 0.
+
+        Source: DefaultMappedFile#isAbleToCommit
+        """
         if self.full and self._buffer:
             return True
         if least_pages > 0:
@@ -277,9 +277,9 @@ class MappedFile(ReferenceResource):
         return self.wrote_position > self.committed_position
 
     def commit(self, least_pages: int = 0) -> int:
-        """Give the buffer to the system, when there are that many pages of it; the committed position.
+        """Write the buffer to the operating system if there are `least_pages` pages, and return the committed position.
 
-        Errors: NoSpace and others of `explain`; the buffer is kept then.
+        Errors: NoSpace and others of `explain`, after which the buffer is unchanged.
         """
         if self._buffer and self.able_to_commit(least_pages):
             self._pwrite(self._buffer, self.committed_position)
@@ -288,7 +288,10 @@ class MappedFile(ReferenceResource):
         return self.committed_position
 
     def able_to_flush(self, least_pages: int) -> bool:
-        """Source: DefaultMappedFile#isAbleToFlush"""
+        """Whether there are `least_pages` pages to flush, or any data if it is 0.
+
+        Source: DefaultMappedFile#isAbleToFlush
+        """
         if self.flushed_position == self.file_size:
             return False
         if self.full:
@@ -298,9 +301,9 @@ class MappedFile(ReferenceResource):
         return self.wrote_position > self.flushed_position
 
     def flush(self, least_pages: int = 0) -> int:
-        """Bring it to the disk, when there are that many pages of it; the flushed position.
+        """Flush the file to disk if there are `least_pages` pages, and return the flushed position.
 
-        Errors: as `commit`. A failing fsync is not tried again: what it lost is lost.
+        Errors: as `commit`. A failed fsync is not repeated, because the kernel may have dropped the dirty pages.
         """
         if self.able_to_flush(least_pages) and self.hold():
             try:
@@ -314,7 +317,7 @@ class MappedFile(ReferenceResource):
         return self.flushed_position
 
     def sync(self, position: int) -> None:
-        """fsync alone, for a committed position that was taken under the appenders' lock."""
+        """Sync without committing; `position` is a committed position that was read under the append lock."""
         try:
             os.fdatasync(self._open())
         except OSError as error:
@@ -322,7 +325,7 @@ class MappedFile(ReferenceResource):
         self.flushed_position = max(self.flushed_position, position)
 
     def warm(self) -> None:
-        """Reserve the blocks of the whole file now, so that a full disk is met here (warmMappedFile).
+        """Preallocate the blocks of the whole file, so that a full disk shows now (warmMappedFile).
 
         Errors: NoSpace.
         """
@@ -340,21 +343,20 @@ class MappedFile(ReferenceResource):
     # --- reading -------------------------------------------------------------------------------------------------
 
     def read(self, at: int, size: int) -> bytes:
-        """Bytes in [at, at + size), as far as they are written; positions in the file.
+        """Read up to `size` bytes at position `at`, up to the wrote position.
 
-        Errors: OSError of a failing disk.
+        Errors: OSError if the disk fails.
         """
         size = min(size, self.wrote_position - at)
         if size <= 0 or at < 0:
             return b""
-        low = self.committed_position - at
-        out = read_all(self._open(), min(size, low), at) if low > 0 else b""
-        if size > low:
-            first = max(0, -low)
-            out += bytes(self._buffer[first : size - low])
-        return out
+        committed = self.committed_position - at
+        data = read_all(self._open(), min(size, committed), at) if committed > 0 else b""
+        if size > committed:
+            data += bytes(self._buffer[max(0, -committed) : size - committed])
+        return data
 
-    # --- the end -------------------------------------------------------------------------------------------------
+    # --- close and delete ------------------------------------------------------------------------------------------
 
     def clean_up(self) -> None:
         if self._descriptor >= 0:
@@ -363,9 +365,9 @@ class MappedFile(ReferenceResource):
         self._buffer = bytearray()
 
     def close(self) -> None:
-        """Commit, and let go; the file stays.
+        """Commit and close the file.
 
-        Errors: as `commit`; the file is closed all the same.
+        Errors: as `commit`; the file is closed in any case.
         """
         try:
             if not self.cleaned:
@@ -374,7 +376,7 @@ class MappedFile(ReferenceResource):
             self.abandon()
 
     def abandon(self) -> None:
-        """Let go without committing: what was in the buffer is lost, as when the process is killed."""
+        """Close the file without committing; the buffer is lost, as if the process were killed."""
         self._available = False
         self._count = 0
         self._cleaned = True
@@ -385,9 +387,9 @@ class MappedFile(ReferenceResource):
             os.close(self._descriptor)
 
     def destroy(self, interval_forcibly: int) -> bool:
-        """Delete the file when nobody uses it any more; False while somebody does.
+        """Shut down the file and delete it; False while somebody holds it (see `shutdown`).
 
-        Units: ms. Source: DefaultMappedFile#destroy
+        Source: DefaultMappedFile#destroy
         """
         self.shutdown(interval_forcibly)
         if not self.cleaned:

@@ -1,7 +1,7 @@
-"""MappedFileQueue, writable: files named by offset, appended to at the end, flushed, cut and expired.
+"""A writable MappedFileQueue: append, flush, truncate and delete expired files.
 
-Source: MappedFileQueue, MultiPathMappedFileQueue (RocketMQ 5.4.0). The reading one, without a descriptor that could
-write, is `rmqstore.files.mapped_file_queue`.
+Source: MappedFileQueue, MultiPathMappedFileQueue (RocketMQ 5.4.0). The read-only counterpart is in
+`rmqstore.files.mapped_file_queue`.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from rmqstore.brokers.load.mapped_files import load_directories
 from rmqstore.brokers.rules.versions import rules_for
 from rmqstore.errors import Refused
 
-DELETE_BATCH = 10  # most files that one round of the clean-up deletes
-HANG_TIME = 120_000  # ms after which a file is taken from those that still hold it
+DELETE_BATCH = 10  # maximum number of files that one run of the clean-up deletes
+HANG_TIME = 120_000  # ms after which a file is deleted although somebody holds it
 
 
 class MappedFileQueue:
     """Files of one size as one address space that grows at its end.
 
-    `directories` are where new files go (several: multi-path, by offset); `read_only` only hold old files.
-    `flushed_where` and `committed_where` are global offsets; `store_timestamp` is that of the last flushed message.
+    `directories` receive new files (several for multi-path), `read_only` contain only old ones. `flushed_where` and
+    `committed_where` are global offsets; `store_timestamp` (ms) is that of the last flushed message.
     """
 
     def __init__(
@@ -52,13 +52,13 @@ class MappedFileQueue:
     # --- loading -------------------------------------------------------------------------------------------------
 
     def load(self, version: str | None = None) -> None:
-        """Open what is there by the length rule of a RocketMQ version; all positions are then at the files' ends.
+        """Open existing files by the rules of a RocketMQ version for file lengths, with all positions at their ends.
 
-        Errors: Refused where that version's load returns false; NotReadable.
+        Errors: Refused if that version's load returns false; NotReadable.
         Source: MappedFileQueue#doLoad
         """
-        places = [*self.directories, *(place for place in self.read_only if place not in self.directories)]
-        loaded = load_directories(places, self.file_size, rules_for(version))
+        directories = [*self.directories, *(path for path in self.read_only if path not in self.directories)]
+        loaded = load_directories(directories, self.file_size, rules_for(version))
         if loaded.obstacle is not None:
             raise Refused(loaded.obstacle.reason_text(), "run `rmqstore verify`, then `rmqstore recover`")
         for path in loaded.deleted:
@@ -68,40 +68,40 @@ class MappedFileQueue:
             opened.relax()
 
     def check_self(self) -> list[tuple[int, int]]:
-        """Gaps between neighbours: (end of a file, start of the next); a broker only logs them.
+        """List gaps between adjacent files as (end of a file, start of the next); a broker only logs them.
 
         Source: MappedFileQueue#checkSelf
         """
         return [(a.stop, b.start) for a, b in zip(self.files, self.files[1:], strict=False) if a.stop != b.start]
 
-    # --- where the end is ----------------------------------------------------------------------------------------
+    # --- start and end of the data -------------------------------------------------------------------------------
 
     @property
     def min_offset(self) -> int:
-        """Where the first file starts; -1 without files."""
+        """The start of the first file; -1 without files."""
         return self.files[0].start if self.files else -1
 
     @property
     def max_offset(self) -> int:
-        """Where the data ends; 0 without files."""
+        """The end of the data; 0 without files."""
         return self.files[-1].start + self.files[-1].wrote_position if self.files else 0
 
     @property
     def max_wrote_position(self) -> int:
-        """The same (MappedFileQueue#getMaxWrotePosition)."""
+        """The same as `max_offset` (MappedFileQueue#getMaxWrotePosition)."""
         return self.max_offset
 
     @property
     def behind(self) -> int:
-        """Bytes written and not yet flushed (remainHowManyDataToFlush)."""
+        """The number of bytes not flushed yet (remainHowManyDataToFlush)."""
         return self.max_offset - self.flushed_where
 
     def last_file(self, start_offset: int = 0, content: bytes = b"") -> MappedFile:
-        """The file to append to: the last one, or the next one created when it is full.
+        """Return the file to append to: the last one, or a new one if that is full.
 
-        A first file starts at `start_offset`, rounded down to a whole file; a new one begins with `content`. What is in
-        the buffer of a full file goes to the system before the next one appears: were the process killed between the
-        two, recovery would look for the end behind the hole.
+        The first file of a queue starts at `start_offset`, rounded down to a file border. A new file begins with
+        `content`. A full file is committed before the next one is created; if the process were killed in between,
+        recovery would otherwise look for the end of the data after a hole.
         Errors: NoSpace, NotReadable, OutputExists.
         Source: MappedFileQueue#getLastMappedFile(long, boolean)
         """
@@ -110,7 +110,7 @@ class MappedFileQueue:
         if self.files:
             self.files[-1].commit(0)
         start = self.files[-1].stop if self.files else start_offset - start_offset % self.file_size
-        file = MappedFile.create(self._place(start), start, self.file_size, self._clock, content)
+        file = MappedFile.create(self._directory(start), start, self.file_size, self._clock, content)
         if self._warm:
             file.warm()
         if not self.files:
@@ -119,15 +119,15 @@ class MappedFileQueue:
         self.files.append(file)
         return file
 
-    def _place(self, start: int) -> Path:
-        """Directory of a new file (MultiPathMappedFileQueue#tryCreateMappedFile)."""
-        places = sorted(str(p) for p in self.directories if p not in self.read_only) or [str(self.directories[0])]
-        return Path(places[start // self.file_size % len(places)])
+    def _directory(self, start: int) -> Path:
+        """Return the directory for a new file (MultiPathMappedFileQueue#tryCreateMappedFile)."""
+        writable = sorted(str(p) for p in self.directories if p not in self.read_only) or [str(self.directories[0])]
+        return Path(writable[start // self.file_size % len(writable)])
 
     # --- finding -------------------------------------------------------------------------------------------------
 
     def find_by_offset(self, offset: int, return_first: bool = False) -> MappedFile | None:
-        """The file that holds a global offset; the first one instead of none when asked for.
+        """Return the file that contains a global offset, else None, or with `return_first` the first file.
 
         Source: MappedFileQueue#findMappedFileByOffset
         """
@@ -137,7 +137,7 @@ class MappedFileQueue:
         return self.files[0] if return_first and self.files else None
 
     def find_by_time(self, timestamp: int) -> MappedFile | None:
-        """The first file modified at or after a time (ms), else the last one.
+        """Return the first file modified at or after a time (ms), else the last file.
 
         Source: MappedFileQueue#getMappedFileByTime
         """
@@ -147,17 +147,17 @@ class MappedFileQueue:
         return self.files[-1] if self.files else None
 
     def read(self, offset: int, size: int) -> bytes:
-        """Bytes at a global offset, within one file; short where nothing is written.
+        """Read up to `size` bytes at a global offset, up to the end of the data in that file.
 
-        Source: CommitLog#getMessage, which also never reads over a file's end
+        Source: CommitLog#getMessage, which does not read across files either
         """
         file = self.find_by_offset(offset)
         return file.read(offset - file.start, size) if file else b""
 
-    # --- to the disk ---------------------------------------------------------------------------------------------
+    # --- commit and flush ----------------------------------------------------------------------------------------
 
     def commit(self, least_pages: int = 0) -> bool:
-        """Give buffers to the system; True when nothing was to be done.
+        """Write buffers to the operating system; True if there was nothing to do.
 
         Errors: NoSpace and others. Source: MappedFileQueue#commit
         """
@@ -169,9 +169,9 @@ class MappedFileQueue:
         return self.committed_where == before
 
     def flush(self, least_pages: int = 0) -> bool:
-        """Bring data to the disk, file by file up to the end; True when nothing was to be done.
+        """Flush all files in order; True if there was nothing to do.
 
-        Errors: NoSpace and others. Source: MappedFileQueue#flush, which does one file per call
+        Errors: NoSpace and others. Source: MappedFileQueue#flush, which flushes one file per call
         """
         before = self.flushed_where
         for file in self._from(before):
@@ -191,48 +191,48 @@ class MappedFileQueue:
             file.relax()
 
     def unflushed(self) -> list[MappedFile]:
-        """Files with data that is not on the disk yet, in order."""
+        """Return the files with data that is not on disk yet, in order."""
         return [file for file in self._from(self.flushed_where) if file.wrote_position > file.flushed_position]
 
     def _from(self, offset: int) -> list[MappedFile]:
-        """Files from the one that holds an offset on; few are behind it, so the search begins at the end."""
+        """Return the files from the one that contains an offset on; searches from the end, because these are few."""
         i = len(self.files)
         while i > 0 and self.files[i - 1].stop > offset:
             i -= 1
         return self.files[i:]
 
-    # --- cutting -------------------------------------------------------------------------------------------------
+    # --- truncation ----------------------------------------------------------------------------------------------
 
     def set_where(self, offset: int) -> None:
-        """Flushed and committed up to here: recovery has found the end."""
+        """Set the flushed and committed offsets, after recovery has found the end of the data."""
         self.flushed_where = self.committed_where = offset
 
     def truncate_dirty_files(self, offset: int, *, blank: bool = False) -> list[Path]:
-        """Cut at a global offset: later files are deleted, positions of its own file set; the files deleted.
+        """Truncate at a global offset: set the positions of its file, delete later files, and return their paths.
 
-        The bytes behind the cut stay, as a broker leaves them, unless `blank`.
+        A broker leaves the bytes after the offset in the file; `blank` overwrites them with zeros.
         Source: MappedFileQueue#truncateDirtyFiles
         """
-        gone = []
+        deleted = []
         for file in list(self.files):
             if file.stop <= offset:
                 continue
             if file.start <= offset:
-                file.commit(0)  # bytes before the cut must not get lost with the buffer
+                file.commit(0)  # set_positions drops the buffer, which may contain bytes before the offset
                 file.set_positions(offset - file.start)
                 if blank:
                     file.blank_out(offset - file.start)
             elif file.destroy(1000):
-                gone.append(file.path)
+                deleted.append(file.path)
                 self.files.remove(file)
-        for place in {path.parent for path in gone}:
-            sync_directory(place)
-        return gone
+        for directory in {path.parent for path in deleted}:
+            sync_directory(directory)
+        return deleted
 
     def drop_empty_last(self) -> None:
-        """Delete the last file when nothing is written to it.
+        """Delete the last file if nothing is written to it.
 
-        A consume queue file of zeros must not stay: a broker takes its first 20 bytes for a unit
+        A consume queue file of zeros must not stay, because a broker takes its first 20 bytes for a unit
         (ConsumeQueue#truncateDirtyLogicFiles). Source: MappedFileQueue#deleteLastMappedFile
         """
         if self.files and self.files[-1].wrote_position == 0 and self.files[-1].destroy(1000):
@@ -249,33 +249,35 @@ class MappedFileQueue:
         clean_immediately: bool = False,
         batch: int = DELETE_BATCH,
     ) -> list[Path]:
-        """Delete files last modified `expired_time` ago or longer, oldest first, never the last; at most `batch`.
+        """Delete at most `batch` files that were last modified `expired_time` or longer ago, and return their paths.
 
-        It stops at the first file that is young, or that somebody holds. With `clean_immediately` age is not asked.
+        Deletes the oldest files first and never the last file; stops at the first file that is younger or held by
+        somebody. `clean_immediately` ignores the age.
         Units: ms. Source: MappedFileQueue#deleteExpiredFileByTime
         """
-        gone: list[Path] = []
+        deleted: list[Path] = []
         candidates = self.files[:-1]
         for i, file in enumerate(candidates):
             if not clean_immediately and self._clock() < file.last_modified + expired_time:
                 break
             if not file.destroy(interval_forcibly):
                 break
-            gone.append(file.path)
-            if len(gone) >= batch:
+            deleted.append(file.path)
+            if len(deleted) >= batch:
                 break
             if delete_interval > 0 and i + 1 < len(candidates):
                 self._sleep(delete_interval / 1000)
-        self._drop(gone)
-        return gone
+        self._drop(deleted)
+        return deleted
 
     def delete_expired_by_offset(self, offset: int, unit_size: int) -> list[Path]:
-        """Delete files whose last unit points below a commitlog offset, oldest first, never the last.
+        """Delete files whose last unit points below a physical offset, and return their paths.
 
-        A file that was shut down before, while somebody held it, is deleted without looking at its units.
+        Deletes the oldest files first and never the last file. A file that is shut down already, but was held by
+        somebody, is deleted without another look at its units.
         Units: bytes. Source: MappedFileQueue#deleteExpiredFileByOffset
         """
-        gone: list[Path] = []
+        deleted: list[Path] = []
         for file in self.files[:-1]:
             if file.available:
                 raw = file.read(self.file_size - unit_size, 8)
@@ -283,12 +285,12 @@ class MappedFileQueue:
                     break
             if not file.destroy(HANG_TIME):
                 break
-            gone.append(file.path)
-        self._drop(gone)
-        return gone
+            deleted.append(file.path)
+        self._drop(deleted)
+        return deleted
 
     def retry_delete_first_file(self, interval_forcibly: int = HANG_TIME) -> bool:
-        """Try again to delete a first file that somebody held; True when it is gone.
+        """Try again to delete the first file after somebody held it; True if it is deleted now.
 
         Source: MappedFileQueue#retryDeleteFirstFile
         """
@@ -297,33 +299,33 @@ class MappedFileQueue:
             return True
         return False
 
-    def _drop(self, gone: Sequence[Path]) -> None:
-        if gone:
-            names = set(gone)
-            self.files = [file for file in self.files if file.path not in names]
-            for place in {path.parent for path in gone}:
-                sync_directory(place)
+    def _drop(self, deleted: Sequence[Path]) -> None:
+        if deleted:
+            paths = set(deleted)
+            self.files = [file for file in self.files if file.path not in paths]
+            for directory in {path.parent for path in deleted}:
+                sync_directory(directory)
 
-    # --- the end -------------------------------------------------------------------------------------------------
+    # --- close and delete ----------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Commit and close all files; they stay. The first error is raised when all are closed."""
-        trouble: Exception | None = None
+        """Commit and close all files, then raise the first error."""
+        first_error: Exception | None = None
         for file in self.files:
             try:
                 file.close()
-            except Exception as error:  # noqa: BLE001  # every file has to be closed before anything is said
-                trouble = trouble or error
-        if trouble is not None:
-            raise trouble
+            except Exception as error:  # noqa: BLE001  # close all files before the error is raised
+                first_error = first_error or error
+        if first_error is not None:
+            raise first_error
 
     def abandon(self) -> None:
-        """Close all files without committing, as a killed process does."""
+        """Close all files without committing, as if the process were killed."""
         for file in self.files:
             file.abandon()
 
     def destroy(self) -> None:
-        """Delete all files and close them."""
+        """Close and delete all files."""
         for file in self.files:
             file.destroy(3000)
         self._drop([file.path for file in self.files])

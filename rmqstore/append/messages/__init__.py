@@ -1,1 +1,1 @@
-"""A message to be appended, and its record."""
+"""Read messages from exported files, and encode them as records."""

@@ -1,6 +1,6 @@
-"""A message to be appended, and its record: sizes, versions, hosts, record CRC, and limits with clear errors.
+"""Check messages against a store's limits and encode them as records, singly or in tables.
 
-Source: MessageExtEncoder#encode, MessageExtBrokerInner#setVersion, CommitLog#asyncPutMessage (RocketMQ 5.4.0).
+Source: MessageExtEncoder#encode, MessageExtBrokerInner#setVersion, CommitLog#asyncPutMessage (RocketMQ 5.4.0)
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ _PROPERTIES_LENGTH = struct.Struct(">H")
 
 @dataclass(slots=True, init=False)
 class NewMessage:
-    """A message as it comes to the store.
+    """A message to be appended to a store.
 
-    `properties`: names and values, or the text as a record has it; `tags` and `keys` are added to them. Hosts are in
-    stored form (8 or 20 bytes: `host_bytes`); times are ms; `store_timestamp` 0 means the store's clock,
-    `queue_offset` None the queue's next one; `append_crc` None what the store is set to; `version` (1 or 2) None what
-    the topic's length asks for.
-    Errors: MessageRefused for properties that cannot be written
+    `properties` is a mapping, or a property text as in a record; `tags` and `keys` are added to it. Hosts are in stored
+    form (8 or 20 bytes: see `host_bytes`), times in ms. Defaults: `store_timestamp` 0 means the current time,
+    `queue_offset` None the next one of the queue, `append_crc` None the setting of the store, and `version` (1 or 2)
+    None the version that the topic's length requires.
+    Errors: MessageRefused for properties that cannot be encoded.
     """
 
     topic: str
     body: bytes
     properties: bytes
-    """As a record has them."""
+    """The property text as in a record."""
     queue_id: int
     flag: int
     sys_flag: int
@@ -104,9 +104,9 @@ class NewMessage:
 
 
 def _property_text(given: bytes | Mapping[str, str], tags: str | None, keys: Iterable[str]) -> bytes:
-    """Errors: MessageRefused"""
+    """Return the property text with `tags` and `keys` added. Errors: MessageRefused."""
     if isinstance(keys, str):
-        raise MessageRefused(f"keys are several texts: [{keys!r}]")
+        raise MessageRefused(f"keys must be a list of strings: [{keys!r}]")
     pairs = dict(given) if isinstance(given, Mapping) else properties.parse_properties(given)
     words = list(keys)
     if tags:
@@ -121,9 +121,10 @@ def _property_text(given: bytes | Mapping[str, str], tags: str | None, keys: Ite
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a store takes: `max_message_size` of a body (bytes), V2 by topic length or not, record CRC or not.
+    """The settings of a store for new records.
 
-    `auto_v2`: a topic of more than 127 Java chars gets a V2 record (autoMessageVersionOnTopicLen).
+    `max_message_size`: limit for a body, in bytes; `auto_v2`: a topic of more than 127 Java chars gets a V2 record
+    (autoMessageVersionOnTopicLen); `append_crc`: records end with a record CRC (enabledAppendPropCRC).
     """
 
     max_message_size: int = 4 << 20
@@ -133,7 +134,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class TopicName:
-    """A topic as records carry it: its length field and bytes, and the magic of its records."""
+    """A topic as stored in records: `field` is its length field and bytes, `magic` the magic of its records."""
 
     text: str
     raw: bytes
@@ -142,32 +143,32 @@ class TopicName:
 
     @classmethod
     def of(cls, text: str, auto_v2: bool = True, version: int | None = None) -> TopicName:
-        """The stored form of a topic, in a record of that version or of the one that its length asks for.
+        """Encode a topic for records of `version`, by default the version that its length requires.
 
-        Errors: MessageRefused for an empty topic, one that is not a valid directory name, or one that is too long.
+        Errors: MessageRefused for a topic that is empty, too long, or not a valid directory name.
         """
         raw = text.encode("utf-8", "surrogateescape")
         if len(raw) > MAX_DIRECTORY_NAME:
-            raise MessageRefused(f"topic of {len(raw)} bytes: a queue directory takes at most {MAX_DIRECTORY_NAME}")
+            raise MessageRefused(f"topic of {len(raw)} bytes: a directory name has at most {MAX_DIRECTORY_NAME}")
         if not is_directory_name(raw):
-            raise MessageRefused(f"topic {text!r} cannot name a queue directory")
+            raise MessageRefused(f"topic {text!r} is not a valid directory name")
         long = auto_v2 and len(text.encode("utf-16-le", "surrogatepass")) // 2 > MAX_TOPIC_V1
         v2 = long if version is None else version == 2
         if not v2 and len(raw) > MAX_TOPIC_V1:
-            raise MessageRefused(f"topic of {len(raw)} bytes: a V1 record takes at most {MAX_TOPIC_V1}")
+            raise MessageRefused(f"topic of {len(raw)} bytes: the limit of a V1 record is {MAX_TOPIC_V1}")
         wide = 2 if v2 else 1
         return cls(text, raw, len(raw).to_bytes(wide, "big") + raw, MAGIC_V2 if v2 else MAGIC_V1)
 
 
 class Encoder:
-    """Builds records; topics that it has met are remembered."""
+    """Encodes messages as records, with a cache of topics."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.topic = lru_cache(maxsize=1 << 16)(lambda text, version: TopicName.of(text, limits.auto_v2, version))
 
     def prepare(self, message: NewMessage) -> Prepared:
-        """Check a message and take the parts of its record that do not depend on its place.
+        """Check a message and encode the parts of its record that do not depend on its offsets.
 
         Errors: MessageRefused.
         Source: HookUtils#checkBeforePutMessage, MessageExtEncoder#encode
@@ -183,9 +184,9 @@ class Encoder:
                 text += b"\x02"
             text += bytes(CRC32_RESERVED_LEN)
         if len(text) > MAX_PROPERTIES:
-            raise MessageRefused(f"properties of {len(text)} bytes; a record takes at most {MAX_PROPERTIES}")
+            raise _long_properties(len(text))
         if message.queue_id < 0:
-            raise MessageRefused(f"queue id {message.queue_id}")
+            raise _negative_queue_id(message.queue_id)
         flags = message.sys_flag & ~0x30
         if len(message.born_host) == 20:
             flags |= 0x10
@@ -198,7 +199,7 @@ class Encoder:
 
 @dataclass(slots=True)
 class Prepared:
-    """A checked message; `size` is its TOTALSIZE (bytes), `tail` all that follows the head."""
+    """A checked message; `size` is TOTALSIZE of its record (bytes), `tail` everything after the head."""
 
     message: NewMessage
     topic: TopicName
@@ -209,10 +210,10 @@ class Prepared:
     append_crc: bool
 
     def record(self, physical_offset: int, queue_offset: int, store_timestamp: int) -> bytes:
-        """Bytes of the record at its place."""
+        """Return the bytes of the record."""
         m = self.message
         body = m.body
-        out = (
+        record = (
             self.head.pack(
                 self.size,
                 self.topic.magic,
@@ -232,16 +233,16 @@ class Prepared:
             )
             + self.tail
         )
-        return set_record_crc(out) if self.append_crc else out
+        return set_record_crc(record) if self.append_crc else record
 
 
 def refuse_oversize(size: int, file_size: int, lead: int = 0) -> None:
-    """A record has to fit into one file, together with the BLANK behind it.
+    """Refuse a record that does not fit into a file together with a BLANK after it.
 
     Errors: MessageRefused.
     """
     if size + lead + BLANK_SIZE > file_size:
-        raise MessageRefused(f"record of {size} bytes does not fit into a file of {file_size}")
+        raise MessageRefused(f"record of {size} bytes does not fit into a file of {file_size} bytes")
 
 
 # --- whole tables ----------------------------------------------------------------------------------------------------
@@ -251,7 +252,7 @@ _CRC32_NAME = int.from_bytes(CRC32_PROPERTY[:8], "big")
 
 
 class RowRefused(MessageRefused):
-    """A message of a table is refused; `row` is its number."""
+    """A store refuses a message of a table; `row` is its number."""
 
     def __init__(self, row: int, error: MessageRefused) -> None:
         super().__init__(error.message, error.advice)
@@ -259,7 +260,7 @@ class RowRefused(MessageRefused):
 
 
 def messages_of(table: MessageTable, *, renumber: bool = False) -> Iterator[NewMessage]:
-    """The messages of a table one by one; with `renumber` without their queue offsets."""
+    """Yield the messages of a table one by one; with `renumber`, without their queue offsets."""
     names = [*NUMBERS, "version"]
     rows = zip(*(table.numbers[name].tolist() for name in names), strict=True)
     topics = [topic.decode("utf-8", "surrogateescape") for topic in table.topics]
@@ -269,12 +270,12 @@ def messages_of(table: MessageTable, *, renumber: bool = False) -> Iterator[NewM
         values: dict[str, Any] = dict(zip(names, row, strict=True))
         values["version"] = values["version"] or None
         values["queue_offset"] = None if renumber else values["queue_offset"]
-        crc = text[-CRC32_RESERVED_LEN:].startswith(CRC32_PROPERTY)
+        has_crc = text[-CRC32_RESERVED_LEN:].startswith(CRC32_PROPERTY)
         yield NewMessage(
             topic=topics[topic],
             body=body,
-            properties=text[:-CRC32_RESERVED_LEN] if crc else text,
-            append_crc=crc or None,
+            properties=text[:-CRC32_RESERVED_LEN] if has_crc else text,
+            append_crc=has_crc or None,
             born_host=table.hosts[born],
             store_host=table.hosts[stored],
             **values,
@@ -282,35 +283,32 @@ def messages_of(table: MessageTable, *, renumber: bool = False) -> Iterator[NewM
 
 
 def encode_table(table: MessageTable, limits: Limits) -> Columns:
-    """The records of a table, behind each other, without their places (`place_records`).
+    """Encode the messages of a table as consecutive records; `place_records` then sets offsets, times and CRCs.
 
-    Errors: RowRefused for the first message that a store does not take.
+    Errors: RowRefused for the first message that the store refuses.
     Source: as `Encoder.prepare`.
     """
     n = len(table)
     names, which, refused = _topic_names(table, limits.auto_v2)
     texts = table.properties
-    signed = _ends_with_crc(texts.source, texts.starts, texts.stops)
-    texts = replace(texts, stops=np.where(signed, texts.stops - CRC32_RESERVED_LEN, texts.stops))
-    signed |= limits.append_crc
-    separate = signed & (texts.stops > texts.starts) & (texts.source[np.maximum(texts.stops - 1, 0)] != 2)
-    text_length = texts.stops - texts.starts + separate + CRC32_RESERVED_LEN * signed
+    has_crc = _ends_with_crc(texts.source, texts.starts, texts.stops)
+    texts = replace(texts, stops=np.where(has_crc, texts.stops - CRC32_RESERVED_LEN, texts.stops))
+    has_crc |= limits.append_crc
+    add_separator = has_crc & (texts.stops > texts.starts) & (texts.source[np.maximum(texts.stops - 1, 0)] != 2)
+    text_length = texts.stops - texts.starts + add_separator + CRC32_RESERVED_LEN * has_crc
     body_length = table.body.stops - table.body.starts
     queue_id = table.numbers["queue_id"]
     checks: tuple[tuple[Bool, Callable[[int], MessageRefused]], ...] = (
         (body_length > limits.max_message_size, lambda i: _too_long(int(body_length[i]), limits)),
-        (
-            text_length > MAX_PROPERTIES,
-            lambda i: MessageRefused(f"properties of {text_length[i]} bytes; a record takes at most {MAX_PROPERTIES}"),
-        ),
-        (queue_id < 0, lambda i: MessageRefused(f"queue id {queue_id[i]}")),
+        (text_length > MAX_PROPERTIES, lambda i: _long_properties(int(text_length[i]))),
+        (queue_id < 0, lambda i: _negative_queue_id(int(queue_id[i]))),
     )
-    for mask, say in checks:
+    for mask, error_of in checks:
         if mask.any():
             first = int(np.argmax(mask))
-            refused.append((first, say(first)))
+            refused.append((first, error_of(first)))
     if refused:
-        raise RowRefused(*min(refused, key=lambda found: found[0]))
+        raise RowRefused(*min(refused, key=lambda row_and_error: row_and_error[0]))
     fields = TextTable()
     for name in names:
         fields.add(name.field)
@@ -323,12 +321,12 @@ def encode_table(table: MessageTable, limits: Limits) -> Columns:
         raw = bytearray(size + 64)
         return np.frombuffer(raw, dtype=np.uint8)[:size]
 
-    flags = TextTable()
+    tails = TextTable()
     for tail in (b"", b"\x02", bytes(CRC32_RESERVED_LEN), b"\x02" + bytes(CRC32_RESERVED_LEN)):
-        flags.add(tail)
+        tails.add(tail)
     lengths = text_length.astype(">i2").view(np.uint8).reshape(n, 2)
     parts: list[Part] = [Rows(heads, head_length), table.body, fields.rows(which), Rows(lengths), texts]
-    _, ends = assemble(n, [*parts, flags.rows(separate + 2 * signed)], sink)
+    _, ends = assemble(n, [*parts, tails.rows(add_separator + 2 * has_crc)], sink)
     size = head_length + body_length + topic_length + 2 + text_length
     buf: U8 = np.frombuffer(raw, dtype=np.uint8)
     at = ends - size
@@ -337,17 +335,17 @@ def encode_table(table: MessageTable, limits: Limits) -> Columns:
     i32(buf)[at + HEAD.at("body_crc")] = body_crcs(raw, body_at, body_at + body_length)
     columns = Columns(raw, 0, at)
     columns.__dict__["size"] = size
-    columns.__dict__["signed"] = signed
+    columns.__dict__["has_crc"] = has_crc
     return columns
 
 
-def place_records(columns: Columns, places: I64, queue_offset: I64, store_timestamp: I64) -> None:
-    """Write places (bytes), queue offsets and store times (ms) into encoded records, and then their record CRC."""
+def place_records(columns: Columns, offsets: I64, queue_offset: I64, store_timestamp: I64) -> None:
+    """Set physical offsets, queue offsets and store times (ms) of encoded records, and then their record CRCs."""
     numbers = i64(columns.buf)
-    numbers[columns.at + PHYSICAL_OFFSET_AT] = places
+    numbers[columns.at + PHYSICAL_OFFSET_AT] = offsets
     numbers[columns.at + HEAD.at("queue_offset")] = queue_offset
     numbers[columns.at + columns.born_growth + HEAD.at("store_timestamp")] = store_timestamp
-    for i in np.flatnonzero(columns.__dict__["signed"]).tolist():
+    for i in np.flatnonzero(columns.__dict__["has_crc"]).tolist():
         start, stop = int(columns.at[i]), int(columns.at[i] + columns.size[i])
         columns.raw[start:stop] = set_record_crc(bytes(columns.raw[start:stop]))
 
@@ -359,8 +357,16 @@ def _too_long(length: int, limits: Limits) -> MessageRefused:
     )
 
 
+def _long_properties(length: int) -> MessageRefused:
+    return MessageRefused(f"properties of {length} bytes; the limit of a record is {MAX_PROPERTIES}")
+
+
+def _negative_queue_id(queue_id: int) -> MessageRefused:
+    return MessageRefused(f"queue id {queue_id} is negative")
+
+
 def _topic_names(table: MessageTable, auto_v2: bool) -> tuple[list[TopicName], I64, list[tuple[int, MessageRefused]]]:
-    """Topics as records carry them, which of them each message has, and where the first refused ones are."""
+    """Return the encoded topics, the number of each message's topic, and (row, error) of the refused topics."""
     pairs, first, which = np.unique(table.topic * 3 + table.numbers["version"], return_index=True, return_inverse=True)
     names, refused = [], []
     for pair, row in zip(pairs.tolist(), first.tolist(), strict=True):
@@ -375,15 +381,16 @@ def _topic_names(table: MessageTable, auto_v2: bool) -> tuple[list[TopicName], I
 
 
 def _ends_with_crc(source: U8, starts: I64, stops: I64) -> Bool:
-    long = stops - starts >= CRC32_RESERVED_LEN
-    if not long.any():
-        return long
-    at = np.where(long, stops - CRC32_RESERVED_LEN, 0)
-    return long & (u64(source)[at] == _CRC32_NAME) & (source[at + 8] == CRC32_PROPERTY[8])
+    """Return which property texts end with the property __CRC32#."""
+    long_enough = stops - starts >= CRC32_RESERVED_LEN
+    if not long_enough.any():
+        return long_enough
+    at = np.where(long_enough, stops - CRC32_RESERVED_LEN, 0)
+    return long_enough & (u64(source)[at] == _CRC32_NAME) & (source[at + 8] == CRC32_PROPERTY[8])
 
 
 def _heads(table: MessageTable, magic: I64, body_length: I64) -> tuple[U8, I64]:
-    """The fixed parts of the records, at the right end of rows, and their lengths."""
+    """Return the heads of the records, right-aligned in rows of equal width, and their lengths."""
     wide = np.array([len(host) == 20 for host in table.hosts], dtype=np.bool_)
     flags = table.numbers["sys_flag"] & ~(BORN_HOST_V6 | STORE_HOST_V6)
     flags = flags | wide[table.born_host] * BORN_HOST_V6 | wide[table.store_host] * STORE_HOST_V6

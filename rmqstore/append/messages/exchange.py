@@ -1,7 +1,7 @@
-"""What an import reads: files of an export as tables of messages, every row checked.
+"""Convert rows of exported files to tables of messages, and check every row.
 
-Columns that are as an export writes them are taken as they are. Anything else is looked at row by row, which also says
-which row is wrong, and how.
+Columns in the form that `rmqstore export` writes are converted at once. Anything else is converted row by row, which
+also finds out which row is wrong, and why.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ INTEGERS = {name: 32 if COLUMNS[name].type == "int32" else 64 for name in (*NUMB
 
 
 class Chunk(NamedTuple):
-    """A table, and what says where one of its messages comes from: file and line."""
+    """A table, and a function that returns the file and line of one of its messages."""
 
     table: MessageTable
     where: Callable[[int], str]
@@ -72,7 +72,7 @@ def _integer(row: Mapping[str, Any], name: str, where: str, default: int | None)
 def _host(row: Mapping[str, Any], name: str, where: str) -> bytes:
     text = row.get(name)
     if not isinstance(text, str):
-        raise BadRow(f"{where}: {name} must be a text such as 10.0.0.1:10911")
+        raise BadRow(f"{where}: {name} must be a string such as 10.0.0.1:10911")
     try:
         return host_bytes(text)
     except (ValueError, OverflowError) as error:
@@ -80,12 +80,12 @@ def _host(row: Mapping[str, Any], name: str, where: str) -> bytes:
 
 
 def message_of(row: Mapping[str, Any], where: str) -> NewMessage:
-    """The message of a row; `where` names file and line.
+    """Convert one row; `where` is the file and line for errors.
 
     Errors: BadRow.
     """
     if not isinstance(row, Mapping):
-        raise BadRow(f"{where}: no JSON object")
+        raise BadRow(f"{where}: not a JSON object")
     topic = row.get("topic")
     raw_topic = _bytes(row, "topic_base64", where)
     if not isinstance(topic, str) or not topic:
@@ -96,9 +96,9 @@ def message_of(row: Mapping[str, Any], where: str) -> NewMessage:
     if body is None:
         text = row.get("body")
         if text is not None and not isinstance(text, str | bytes):
-            raise BadRow(f"{where}: body must be a text")
+            raise BadRow(f"{where}: body must be a string")
         if text is None and "body_base64" not in row:
-            raise BadRow(f"{where}: the row has no body", "import reads what `rmqstore export` writes, bodies and all")
+            raise BadRow(f"{where}: the row has no body", "import needs an export with message bodies")
         body = text if isinstance(text, bytes) else (text or "").encode("utf-8", "surrogatepass")
     properties = _bytes(row, "properties_base64", where)
     if properties is None:
@@ -106,16 +106,16 @@ def message_of(row: Mapping[str, Any], where: str) -> NewMessage:
         if not isinstance(pairs, Mapping) or not all(
             isinstance(k, str) and isinstance(v, str) for k, v in pairs.items()
         ):
-            raise BadRow(f"{where}: properties must be an object of texts")
+            raise BadRow(f"{where}: properties must be an object with string values")
         properties = rebuilt(dict(pairs), last_separator=row.get("last_separator") is not False)
     version = _integer(row, "version", where, 0)
     if version not in (0, 1, 2):
         raise BadRow(f"{where}: version must be 1 or 2, not {version}")
-    crc = properties[-CRC32_RESERVED_LEN:].startswith(CRC32_PROPERTY)
+    has_crc = properties[-CRC32_RESERVED_LEN:].startswith(CRC32_PROPERTY)
     return NewMessage(
         topic=topic,
         body=body,
-        properties=properties[:-CRC32_RESERVED_LEN] if crc else properties,
+        properties=properties[:-CRC32_RESERVED_LEN] if has_crc else properties,
         queue_id=_integer(row, "queue_id", where, None),
         flag=_integer(row, "flag", where, 0),
         sys_flag=_integer(row, "sys_flag", where, 0),
@@ -126,7 +126,7 @@ def message_of(row: Mapping[str, Any], where: str) -> NewMessage:
         reconsume_times=_integer(row, "reconsume_times", where, 0),
         prepared_transaction_offset=_integer(row, "prepared_transaction_offset", where, 0),
         queue_offset=_integer(row, "queue_offset", where, 0),
-        append_crc=crc or None,
+        append_crc=has_crc or None,
         version=version or None,
     )
 
@@ -135,14 +135,14 @@ def message_of(row: Mapping[str, Any], where: str) -> NewMessage:
 
 
 class Unusual(Exception):
-    """A column is not as an export writes it."""
+    """A column is not in the form that `rmqstore export` writes, so its rows must be converted one by one."""
 
 
 def _numbered(values: Iterable[Any]) -> tuple[list[Any], I64]:
-    """Values, each once, and which of them each row has."""
-    found: dict[Any, int] = {}
-    numbers = [found.setdefault(value, len(found)) for value in values]
-    return list(found), np.array(numbers, dtype=np.int64)
+    """Return the distinct values, and the number of each row's value among them."""
+    distinct: dict[Any, int] = {}
+    numbers = [distinct.setdefault(value, len(distinct)) for value in values]
+    return list(distinct), np.array(numbers, dtype=np.int64)
 
 
 def _numbers(values: list[Any], name: str) -> I64:
@@ -156,12 +156,10 @@ def _numbers(values: list[Any], name: str) -> I64:
 
 
 def in_range(column: I64, name: str) -> I64:
-    top = 1 << INTEGERS[name] - 1
-    if name == "version":
-        low, top = 0, 3
-    else:
-        low = -top
-    if len(column) and not low <= int(column.min()) <= int(column.max()) < top:
+    """Return the column. Errors: Unusual for a number out of range."""
+    limit = 1 << INTEGERS[name] - 1
+    low, stop = (0, 3) if name == "version" else (-limit, limit)
+    if len(column) and not low <= int(column.min()) <= int(column.max()) < stop:
         raise Unusual
     return column
 
@@ -173,6 +171,10 @@ def assembled(
     properties: Spans,
     body: Spans,
 ) -> MessageTable:
+    """Assemble a table from columns; topics and hosts are distinct values with the number of each row's value.
+
+    Errors: Unusual for an invalid host or an empty topic.
+    """
     (born_names, born), (store_names, stored) = hosts
     try:
         raw = [host_bytes(name) for name in [*born_names, *store_names]]
@@ -185,7 +187,7 @@ def assembled(
 
 
 def _from_columns(rows: Sequence[Row]) -> MessageTable:
-    """The table of rows that are all as an export writes them. Errors: Unusual."""
+    """Convert rows in the form that an export writes. Errors: Unusual."""
 
     def column(name: str) -> list[Any]:
         return [row.get(name) for row in rows]
@@ -217,7 +219,7 @@ def _from_columns(rows: Sequence[Row]) -> MessageTable:
 
 
 def table_of_messages(messages: Sequence[NewMessage]) -> MessageTable:
-    """Messages as a table; a queue offset that is not given is 0."""
+    """Convert messages to a table; a queue offset of None becomes 0."""
     numbers = {
         name: np.array([getattr(message, name) or 0 for message in messages], dtype=np.int64)
         for name in (*NUMBERS, "version")
@@ -231,7 +233,7 @@ def table_of_messages(messages: Sequence[NewMessage]) -> MessageTable:
 
 
 def table_of_rows(rows: Sequence[Row], where: Callable[[int], str]) -> MessageTable:
-    """Rows as a table. Errors: BadRow for the first one that is wrong."""
+    """Convert rows to a table. Errors: BadRow for the first bad row."""
     try:
         return _from_columns(rows)
     except Unusual:

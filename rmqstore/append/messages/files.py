@@ -1,4 +1,4 @@
-"""Files of an export as tables of messages: NDJSON and CSV line by line, Parquet and Arrow by columns."""
+"""Read exported files as tables of messages: NDJSON and CSV by lines, Parquet and Arrow by columns."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import orjson
 from rmqstore.append.messages.exchange import INTEGERS, Chunk, Row, table_of_rows
 from rmqstore.errors import BadRow, NotReadable, UsageError
 
-ROWS = 4096  # of a table
-MAX_LINE = 64 << 20
+ROWS = 4096  # rows per table
+MAX_LINE = 64 << 20  # bytes
 csv.field_size_limit(1 << 28)
 
 
 def tables_of(path: Path) -> Iterator[Chunk]:
-    """The messages of an export file: NDJSON, CSV, Parquet or Arrow, by its name.
+    """Yield the messages of an exported file, whose suffix says whether it is NDJSON, CSV, Parquet or Arrow.
 
-    Errors: BadRow with the line, NotReadable, UsageError for another kind of file.
+    Errors: BadRow with the line, NotReadable, UsageError for another suffix.
     """
     kind = path.suffix.lower()
     try:
@@ -42,21 +42,21 @@ def tables_of(path: Path) -> Iterator[Chunk]:
 
 
 def _of_rows(lines: Iterator[tuple[str, Row]]) -> Iterator[Chunk]:
-    """Tables of rows; those before a wrong line are given before the error is raised."""
-    wrong: list[BadRow] = []
+    """Group rows into tables; all rows before a bad line are yielded before its error is raised."""
+    errors: list[BadRow] = []
 
-    def sound() -> Iterator[tuple[str, Row]]:
+    def good_rows() -> Iterator[tuple[str, Row]]:
         try:
             yield from lines
         except BadRow as error:
-            wrong.append(error)
+            errors.append(error)
 
-    rows = sound()
-    while some := list(islice(rows, ROWS)):
-        places = [place for place, _ in some]
-        yield Chunk(table_of_rows([row for _, row in some], places.__getitem__), places.__getitem__)
-    if wrong:
-        raise wrong[0]
+    rows = good_rows()
+    while group := list(islice(rows, ROWS)):
+        lines_of = [line for line, _ in group]
+        yield Chunk(table_of_rows([row for _, row in group], lines_of.__getitem__), lines_of.__getitem__)
+    if errors:
+        raise errors[0]
 
 
 def _ndjson(path: Path) -> Iterator[tuple[str, Row]]:
@@ -66,16 +66,16 @@ def _ndjson(path: Path) -> Iterator[tuple[str, Row]]:
             number += 1
             where = f"{path}:{number}"
             if not line.endswith(b"\n") and len(line) == MAX_LINE:
-                raise BadRow(f"{where}: a line of more than {MAX_LINE} bytes")
+                raise BadRow(f"{where}: the line has more than {MAX_LINE} bytes")
             if not line.strip():
                 continue
             try:
                 row = orjson.loads(line)
             except orjson.JSONDecodeError as error:
-                cut = "; the file ends in the middle of it" if not line.endswith(b"\n") else ""
-                raise BadRow(f"{where}: no JSON: {error}{cut}") from error
+                cut = "; the file ends in the middle of the line" if not line.endswith(b"\n") else ""
+                raise BadRow(f"{where}: not valid JSON: {error}{cut}") from error
             if not isinstance(row, dict):
-                raise BadRow(f"{where}: no JSON object")
+                raise BadRow(f"{where}: not a JSON object")
             yield where, row
 
 
@@ -87,21 +87,21 @@ def _csv(path: Path) -> Iterator[tuple[str, Row]]:
             for row in reader:
                 where = f"{path}:{reader.line_num}"
                 if None in row or None in row.values():
-                    raise BadRow(f"{where}: not the number of fields that the heading has")
-                out: dict[str, Any] = {
+                    raise BadRow(f"{where}: the row and the header have different numbers of fields")
+                values: dict[str, Any] = {
                     name: value for name, value in row.items() if value != "" or name == "body_base64"
                 }
                 for name in INTEGERS:
-                    if (number := out.get(name, "")).lstrip("-").isdigit() and len(number) <= 20:
+                    if (number := values.get(name, "")).lstrip("-").isdigit() and len(number) <= 20:
                         with suppress(ValueError):
-                            out[name] = int(number)
-                if out.get("properties"):
+                            values[name] = int(number)
+                if values.get("properties"):
                     try:
-                        out["properties"] = orjson.loads(out["properties"])
+                        values["properties"] = orjson.loads(values["properties"])
                     except orjson.JSONDecodeError as error:
-                        raise BadRow(f"{where}: properties are not JSON: {error}") from error
-                if "last_separator" in out:
-                    out["last_separator"] = out["last_separator"].lower() != "false"
-                yield where, out
+                        raise BadRow(f"{where}: properties are not valid JSON: {error}") from error
+                if "last_separator" in values:
+                    values["last_separator"] = values["last_separator"].lower() != "false"
+                yield where, values
         except (csv.Error, UnicodeDecodeError) as error:
             raise BadRow(f"{path}:{reader.line_num}: {error}") from error

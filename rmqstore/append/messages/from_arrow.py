@@ -1,4 +1,4 @@
-"""Parquet and Arrow files as tables of messages; columns with the types of an export are taken as they are."""
+"""Read Parquet and Arrow files as tables of messages, by columns if these have the types of an export."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ try:
 except ImportError as error:  # the extra `arrow` is not installed
     raise UsageError("Parquet and Arrow need pyarrow", "pip install 'rmqstore[arrow]'") from error
 
-ROWS = 8192  # of a table, as far as they have not more than some MiB
+ROWS = 8192  # maximum number of rows per table
 
 
 def batches_of(path: Path) -> Iterator[Chunk]:
-    """The messages of a file. Errors: BadRow with the row; OSError."""
+    """Yield the messages of a file. Errors: BadRow with the row; OSError."""
     number = 0
     try:
         for batch in _read(path):
@@ -46,7 +46,7 @@ def _read(path: Path) -> Iterator[Any]:
         import pyarrow.parquet as pq
 
         with pq.ParquetFile(path, pre_buffer=False) as file:
-            for group in range(file.num_row_groups):  # one at a time: the next ones are not read ahead
+            for group in range(file.num_row_groups):  # one at a time, or pyarrow would read ahead
                 yield from file.iter_batches(batch_size=ROWS, row_groups=[group], use_threads=False)
         return
     with path.open("rb") as raw, pa.ipc.open_stream(raw) as stream:
@@ -61,18 +61,20 @@ def _table(batch: Any, where: Any) -> MessageTable:
 
 
 def _row(row: dict[str, Any]) -> dict[str, Any]:
-    out = {name: value for name, value in row.items() if value is not None}
-    pairs = out.get("properties")
-    if isinstance(pairs, str):  # as rmqstore 0.1 wrote it
-        out["properties"] = orjson.loads(pairs)
+    """Convert an Arrow row to the form of an NDJSON row."""
+    values = {name: value for name, value in row.items() if value is not None}
+    pairs = values.get("properties")
+    if isinstance(pairs, str):  # written by rmqstore 0.1
+        values["properties"] = orjson.loads(pairs)
     elif isinstance(pairs, list):
-        out["properties"] = dict(tuple(one.values()) if isinstance(one, dict) else one for one in pairs)
-    if isinstance(out.get("body"), bytes):
-        out["body_base64"] = out.pop("body")
-    return out
+        values["properties"] = dict(tuple(pair.values()) if isinstance(pair, dict) else pair for pair in pairs)
+    if isinstance(values.get("body"), bytes):
+        values["body_base64"] = values.pop("body")
+    return values
 
 
 def _plain_times(batch: Any) -> Any:
+    """Convert timestamp columns to integers in ms."""
     for i, field in enumerate(batch.schema):
         if pa.types.is_timestamp(field.type):
             times = batch.column(i).cast(pa.timestamp("ms", field.type.tz), safe=False).cast(pa.int64())
@@ -81,7 +83,7 @@ def _plain_times(batch: Any) -> Any:
 
 
 def _typed(batch: Any) -> MessageTable:
-    """The table of a batch with the columns of an export. Errors: Unusual."""
+    """Convert a batch that has the columns of an export. Errors: Unusual."""
     columns = dict(zip(batch.schema.names, _plain_times(batch).columns, strict=True))
     if "topic_base64" in columns and columns["topic_base64"].null_count < batch.num_rows:
         raise Unusual
@@ -120,7 +122,7 @@ def _distinct(columns: dict[str, Any], name: str) -> tuple[list[str], I64]:
 
 
 def _spans(column: Any) -> Spans:
-    """Texts or bytes where they are; null ones are empty."""
+    """Return the texts or bytes of a column as spans of its buffer, without a copy; nulls are empty."""
     kind = column.type
     if not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
         raise Unusual
@@ -137,7 +139,7 @@ def _given(column: Any) -> Bool:
 
 
 def _texts(columns: dict[str, Any], name: str, other: str) -> Spans:
-    """A column, in which nulls are taken from the other one. Errors: Unusual where both are null."""
+    """Return the texts of a column, or of the column `other` for nulls. Errors: Unusual if both are null."""
     if other not in columns or columns[other].null_count == len(columns[other]):
         return _spans(_column(columns, name))
     if not pa.types.is_binary(columns[other].type):
@@ -151,7 +153,7 @@ def _texts(columns: dict[str, Any], name: str, other: str) -> Spans:
 
 
 def _filled(spans: Spans, other: Spans, mask: Bool) -> Spans:
-    """Texts of which those of the mask are the other ones."""
+    """Return `spans` with the masked texts taken from `other`."""
     shift = len(spans.source)
     starts = np.where(mask, other.starts + shift, spans.starts)
     stops = np.where(mask, other.stops + shift, spans.stops)
@@ -159,7 +161,7 @@ def _filled(spans: Spans, other: Spans, mask: Bool) -> Spans:
 
 
 def _properties(columns: dict[str, Any]) -> Spans:
-    """Property texts, made of the maps of all rows at once."""
+    """Build the property texts of all rows from a map column."""
     column = _column(columns, "properties")
     if not pa.types.is_map(column.type):
         raise Unusual
@@ -170,21 +172,20 @@ def _properties(columns: dict[str, Any]) -> Spans:
     if values.null_count:
         raise Unusual
     low, high = int(edges[0]), int(edges[-1])
-    texts: Spans
     ends = np.zeros(high - low + 1, dtype=np.int64)
     data = np.zeros(1, dtype=np.uint8)
     if high > low:
         parts: list[Part] = [_spans(names.slice(low, high - low)), b"\1", _spans(values.slice(low, high - low)), b"\2"]
         data, ends[1:] = assemble(high - low, parts)
     starts, stops = ends[edges[:-1] - low], ends[edges[1:] - low]
-    last = columns.get("last_separator")
-    if last is not None and last.null_count < len(last):
-        if not pa.types.is_boolean(last.type):
+    last_separator = columns.get("last_separator")
+    if last_separator is not None and last_separator.null_count < len(last_separator):
+        if not pa.types.is_boolean(last_separator.type):
             raise Unusual
-        lacks: Bool = ~last.fill_null(True).to_numpy(zero_copy_only=False)
-        stops = stops - (lacks & (stops > starts))
+        missing: Bool = ~last_separator.fill_null(True).to_numpy(zero_copy_only=False)
+        stops = stops - (missing & (stops > starts))
     texts = Spans(data, starts, stops)
-    whole = columns.get("properties_base64")
-    if whole is None or whole.null_count == len(whole):
+    raw = columns.get("properties_base64")
+    if raw is None or raw.null_count == len(raw):
         return texts
-    return _filled(texts, _spans(whole), _given(whole))
+    return _filled(texts, _spans(raw), _given(raw))

@@ -1,1 +1,1 @@
-"""Records at new addresses: a plain store built from the messages of another store."""
+"""Build a plain store from the messages of another store, with new physical offsets."""

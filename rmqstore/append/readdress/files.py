@@ -1,4 +1,4 @@
-"""Around a store that is built: its place until it is whole, files copied into it, the map of message ids."""
+"""Helpers to build a store: a temporary directory until it is complete, file copies, and the map of message ids."""
 
 from __future__ import annotations
 
@@ -23,59 +23,59 @@ Progress = Callable[[int], None]
 
 @contextmanager
 def building(target: Path) -> Iterator[Path]:
-    """A directory beside `target` that takes its name when the block ends, and vanishes when it fails.
+    """Create a directory beside `target` that is renamed to it at the end of the block, or deleted after an error.
 
     Errors: OutputExists, NoSpace, NotReadable.
     """
     if os.path.lexists(target):
         raise OutputExists(f"{target} already exists")
-    place = target.with_name(f".{target.name}.{os.getpid()}.part")
-    make_directories(place)
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    make_directories(part)
     try:
-        yield place
-        sync_directory(place)
+        yield part
+        sync_directory(part)
         if os.path.lexists(target):
-            raise OutputExists(f"{target} appeared while it was built")
-        place.rename(target)
+            raise OutputExists(f"{target} was created in the meantime")
+        part.rename(target)
         sync_directory(target.parent)
     except BaseException:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(part, ignore_errors=True)
         raise
 
 
 def copy_file(source: Path, target: Path, progress: Progress | None = None) -> None:
-    """A copy with the same bytes, holes, mode and mtime, brought to the disk.
+    """Copy a file with its holes, mode and mtime, and fsync the copy.
 
     Errors: NoSpace, NotReadable, OutputExists.
     """
     try:
         status = source.stat()
-        out = create_file(target, status.st_size)
-        data = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+        target_fd = create_file(target, status.st_size)
+        source_fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise explain(error, source) from error
     try:
-        for low, high in data_extents(data, 0, status.st_size):
-            while low < high and (block := os.pread(data, min(_COPY, high - low), low)):
+        for low, high in data_extents(source_fd, 0, status.st_size):
+            while low < high and (block := os.pread(source_fd, min(_COPY, high - low), low)):
                 if any(block):
-                    write_all(out, block, low)
+                    write_all(target_fd, block, low)
                 low += len(block)
                 if progress is not None:
                     progress(len(block))
-        os.fchmod(out, status.st_mode & 0o7777 | 0o200)
-        os.fsync(out)
+        os.fchmod(target_fd, status.st_mode & 0o7777 | 0o200)
+        os.fsync(target_fd)
         os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
     except OSError as error:
         raise explain(error, target) from error
     finally:
-        os.close(data)
-        os.close(out)
+        os.close(source_fd)
+        os.close(target_fd)
 
 
 def copy_tree(source: Path, target: Path) -> int:
-    """Copy a directory with all regular files in it; how many. Links and special files are left out.
+    """Copy a directory tree without links and special files, and return the number of files.
 
-    Errors: as copy_file.
+    Errors: as `copy_file`.
     """
     make_directories(target)
     count = 0
@@ -89,10 +89,7 @@ def copy_tree(source: Path, target: Path) -> int:
 
 
 class IdMap:
-    """The file that names the new offset message id for every old one: CSV, sorted by the old address.
-
-    It appears when it is whole.
-    """
+    """A CSV file that maps old to new offset message ids, sorted by the old offset; it appears when it is complete."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -103,7 +100,7 @@ class IdMap:
         self._descriptor = create_file(self._part, 0)
 
     def add(self, columns: Columns, new: I64) -> None:
-        """Messages with their old addresses, and the new ones (bytes)."""
+        """Add messages; `new` are their new physical offsets."""
         host = host_digits(columns, self._hosts)
         parts: list[Part] = [host, hexadecimal(columns.offset), b",", host, hexadecimal(new), b"\n"]
         self._text += assemble(len(columns), parts)[0].data
@@ -119,7 +116,7 @@ class IdMap:
         self._text.clear()
 
     def finish(self) -> None:
-        """Bring it to the disk under its name. Errors: NoSpace, OutputExists."""
+        """fsync the file and give it its name. Errors: NoSpace, OutputExists."""
         self._write()
         os.fsync(self._descriptor)
         os.close(self._descriptor)
@@ -130,7 +127,7 @@ class IdMap:
         sync_directory(self.path.parent)
 
     def discard(self) -> None:
-        """Leave nothing behind."""
+        """Close and delete the unfinished file."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

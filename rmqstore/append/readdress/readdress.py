@@ -1,8 +1,8 @@
-"""A plain store built from the messages of another one: records re-laid, queues, index and checkpoint built from them.
+"""Build a plain store from the messages of another: write the records at new offsets, then build all other files.
 
-Everything is built in a directory beside its place and renamed at the end, so that there is a whole store or none.
-Source: CommitLog.DefaultAppendMessageCallback#doAppend (where a record does not fit), RocketMQ 5.4.0; what a way back
-from DLedger must do is told by DLedgerCommitLog, for which no such tool exists.
+The caller builds the store in a directory beside its final path and renames it at the end (`files.building`).
+Source: CommitLog.DefaultAppendMessageCallback#doAppend (when a record does not fit), DLedgerCommitLog (how DLedger
+changes a record); RocketMQ has no such tool (RocketMQ 5.4.0)
 """
 
 from __future__ import annotations
@@ -44,7 +44,11 @@ WHEEL_TOPIC = b"rmq_sys_wheel_timer"
 
 @dataclass(frozen=True, slots=True)
 class ReaddressOptions:
-    """Sizes in bytes. `start`: global offset of the first re-laid record; `known`: whether a queue is to have units."""
+    """The settings of the new store.
+
+    `start`: physical offset of the first record that gets a new offset; `known`: whether a queue gets units.
+    Units: bytes.
+    """
 
     file_size: int
     start: int
@@ -55,9 +59,9 @@ class ReaddressOptions:
 
 
 class Readdressing:
-    """The new store while it is built: take the legacy records as they are, then re-lay the others, in order.
+    """The new store while it is built: first the unchanged files of the legacy log, then records at new offsets.
 
-    `messages` counts the re-laid ones.
+    `messages` counts the records with new offsets, `unmapped` the references to messages that are not in the store.
     """
 
     def __init__(self, root: Path, options: ReaddressOptions, ids: IdMap | None = None) -> None:
@@ -73,7 +77,7 @@ class Readdressing:
         index = IndexService(root / "index", options.index_slots, options.index_units, full_flushed=self._index_full)
         self._dispatcher = Dispatcher(root, options.dispatch, index)
         self._queues = BulkDispatch(self._dispatcher, options.known)
-        self._old = array("q")  # of half and timer messages, which other places refer to by their address
+        self._old = array("q")  # offsets of half and timer messages, to which other records and files refer
         self._new = array("q")
         make_directories(root / "commitlog")
         make_directories(root / "consumequeue")
@@ -81,15 +85,15 @@ class Readdressing:
     # --- records ---------------------------------------------------------------------------------------------------
 
     def copy_legacy(self, file: MappedFile, progress: Progress | None = None) -> None:
-        """A file of the legacy part, as it is."""
+        """Copy a file of the legacy log unchanged."""
         copy_file(file.path, self.root / "commitlog" / file.name, progress)
 
     def keep(self, columns: Columns) -> None:
-        """Records in a copied file: only their units and index entries are made."""
+        """Dispatch records of a copied file to queues and index."""
         self._dispatch(columns, columns.offset)
 
     def add(self, columns: Columns) -> None:
-        """Re-lay records: new PHYSICALOFFSET, PREPAREDTXOFFSET and record CRC; body, body CRC and all else stay.
+        """Append records at new offsets; only PHYSICALOFFSET, PREPAREDTXOFFSET and the record CRC change.
 
         Errors: NoSpace and others.
         """
@@ -98,50 +102,51 @@ class Readdressing:
             first, count = self._log.fitting(sizes[low:])
             part = columns.slice(low, low + count)
             data, ends = Spans(part.buf, part.at, part.at + part.size).joined()
-            places = first + ends - part.size
-            self._remember(part, places)
-            i64(data)[ends - part.size + PHYSICAL_OFFSET_AT] = places
-            laid = bytearray(data)
-            self._patch(part, laid, ends - part.size)
-            self._log.write(laid, int(part.store_timestamp[-1]))
-            parts.append(places)
+            offsets = first + ends - part.size
+            self._remember(part, offsets)
+            i64(data)[ends - part.size + PHYSICAL_OFFSET_AT] = offsets
+            records = bytearray(data)
+            self._patch(part, records, ends - part.size)
+            self._log.write(records, int(part.store_timestamp[-1]))
+            parts.append(offsets)
             low += count
         self._dispatch(columns, np.concatenate(parts))
         self.messages += len(columns)
 
     @property
     def position(self) -> int:
-        """Where the next record goes (global, bytes)."""
+        """The physical offset of the next record (bytes)."""
         return self._log.queue.max_offset if self._log.queue.files else self.options.start
 
     def _patch(self, columns: Columns, data: bytearray, at: I64) -> None:
-        """PREPAREDTXOFFSET, and the record CRC over all of it."""
+        """Set PREPAREDTXOFFSET, and then the record CRC, of the records at positions `at` of `data`."""
         prepared = columns.prepared_transaction_offset
         ends = columns.at + columns.size
-        signed = u64(columns.buf)[ends - CRC32_RESERVED_LEN] == _CRC32_NAME
-        signed &= columns.properties_length >= CRC32_RESERVED_LEN
-        for i in np.flatnonzero((prepared != 0) | signed).tolist():
+        has_crc = u64(columns.buf)[ends - CRC32_RESERVED_LEN] == _CRC32_NAME
+        has_crc &= columns.properties_length >= CRC32_RESERVED_LEN
+        for i in np.flatnonzero((prepared != 0) | has_crc).tolist():
             start, size = int(at[i]), int(columns.size[i])
             if prepared[i]:
                 layout = HEADS_BY_FLAG[int(columns.sys_flag[i]) & 0x30]
-                place = start + layout.at("prepared_transaction_offset")
-                data[place : place + 8] = self.new_address(int(prepared[i])).to_bytes(8, "big", signed=True)
-            if signed[i]:
+                field_at = start + layout.at("prepared_transaction_offset")
+                data[field_at : field_at + 8] = self.new_address(int(prepared[i])).to_bytes(8, "big", signed=True)
+            if has_crc[i]:
                 data[start : start + size] = set_record_crc(bytes(data[start : start + size]))
 
-    def _remember(self, columns: Columns, places: I64) -> None:
+    def _remember(self, columns: Columns, offsets: I64) -> None:
+        """Record the new offsets in the id map, and those of half and timer messages for `find_address`."""
         if self._ids is not None:
-            self._ids.add(columns, places)
+            self._ids.add(columns, offsets)
         table = self._queues.table
         numbers = table.of(columns)
         referred = [n for n, topic in enumerate(table.topics) if topic in HALF_TOPICS or topic == WHEEL_TOPIC]
         wanted = np.isin(numbers, referred) | ((columns.sys_flag & TRANSACTION_MASK) == TRANSACTION_PREPARED)
         for i in np.flatnonzero(wanted).tolist():
             self._old.append(int(columns.offset[i]))
-            self._new.append(int(places[i]))
+            self._new.append(int(offsets[i]))
 
     def new_address(self, old: int) -> int:
-        """New offset of a half or timer message; an address that was not re-laid stays (bytes)."""
+        """Return the new physical offset of a half or timer message; `old` itself if it did not get a new one."""
         found = self.find_address(old)
         if found is None:
             if old >= self.options.start:
@@ -150,21 +155,21 @@ class Readdressing:
         return found
 
     def find_address(self, old: int) -> int | None:
-        """The same, None for an address that was not re-laid."""
+        """Return the new physical offset of a half or timer message; None if it did not get a new one."""
         at = np.searchsorted(np.frombuffer(self._old, dtype=np.int64), old) if self._old else 0
         if at < len(self._old) and self._old[int(at)] == old:
             return self._new[int(at)]
         return None
 
-    def _dispatch(self, columns: Columns, places: I64) -> None:
-        self._queues.dispatch(columns, places)
+    def _dispatch(self, columns: Columns, offsets: I64) -> None:
+        self._queues.dispatch(columns, offsets)
         self.last_time = max(self.last_time, int(columns.store_timestamp.max()))
-        self.last_offset = int(places[-1])
+        self.last_offset = int(offsets[-1])
 
-    # --- the end ---------------------------------------------------------------------------------------------------
+    # --- finish ----------------------------------------------------------------------------------------------------
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """Queue offset behind the last unit of a queue, 0 without one."""
+        """Return the queue offset after the last unit of a queue; 0 without units."""
         state = self._dispatcher.queues.get((topic, queue_id))
         return state.simple.max_offset if state is not None and state.simple is not None else 0
 
@@ -172,7 +177,7 @@ class Readdressing:
         self._index_time = timestamp
 
     def finish(self) -> None:
-        """Bring everything to the disk, the checkpoint last.
+        """Flush and close all files, and write the checkpoint last.
 
         Errors: NoSpace and others.
         """
@@ -193,7 +198,7 @@ class Readdressing:
         yield from (files.queue for files in self._dispatcher.files())
 
     def abandon(self) -> None:
-        """Let go of all files."""
+        """Close all files without flushing."""
         for queue in self._files():
             queue.abandon()
         self._dispatcher.index.close()

@@ -1,9 +1,9 @@
-"""Timer log, wheel and timercheck of a store whose messages got new addresses.
+"""Update the timer log and timercheck of a store whose messages got new physical offsets.
 
-A unit of the timer log names its message by address; the wheel and `timercheck` name units by position, and units
-stay where they are. So only addresses are rewritten. Units of messages that were left out are at the end: they
-are zeroed, and `timercheck` is put back to them, so that the broker reads its queue again from there.
-Source: TimerMessageStore#recover, #recoverAndRevise (RocketMQ 5.4.0).
+A timer log unit refers to its message by physical offset. The wheel and `timercheck` refer to units by position, which
+does not change, so only the physical offsets in the units are rewritten. If a message was dropped, the timer log is
+zeroed from its unit on and `timercheck` reset, so that the broker reads the timer queue again from there.
+Source: TimerMessageStore#recover, #recoverAndRevise (RocketMQ 5.4.0)
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from rmqstore.formats import timer
 from rmqstore.formats.message import BLANK_MAGIC
 
 _UNIT = timer.LOG_UNIT
-_ADDRESS_AT = _UNIT.at("commitlog_offset")
+_OFFSET_AT = _UNIT.at("commitlog_offset")
 _BLANK_MAGIC_AT = timer.LOG_BLANK.at("magic")
 
 
 def relay_timer_log(
     queue: MappedFileQueue, root: Path, address: Callable[[int], int | None], moved_from: int
 ) -> int | None:
-    """Copy the timer log with new addresses; the position where it was cut (bytes), None when it was not.
+    """Copy the timer log with new physical offsets, up to the unit of the first dropped message.
 
-    `address` gives the new address of an old one, None when the message did not come along; addresses below
-    `moved_from` stay.
+    `address` maps an old physical offset to the new one, or to None for a dropped message; offsets below `moved_from`
+    do not change. Returns the timer log position (bytes) of the first dropped unit; None without one.
     Errors: NoSpace and others.
     """
     for file in queue.files:
@@ -55,15 +55,15 @@ def _readdress(path: Path, start: int, address: Callable[[int], int | None], mov
             magic = int.from_bytes(raw[_BLANK_MAGIC_AT : _BLANK_MAGIC_AT + 4], "big", signed=True)
             if length != _UNIT.size or magic == BLANK_MAGIC:
                 break
-            old = int.from_bytes(raw[_ADDRESS_AT : _ADDRESS_AT + 8], "big", signed=True)
+            old = int.from_bytes(raw[_OFFSET_AT : _OFFSET_AT + 8], "big", signed=True)
             new = address(old) if old >= moved_from else old
             if new is None:
-                os.ftruncate(descriptor, at)  # zero what is behind: the file keeps its size
+                os.ftruncate(descriptor, at)  # shrink and extend: the bytes from here on become zero
                 os.ftruncate(descriptor, size)
                 os.fsync(descriptor)
                 return start + at
             if new != old:
-                write_all(descriptor, new.to_bytes(8, "big"), at + _ADDRESS_AT)
+                write_all(descriptor, new.to_bytes(8, "big"), at + _OFFSET_AT)
             at += _UNIT.size
         os.fsync(descriptor)
         return None
@@ -74,7 +74,7 @@ def _readdress(path: Path, start: int, address: Callable[[int], int | None], mov
 
 
 def fix_timercheck(path: Path, cut: int, queue_offset: int) -> None:
-    """Put a timercheck back to a shorter timer log (bytes) and to the queue offset (units) to read on from."""
+    """Reset timercheck to the end `cut` of the shortened timer log (bytes) and to the `queue_offset` to continue at."""
     if not path.is_file():
         return
     values = timer.TIMERCHECK.parse(path.read_bytes().ljust(timer.TIMERCHECK.size, b"\0"))

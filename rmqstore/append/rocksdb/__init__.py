@@ -1,1 +1,1 @@
-"""A new RocksDB, made from rows that come in the order of their keys."""
+"""Create a RocksDB from rows in key order."""

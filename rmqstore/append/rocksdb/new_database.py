@@ -1,7 +1,7 @@
-"""A new RocksDB, made from rows that come in the order of their keys. Needs the extra `rocksdb`.
+"""Create a RocksDB from rows in key order; needs the extra `rocksdb`.
 
-The rows go into SST files, which the empty database takes in as they are: no memtable, no write-ahead log, no
-compaction. Memory does not grow with the rows. Table format 5 can be read by every RocksDB since 6.6.
+The rows go to SST files, which the empty database ingests: without memtable, write-ahead log and compaction, so memory
+use does not grow with the number of rows. Table format 5 can be read by RocksDB 6.6 and newer.
 
 Source: RocksDBOptionsFactory#createCQCFOptions, #createOffsetCFOptions (RocketMQ 5.4.0)
 """
@@ -15,20 +15,20 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from rmqstore.files.rocksdb.database import asked
+from rmqstore.files.rocksdb.database import guarded
 
 _FORMAT = 5
 _BLOCK = 32 << 10
 _BLOOM_BITS = 16
-_ROWS_OF_A_FILE = 4_000_000
+_ROWS_PER_FILE = 4_000_000
 
 
 class NewDatabase:
-    """A database with these column families in a directory that does not exist yet.
+    """A new database with the given column families, in a directory that does not exist yet.
 
-    `identity` is a hash of all rows: two databases with the same rows have the same one, though their bytes differ
-    (RocksDB writes times and random names into its files).
-    Errors: CannotRead from every method where the library fails; OSError.
+    `identity` is a hash of all rows, which is equal for databases with the same rows. Their files differ, because
+    RocksDB writes times and random names to them.
+    Errors: CannotRead from every method if rocksdict fails; OSError.
     """
 
     def __init__(self, directory: Path, families: Sequence[str]) -> None:
@@ -43,18 +43,18 @@ class NewDatabase:
 
     @property
     def identity(self) -> str:
-        """64 hex digits."""
+        """The hash of all rows as 64 hex digits."""
         return self._hash.hexdigest()
 
     def put(self, family: str, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
-        """Rows behind all those that the column family has."""
+        """Append rows, whose keys must be greater than all keys in the column family."""
         if not keys:
             return
         self._hash.update(f"{family}:{len(keys)}:".encode())
         self._hash.update(b"".join(keys))
         self._hash.update(b"".join(values))
         self.rows += len(keys)
-        asked(lambda: self._put(family, keys, values))
+        guarded(lambda: self._put(family, keys, values))
 
     def _put(self, family: str, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
         writer, count = self._open.get(family, (None, 0))
@@ -66,15 +66,15 @@ class NewDatabase:
         for key, value in zip(keys, values, strict=True):
             writer[key] = value
         count += len(keys)
-        if count < _ROWS_OF_A_FILE:
+        if count < _ROWS_PER_FILE:
             self._open[family] = writer, count
         else:
             writer.finish()
             self._open.pop(family, None)
 
     def finish(self) -> list[Path]:
-        """Close the database; the files that make it up, in the order in which they can be put in place."""
-        asked(self._finish)
+        """Close the database and return its files in the order in which they can be moved into place."""
+        guarded(self._finish)
         shutil.rmtree(self._parts)
         tables = sorted(self.directory.glob("*.sst"))
         return [*tables, *(self.directory / "IDENTITY",), *self.directory.glob("MANIFEST-*")]
@@ -88,15 +88,15 @@ class NewDatabase:
         options.create_if_missing(True)
         options.set_db_log_dir(str(self._parts))
         database = library.Rdict(str(self.directory), options=options)
-        taking = library.IngestExternalFileOptions()
-        taking.set_move_files(True)
+        ingest_options = library.IngestExternalFileOptions()
+        ingest_options.set_move_files(True)
         try:
             for name in self._families:
-                known = name == "default"
-                table = database if known else database.create_column_family(name, _options())
+                is_default = name == "default"  # exists in every database
+                table = database if is_default else database.create_column_family(name, _options())
                 if self._files[name]:
-                    table.ingest_external_file([str(path) for path in self._files[name]], taking)
-                if not known:
+                    table.ingest_external_file([str(path) for path in self._files[name]], ingest_options)
+                if not is_default:
                     table.close()
         finally:
             database.close()

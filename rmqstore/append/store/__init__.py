@@ -1,1 +1,1 @@
-"""The writable store: CommitLog, consume queues, index, DLedger, checkpoint."""
+"""A writable store: log, consume queues, index and checkpoint."""

@@ -1,6 +1,6 @@
-"""Units and index entries of many records at once; what is rare goes record by record through `Dispatcher`.
+"""Dispatch chunks of records to consume queues and index; rare cases go through `Dispatcher` one by one.
 
-Source: as `rmqstore.append.store.dispatch`.
+Source: as `rmqstore.append.store.dispatch`
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ Known = Callable[[str, int], bool]
 
 
 class BulkDispatch:
-    """Consume queues and index of whole chunks of new records, in address order.
+    """Dispatches chunks of new records, in order of their physical offsets.
 
-    `known` says whether a queue is to have units. A light queue is fed by several others, a delayed message gets its
-    time instead of a tags code, a batch has units of its own: these go record by record.
+    `known` returns whether a queue gets units. Records for light message queues, delayed messages (with a deliver time
+    as tags code) and batches (with other units) are dispatched one by one.
     """
 
     def __init__(self, dispatcher: Dispatcher, known: Known = lambda topic, queue_id: True) -> None:
@@ -42,57 +42,58 @@ class BulkDispatch:
         self._one_by_one: set[int] = set()
 
     def states(self, columns: Columns) -> tuple[I64, list[tuple[TopicName, QueueState] | None]]:
-        """The number of every record's queue, and the queues by number; None for one that is to have no units."""
+        """Return the number of every record's queue, and the queues by number, None for a queue that gets no units."""
         numbers = self.table.of(columns)
         self._learn()
         return numbers, self._states
 
-    def dispatch(self, columns: Columns, places: I64) -> None:
-        """The records of a chunk are now at `places` (bytes). Errors: NoSpace."""
+    def dispatch(self, columns: Columns, offsets: I64) -> None:
+        """Dispatch records that have been written at `offsets` (physical, bytes). Errors: NoSpace."""
         numbers, states = self.states(columns)
         properties = PropertyTexts(columns)
         options = self._dispatcher.options
         if options.index:
-            self._to_index(columns, numbers, places, properties)
+            self._to_index(columns, numbers, offsets, properties)
         self._dispatcher.timestamp = int(columns.store_timestamp[-1])
         texts = read_texts(columns, texts=properties)
         owed = owed_units(columns)
         if options.lmq and texts.fan_out:
-            self._singly(columns, np.flatnonzero(owed), numbers, places)
+            self._singly(columns, np.flatnonzero(owed), numbers, offsets)
         else:
             for rows in by_queue(numbers, owed):
                 known = states[int(numbers[rows[0]])]
                 if known is None:
                     continue
                 if int(numbers[rows[0]]) in self._one_by_one:
-                    self._singly(columns, rows, numbers, places)
+                    self._singly(columns, rows, numbers, offsets)
                 else:
-                    self._together(columns, rows, places, texts.tags_code, known[1])
+                    self._together(columns, rows, offsets, texts.tags_code, known[1])
         self._relax()
 
-    def _together(self, columns: Columns, rows: I64, places: I64, tags: I64, state: QueueState) -> None:
-        """Units of one queue without a gap between them, else one by one."""
-        queue, wanted = self._dispatcher.simple(state), columns.queue_offset[rows]
-        offsets, sizes, codes = places[rows], columns.size[rows], tags[rows]
+    def _together(self, columns: Columns, rows: I64, offsets: I64, tags: I64, state: QueueState) -> None:
+        """Append the units of one queue: runs of consecutive queue offsets at once, after `put` of the first unit."""
+        queue, queue_offsets = self._dispatcher.simple(state), columns.queue_offset[rows]
+        offsets, sizes, codes = offsets[rows], columns.size[rows], tags[rows]
         start, n = 0, len(rows)
         while start < n:
-            put = queue.put(int(offsets[start]), int(sizes[start]), int(codes[start]), int(wanted[start]))
+            put = queue.put(int(offsets[start]), int(sizes[start]), int(codes[start]), int(queue_offsets[start]))
             start += 1
             if put is not Put.WRITTEN or start == n:
                 continue
-            jump = np.flatnonzero(np.diff(wanted[start - 1 :]) != 1)
-            stop = start + int(jump[0]) if len(jump) else n
+            jumps = np.flatnonzero(np.diff(queue_offsets[start - 1 :]) != 1)
+            stop = start + int(jumps[0]) if len(jumps) else n
             _append(queue, offsets[start:stop], sizes[start:stop], codes[start:stop])
             start = stop
 
-    def _singly(self, columns: Columns, rows: I64, numbers: I64, places: I64) -> None:
+    def _singly(self, columns: Columns, rows: I64, numbers: I64, offsets: I64) -> None:
+        """Dispatch records one by one to their queues, but not to the index."""
         starts, stops = columns.properties_at, columns.properties_at + columns.properties_length
         for i in rows.tolist():
             known = self._states[int(numbers[i])]
             if known is None:
                 continue
             record = WrittenRecord(
-                int(places[i]),
+                int(offsets[i]),
                 int(columns.size[i]),
                 int(columns.queue_offset[i]),
                 int(columns.store_timestamp[i]),
@@ -101,16 +102,16 @@ class BulkDispatch:
             )
             self._dispatcher.dispatch(known[0], known[1], record, to_index=False)
 
-    def _to_index(self, columns: Columns, numbers: I64, places: I64, properties: PropertyTexts) -> None:
+    def _to_index(self, columns: Columns, numbers: I64, offsets: I64, properties: PropertyTexts) -> None:
         keys = self._keys.keys(columns, numbers, properties)
         if not self._dispatcher.options.tag_key:
             keys = keys.take(keys.required)
-        order = np.argsort(keys.offset, kind="stable")  # rare texts come last
-        offset = keys.offset[order]
-        at = places[np.searchsorted(columns.offset, offset)]
-        self._dispatcher.index.add(at, keys.time[order], keys.hash[order], int(places[-1]))
+        order = np.argsort(keys.offset, kind="stable")  # KeyReader returns the keys of unusual texts last
+        key_offsets = offsets[np.searchsorted(columns.offset, keys.offset[order])]
+        self._dispatcher.index.add(key_offsets, keys.time[order], keys.hash[order], int(offsets[-1]))
 
     def _learn(self) -> None:
+        """Add the state of every new queue in the table."""
         for number in range(len(self._states), len(self.table)):
             topic = self.table.topics[number].decode("utf-8", "surrogateescape")
             queue_id = self.table.queue_ids[number]
@@ -123,7 +124,7 @@ class BulkDispatch:
                 self._one_by_one.add(number)
 
     def _relax(self) -> None:
-        """Close the descriptors of files that are full: few stay open."""
+        """Close the descriptors of full files, or of all files if there are too many queues."""
         if self._dispatcher.crowded:
             self._dispatcher.relax()
             return
@@ -135,7 +136,7 @@ class BulkDispatch:
 
 
 def by_queue(numbers: I64, owed: Bool) -> Iterator[I64]:
-    """The rows of each queue that are owed a unit, in order."""
+    """Yield, for each queue, the rows that should have a unit, in order."""
     order = np.argsort(numbers, kind="stable")
     order = order[owed[order]]
     if len(order):
@@ -143,7 +144,7 @@ def by_queue(numbers: I64, owed: Bool) -> Iterator[I64]:
 
 
 def _append(queue: ConsumeQueue, offsets: I64, sizes: I64, tags: I64) -> None:
-    """Units that follow the last one without a gap. Errors: NoSpace."""
+    """Append units that continue the queue. Errors: NoSpace."""
     if not len(offsets):
         return
     units = np.zeros(len(offsets), dtype=UNIT.dtype)

@@ -1,6 +1,6 @@
-"""StoreCheckpoint, kept true: what it says is on the disk.
+"""Write the store checkpoint.
 
-Source: StoreCheckpoint (RocketMQ 5.4.0).
+Source: StoreCheckpoint (RocketMQ 5.4.0)
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rmqstore.formats.checkpoint import FILE_SIZE, StoreCheckpoint, parse_checkp
 
 
 class CheckpointFile:
-    """The file `checkpoint`; times in ms, offsets in bytes, as in `formats.checkpoint`."""
+    """The file `checkpoint`; fields and units as in `formats.checkpoint`."""
 
     def __init__(self, path: Path, descriptor: int, values: StoreCheckpoint) -> None:
         self.path = path
@@ -27,7 +27,7 @@ class CheckpointFile:
 
     @classmethod
     def open(cls, path: Path) -> CheckpointFile:
-        """The file that is there, or a new one of zeros.
+        """Open the file, or create one of zeros.
 
         Errors: NotReadable, NoSpace.
         """
@@ -43,7 +43,7 @@ class CheckpointFile:
         return cls(path, descriptor, parse_checkpoint(raw))
 
     def values(self) -> StoreCheckpoint:
-        """What the file says after the next flush."""
+        """Return the values that the next flush writes."""
         return StoreCheckpoint(
             self.physic_msg_timestamp,
             self.logics_msg_timestamp,
@@ -53,13 +53,13 @@ class CheckpointFile:
         )
 
     def limit(self, latest: int) -> None:
-        """Let no time be later than that of the last message (ms): what was behind it is gone."""
+        """Limit all times to `latest` (ms), that of the last message, because later messages were truncated."""
         self.physic_msg_timestamp = min(self.physic_msg_timestamp, latest)
         self.logics_msg_timestamp = min(self.logics_msg_timestamp, latest)
         self.index_msg_timestamp = min(self.index_msg_timestamp, latest)
 
     def flush(self) -> None:
-        """Write it, and bring it to the disk. Errors: NoSpace and others."""
+        """Write the file if it changed, and flush it to disk. Errors: NoSpace and others."""
         data = self.values().build()
         if data == self._written:
             return
@@ -71,5 +71,5 @@ class CheckpointFile:
         self._written = data
 
     def close(self) -> None:
-        """Let go; nothing is written."""
+        """Close the file without writing."""
         os.close(self._descriptor)

@@ -1,7 +1,7 @@
-"""The commitlog as a place to append records to: reserve a place, then write; BLANK where a record does not fit.
+"""Append records to a commitlog: reserve space, then write; close a file with a BLANK if a record does not fit.
 
-`RecordLog` is what a store appends to; the other one is in `rmqstore.append.dledger.dledger`.
-Source: CommitLog.DefaultAppendMessageCallback#doAppend, CommitLog#rollNextFile (RocketMQ 5.4.0).
+`RecordLog` is the interface of a store's log; `append.dledger.dledger_log` has the implementation for DLedger.
+Source: CommitLog.DefaultAppendMessageCallback#doAppend, CommitLog#rollNextFile (RocketMQ 5.4.0)
 """
 
 from __future__ import annotations
@@ -18,46 +18,46 @@ from rmqstore.scan.kernels import I64
 
 
 class RecordLog(Protocol):
-    """Where records go. `lead` bytes precede each record (0, or the header of a DLedger entry)."""
+    """A log of records; `lead` bytes precede each record (0, or 48 for the header of a DLedger entry)."""
 
     lead: int
     queue: MappedFileQueue
 
     def reserve(self, *sizes: int) -> int:
-        """Global offset that the next record will have; all records of these sizes go into one file.
+        """Return the physical offset of the next record, in a file that has room for records of all these sizes.
 
-        Units: bytes. Errors: MessageRefused when they fit into no file; NoSpace.
+        Units: bytes. Errors: MessageRefused if they do not fit into any file; NoSpace.
         """
         ...
 
     def write(self, record: bytes, store_timestamp: int) -> None:
-        """Append the record for which the place was reserved.
+        """Append a record at the reserved offset; `store_timestamp` in ms.
 
-        Units: ms. Errors: NoSpace and others.
+        Errors: NoSpace and others.
         """
         ...
 
     def commit(self) -> None:
-        """Give everything written so far to the operating system: it survives the death of this process.
+        """Write everything appended so far to the operating system, so that it survives the death of this process.
 
         Errors: NoSpace and others.
         """
         ...
 
     def flush(self, least_pages: int = 0) -> None:
-        """Bring it to the disk.
+        """Flush to disk if there are `least_pages` pages.
 
         Errors: NoSpace and others.
         """
         ...
 
     def close(self) -> None:
-        """Commit and close; the files stay."""
+        """Commit and close."""
         ...
 
 
 class CommitLog:
-    """Records of a plain store, in files named by offset."""
+    """The commitlog of a plain store."""
 
     lead = 0
 
@@ -67,7 +67,7 @@ class CommitLog:
         self._file: MappedFile | None = None
 
     def reserve(self, *sizes: int) -> int:
-        """Where records of these sizes will go, all in one file; a file without room for them gets its BLANK.
+        """Return the physical offset of the next record; closes the current file if records of these sizes do not fit.
 
         Units: bytes. Errors: MessageRefused, NoSpace.
         """
@@ -83,14 +83,14 @@ class CommitLog:
         return file.start + file.wrote_position
 
     def write(self, record: bytes | bytearray, store_timestamp: int) -> None:
-        """Append a record, or several behind each other, for which the place was reserved."""
+        """Append one or more consecutive records at the reserved offset."""
         file = self._file
         if file is None or not file.append(record):
-            raise ValueError("nothing was reserved for this record")
+            raise ValueError("no space is reserved for this record")
         file.store_timestamp = store_timestamp
 
     def fitting(self, sizes: I64) -> tuple[int, int]:
-        """Where the first of these records will go, and how many of them follow it in the same file.
+        """Return the physical offset of the first of these records, and how many of them fit into the same file.
 
         Units: bytes. Errors: MessageRefused, NoSpace.
         """
@@ -103,7 +103,7 @@ class CommitLog:
             self._file.commit(0)
 
     def roll(self) -> int:
-        """Close the last file with a BLANK now, as a pad; where the next file will start (bytes)."""
+        """Close the last file with a BLANK now, and return the start of the next file (bytes)."""
         file = self.queue.last_file(self._start)
         file.finish(build_blank(file.left))
         self._file = None

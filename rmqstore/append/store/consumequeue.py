@@ -1,7 +1,6 @@
-"""Consume queues being built: 20-byte units with their order and pre-blank rules, and 46-byte batch units.
+"""Write consume queues: 20-byte units in order, after pre-blanks if necessary, or 46-byte batch units.
 
-Source: ConsumeQueue#putMessagePositionInfo, BatchConsumeQueue#putBatchMessagePositionInfo (RocketMQ 5.4.0).
-`pre_blank_bytes` and `first_file` (formats.consumequeue) are for planners that lay out whole queues at once.
+Source: ConsumeQueue#putMessagePositionInfo, BatchConsumeQueue#putBatchMessagePositionInfo (RocketMQ 5.4.0)
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ from rmqstore.formats.consumequeue import (
 
 _PACK = UNIT.packer.pack
 _PACK_BATCH = BATCH_UNIT.packer.pack
-SCAN = 1 << 18  # bytes read at a time when the end is looked for
+SCAN = 1 << 18  # bytes to read at a time in the search for the end
 
 
 class Put(Enum):
-    """What became of a unit."""
+    """The result of putting a unit."""
 
     WRITTEN = "written"
-    REPEATED = "repeated"  # the message is behind the queue's end already: skipped
-    MISPLACED = "misplaced"  # written, though not where its queue offset belongs ("logic queue order maybe wrong")
+    REPEATED = "repeated"  # skipped, because the queue has a unit of this or a later message
+    MISPLACED = "misplaced"  # written, but not at its queue offset ("logic queue order maybe wrong")
 
 
 def pre_blank_bytes(queue_offset: int, file_size: int) -> bytes:
-    """The units before the first unit of a new queue, in its first file.
+    """Return the pre-blanks before the first unit, at `queue_offset`, of a new queue.
 
     Source: ConsumeQueue#fillPreBlank
     """
@@ -43,10 +42,10 @@ def pre_blank_bytes(queue_offset: int, file_size: int) -> bytes:
 
 
 class ConsumeQueue:
-    """One queue of a topic, 20-byte units.
+    """One queue of a topic, with 20-byte units.
 
-    `max_physic_offset` is the end of the last message dispatched to it (-1: none), `min_logic_offset` where its first
-    real unit is, both bytes.
+    `max_physic_offset` is the physical offset after the last message dispatched to it (-1: none), `min_logic_offset`
+    the position of its first unit that is not a pre-blank; both in bytes.
     """
 
     def __init__(self, directory: Path, file_size: int) -> None:
@@ -54,26 +53,26 @@ class ConsumeQueue:
         self.max_physic_offset = -1
         self.min_logic_offset = 0
         self.end = 0
-        """Where `load` found the end of the units (bytes)."""
+        """The end of the units according to `load` (bytes)."""
 
     @property
     def max_offset(self) -> int:
-        """Queue offset behind the last unit."""
+        """The queue offset after the last unit."""
         return self.queue.max_offset // UNIT.size
 
     def put(self, offset: int, size: int, tags_code: int, queue_offset: int) -> Put:
         """Append the unit of a message.
 
-        Units: offset and size in bytes (commitlog), queue_offset in units. Errors: NoSpace.
+        Units: `offset` (physical) and `size` in bytes, `queue_offset` in units. Errors: NoSpace.
         Source: ConsumeQueue#putMessagePositionInfo
         """
         if offset + size <= self.max_physic_offset:
             return Put.REPEATED
         expected = queue_offset * UNIT.size
         unit = _PACK(offset, size, tags_code)
-        answer = Put.WRITTEN
+        result = Put.WRITTEN
         queue = self.queue
-        if not queue.files:  # the file appears with its unit in it: one of zeros would count as a unit
+        if not queue.files:  # the new file contains the unit at once, because a broker takes zeros for a first unit
             queue.last_file(expected, pre_blank_bytes(queue_offset, queue.file_size) + unit)
             self.min_logic_offset = expected
         else:
@@ -82,47 +81,47 @@ class ConsumeQueue:
                 if expected < current:
                     return Put.REPEATED
                 if expected > current:
-                    answer = Put.MISPLACED
+                    result = Put.MISPLACED
             file = queue.files[-1]
             if file.full:
                 queue.last_file(expected, unit)
             else:
                 file.append(unit)
         self.max_physic_offset = offset + size
-        return answer
+        return result
 
     def load(self, version: str | None = None) -> None:
-        """Open the files and find the end of their units, from the third file from the end on. Nothing is written.
+        """Open the files and find the end of the units in the last three of them, without writing.
 
-        Errors: Refused where the load of that version returns false. Source: ConsumeQueue#recover
+        Errors: Refused if the load of that RocketMQ version returns false. Source: ConsumeQueue#recover
         """
         self.queue.load(version)
         self.end, self.max_physic_offset = _end(self.queue, UNIT.size, _good_units)
         self.min_logic_offset = self._first_unit()
 
     def _first_unit(self) -> int:
-        """Where the first unit of a message is, behind the pre-blanks of the first file (bytes)."""
+        """Return the position (bytes) of the first unit of a message, after the pre-blanks of the first file."""
         if not self.queue.files:
             return 0
         file, at = self.queue.files[0], 0
         while raw := file.read(at, SCAN // UNIT.size * UNIT.size):
-            blanks = _leading_pre_blanks(raw)
-            at += blanks * UNIT.size
-            if blanks * UNIT.size < len(raw):
+            count = _leading_pre_blanks(raw)
+            at += count * UNIT.size
+            if count * UNIT.size < len(raw):
                 break
         return file.start + at
 
     def settle(self) -> None:
-        """Cut what `load` found behind the last good unit; what is cut is zeroed. Errors: NoSpace and others."""
+        """Truncate and zero everything after the end that `load` found. Errors: NoSpace and others."""
         if self.end == 0:
-            self.queue.destroy()  # a broker would take the first unit of zeros for real
+            self.queue.destroy()  # a broker would take the zeros at the start of a file for a unit
             return
         self._cut(self.end)
 
     def truncate(self, offset: int) -> None:
-        """Cut the units that point at or behind a commitlog offset; what is cut is zeroed.
+        """Truncate and zero the units that point to a physical offset (bytes) or later.
 
-        Units: bytes. Source: ConsumeQueue#truncateDirtyLogicFiles, which leaves ghosts
+        Source: ConsumeQueue#truncateDirtyLogicFiles, which leaves the bytes of truncated units
         """
         end = self.queue.max_offset
         self.max_physic_offset = -1
@@ -137,7 +136,7 @@ class ConsumeQueue:
                     break
             end -= UNIT.size
         if end == start:
-            self.queue.destroy()  # pre-blanks alone would block the queue below 2 GiB
+            self.queue.destroy()  # a broker takes the last pre-blank for a message below 2 GiB and skips earlier ones
             return
         self._cut(end)
 
@@ -150,18 +149,18 @@ class ConsumeQueue:
 
 
 class BatchConsumeQueue:
-    """One queue of a batch topic, 46-byte units; positions in its files have no relation to queue offsets."""
+    """One queue of a batch topic, with 46-byte units, whose file positions do not correspond to queue offsets."""
 
     def __init__(self, directory: Path, file_size: int) -> None:
         self.queue = MappedFileQueue([directory], file_size)
         self.max_physic_offset = -1
         self.max_queue_offset = 0
         self.end = 0
-        """Where `load` found the end of the units (bytes)."""
+        """The end of the units according to `load` (bytes)."""
 
     @property
     def max_offset(self) -> int:
-        """Queue offset behind the last batch."""
+        """The queue offset after the last batch."""
         return self.max_queue_offset
 
     def put(
@@ -169,7 +168,7 @@ class BatchConsumeQueue:
     ) -> Put:
         """Append the unit of a batch.
 
-        Units: as `ConsumeQueue.put`, `store_timestamp` ms. Errors: NoSpace.
+        Units: as `ConsumeQueue.put`, `store_timestamp` in ms. Errors: NoSpace.
         Source: BatchConsumeQueue#putBatchMessagePositionInfo
         """
         if offset <= self.max_physic_offset:
@@ -185,17 +184,17 @@ class BatchConsumeQueue:
         return Put.WRITTEN
 
     def load(self, version: str | None = None) -> None:
-        """Open the files and find their end. Nothing is written. Errors: as ConsumeQueue#load."""
+        """Open the files and find the end of the units, without writing. Errors: as `ConsumeQueue.load`."""
         self.queue.load(version)
         self.end, _ = _end(self.queue, BATCH_UNIT.size, _good_batch_units)
         self._find_last(self.end)
 
     def settle(self) -> None:
-        """Cut what `load` found behind the last good unit. Errors: NoSpace and others."""
+        """Truncate and zero everything after the end that `load` found. Errors: NoSpace and others."""
         self._cut(self.end)
 
     def truncate(self, offset: int) -> None:
-        """Cut the units that point at or behind a commitlog offset (bytes)."""
+        """Truncate and zero the units that point to a physical offset (bytes) or later."""
         end = self.queue.max_offset
         start = self.queue.min_offset if self.queue.files else 0
         while end > start:
@@ -217,6 +216,7 @@ class BatchConsumeQueue:
         self._find_last(end)
 
     def _find_last(self, end: int) -> None:
+        """Set the maximum offsets from the last unit before `end`."""
         self.max_physic_offset, self.max_queue_offset = -1, 0
         file = self.queue.find_by_offset(end - 1) if end else None
         if file is not None:
@@ -228,14 +228,14 @@ class BatchConsumeQueue:
 
 
 def _good_units(raw: bytes) -> tuple[int, int]:
-    """How many units from the start are good, and the end of the last one's message."""
+    """Count the good units at the start, and return the physical offset after the last one's message (-1: none)."""
     import numpy as np
 
     units = UNIT.array(raw)
     bad = np.flatnonzero(~is_unit(units["commitlog_offset"], units["size"]))
     n = int(bad[0]) if len(bad) else len(units)
     if not n or is_pre_blank(units["commitlog_offset"][n - 1], units["size"][n - 1]):
-        return n, -1  # a pre-blank is the unit of no message
+        return n, -1  # a pre-blank has no message
     return n, int(units["commitlog_offset"][n - 1]) + int(units["size"][n - 1])
 
 
@@ -248,6 +248,7 @@ def _leading_pre_blanks(raw: bytes) -> int:
 
 
 def _good_batch_units(raw: bytes) -> tuple[int, int]:
+    """Count the good batch units at the start, and return the physical offset of the last one's message."""
     good, last = 0, -1
     for at in range(0, len(raw) - BATCH_UNIT.size + 1, BATCH_UNIT.size):
         unit = BATCH_UNIT.unpack(raw, at)
@@ -258,7 +259,7 @@ def _good_batch_units(raw: bytes) -> tuple[int, int]:
 
 
 def _end(queue: MappedFileQueue, unit: int, count_good: Callable[[bytes], tuple[int, int]]) -> tuple[int, int]:
-    """Global offset behind the last good unit, and its message's end."""
+    """Find the global offset after the last good unit, and return it with what `count_good` returns for that unit."""
     files = queue.files
     end = files[0].start if files else 0
     last = -1

@@ -1,7 +1,7 @@
-"""From a record in the log to consume queue units and index entries.
+"""Dispatch records of the log to consume queues and index.
 
 Source: CommitLogDispatcherBuildConsumeQueue, CommitLogDispatcherBuildIndex, CommitLog#checkMessageAndReturnSize,
-ConsumeQueue#putMessagePositionInfoWrapper, #multiDispatchLmqQueue (RocketMQ 5.4.0).
+ConsumeQueue#putMessagePositionInfoWrapper, #multiDispatchLmqQueue (RocketMQ 5.4.0)
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rmqstore.formats.message import (
 from rmqstore.formats.properties import DEFAULT_DELAY_LEVELS, DelayLevels
 from rmqstore.formats.text.javatext import java_text
 
-OPEN_QUEUES = 128
+OPEN_QUEUES = 128  # number of queues whose files stay open
 
 
 @lru_cache(maxsize=1 << 16)
@@ -34,28 +34,28 @@ def _tags_code(value: bytes) -> int:
 
 
 def property_value(text: bytes, name: bytes) -> bytes:
-    """The value of one property, empty when it has none; a later duplicate wins, empty values do not count.
+    """Return the value of one property, empty if there is none; the last nonempty duplicate wins.
 
     Source: MessageDecoder#string2messageProperties
     """
-    mark = name + b"\x01"
-    at = text.rfind(b"\x02" + mark)
+    prefix = name + b"\x01"
+    at = text.rfind(b"\x02" + prefix)
     if at >= 0:
         at += 1
-    elif text.startswith(mark):
+    elif text.startswith(prefix):
         at = 0
     else:
         return b""
-    start = at + len(mark)
+    start = at + len(prefix)
     stop = text.find(b"\x02", start)
     value = text[start:] if stop < 0 else text[start:stop]
-    if not value:  # rare: an empty one hides an earlier one from this search
+    if not value:  # rare: there may be an earlier nonempty value
         return props.parse_properties(text).get(name.decode(), "").encode("utf-8", "surrogatepass")
     return value
 
 
 def read_properties(text: bytes) -> dict[bytes, bytes]:
-    """Name → value of a property text, undecoded; the rules are those of `formats.properties.parse_properties`."""
+    """Parse a property text without decoding it, by the rules of `formats.properties.parse_properties`."""
     found = {}
     for part in text.split(b"\x02"):
         name, _, value = part.partition(b"\x01")
@@ -65,7 +65,7 @@ def read_properties(text: bytes) -> dict[bytes, bytes]:
 
 
 def index_keys(found: Mapping[bytes, bytes], *, tag_key: bool) -> list[bytes]:
-    """The keys of a message's index entries, without the topic, in order.
+    """List the keys of a message's index entries, without the topic, in order.
 
     Source: IndexService#buildIndex
     """
@@ -81,7 +81,7 @@ def index_keys(found: Mapping[bytes, bytes], *, tag_key: bool) -> list[bytes]:
 
 @dataclass(slots=True)
 class QueueState:
-    """A queue of a topic while it is written: where its next message goes, and its files once there is a unit."""
+    """A queue of a topic: its next queue offset, whether it has a message yet, and its files, created on demand."""
 
     topic: str
     queue_id: int
@@ -93,11 +93,11 @@ class QueueState:
 
 @dataclass(frozen=True, slots=True)
 class DispatchOptions:
-    """How a broker dispatches; file sizes in bytes. A size of 0, and levels of None, are not given (`StoreOptions`).
+    """The broker settings for dispatch; file sizes in bytes. 0 and None mean not given, as in `StoreOptions`.
 
-    `batch_topics` have queue.type=BatchCQ; `lmq` is enableLmq with enableMultiDispatch, but without `numbers_lmq` only
-    for messages that bring their offsets in light queues; `tag_key` the entry for TAGS of 5.4.0; `index`
-    messageIndexEnable.
+    `index`: messageIndexEnable; `tag_key`: index entries for TAGS (5.4.0 and newer); `lmq`: enableLmq and
+    enableMultiDispatch; `numbers_lmq`: assign offsets in light message queues, or else dispatch only messages that
+    bring their own; `batch_topics`: topics with queue.type=BatchCQ.
     """
 
     consume_queue_file_size: int = 0
@@ -111,9 +111,9 @@ class DispatchOptions:
 
 
 class WrittenRecord(NamedTuple):
-    """What dispatch needs of a record of the log; `properties` is its property text.
+    """The fields of a record that dispatch needs.
 
-    Units: `offset` and `size` bytes, `queue_offset` units of the queue, `store_timestamp` ms.
+    Units: `offset` and `size` in bytes, `queue_offset` in units, `store_timestamp` in ms.
     """
 
     offset: int
@@ -126,11 +126,12 @@ class WrittenRecord(NamedTuple):
 
 @dataclass(slots=True)
 class Dispatcher:
-    """Consume queues and index of a store. `timestamp` is the store time (ms) of the last message dispatched.
+    """Dispatches records to the consume queues and the index of a store.
 
-    `in_order` gives every unit to the system at once, as a mapped file has it. After a crash a plain broker dispatches
-    again from the checkpoint on; a DLedger member of 4.9 goes on behind the longest queue (DLedgerCommitLog#recover):
-    what a shorter one lacks stays lacking.
+    `timestamp` is the store time (ms) of the last dispatched message. With `in_order` every unit is committed at once.
+    DLedger stores need this: after a crash, a DLedger member of 4.9 continues dispatch after the last message that has
+    a unit in any queue (DLedgerCommitLog#recover), so that units missing in other queues would stay missing. A plain
+    broker dispatches again from the checkpoint on.
     """
 
     root: Path
@@ -141,7 +142,7 @@ class Dispatcher:
     timestamp: int = 0
 
     def queue(self, topic: str, queue_id: int) -> QueueState:
-        """State of a queue, new when it was not met before."""
+        """Return the state of a queue, and create it for a new queue."""
         key = (topic, queue_id)
         state = self.queues.get(key)
         if state is None:
@@ -159,7 +160,7 @@ class Dispatcher:
         to_queue: bool = True,
         to_index: bool = True,
     ) -> None:
-        """A record has been written to the log. Errors: NoSpace."""
+        """Dispatch a record that has been written to the log. Errors: NoSpace."""
         found = read_properties(record.properties)
         if to_queue and record.sys_flag & TRANSACTION_MASK not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
             self._to_queue(topic, state, record, found)
@@ -171,23 +172,23 @@ class Dispatcher:
     def own_properties(
         self, topic: str, queue_id: int, sys_flag: int, text: bytes, queue_offset: int, batched: bool
     ) -> bytes:
-        """What the store adds to a message's properties: INNER_BASE, INNER_MULTI_QUEUE_OFFSET.
+        """Return the properties that the store adds to a message: INNER_BASE, INNER_MULTI_QUEUE_OFFSET.
 
         Errors: MessageRefused. Source: BatchConsumeQueue#assignQueueOffset, MultiDispatch#wrapMultiDispatch
         """
-        more = b""
+        added = b""
         if batched and sys_flag & INNER_BATCH and not property_value(text, b"INNER_BASE"):
-            more += b"INNER_BASE\x01%d\x02" % queue_offset
-        numbers = self.options.lmq and self.options.numbers_lmq
-        names = property_value(text, b"INNER_MULTI_DISPATCH") if numbers else b""
+            added += b"INNER_BASE\x01%d\x02" % queue_offset
+        assigns_offsets = self.options.lmq and self.options.numbers_lmq
+        names = property_value(text, b"INNER_MULTI_DISPATCH") if assigns_offsets else b""
         queues = [TopicName.of(name).text for name in names.decode("utf-8", "replace").split(",")] if names else []
         if queues and props.dispatches_to_lmq(topic) and not property_value(text, b"INNER_MULTI_QUEUE_OFFSET"):
             states = [self.queue(name, 0 if props.is_lmq(name) else queue_id) for name in queues]
-            more += b"INNER_MULTI_QUEUE_OFFSET\x01" + b",".join(b"%d" % s.next_offset for s in states) + b"\x02"
-        return more
+            added += b"INNER_MULTI_QUEUE_OFFSET\x01" + b",".join(b"%d" % s.next_offset for s in states) + b"\x02"
+        return added
 
     def simple(self, state: QueueState) -> ConsumeQueue:
-        """The consume queue of a queue."""
+        """Return the consume queue of a queue."""
         if state.simple is None:
             state.simple = ConsumeQueue(self._directory(state), self.options.consume_queue_file_size)
         return state.simple
@@ -211,32 +212,32 @@ class Dispatcher:
             base, count = batch_of(text, queue_offset)
             state.batch.put(offset, size, code, store_timestamp, base, count)
             if self.in_order:
-                self._settle(state.batch)
+                self._commit(state.batch)
             return
         queue = self.simple(state)
         queue.put(offset, size, code, queue_offset)
         if self.in_order:
-            self._settle(queue)
+            self._commit(queue)
         if self.options.lmq and b"INNER_MULTI_DISPATCH" in text and props.dispatches_to_lmq(topic.text):
-            for name, at in props.lmq_queues(props.parse_properties(text)):
-                TopicName.of(name)  # it becomes a directory, too
-                light = self.queue(name, 0 if props.is_lmq(name) else state.queue_id)
-                queue = self.simple(light)
-                queue.put(offset, size, code, at)
+            for name, lmq_offset in props.lmq_queues(props.parse_properties(text)):
+                TopicName.of(name)  # the name becomes a directory: refuse an invalid one
+                lmq_state = self.queue(name, 0 if props.is_lmq(name) else state.queue_id)
+                queue = self.simple(lmq_state)
+                queue.put(offset, size, code, lmq_offset)
                 if self.in_order:
-                    self._settle(queue)
-                light.next_offset = max(light.next_offset, at + 1)
-                light.started = True
+                    self._commit(queue)
+                lmq_state.next_offset = max(lmq_state.next_offset, lmq_offset + 1)
+                lmq_state.started = True
 
-    def _settle(self, written: ConsumeQueue | BatchConsumeQueue) -> None:
-        file = written.queue.files[-1]
+    def _commit(self, consume_queue: ConsumeQueue | BatchConsumeQueue) -> None:
+        file = consume_queue.queue.files[-1]
         if self.crowded:
             file.relax()
         else:
             file.commit(0)
 
     def tags_code(self, topic: str, text: bytes, store_timestamp: int) -> int:
-        """Third field of the unit: tags code, or the deliver time (ms) in the schedule topic."""
+        """Return the tags code of the unit; in the schedule topic this is the deliver time (ms)."""
         if topic == props.SCHEDULE_TOPIC:
             code = props.dispatch_tags_code(
                 topic, props.parse_properties(text), store_timestamp, self.options.delay_levels or DEFAULT_DELAY_LEVELS
@@ -247,11 +248,11 @@ class Dispatcher:
 
     @property
     def crowded(self) -> bool:
-        """So many queues that their descriptors are not kept open."""
+        """Whether there are too many queues to keep their descriptors open."""
         return len(self.queues) > OPEN_QUEUES
 
     def relax(self) -> None:
-        """Close the descriptors of all queues until they are needed again. Errors: NoSpace."""
+        """Commit, and close the descriptors of all queues until they are needed again. Errors: NoSpace."""
         for files in self.files():
             files.queue.relax()
 
@@ -259,7 +260,7 @@ class Dispatcher:
         return self.root / ("batchconsumequeue" if batch else "consumequeue") / state.topic / str(state.queue_id)
 
     def files(self) -> Iterator[ConsumeQueue | BatchConsumeQueue]:
-        """Every queue that has files."""
+        """Yield all consume queues that have been opened or created."""
         for state in list(self.queues.values()):
             if state.simple is not None:
                 yield state.simple
@@ -268,13 +269,13 @@ class Dispatcher:
 
 
 def batch_of(text: bytes, queue_offset: int) -> tuple[int, int]:
-    """(base offset, messages) of a record in a batch topic; a single message is a batch of one."""
+    """Return (base offset, number of messages) of a record in a batch topic; a single message is a batch of one."""
     found = props.inner_batch(props.parse_properties(text)) if b"INNER_NUM" in text else None
     return found if found is not None else (queue_offset, 1)
 
 
 def messages_in(sys_flag: int, text: bytes) -> int:
-    """How many messages a record counts for in a batch topic: INNER_NUM of an inner batch, else 1.
+    """Return the number of messages in a record of a batch topic: INNER_NUM of an inner batch, else 1.
 
     Source: MultiDispatchUtils, BatchConsumeQueue#increaseQueueOffset
     """

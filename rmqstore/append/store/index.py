@@ -1,6 +1,6 @@
-"""The index of a store on the disk: which file an entry goes to, when a new one begins, what is opened again.
+"""Write the index files of a store.
 
-Source: IndexService#buildIndex, #load (RocketMQ 5.4.0).
+Source: IndexService#buildIndex, #load (RocketMQ 5.4.0)
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from rmqstore.files.index_units import index_unit
 from rmqstore.formats import index
 from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 
-PENDING = 4096  # entries that wait before they are hashed and written together
+PENDING = 4096  # number of buffered entries from which they are hashed and written
 
 
 class IndexFile:
-    """An index file on the disk and its builder."""
+    """An index file, with the builder of its contents."""
 
     def __init__(self, path: Path, builder: IndexFileBuilder, descriptor: int) -> None:
         self.path = path
@@ -33,7 +33,7 @@ class IndexFile:
 
     @classmethod
     def create(cls, path: Path, builder: IndexFileBuilder) -> IndexFile:
-        """A new file with its starting header.
+        """Create a file and write its initial header.
 
         Errors: OutputExists, NoSpace, NotReadable.
         """
@@ -44,9 +44,9 @@ class IndexFile:
 
     @classmethod
     def open(cls, path: Path, slots: int, units: int) -> IndexFile:
-        """An existing file; an empty one, which a killed process leaves, gets its length.
+        """Open an existing file; an empty one, left by a killed process, is extended to its full length.
 
-        Errors: NotReadable, NoSpace; Refused for any other length: it has other numbers of slots and units.
+        Errors: NotReadable, NoSpace; Refused for any other length, which means other numbers of slots and units.
         """
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -55,7 +55,7 @@ class IndexFile:
             if length not in (0, size):
                 os.close(descriptor)
                 raise Refused(
-                    f"{path} has {length} bytes, {slots} slots and {units} units make {size}",
+                    f"{path} has {length} bytes, but {slots} slots and {units} units need {size}",
                     "give the maxHashSlotNum and maxIndexNum of the store",
                 )
             if not length:
@@ -70,13 +70,13 @@ class IndexFile:
         return cls(path, builder, descriptor)
 
     def add(self, offsets: I64, timestamps: I64, hashes: I64) -> None:
-        """Add rows; units go to the system at once, slots and header with `commit`. Errors: NoSpace."""
+        """Add entries and write their units; `commit` writes slots and header. Errors: NoSpace."""
         at = index.unit_at(self.builder.index_count, self.builder.slots)
         self._write(self.builder.add(offsets, timestamps, hashes), at)
         self._unsaved = True
 
     def commit(self) -> None:
-        """Give slots and header to the system. Errors: NoSpace."""
+        """Write slots and header to the operating system. Errors: NoSpace."""
         if self._unsaved:
             for slot, data in self.builder.changed_slots():
                 self._write(data, index.slot_at(slot))
@@ -84,7 +84,7 @@ class IndexFile:
             self._unsaved = False
 
     def flush(self) -> None:
-        """Bring it to the disk. Errors: NoSpace and others."""
+        """Flush the file to disk. Errors: NoSpace and others."""
         self.commit()
         try:
             os.fdatasync(self._descriptor)
@@ -98,14 +98,14 @@ class IndexFile:
             raise explain(error, self.path) from error
 
     def close(self) -> None:
-        """Let go of the file; nothing is written."""
+        """Close the file without writing."""
         os.close(self._descriptor)
 
 
 class IndexService:
-    """The index of a store: entries go to the last file, a new one is made when it is full.
+    """The index of a store: entries go to the last file, and to a new one if that is full.
 
-    `full_flushed` is called with the end timestamp (ms) of every file that is full and on the disk.
+    `full_flushed` is called with the end timestamp (ms) of every file that is full and on disk.
     """
 
     def __init__(
@@ -133,33 +133,33 @@ class IndexService:
 
     @property
     def end_phy_offset(self) -> int:
-        """Address of the last message that was indexed, -1 before the first (bytes)."""
+        """The physical offset of the last indexed message; -1 without one."""
         if self._file is None or (self._file.builder.index_count <= 1 and not self._file.builder.end_timestamp):
             return -1
-        return self._end  # a file without entries has that of the file before it
+        return self._end  # in a file without entries, this is the value of the previous file
 
     def load(self, *, last_exit_ok: bool, index_msg_timestamp: int, log_end: int) -> int | None:
-        """Open the last file; after an abnormal exit files that end behind the checkpoint or the log are deleted first.
+        """Open the last file; after an abnormal exit, first delete files that end after the checkpoint or the log.
 
-        The answer is the address of the first message that was in one of them, None when none was deleted.
-        Units: ms, bytes. Errors: NotReadable. Source: IndexService#load, which does not look at the log
+        Returns the physical offset of the first message in the deleted files; None if none was deleted.
+        Units: ms, bytes. Errors: NotReadable. Source: IndexService#load, which ignores the end of the log
         """
         names = self.files()
-        lost: list[int] = []
+        deleted_begins: list[int] = []
         for name in list(names) if not last_exit_ok else []:
             header = self._header(name)
             if header["end_timestamp"] > index_msg_timestamp or header["end_phy_offset"] >= max(log_end, 1):
                 (self.directory / name).unlink()
                 names.remove(name)
-                lost.append(header["begin_phy_offset"])
+                deleted_begins.append(header["begin_phy_offset"])
         if names:
             self._last_name = names[-1]
-            self._take(IndexFile.open(self.directory / names[-1], self.slots, self.units))
+            self._use(IndexFile.open(self.directory / names[-1], self.slots, self.units))
             self._last_hash = self._hash_of_last_entry(names)
-        return min(lost, default=None)
+        return min(deleted_begins, default=None)
 
     def files(self) -> list[str]:
-        """Names of the files on the disk, in order."""
+        """Return the names of the index files, in order."""
         if not self.directory.is_dir():
             return []
         return sorted(p.name for p in self.directory.iterdir() if p.name.isdigit() and p.is_file())
@@ -176,23 +176,23 @@ class IndexService:
                 return int(unit["key_hash"]) if unit is not None else None
         return None
 
-    def _lacking(self, topic: bytes, keys: Sequence[bytes]) -> Sequence[bytes]:
-        """Keys of the last message in the index that have no entry: its file was full in the middle of it.
+    def _missing_keys(self, topic: bytes, keys: Sequence[bytes]) -> Sequence[bytes]:
+        """Return the keys of the last indexed message that have no entry yet, because its file was full.
 
-        A broker enters all of them again.
+        A broker adds entries for all keys of that message again.
         """
         hashes = key_hashes([topic + b"#" + key for key in keys]).tolist()
         return keys[hashes.index(self._last_hash) + 1 :] if self._last_hash in hashes else keys
 
-    def _take(self, file: IndexFile) -> None:
+    def _use(self, file: IndexFile) -> None:
         self._file = file
         self._room = file.builder.room
         self._end = file.builder.end_phy_offset
 
     def build(self, offset: int, store_timestamp: int, sys_flag: int, topic: bytes, keys: Sequence[bytes]) -> None:
-        """Note a message; `keys` in the order of their entries, without the topic.
+        """Add the entries of a message; `keys` are without the topic, in the order of their entries.
 
-        A file is also made for a message without keys, when no file exists or the last one is full.
+        Even a message without keys creates a new file if there is none or the last one is full.
         Units: bytes, ms. Errors: NoSpace. Source: IndexService#buildIndex
         """
         if self._room <= 0:
@@ -200,7 +200,7 @@ class IndexService:
             if self._room <= 0:
                 self._next_file()
         if offset <= self._end and keys and self._last_hash is not None:
-            keys = self._lacking(topic, keys) if offset == self._end else ()
+            keys = self._missing_keys(topic, keys) if offset == self._end else ()
         if offset < self._end or sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
             return
         for key in keys:
@@ -214,7 +214,7 @@ class IndexService:
             self.drain()
 
     def drain(self) -> None:
-        """Hash and write what waits. Errors: NoSpace."""
+        """Hash and write the buffered entries. Errors: NoSpace."""
         if not self._keys:
             return
         hashes = key_hashes(self._keys)
@@ -223,9 +223,10 @@ class IndexService:
         self._write(offsets, timestamps, hashes)
 
     def add(self, offsets: I64, timestamps: I64, hashes: I64, last: int) -> None:
-        """Entries of new messages, in order; `last` is the address of the last message, with entries or without.
+        """Add entries of new messages, in order, with the same result as `build` for each message.
 
-        Units: bytes, ms. Errors: NoSpace. The same files as `build` message by message.
+        `last` is the physical offset of the last message, even if it has no entries.
+        Units: bytes, ms. Errors: NoSpace.
         """
         self.drain()
         if self._room <= 0:
@@ -259,22 +260,22 @@ class IndexService:
         make_directories(self.directory)
         time = self._clock()
         name = index.file_name(time)
-        while name <= self._last_name:  # two files of one millisecond: a broker would open the first one twice
+        while name <= self._last_name:  # never two files in one millisecond: a broker would open the first one twice
             time += 1
             name = index.file_name(time)
         self._last_name = name
         end = self._end
-        self._take(IndexFile.create(self.directory / name, IndexFileBuilder(self.slots, self.units, previous)))
+        self._use(IndexFile.create(self.directory / name, IndexFileBuilder(self.slots, self.units, previous)))
         self._end = max(end, self._end)
 
     def commit(self) -> None:
-        """Write what waits, slots and header included. Errors: NoSpace."""
+        """Write buffered entries, slots and header to the operating system. Errors: NoSpace."""
         self.drain()
         if self._file is not None:
             self._file.commit()
 
     def flush(self) -> None:
-        """Bring the last file to the disk. Errors: NoSpace and others."""
+        """Flush the last file to disk. Errors: NoSpace and others."""
         self.drain()
         if self._file is not None:
             self._file.flush()
@@ -282,7 +283,7 @@ class IndexService:
                 self._full_flushed(self._file.builder.end_timestamp)
 
     def close(self) -> None:
-        """Let go; what was not committed is lost."""
+        """Close the last file without writing buffered entries."""
         if self._file is not None:
             self._file.close()
             self._file = None

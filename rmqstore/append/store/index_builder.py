@@ -1,6 +1,6 @@
-"""One index file in memory, many entries at a time: the rules of IndexFile, vectorised. Pure: rows in, bytes out.
+"""Build an index file in memory, many entries at a time, by the rules of IndexFile; no I/O.
 
-Source: IndexFile#putKey, IndexHeader (RocketMQ 5.4.0).
+Source: IndexFile#putKey, IndexHeader (RocketMQ 5.4.0)
 """
 
 from __future__ import annotations
@@ -16,27 +16,26 @@ from rmqstore.scan.hashes import hash_spans
 
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
-_PAGE_SLOTS = 1024  # slots whose change is noted together: a page of 4096 bytes
+_PAGE_SLOTS = 1024  # slots per page of 4096 bytes; changes are tracked by page
 _INT_MAX = (1 << 31) - 1
 
 
 def java_hashes(texts: Sequence[bytes]) -> I32:
-    """String.hashCode of many UTF-8 texts at once.
+    """Compute String.hashCode of many UTF-8 texts at once.
 
     Shape: (n,)
     """
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
-    codes, ascii_ = hash_spans(
-        np.frombuffer(b"".join(texts) + b"\0", dtype=np.uint8), np.cumsum(lengths) - lengths, lengths
-    )
+    joined = np.frombuffer(b"".join(texts) + b"\0", dtype=np.uint8)
+    codes, is_ascii = hash_spans(joined, np.cumsum(lengths) - lengths, lengths)
     signed: I32 = codes.astype(np.uint32).view(np.int32)
-    for i in np.flatnonzero(~ascii_).tolist():
+    for i in np.flatnonzero(~is_ascii).tolist():
         signed[i] = java_string_hash(java_text(texts[i]))
     return signed
 
 
 def key_hashes(texts: Sequence[bytes]) -> I64:
-    """Key hash of many key texts (`topic#key`) at once.
+    """Compute the key hashes of many key texts (`topic#key`) at once.
 
     Shape: (n,). Source: IndexFile#indexKeyHashMethod
     """
@@ -45,10 +44,10 @@ def key_hashes(texts: Sequence[bytes]) -> I64:
 
 
 class IndexFileBuilder:
-    """One index file in memory: header values and the slot table; units are handed out as they are made.
+    """The header and the slot table of one index file; `add` returns the bytes of new units.
 
-    `previous` is (end phy offset, end timestamp) of the file before it: a new file starts with them, and its first
-    unit's time difference is counted from there.
+    `previous` is (end phy offset, end timestamp) of the previous file: a new file starts with these values, and the
+    time difference of its first unit is relative to them.
     """
 
     def __init__(self, slots: int, units: int, previous: tuple[int, int] = (0, 0)) -> None:
@@ -63,16 +62,16 @@ class IndexFileBuilder:
 
     @property
     def room(self) -> int:
-        """Entries that still go in."""
+        """The number of entries that can still be added."""
         return max(0, self.units - self.index_count)
 
     @property
     def full(self) -> bool:
-        """IndexFile#isWriteFull"""
+        """Whether no entry can be added (IndexFile#isWriteFull)."""
         return self.index_count >= self.units
 
     def header(self) -> bytes:
-        """The 40 bytes; the count stays 0 on the disk until there is an entry."""
+        """Return the 40 bytes of the header; the stored count is 0 until there is an entry."""
         return index.HEADER.build(
             begin_timestamp=self.begin_timestamp,
             end_timestamp=self.end_timestamp,
@@ -83,7 +82,7 @@ class IndexFileBuilder:
         )
 
     def load(self, header: bytes, table: bytes) -> None:
-        """Go on with a file that is there.
+        """Continue an existing file from its header and slot table.
 
         Source: IndexHeader#load
         """
@@ -92,12 +91,11 @@ class IndexFileBuilder:
         self.begin_phy_offset, self.end_phy_offset = values["begin_phy_offset"], values["end_phy_offset"]
         self.hash_slot_count = values["hash_slot_count"]
         self.index_count = max(1, values["index_count"])
-        got: I32 = np.frombuffer(table, dtype=">i4").astype(np.int32)
-        got[(got < 0) | (got > self.index_count)] = index.INVALID_INDEX
-        self.table = got
+        self.table = np.frombuffer(table, dtype=">i4").astype(np.int32)
+        self.table[(self.table < 0) | (self.table > self.index_count)] = index.INVALID_INDEX
 
     def add(self, offsets: I64, timestamps: I64, hashes: I64) -> bytes:
-        """Add rows in order; the bytes of their units, which follow those made before.
+        """Add entries in order, and return the bytes of their units, which follow the existing units.
 
         Units: bytes, ms. Shape: all (n,), n ≤ room.
         Source: IndexFile#putKey
@@ -110,18 +108,18 @@ class IndexFileBuilder:
         slot = hashes % self.slots
         order = np.argsort(slot, kind="stable")
         sorted_slot = slot[order]
-        same = np.zeros(n, dtype=np.bool_)
-        same[1:] = sorted_slot[1:] == sorted_slot[:-1]
+        same_slot = np.zeros(n, dtype=np.bool_)  # as the entry before, in the order of the slots
+        same_slot[1:] = sorted_slot[1:] == sorted_slot[:-1]
         previous = np.empty(n, dtype=np.int64)
-        previous[order[1:]] = np.where(same[1:], numbers[order[:-1]], 0)
-        heads = order[~same]
-        previous[heads] = self.table[slot[heads]]
+        previous[order[1:]] = np.where(same_slot[1:], numbers[order[:-1]], 0)
+        first_of_slot = order[~same_slot]
+        previous[first_of_slot] = self.table[slot[first_of_slot]]
         units = np.zeros(n, dtype=index.UNIT.dtype)
         units["key_hash"], units["phy_offset"], units["prev_index"] = hashes, offsets, previous
         units["time_diff"] = self._time_diffs(timestamps, first)
-        self.hash_slot_count += int(np.count_nonzero(previous[heads] == index.INVALID_INDEX))
-        last = np.append(~same[1:], True)
-        self.table[sorted_slot[last]] = numbers[order[last]]
+        self.hash_slot_count += int(np.count_nonzero(previous[first_of_slot] == index.INVALID_INDEX))
+        last_of_slot = np.append(~same_slot[1:], True)
+        self.table[sorted_slot[last_of_slot]] = numbers[order[last_of_slot]]
         self.changed[np.unique(sorted_slot // _PAGE_SLOTS)] = True
         if first <= 1:
             self.begin_phy_offset, self.begin_timestamp = int(offsets[0]), int(timestamps[0])
@@ -130,7 +128,7 @@ class IndexFileBuilder:
         return units.tobytes()
 
     def _time_diffs(self, timestamps: I64, first: int) -> I64:
-        """Seconds after the header's begin; the first entry of a file still meets the begin of the file before."""
+        """Return the seconds since the header's begin time, which the first entry of a file still has to set."""
         begin = np.full(len(timestamps), self.begin_timestamp, dtype=np.int64)
         if first <= 1:
             begin[1:] = timestamps[0]
@@ -140,7 +138,7 @@ class IndexFileBuilder:
         return np.where(begin <= 0, 0, seconds)
 
     def changed_slots(self) -> Iterator[tuple[int, bytes]]:
-        """(first slot, bytes) of the parts of the table that changed since the last call."""
+        """Yield (first slot, bytes) of the parts of the slot table that changed since the last call."""
         pages = np.flatnonzero(self.changed)
         self.changed[:] = False
         if not len(pages):

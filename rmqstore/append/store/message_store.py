@@ -1,9 +1,9 @@
-"""A store that is written: log, consume queues, index, checkpoint, lock and abort, as a broker keeps them.
+"""A writable store, which keeps log, consume queues, index, checkpoint, lock and abort file like a broker.
 
     with MessageStore.create(Path("store"), StoreOptions(flush=FlushPolicy.SYNC)) as store:
         store.put(NewMessage("TopicTest", b"hello"))
 
-Source: DefaultMessageStore, CommitLog#asyncPutMessage, #asyncPutMessages (RocketMQ 5.4.0).
+Source: DefaultMessageStore, CommitLog#asyncPutMessage, #asyncPutMessages (RocketMQ 5.4.0)
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ __all__ = ["MessageStore", "PutResult", "PutStatus", "StoreOptions"]
 
 
 class MessageStore:
-    """A store open for appending: plain, or a single DLedger member that is its own leader.
+    """A store open for appending: a plain store, or the only member of a DLedger group, which leads itself.
 
-    One writer at a time (lock file), with any number of threads. After a write error nothing more is accepted: the
-    store is closed as by a crash, and recovered when it is opened again.
+    The lock allows one writer at a time; it may use any number of threads. After a write error the store accepts no
+    more messages, closes as after a crash, and is recovered when it is opened again.
     """
 
     def __init__(self, root: Path, options: StoreOptions, lock: StoreLock, clock: Clock = now_ms) -> None:
@@ -77,9 +77,9 @@ class MessageStore:
         self._failed: RmqStoreError | None = None
         self._closed = False
         self._usable = True
-        self._told = False
+        self._error_raised = False
         self.appended = 0
-        """Messages appended since the store was opened."""
+        """The number of messages appended since the store was opened."""
         self._encoder = Encoder(options.limits)
         try:
             self.checkpoint = CheckpointFile.open(root / "checkpoint")
@@ -114,17 +114,17 @@ class MessageStore:
                         warm=options.warm,
                     ),
                     member=member,
-                    hook=None,  # records are built with the address that they will have
+                    hook=None,  # records are encoded with their final PHYSICALOFFSET
                     clock=self._clock,
                 )
             )
-        places = options.directories or (self.root / "commitlog",)
-        queue = MappedFileQueue(places, options.commitlog_file_size, clock=self._clock, warm=options.warm)
+        directories = options.directories or (self.root / "commitlog",)
+        queue = MappedFileQueue(directories, options.commitlog_file_size, clock=self._clock, warm=options.warm)
         return CommitLog(queue, options.start)
 
     @classmethod
     def create(cls, root: Path, options: StoreOptions | None = None, *, clock: Clock = now_ms) -> MessageStore:
-        """A new store in an empty or new directory.
+        """Create a store in an empty or new directory.
 
         Errors: OutputExists, StoreIsLive, NoSpace, NotReadable.
         """
@@ -148,19 +148,18 @@ class MessageStore:
         config: BrokerConfig | None = None,
         clock: Clock = now_ms,
     ) -> MessageStore:
-        """An existing store, recovered as after its last exit; appending goes on behind its last message.
+        """Open and recover an existing store; new messages are appended after its last one.
 
-        What `options` and `config` (broker.conf) do not give is read from the store. The whole log is read, so that no
-        message stays without its consume queue unit. A DLedger store needs its self id: only the caller can know that
-        its group has no other member.
-        Errors: Refused where options contradict the store, or where the log is a replica, before anything is opened
-        for writing; Refused, too, where good records follow damage (run `rmqstore recover`), where consume queues lack
-        units that cannot be appended (run `rmqstore rebuild`), or where the load of `options.version` fails: then
-        queues, index and a plain log are as they were, and a DLedger log has been cut where its own start cuts it.
-        StoreIsLive, NotAStore, NotReadable, NoSpace.
+        Settings that `options` and `config` (broker.conf) do not give are read from the store. Recovery reads the whole
+        log, so that no message stays without its consume queue unit. A DLedger store needs its self id, because only
+        the caller can know that its group has no other member.
+        Errors: Refused, before anything is opened for writing, if options contradict the store or the log is a replica.
+        Refused also if good records follow damage (run `rmqstore recover`), if consume queues lack units that cannot be
+        appended (run `rmqstore rebuild`), or if the load of `options.version` fails; then queues, index and a plain log
+        are unchanged, and a DLedger log is truncated as at a real start. StoreIsLive, NotAStore, NotReadable, NoSpace.
         """
-        given = options_of_store(root, options or StoreOptions(), config)
-        store = cls(root, given, StoreLock(root), clock)
+        complete = options_of_store(root, options or StoreOptions(), config)
+        store = cls(root, complete, StoreLock(root), clock)
         try:
             latest = recover(store.root, store.log, store.dispatcher, store.checkpoint.values(), store.options.version)
             store.checkpoint.limit(latest)
@@ -181,11 +180,11 @@ class MessageStore:
     # --- appending -----------------------------------------------------------------------------------------------
 
     def put(self, message: NewMessage) -> PutResult:
-        """Append one message; with synchronous flush it is on the disk when this returns.
+        """Append a message; with synchronous flush, return when it is on disk.
 
-        A message with the property WAIT=false is flushed soon, and not waited for. `status` says whether the wait took
-        longer than syncFlushTimeout.
-        Errors: MessageRefused (nothing is written), NoSpace and others (the store is closed by it), Refused.
+        For a message with the property WAIT=false, a flush is requested but not waited for. `status` says whether the
+        wait exceeded syncFlushTimeout.
+        Errors: MessageRefused (nothing is written), Refused if the store is closed, NoSpace and others, which close it.
         Source: CommitLog#handleDiskFlush
         """
         prepared = self._encoder.prepare(message)
@@ -195,9 +194,9 @@ class MessageStore:
         return self._acknowledged([result], [waits(message)])[0]
 
     def put_many(self, messages: Iterable[NewMessage]) -> list[PutResult]:
-        """Append messages one after the other, and wait once for all of them.
+        """Append messages one by one, and wait once for all of them.
 
-        Errors: as `put`; those before a refused one are appended.
+        Errors: as `put`; messages before a refused one are appended.
         """
         results: list[PutResult] = []
         waiting: list[bool] = []
@@ -217,10 +216,10 @@ class MessageStore:
         return results
 
     def put_table(self, table: MessageTable, *, renumber: bool = False) -> None:
-        """Append all messages of a table, and wait for the disk where `put` does.
+        """Append all messages of a table, and wait for the flush if `put` would.
 
-        With `renumber` every queue goes on with its next offset; else a message's own one has to be that.
-        Errors: RowRefused for the first message that is not taken (nothing of the table is written); else as `put`.
+        `renumber` assigns each queue's next offsets; otherwise the messages' own offsets must be these.
+        Errors: RowRefused for the first refused message (nothing of the table is written); else as `put`.
         """
         if not len(table):
             return
@@ -253,21 +252,22 @@ class MessageStore:
 
     def _write_records(self, columns: Columns, queue_offset: I64, store_timestamp: I64) -> None:
         assert isinstance(self.log, CommitLog)
-        places = np.empty(len(columns), dtype=np.int64)
+        offsets = np.empty(len(columns), dtype=np.int64)
         sizes, low = columns.size, 0
         while low < len(columns):
             offset, count = self.log.fitting(sizes[low:])
             part = columns.slice(low, low + count)
             ends = np.cumsum(part.size)
-            places[low : low + count] = offset + ends - part.size
+            offsets[low : low + count] = offset + ends - part.size
             high, first = low + count, int(part.at[0])
-            place_records(part, places[low:high], queue_offset[low:high], store_timestamp[low:high])
+            place_records(part, offsets[low:high], queue_offset[low:high], store_timestamp[low:high])
             self.log.write(columns.raw[first : first + int(ends[-1])], int(store_timestamp[high - 1]))
             low = high
-        self._bulk.dispatch(Columns(columns.raw, 0, columns.at), places)  # with nothing gathered before this
+        # new columns: those gathered before the records were placed are stale
+        self._bulk.dispatch(Columns(columns.raw, 0, columns.at), offsets)
 
     def _needs_properties(self, table: MessageTable) -> bool:
-        """Whether a message counts for more than one in its queue, or the store adds properties to it."""
+        """Whether a record may contain several messages of its queue, or the store adds properties to a message."""
         options = self.options.dispatch
         topics = [table.topics[k] for k in np.unique(table.topic).tolist()]
         if any(topic.decode("utf-8", "replace") in options.batch_topics for topic in topics):
@@ -275,8 +275,9 @@ class MessageStore:
         return options.lmq and b"INNER_MULTI_DISPATCH" in table.properties.source.tobytes()
 
     def check_table(self, table: MessageTable, ends: dict[tuple[str, int], int], *, renumber: bool = False) -> None:
-        """Raise what `put_table` would, and write nothing. `ends`: where queues end with the tables checked before.
+        """Check a table as `put_table` does, without writing it.
 
+        `ends` maps queues to their next offset after the tables that were checked before, and is updated.
         Errors: RowRefused.
         """
         if len(table):
@@ -285,7 +286,7 @@ class MessageStore:
             ends |= self._queue_offsets(table, columns, renumber, ends)[1]
 
     def _refuse_oversize(self, columns: Columns) -> None:
-        """Errors: RowRefused for the first record that does not fit into a file."""
+        """Refuse records that do not fit into a file. Errors: RowRefused for the first one."""
         too_big = columns.size + self.log.lead + BLANK_SIZE > self.log.queue.file_size
         if too_big.any():
             row = int(np.argmax(too_big))
@@ -297,44 +298,45 @@ class MessageStore:
     def _queue_offsets(
         self, table: MessageTable, columns: Columns, renumber: bool, ahead: Mapping[tuple[str, int], int]
     ) -> tuple[I64, dict[tuple[str, int], int]]:
-        """The queue offset of every record, and where each queue ends with them; `ahead`: where it would end by now.
+        """Return the queue offset of every record, and the next offset of each queue after them.
 
+        `ahead` has the next offsets of queues that differ from the store's, because of tables that were only checked.
         Errors: RowRefused for the first message that does not continue its queue.
         """
         numbers, states = self._bulk.states(columns)
         ends: dict[tuple[str, int], int] = {}
-        out = np.zeros(len(columns), dtype=np.int64)
+        queue_offset = np.zeros(len(columns), dtype=np.int64)
         given, count = table.numbers["queue_offset"], self._counts(table)
-        wrong: list[tuple[int, MessageRefused]] = []
+        refused: list[tuple[int, MessageRefused]] = []
         for rows in by_queue(numbers, owed_units(columns)):
             known = states[int(numbers[rows[0]])]
             assert known is not None
             state = known[1]
             key = (state.topic, state.queue_id)
-            following = ahead.get(key, state.next_offset)
-            first = following if renumber or state.started or key in ahead else int(given[rows[0]])
+            next_offset = ahead.get(key, state.next_offset)
+            first = next_offset if renumber or state.started or key in ahead else int(given[rows[0]])
             stops = first + np.cumsum(count[rows])
-            out[rows] = stops - count[rows]
-            bad = np.flatnonzero(given[rows] != (given[rows] if renumber else out[rows]))
+            queue_offset[rows] = stops - count[rows]
+            bad = np.flatnonzero(given[rows] != (given[rows] if renumber else queue_offset[rows]))
             if first < 0 or len(bad):
-                at = 0 if first < 0 else int(bad[0])
-                wrong.append((int(rows[at]), _discontinued(state, int(given[rows[at]]), int(out[rows[at]]))))
+                row = int(rows[0 if first < 0 else bad[0]])
+                refused.append((row, _discontinued(state, int(given[row]), int(queue_offset[row]))))
             ends[key] = int(stops[-1])
-        if wrong:
-            raise RowRefused(*min(wrong, key=lambda found: found[0]))
-        return out, ends
+        if refused:
+            raise RowRefused(*min(refused, key=lambda row_and_error: row_and_error[0]))
+        return queue_offset, ends
 
     def _counts(self, table: MessageTable) -> I64:
-        """How many messages of its queue each record counts for."""
-        out = np.ones(len(table), dtype=np.int64)
+        """Return the number of messages in each record."""
+        counts = np.ones(len(table), dtype=np.int64)
         for i in np.flatnonzero(table.numbers["sys_flag"] & INNER_BATCH).tolist():
             topic = table.topics[int(table.topic[i])].decode("utf-8", "surrogateescape")
             if topic in self.options.dispatch.batch_topics:
-                out[i] = messages_in(INNER_BATCH, table.properties.take(np.array([i])).raw()[0])
-        return out
+                counts[i] = messages_in(INNER_BATCH, table.properties.take(np.array([i])).raw()[0])
+        return counts
 
     def put_batch(self, messages: Sequence[NewMessage]) -> list[PutResult]:
-        """Append a client's batch: one topic and queue, consecutive queue offsets, all in one file.
+        """Append a client's batch: messages of one queue, with consecutive queue offsets and all in one file.
 
         Errors: MessageRefused for a mixed or delayed batch; else as `put`.
         Source: CommitLog#asyncPutMessages, DefaultAppendMessageCallback#doAppend(MessageExtBatch)
@@ -343,9 +345,9 @@ class MessageStore:
             return []
         first = messages[0]
         if any((m.topic, m.queue_id) != (first.topic, first.queue_id) for m in messages):
-            raise MessageRefused("a batch goes to one queue of one topic")
+            raise MessageRefused("all messages of a batch must be of one queue of one topic")
         if any(m.sys_flag & TRANSACTION_MASK or property_value(m.properties, b"DELAY") for m in messages):
-            raise MessageRefused("a batch holds neither transactions nor delayed messages")
+            raise MessageRefused("a batch must not contain transactions or delayed messages")
         prepared = [self._encoder.prepare(message) for message in messages]
         with self._guard:
             if not self._usable:
@@ -377,7 +379,7 @@ class MessageStore:
         try:
             offset = self.log.reserve(prepared.size)
             self.log.write(prepared.record(offset, queue_offset, timestamp), timestamp)
-            if self.dispatcher.in_order:  # no unit may reach the system before its record
+            if self.dispatcher.in_order:  # dispatch commits units at once, which must not precede their record
                 self._commit()
             written = WrittenRecord(offset, prepared.size, queue_offset, timestamp, m.sys_flag, m.properties)
             self.dispatcher.dispatch(topic, state, written)
@@ -392,31 +394,31 @@ class MessageStore:
         return PutResult(offset, prepared.size, queue_offset, timestamp, m.store_host)
 
     def _queue_offset(self, m: NewMessage, state: QueueState) -> int:
-        """The queue's next offset, or the one that the message brings when it continues the queue.
+        """Return the queue's next offset, or the message's own one if it continues the queue.
 
-        A broker would append the unit of any other offset at the wrong place.
+        With any other offset a broker would write the unit to the wrong position. Errors: MessageRefused.
         """
-        wanted = m.queue_offset
-        if wanted is None:
+        own = m.queue_offset
+        if own is None:
             return state.next_offset
-        if wanted < 0 or (state.started and wanted != state.next_offset):
-            raise _discontinued(state, wanted, state.next_offset)
-        return wanted
+        if own < 0 or (state.started and own != state.next_offset):
+            raise _discontinued(state, own, state.next_offset)
+        return own
 
     def _with_offsets(self, prepared: Prepared, queue_offset: int, batched: bool) -> Prepared:
-        """The message with the properties that the store itself writes."""
+        """Return the message with the properties that the store adds."""
         m = prepared.message
-        more = self.dispatcher.own_properties(m.topic, m.queue_id, m.sys_flag, m.properties, queue_offset, batched)
-        if not more:
+        added = self.dispatcher.own_properties(m.topic, m.queue_id, m.sys_flag, m.properties, queue_offset, batched)
+        if not added:
             return prepared
         text = m.properties
-        text += (b"\x02" if text and not text.endswith(b"\x02") else b"") + more
+        text += (b"\x02" if text and not text.endswith(b"\x02") else b"") + added
         return self._encoder.prepare(replace(m, properties=text))
 
-    # --- to the disk ---------------------------------------------------------------------------------------------
+    # --- commit and flush ----------------------------------------------------------------------------------------
 
     def _commit(self) -> None:
-        """Give the log to the system before anybody is told that a message is stored."""
+        """With `write_through`, commit the log before messages are acknowledged."""
         if self.options.write_through:
             try:
                 self.log.commit()
@@ -424,7 +426,7 @@ class MessageStore:
                 self._fail(error)
 
     def _acknowledged(self, results: list[PutResult], waiting: Sequence[bool]) -> list[PutResult]:
-        """The results when their messages are on the disk, as far as anybody waits for that."""
+        """Wait until the messages that require it are on disk, and return the results with their status."""
         if self.options.flush is not FlushPolicy.SYNC or not results:
             return results
         last = max((i for i, wait in enumerate(waiting) if wait), default=-1)
@@ -447,7 +449,7 @@ class MessageStore:
         ]
 
     def flush(self) -> None:
-        """Everything to the disk, checkpoint included; log before queues, so that no unit points at nothing.
+        """Flush everything including the checkpoint; the log first, so that no unit refers to a missing message.
 
         Errors: NoSpace and others.
         """
@@ -457,11 +459,11 @@ class MessageStore:
     def _index_full(self, timestamp: int) -> None:
         self._flush.index_timestamp = timestamp
 
-    # --- errors, and the end -------------------------------------------------------------------------------------
+    # --- errors and closing --------------------------------------------------------------------------------------
 
     def _refuse(self) -> None:
-        """Say why nothing more is taken."""
-        self._told = True
+        """Raise Refused, with the reason why the store is closed."""
+        self._error_raised = True
         if self._failed is not None:
             raise Refused(f"the store was closed by an error: {self._failed.message}", self._failed.advice)
         raise Refused(f"{self.root} is closed", "open it again")
@@ -472,14 +474,14 @@ class MessageStore:
 
     def _fail(self, error: RmqStoreError) -> None:
         self._thread_failed(error)
-        self._told = True
+        self._error_raised = True
         raise error
 
     def close(self) -> None:
         """Flush everything, update the checkpoint, remove `abort`, release the lock.
 
-        Errors: NoSpace and others, also one that a flushing thread has met and nobody was told; then `abort` stays,
-        and the next start recovers the store.
+        Errors: NoSpace and others, also an error of a flush thread that no call has raised yet; then `abort` stays, and
+        the next start recovers the store.
         """
         if self._closed:
             return
@@ -492,7 +494,7 @@ class MessageStore:
             raise
         if self._failed is not None:
             self._abandon()
-            if not self._told:
+            if not self._error_raised:
                 raise self._failed
             return
         self.log.close()
@@ -505,7 +507,7 @@ class MessageStore:
         self._closed, self._usable = True, False
 
     def _abandon(self) -> None:
-        """Let go of everything without writing: the store looks as after a crash."""
+        """Close all files without writing, which leaves the store as after a crash."""
         for queue in self._flush.queues():
             queue.abandon()
         for consume_queue in self.dispatcher.files():
@@ -516,7 +518,7 @@ class MessageStore:
         self._closed, self._usable = True, False
 
     def crash(self) -> None:
-        """Let go without flushing and without removing `abort`: what the death of the process would leave."""
+        """Close without flushing and without removing `abort`, as if the process were killed."""
         if not self._closed:
             self._flush.stop()
             self._abandon()
@@ -540,19 +542,18 @@ def open_writable(
     create: bool = False,
     config: BrokerConfig | None = None,
 ) -> MessageStore:
-    """A store to append to; use it in a `with` statement.
+    """Open a store for appending; use it in a `with` statement.
 
-    Mode, sizes and settings that are not given are read from the store. `create`: a new store in an empty or new
-    directory.
-    Errors: as `MessageStore.open` and `MessageStore.create`
+    Settings that are not given are read from the store. `create` makes a new store in an empty or new directory.
+    Errors: as `MessageStore.open` and `MessageStore.create`.
     """
     if create:
         return MessageStore.create(Path(path), options)
     return MessageStore.open(Path(path), options, config=config)
 
 
-def _discontinued(state: QueueState, wanted: int, following: int) -> MessageRefused:
+def _discontinued(state: QueueState, own: int, next_offset: int) -> MessageRefused:
     return MessageRefused(
-        f"queue offset {wanted} does not continue {state.topic}/{state.queue_id}, whose next is {following}",
-        "leave queue_offset out, and the store numbers the queue (import: --renumber)",
+        f"queue offset {own} does not continue {state.topic}/{state.queue_id}, whose next offset is {next_offset}",
+        "omit queue_offset, and the store assigns it (import: --renumber)",
     )

@@ -1,6 +1,6 @@
-"""What a put answers, and whether it waits for the disk.
+"""The result of a put.
 
-Source: PutMessageResult, PutMessageStatus, Message#isWaitStoreMsgOK (RocketMQ 5.4.0).
+Source: PutMessageResult, PutMessageStatus, Message#isWaitStoreMsgOK (RocketMQ 5.4.0)
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from rmqstore.append.store.dispatch import property_value
 
 
 class PutStatus(StrEnum):
-    """What became of a message that is in the log. Source: PutMessageStatus"""
+    """The status of a message that was appended to the log. Source: PutMessageStatus"""
 
     PUT_OK = "PUT_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
-    """It was not on the disk within syncFlushTimeout."""
+    """The message was not on disk after syncFlushTimeout."""
 
 
 @dataclass(frozen=True, slots=True)
 class PutResult:
-    """Where a message went. Units: bytes, units of the queue, ms."""
+    """The offsets of an appended message; `offset` and `size` in bytes, `queue_offset` in units, times in ms."""
 
     offset: int
     size: int
@@ -38,6 +38,6 @@ class PutResult:
 
 
 def waits(message: NewMessage) -> bool:
-    """Whether a synchronous put of the message waits for the disk. Source: Message#isWaitStoreMsgOK"""
+    """Whether a synchronous put waits until the message is on disk. Source: Message#isWaitStoreMsgOK"""
     value = property_value(message.properties, b"WAIT")
     return not value or value.lower() == b"true"

@@ -1,8 +1,8 @@
-"""Opening a store that was written before: where its log ends, and what consume queues and index lack.
+"""Recover an existing store: find the end of its log, and dispatch messages that lack units or index entries.
 
-As a broker's recovery, with three differences: what is cut is zeroed, so that nothing comes back; where good records
-follow damage nothing is cut at all, the store is refused instead; and every message of the log has its unit afterwards.
-Source: CommitLog#recoverNormally, #recoverAbnormally, DefaultMessageStore#recover (RocketMQ 5.4.0).
+This differs from a broker's recovery in three ways. Truncated bytes are zeroed, so that they do not reappear. A store
+with good records after damage is refused and not truncated. And every message in the log has its unit afterwards.
+Source: CommitLog#recoverNormally, #recoverAbnormally, DefaultMessageStore#recover (RocketMQ 5.4.0)
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from rmqstore.scan.window import ScanOptions
 LAST_FILES = 3
 _REBUILD = "run `rmqstore verify`, then `rmqstore rebuild cq`"
 _HEAD = 4096
-_EVERYTHING = 1 << 62
+_AFTER_ALL = 1 << 62
 
 
 def recover(
@@ -48,20 +48,20 @@ def recover(
     checkpoint: StoreCheckpoint,
     version: str | None = None,
 ) -> int:
-    """Load log, consume queues and index; cut the log at its end; dispatch what is missing.
+    """Load log, consume queues and index; truncate the log after its last good record; dispatch missing messages.
 
-    Returns the latest store time of the log (ms), 0 without messages: no checkpoint may be ahead of it.
+    Returns the latest store time of the log (ms), 0 without messages, which no checkpoint may exceed.
 
-    All records of the log are looked at. A broker looks at the last files only: what lacks its unit before them is
-    never served again, and the units of later messages hide it behind pre-blanks.
+    This reads the whole log. A broker reads only the last files: an earlier message that lacks its unit is never
+    served again, because the units of later messages follow pre-blanks in its place.
     Errors: Refused, NotReadable, NoSpace.
     """
     last_exit_ok = not (root / "abort").exists()
     legacy: list[FileToRead] = []
     if isinstance(log, DLedgerLog):
         log.store.load()
-        old = open_store(root).commitlog
-        legacy = list(old.files) if old is not None else []
+        commitlog = open_store(root).commitlog
+        legacy = list(commitlog.files) if commitlog is not None else []
     else:
         log.queue.load(version)
     _load_queues(root, dispatcher, version)
@@ -75,24 +75,24 @@ def recover(
     known = _Known(dispatcher, topics, deleted_before)
     missing = known.first_missing(walk)
     if isinstance(log, DLedgerLog):
-        log.store.cut(end)  # DLedger itself does not look into bodies
+        log.store.cut(end)  # DLedger's own recovery does not check the bodies of entries
     else:
         log.queue.truncate_dirty_files(end, blank=True)
         log.queue.set_where(end)
-    cut = False
+    truncated = False
     for consume_queue in dispatcher.files():
         consume_queue.settle()
         if consume_queue.max_physic_offset >= end or end == 0:
             consume_queue.truncate(end)
-            cut = True
-    if cut:
+            truncated = True
+    if truncated:
         known = _Known(dispatcher, topics, deleted_before)
         missing = known.first_missing(walk)
-    lost = dispatcher.index.load(
+    not_indexed = dispatcher.index.load(
         last_exit_ok=last_exit_ok, index_msg_timestamp=checkpoint.index_msg_timestamp, log_end=end
     )
     index_end = dispatcher.index.end_phy_offset
-    begin = min([missing, end, *([lost] if lost is not None else [])])
+    begin = min(missing, end, end if not_indexed is None else not_indexed)
     if dispatcher.options.index:
         begin = min(begin, index_end if index_end >= 0 or any(dispatcher.index.files()) else 0)
     for columns in walk.records(begin, crc=True):
@@ -105,9 +105,9 @@ def recover(
 
 
 class _Walk:
-    """The good records of a store in the order of their addresses: those of the legacy log, then those of the log.
+    """The good records of a store in order of their physical offsets: those of the legacy log, then those of the log.
 
-    `end` is the global offset behind the last record.
+    `end` is the global offset after the last record.
     """
 
     def __init__(self, legacy: Sequence[FileToRead], log: RecordLog, end: int) -> None:
@@ -115,7 +115,7 @@ class _Walk:
         self._files = [(file, 0) for file in legacy] + [(_to_read(file), log.lead) for file in log.queue.files]
 
     def records(self, begin: int, *, crc: bool) -> Iterator[Columns]:
-        """Chunks of records, from the file that holds `begin` on."""
+        """Yield chunks of records, starting with the file that contains `begin`."""
         for file, lead in self._files:
             if not begin < file.stop or file.start >= self.end:
                 continue
@@ -125,9 +125,11 @@ class _Walk:
 
 
 class _Queue(NamedTuple):
-    """What a queue has before recovery: end of the last message dispatched (-1: none), its first and next offset.
+    """The state of a queue before recovery.
 
-    `known` is False for a deleted topic, `numbered` False where units have no place of their own (BatchCQ).
+    `reached` is the physical offset after the last dispatched message (-1: none); `first` and `next` are queue offsets
+    (next -1: any). `known` is False for a deleted topic, `numbered` False for a BatchCQ, whose units are not addressed
+    by queue offset.
     """
 
     reached: int
@@ -138,10 +140,10 @@ class _Queue(NamedTuple):
 
 
 class _Known:
-    """What is dispatched already, per queue, so that whole chunks are passed over without a look at each record.
+    """The dispatched messages by queue, in arrays, so that whole chunks of them can be skipped.
 
-    `topics` are those of topics.json, None where it cannot be read. Messages of other topics that have no queue are
-    those of deleted topics and stay without units, as in a broker, where their address is below `deleted_before`.
+    `topics` are those in topics.json, None if it is unreadable. A message below `deleted_before` whose topic is not in
+    it and has no queue belongs to a deleted topic and gets no unit, as in a broker.
     """
 
     def __init__(self, dispatcher: Dispatcher, topics: frozenset[str] | None, deleted_before: int) -> None:
@@ -154,11 +156,11 @@ class _Known:
         self.known = np.zeros(0, dtype=np.bool_)
         self.next: list[int] = []
         self.latest = 0
-        """Latest store time that `first_missing` met (ms)."""
+        """The latest store time (ms) seen by `first_missing`."""
         self.numbered: list[bool] = []
 
     def lacks_unit(self, columns: Columns) -> npt.NDArray[np.bool_]:
-        """Records without their unit, as far as the ends of the queues say it."""
+        """Return which records lack their unit, judged by the end of their queue."""
         numbers = self._numbers(columns)
         kind = columns.sys_flag & TRANSACTION_MASK
         queued = (kind != TRANSACTION_PREPARED) & (kind != TRANSACTION_ROLLBACK)
@@ -167,25 +169,25 @@ class _Known:
         return lacks
 
     def first_missing(self, walk: _Walk) -> int:
-        """Address of the first record that lacks its unit; the end of the log where none does. Nothing is written.
+        """Return the physical offset of the first record that lacks its unit, else the end of the log; writes nothing.
 
-        Errors: Refused where units are missing that cannot be appended behind those that are there.
+        Errors: Refused if units are missing that cannot be appended to the existing ones.
         """
-        found = walk.end
+        first = walk.end
         for consume_queue in self.dispatcher.files():
             for stop, start in consume_queue.queue.check_self():
                 directory = consume_queue.queue.directories[0]
-                raise Refused(f"{directory}: no file holds the units in [{stop}, {start})", _REBUILD)
+                raise Refused(f"{directory}: the file with the units in [{stop}, {start}) is missing", _REBUILD)
         for columns in walk.records(0, crc=False):
             if len(columns):
                 self.latest = max(self.latest, int(columns.store_timestamp.max()))
             lacks = self.lacks_unit(columns)
             rows = np.flatnonzero(lacks)
             if len(rows):
-                found = min(found, int(columns.offset[rows[0]]))
+                first = min(first, int(columns.offset[rows[0]]))
                 self._refuse_gaps(columns, rows)
             if self._fans_out(columns):
-                found = min(found, int(columns.offset[0]))
+                first = min(first, int(columns.offset[0]))
             numbers = self._numbers(columns)
             hidden = np.flatnonzero(~lacks & self.known[numbers] & (columns.queue_offset < self.first[numbers]))
             kind = columns.sys_flag[hidden] & TRANSACTION_MASK
@@ -197,9 +199,10 @@ class _Known:
                     f"{columns.offset[i]}, but its consume queue begins at {self.first[numbers[i]]}",
                     _REBUILD,
                 )
-        return found
+        return first
 
     def _refuse_gaps(self, columns: Columns, rows: npt.NDArray[np.int64]) -> None:
+        """Refuse records without units that do not continue their queue. Errors: Refused."""
         numbers = self._numbers(columns)[rows]
         order = np.argsort(numbers, kind="stable")
         for group in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1):
@@ -213,17 +216,17 @@ class _Known:
                 i = int(wrong[0])
                 raise Refused(
                     f"{self._label(number)}: the log has its message {offsets[i]} at "
-                    f"{columns.offset[rows[group[i]]]}, but its consume queue would go on at {expected + i}",
+                    f"{columns.offset[rows[group[i]]]}, but the next one of its consume queue is {expected + i}",
                     _REBUILD,
                 )
             self.next[number] = expected + len(offsets)
 
     def missing(self, columns: Columns, index_end: int) -> list[int]:
-        """Records of a chunk that lack a unit or an index entry; all of them where messages are fanned out."""
+        """List the records of a chunk that lack a unit or an index entry; all if any may go to light message queues."""
         if self._fans_out(columns):
             return list(range(len(columns)))
-        # the last message in the index, too: a file may have been full in the middle of its keys
-        end = index_end if self.dispatcher.options.index else _EVERYTHING
+        # including the last indexed message, some of whose keys may lack an entry because its file was full
+        end = index_end if self.dispatcher.options.index else _AFTER_ALL
         return np.flatnonzero(self.lacks_unit(columns) | (columns.offset >= end)).tolist()
 
     def _fans_out(self, columns: Columns) -> bool:
@@ -233,6 +236,7 @@ class _Known:
         return f"{self.table.topics[number].decode('utf-8', 'replace')}/{self.table.queue_ids[number]}"
 
     def _numbers(self, columns: Columns) -> npt.NDArray[np.int64]:
+        """Return the queue number of every record, after adding new queues to the arrays."""
         numbers = self.table.of(columns)
         new = [self._queue(number) for number in range(len(self.next), len(self.table))]
         if new:
@@ -257,7 +261,7 @@ class _Known:
 
 
 def _dispatch(columns: Columns, known: _Known, dispatcher: Dispatcher, index_end: int) -> None:
-    """Bring what is missing of a chunk into queues and index."""
+    """Dispatch the records of a chunk that lack units or index entries."""
     view = columns.buf.data
     options = dispatcher.options
     lacks = known.lacks_unit(columns)
@@ -281,7 +285,7 @@ def _dispatch(columns: Columns, known: _Known, dispatcher: Dispatcher, index_end
 
 
 def _load_queues(root: Path, dispatcher: Dispatcher, version: str | None) -> None:
-    """Open the consume queues and find their ends; nothing is written."""
+    """Open the consume queues and find their ends, without writing."""
     store = open_store(root)
     options = dispatcher.options
     for topic, queue_id, path in store.queue_directories(QueueKind.SIMPLE):
@@ -295,7 +299,7 @@ def _load_queues(root: Path, dispatcher: Dispatcher, version: str | None) -> Non
 
 
 def _start_file(queue: MappedFileQueue, lead: int, before: int, last_exit_ok: bool) -> int:
-    """Index of the file where the walk begins: the third from the end, or by the checkpoint after a crash."""
+    """Return the index of the file where recovery begins: the third last, or by checkpoint after an abnormal exit."""
     if last_exit_ok:
         return max(0, len(queue.files) - LAST_FILES)
     for i in range(len(queue.files) - 1, -1, -1):
@@ -316,9 +320,9 @@ def _to_read(file: MappedFile) -> FileToRead:
 
 
 def _end_of(log: RecordLog, first: int) -> int:
-    """Global offset behind the last good record; later files may hold nothing but zeros.
+    """Return the global offset after the last good record before any damage.
 
-    Errors: Refused.
+    Errors: Refused if good records follow the damage.
     """
     queue = log.queue
     end, stopped = queue.files[0].start if queue.files else 0, False
@@ -329,12 +333,12 @@ def _end_of(log: RecordLog, first: int) -> int:
             if run.kind is Kind.RECORDS:
                 if stopped:
                     raise Refused(
-                        f"{file.path}: good records at {run.start} behind damage at {end}",
+                        f"{file.path}: good records at {run.start} after damage at {end}",
                         "run `rmqstore recover` on it first",
                     )
                 end = run.stop
             elif run.kind is Kind.BLANK and not stopped:
-                # the BLANK of the last commitlog file is written over, as a broker does
+                # like a broker, overwrite the BLANK of the last commitlog file
                 end = run.stop if file is not queue.files[-1] or log.lead else run.start
             else:
                 stopped = True

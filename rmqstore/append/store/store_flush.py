@@ -1,6 +1,6 @@
-"""Bringing a store to the disk: log before queues and index, the checkpoint behind what is there.
+"""Flush a store to disk: the log first, then consume queues and index, the checkpoint last.
 
-Source: FlushRealTimeService, FlushConsumeQueueService, DefaultMessageStore#flush, StoreCheckpoint (RocketMQ 5.4.0).
+Source: FlushRealTimeService, FlushConsumeQueueService, DefaultMessageStore#flush, StoreCheckpoint (RocketMQ 5.4.0)
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from rmqstore.errors import RmqStoreError
 
 
 class StoreFlush:
-    """Flushes log, queues, index and checkpoint of one store; its threads do so at intervals.
+    """Flushes log, consume queues, index and checkpoint of a store, also at intervals in threads.
 
-    `guard` is the appenders' lock.
+    `guard` is the append lock.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class StoreFlush:
         self.checkpoint = checkpoint
         self.group = GroupCommit(self.queues, guard)
         self.index_timestamp = checkpoint.index_msg_timestamp
-        """End of the last index file that is full and on the disk (ms); the checkpoint has it once the log is, too."""
+        """End timestamp (ms) of the last index file that is full and on disk; goes to the checkpoint after the log."""
         self._intervals = intervals
         self._guard = guard
         self._clock = clock
@@ -46,30 +46,30 @@ class StoreFlush:
         self._threads: list[IntervalFlusher] = []
 
     def queues(self) -> list[MappedFileQueue]:
-        """The files of the log."""
+        """Return the mapped file queues of the log: the commitlog, or DLedger's data and index."""
         return [self.log.queue, *([self.log.store.index] if isinstance(self.log, DLedgerLog) else [])]
 
     def start(self, policy: FlushPolicy, failed: Callable[[RmqStoreError], None]) -> None:
-        """Begin to flush at intervals, and on request; `failed` hears of the first error of each thread."""
-        every, clock = self._intervals, self._clock
+        """Start the threads, which flush at intervals and on request; the first error of each goes to `failed`."""
+        ms, clock = self._intervals, self._clock
         if policy is FlushPolicy.SYNC:
             self.group.start(self._flush_requested, failed)
         else:
-            thorough = every.commitlog_thorough
-            self._threads.append(IntervalFlusher(self.flush_log, failed, every.commitlog, thorough, clock, "commitlog"))
-        thorough = every.consume_queue_thorough
+            thorough = ms.commitlog_thorough
+            self._threads.append(IntervalFlusher(self.flush_log, failed, ms.commitlog, thorough, clock, "commitlog"))
+        thorough = ms.consume_queue_thorough
         self._threads.append(
-            IntervalFlusher(self.flush_queues, failed, every.consume_queue, thorough, clock, "consumequeue")
+            IntervalFlusher(self.flush_queues, failed, ms.consume_queue, thorough, clock, "consumequeue")
         )
 
     def stop(self) -> None:
-        """End the threads; what is left is the caller's to flush."""
+        """End the threads without a last flush."""
         self.group.stop()
         for thread in self._threads:
             thread.stop()
 
     def flush_log(self, thorough: bool) -> None:
-        """The log to the disk when there is enough of it, or `thorough`. Errors: NoSpace and others."""
+        """Flush the log if enough pages are dirty, or in any case if `thorough`. Errors: NoSpace and others."""
         queue = self.log.queue
         if not thorough:
             with self._guard:
@@ -84,7 +84,7 @@ class StoreFlush:
             self.flush_log(True)
 
     def _flush_group(self) -> None:
-        """The log to the disk; a DLedger member that is its own majority has committed what is there."""
+        """Flush the log; this commits DLedger entries, because the member is a majority by itself."""
         log = self.log
         if not isinstance(log, DLedgerLog):
             self.group.flush()
@@ -100,7 +100,7 @@ class StoreFlush:
                 log.store.persist_checkpoint()
 
     def flush_queues(self, thorough: bool) -> None:
-        """Consume queues that have enough, or all; `thorough`, then the index and the checkpoint, too.
+        """Flush the consume queues with enough dirty pages; if `thorough`, all of them, the index and the checkpoint.
 
         Errors: NoSpace and others.
         """
@@ -118,15 +118,15 @@ class StoreFlush:
                 if log.flushed_where >= log.max_offset:
                     index_timestamp = self.index_timestamp
         for first in range(0, len(due), OPEN_QUEUES):
-            some = due[first : first + OPEN_QUEUES]
-            GroupCommit(some.copy, self._guard).flush()
+            batch = due[first : first + OPEN_QUEUES]
+            GroupCommit(batch.copy, self._guard).flush()
             if self.dispatcher.crowded:
                 with self._guard:
-                    for queue in some:
+                    for queue in batch:
                         queue.relax()
         if thorough:
-            point = self.checkpoint
-            point.logics_msg_timestamp = max(point.logics_msg_timestamp, timestamp)
-            point.physic_msg_timestamp = max(point.physic_msg_timestamp, log.store_timestamp)
-            point.index_msg_timestamp = index_timestamp
-            point.flush()
+            checkpoint = self.checkpoint
+            checkpoint.logics_msg_timestamp = max(checkpoint.logics_msg_timestamp, timestamp)
+            checkpoint.physic_msg_timestamp = max(checkpoint.physic_msg_timestamp, log.store_timestamp)
+            checkpoint.index_msg_timestamp = index_timestamp
+            checkpoint.flush()

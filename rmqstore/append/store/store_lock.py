@@ -1,6 +1,6 @@
-"""The two files that say that somebody writes: `lock`, held while it is open, and `abort`, removed at a clean end.
+"""Mark a store as open for writing: lock `lock`, and create `abort`, which a clean shutdown removes.
 
-Source: DefaultMessageStore#start, #createTempFile, #shutdown (RocketMQ 5.4.0).
+Source: DefaultMessageStore#start, #createTempFile, #shutdown (RocketMQ 5.4.0)
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ CONTENT = b"lock"
 
 
 class StoreLock:
-    """The POSIX record lock on byte 0 of `lock`, as the broker takes it, held until `release`.
+    """The broker's lock (a POSIX record lock on byte 0 of `lock`), held until `release`.
 
-    Errors: StoreIsLive when another process, or another writer in this process, holds it; NotReadable, NoSpace.
+    Errors: StoreIsLive if another process, or another writer in this process, holds it; NotReadable, NoSpace.
     """
 
     def __init__(self, root: Path) -> None:
@@ -35,12 +35,12 @@ class StoreLock:
             raise explain(error, self.path) from error
 
     def release(self) -> None:
-        """Release the lock; the file stays, as a broker leaves it."""
+        """Release the lock; like a broker, leave the file."""
         self._held.release()
 
 
 def mark_running(root: Path) -> None:
-    """Make `abort`, with this process's id: if it stays, the store was not closed cleanly.
+    """Create `abort` with this process's id; it remains if the store is not closed cleanly.
 
     Errors: NoSpace, NotReadable.
     """
@@ -58,7 +58,7 @@ def mark_running(root: Path) -> None:
 
 
 def mark_clean(root: Path) -> None:
-    """Remove `abort`: everything is on the disk."""
+    """Remove `abort`, after everything is on disk."""
     with contextlib.suppress(FileNotFoundError):
         (root / "abort").unlink()
     sync_directory(root)

@@ -1,4 +1,4 @@
-"""The settings of a store that is written."""
+"""The settings of a writable store."""
 
 from __future__ import annotations
 
@@ -15,16 +15,14 @@ from rmqstore.formats.properties import DEFAULT_DELAY_LEVELS
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """The settings of a broker that decide its bytes; sizes in bytes.
+    """The broker settings that determine the bytes of a store, and how it is written; sizes in bytes.
 
-    A size of 0 is not given: an existing store has it already, a new one gets RocketMQ's default.
-    `dledger` is the self id of a DLedger member (`n0`) that is the only one of its group, None for a plain store,
-    `term` its first term; `directories` are where log files go (several: multi-path), by default one in the store;
-    `start` is the offset of the first log file; `warm` reserves the blocks of a file when it is made; `version` is
-    whose rules `open` follows.
-    With `write_through` every message is with the operating system when it is acknowledged, and survives the death of
-    the process, as in a broker. Without it up to 64 KiB of a log file may still be in this process: faster, and lost
-    when it dies before the next flush.
+    A size of 0 means not given: an existing store keeps its own, a new one gets RocketMQ's default.
+    `dledger` is the self id (`n0`) of the only member of a DLedger group, None for a plain store, and `term` its first
+    term. `directories` contain the log files (several for multi-path), by default one directory in the store. `start`
+    is the offset of the first log file. `warm` preallocates new files. `open` follows the rules of RocketMQ `version`.
+    With `write_through` a message is written to the operating system before it is acknowledged, and so survives the
+    death of the process, as in a broker. Without it, writing is faster, but up to 64 KiB of the log may be lost.
     """
 
     commitlog_file_size: int = 0
@@ -43,7 +41,7 @@ class StoreOptions:
     write_through: bool = True
 
     def with_defaults(self) -> StoreOptions:
-        """The same with RocketMQ's default for everything that is not given."""
+        """Return these options with RocketMQ's defaults for everything that is not given."""
         dispatch = self.dispatch
         return replace(
             self,

@@ -1,1 +1,1 @@
-"""DLedger in a simulated start."""
+"""Simulates the start of a broker in DLedger mode."""

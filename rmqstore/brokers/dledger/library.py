@@ -1,4 +1,4 @@
-"""Whether DLedger 0.4, which no RocketMQ release has, wrote a store: by what only it writes."""
+"""Recognises stores of DLedger 0.4, which no RocketMQ release contains."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from rmqstore.scan.tiling import Kind, Tiling
 
 
 def written_by_newer(store: Store, tiling: Tiling | None = None) -> bool:
-    """Whether only DLedger 0.4 can have written a store: it has snapshots, or (in its tiling) entries of its types."""
+    """Return whether a store has snapshots, or entries of types (found in its tiling), that only DLedger 0.4 writes."""
     group = store.dledger
     if group is None:
         return False

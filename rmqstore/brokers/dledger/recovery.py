@@ -1,4 +1,4 @@
-"""DLedgerMmapFileStore#load and #recover in a simulated start: where the entries end, what is deleted, what exits.
+"""Simulates DLedgerMmapFileStore#recover: where the entries end, which files are deleted, what ends the process.
 
 Source: DLedgerMmapFileStore#recover, MmapFileList (DLedger 0.1 to 0.3.2).
 """
@@ -29,7 +29,7 @@ Entry = Mapping[str, int]
 
 @dataclass(slots=True)
 class DLedgerState:
-    """What DLedger knows after its recovery; -1 for what is not known."""
+    """DLedger's state after its recovery; -1 stands for unknown."""
 
     start_file: int = 0
     process_offset: int = 0
@@ -44,7 +44,7 @@ class DLedgerState:
 
 
 class DLedgerRecovery:
-    """One simulated recovery of a group directory; the lists of files are changed as the broker changes its own."""
+    """One simulated recovery of a group directory; changes the given lists of files as the broker changes its own."""
 
     def __init__(self, data: SimulatedFiles, index: SimulatedFiles, reader: LogReader, thorough: bool) -> None:
         self.data = data
@@ -54,7 +54,10 @@ class DLedgerRecovery:
         self.state = DLedgerState()
 
     def run(self, directory: Path) -> DLedgerState:
-        """Recover; raises StartFails where the broker would end."""
+        """Recover the group in `directory`.
+
+        Errors: StartFails if the broker's process or its load ends.
+        """
         self._check_order("before")
         if not self.data.files:
             self.index.truncate_dirty_files(0)
@@ -79,7 +82,7 @@ class DLedgerRecovery:
         return self.state
 
     def _check_order(self, when: str) -> None:
-        """MmapFileList#checkSelf: a gap between files ends the load."""
+        """Fail on a gap between files (MmapFileList#checkSelf)."""
         for files, what in ((self.data, "data"), (self.index, "index")):
             for a, b in zip(files.files, files.files[1:], strict=False):
                 if b.start - a.start != files.file_size:
@@ -114,7 +117,10 @@ class DLedgerRecovery:
         return dledger.INDEX_UNIT.unpack(raw) if len(raw) == _UNIT else None
 
     def _index_bytes(self, number: int, count: int) -> bytes:
-        """Index units from one on; short where no file holds them. Position 0 means the first file, as there."""
+        """Return `count` index units from entry `number` on, fewer if no file holds them.
+
+        As in MmapFileList, position 0 means the first file, wherever it starts.
+        """
         out = b""
         at = _index_at(number)
         left = count * _UNIT
@@ -150,20 +156,20 @@ class DLedgerRecovery:
             number += 1
 
     def _walk_file(self, number: int, read: FileBytes) -> bool:
-        """True at a BLANK; `process_offset` is moved on."""
+        """Advance `process_offset` through one file; return True at a BLANK, False if the walk ends."""
         file = self.data.files[number]
         state = self.state
         at = 0
         for run in self.reader.runs(number, 0, self.thorough or self.reader.tiling is None):
-            behind = run.stop - file.start
-            while at < behind:
+            run_end = run.stop - file.start
+            while at < run_end:
                 if run.kind is Kind.RECORDS and run.start - file.start == at:
                     if run.columns is None:
-                        at = self._trust(run.count, at, behind, read)
+                        at = self._trust(run.count, at, run_end, read)
                     else:
                         at = self._take(run.columns, at)
                     state.process_offset = file.start + at
-                    if at == behind:
+                    if at == run_end:
                         continue
                 outcome = self._one(read, file.start, at)
                 if isinstance(outcome, bool):
@@ -173,18 +179,21 @@ class DLedgerRecovery:
         outcome = self._one(read, file.start, at)
         return outcome is True
 
-    def _trust(self, count: int, at: int, behind: int, read: FileBytes) -> int:
-        """A run of the tiling without a look at its entries: their numbers follow from the first one."""
+    def _trust(self, count: int, at: int, run_end: int, read: FileBytes) -> int:
+        """Accept a run of `count` good entries unread, numbered on from the first; return the position after them.
+
+        The position stays `at` if the first entry does not follow the last one.
+        """
         entry = parse_entry(read(dledger.ENTRY.size, at))
         if entry is None or (self.state.end_index not in (-1, entry["index"] - 1)):
             return at
         self.state.end_index = entry["index"] + count - 1
         self.state.end_term = max(self.state.end_term, entry["term"])
         self.state.entries += count
-        return behind
+        return run_end
 
     def _take(self, columns: Columns, at: int) -> int:
-        """Entries of a chunk as far as every test of the broker passes; the position behind them."""
+        """Accept the leading entries of a chunk that pass every check of the broker; return the position after them."""
         state = self.state
         index, term, size = columns.entry_index, columns.entry_term, columns.entry_size
         before = np.concatenate(([state.end_index if state.end_index != -1 else int(index[0]) - 1], index[:-1]))
@@ -224,7 +233,7 @@ class DLedgerRecovery:
             self._append_index(first + n)
 
     def _rebuild_index(self, number: int) -> bool:
-        """The index is rewritten from this entry on; False where it cannot be, and is gone (#rebuildWithPos)."""
+        """Rewrite the index from this entry on (#rebuildWithPos); False if that fails, which deletes the index."""
         at = _index_at(number)
         self.index.truncate_dirty_files(at)
         if self.index.max_offset() != at:
@@ -236,14 +245,14 @@ class DLedgerRecovery:
         return True
 
     def _append_index(self, until: int) -> None:
-        """Units up to an entry's are written: files that this makes are there afterwards."""
+        """Extend the index to the unit before entry `until`, creating files as needed."""
         at = _index_at(until)
         while self.index.max_offset() < at:
             file = self.index.last_for_append(at)
             file.wrote = min(self.index.file_size, at - file.start)
 
     def _one(self, read: FileBytes, start: int, at: int) -> bool | int:
-        """The broker's own tests of the entry at a position: its size, True at a BLANK, False where the walk ends."""
+        """Check the entry at a position as the broker does: its size, True at a BLANK, False if the walk ends."""
         state = self.state
         limit = self.data.file_size
         raw = read(dledger.ENTRY.size, at)
@@ -261,7 +270,7 @@ class DLedgerRecovery:
         elif entry["body_length"] + dledger.BODY_OFFSET != size:
             reason = f"size {size} != {entry['body_length']} + {dledger.BODY_OFFSET}"
         elif not 0 <= at + size <= limit:
-            reason = "the entry is longer than what is left of the file"
+            reason = "the entry extends beyond the end of the file"
         elif entry["magic"] != dledger.MAGIC:
             reason = f"unknown magic {entry['magic']}"
         elif state.end_index != -1 and entry["index"] != state.end_index + 1:
@@ -287,13 +296,13 @@ class DLedgerRecovery:
     # --- afterwards -----------------------------------------------------------------------------------------------
 
     def _check_last(self) -> None:
-        """DLedgerMmapFileStore#get of the last entry: a number below 0 is refused."""
+        """Fail on a negative number of the last entry, which DLedgerMmapFileStore#get refuses."""
         last = self.state.end_index
         if last < 0:
             raise StartFails(f"the last DLedger entry has the number {last}", f"{last} should gt 0")
 
     def _revise_begin(self) -> None:
-        """DLedgerMmapFileStore#reviseLedgerBeginIndex: index files below the first entry go."""
+        """Delete index files that end below the first entry (DLedgerMmapFileStore#reviseLedgerBeginIndex)."""
         entry = parse_entry(self.data.read(self.data.files[0], dledger.ENTRY.size, 0))
         if entry is None:
             return
@@ -303,9 +312,9 @@ class DLedgerRecovery:
         self.index.forget(old)
 
     def _committed(self, directory: Path) -> None:
-        """The committed index of the checkpoint, clamped to what is there.
+        """Set the committed index and position: the checkpoint's, limited to the last entry.
 
-        Raises StartFails where the clamped entry is in front of the first one, or has no index unit.
+        Errors: StartFails if the resulting entry comes before the first one, or has no index unit.
         Source: DLedgerMmapFileStore#recover, #updateCommittedIndex, #indexCheck, #getEntryPosAndSize
         """
         state = self.state
@@ -332,13 +341,13 @@ class DLedgerRecovery:
             position = None if unit is None else unit["pos"] + unit["size"]
         if position is None:
             raise StartFails(
-                f"the committed DLedger entry {number} has no index unit any more", f"Get null index for {number}"
+                f"the committed DLedger entry {number} no longer has an index unit", f"Get null index for {number}"
             )
         state.committed_index = number
         state.committed_pos = position
 
     def _position_of(self, number: int) -> int | None:
-        """Where an entry ends, looked up in the data because its index unit would be new."""
+        """Return where an entry ends according to the data, because the broker has yet to write its index unit."""
         for i in range(len(self.data.files) - 1, -1, -1):
             first = parse_entry(self.data.read(self.data.files[i], dledger.ENTRY.size, 0))
             if first is None or first["index"] > number:
@@ -355,10 +364,10 @@ class DLedgerRecovery:
 
 
 def _index_at(number: int) -> int:
-    """Position of an entry's index unit, as a Java long: it wraps for a damaged number."""
+    """Return the position of an entry's index unit as a Java long, which overflows for a damaged number."""
     return (number * _UNIT + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def parse_entry(raw: bytes) -> Entry | None:
-    """The head of an entry, whatever it says; None where the bytes end before."""
+    """Unpack the header of an entry without checking it; None if `raw` is too short."""
     return dledger.ENTRY.unpack(raw) if len(raw) >= dledger.ENTRY.size else None

@@ -1,4 +1,4 @@
-"""The start of a broker in DLedger mode: later starts, and the first one over a plain commitlog.
+"""Simulates the start of a broker in DLedger mode, including the first one on a plain commitlog.
 
 Source: DLedgerCommitLog#recover (to 5.1.4), #dledgerRecoverNormally, #dledgerRecoverAbnormally (from 5.2.0),
 #setRecoverPosition.
@@ -19,7 +19,6 @@ from rmqstore.brokers.queues.batch_queue import BatchQueue
 from rmqstore.brokers.queues.dispatch import Condition
 from rmqstore.brokers.queues.simple_queue import StartFails
 from rmqstore.brokers.rules.forecast import PROCESS_EXIT, QueueKey, StartForecast, StartOptions
-from rmqstore.brokers.rules.record import ParserSettings
 from rmqstore.brokers.rules.versions import BrokerRules, Reput
 from rmqstore.files.broker_config import DLEDGER_INDEX_FILE_SIZE, BrokerConfig
 from rmqstore.files.disk.reading import read_at
@@ -45,7 +44,7 @@ class DLedgerStart(PlainStart):
         group = store.dledger
         wanted = config.given.get("dLegerSelfId", "").strip()
         if group is not None and wanted and group.self_id != wanted:
-            group = None  # the directory of another node: this one starts without entries
+            group = None  # the directory belongs to another node: this node starts without entries
         legacy = group is None or not group.data.files
         super().__init__(store, tiling if legacy else None, rules, config, options)
         self.group: DLedgerFiles | None = group
@@ -57,20 +56,16 @@ class DLedgerStart(PlainStart):
         self.index = SimulatedFiles(home / "index", index_size)
         fits = group is not None and tiling is not None and tiling.start == group.data.start
         tiled = frozenset(f.path for f in group.data.files) if group is not None and fits else frozenset()
-        # DLedger looks at entry headers only
-        parser = ParserSettings(
-            self.parser.check_crc, self.parser.force_property_crc, self.parser.duplication, options.heap
-        )
         scanned = Scanned(None if legacy else tiling, tiled)
         lead = dledger.ENTRY.size
-        self.entries = LogReader(self.data.files, size, rules, parser, scanned, thorough=self.thorough, lead=lead)
+        self.entries = LogReader(self.data.files, size, rules, self.parser, scanned, thorough=self.thorough, lead=lead)
         self.state = DLedgerState()
         self.divided = -1
         self._before_cut: dict[QueueKey, int] = {}
         self._early_end = 0
 
-    def knowing(self, units: KnownUnits | None, unreadable_rows: Mapping[QueueKey, int] | None = None) -> Self:
-        """With the units that the good messages of the tiling are owed, and the rows that cannot be read."""
+    def with_known(self, units: KnownUnits | None, unreadable_rows: Mapping[QueueKey, int] | None = None) -> Self:
+        """Pass in the units that the good messages of the tiling need, and the unreadable rows; return self."""
         self.entries.units = units
         self.unreadable_rows = unreadable_rows
         return self
@@ -85,7 +80,7 @@ class DLedgerStart(PlainStart):
         if self.log.files:
             clean = self.clean_exit
             if not self.rules.dledger_abnormal:
-                self.clean_exit = True  # the first start always recovers normally up to 5.1.4
+                self.clean_exit = True  # up to 5.1.4, the first start in DLedger mode always recovers normally
             super()._recover_log(max_cq)
             self.clean_exit = clean
             if self.walk is None or not self.walk.fatal:
@@ -107,7 +102,7 @@ class DLedgerStart(PlainStart):
             files.files.extend(loaded.files)
 
     def _refuse(self, loaded: Loaded) -> None:
-        """A wrong length ends the process; a wrong name only the load."""
+        """Fail on an obstacle: a wrong length ends the process, a wrong name only makes load() return false."""
         if loaded.obstacle is None:
             return
         text = loaded.obstacle.reason_text(self.store.root)
@@ -128,7 +123,7 @@ class DLedgerStart(PlainStart):
         if self.state.begin_index > self.state.end_index:
             self.commits_from = self.state.begin_index
             self.notes.append(
-                f"nothing of DLedger can be read before entry {self.state.begin_index} is appended and committed:"
+                f"no DLedger message can be read until entry {self.state.begin_index} is appended and committed:"
                 f" the first data file begins with it, but the entries end with {self.state.end_index}"
             )
         elif self.state.committed_pos <= 0:
@@ -141,7 +136,7 @@ class DLedgerStart(PlainStart):
             return
         if self.rocksdb:
             return
-        self.queues.keep_units()  # the cut goes through the last log file that is walked
+        self.queues.keep_units()  # the truncation may cut units of the last log file that is walked
         walked = self.entries.walk(self._abnormal_start(), self.queues, Condition())
         # DLedgerCommitLog#dledgerRecoverAbnormally adds message sizes without the 48 bytes of their headers
         short = self.data.files[walked.file].start + walked.sizes
@@ -150,7 +145,7 @@ class DLedgerStart(PlainStart):
         self.queues.keep_units(False)
 
     def _cut_too_early(self, short: int, stop: int) -> None:
-        """Truncate the queues where the broker thinks that the log ends."""
+        """Truncate the queues at `short`, where the broker wrongly assumes the end of the log; it is at `stop`."""
         self._before_cut = {
             key: q.files.max_offset() for key, q in self.queues.table.items() if q.max_physic_offset <= stop
         }
@@ -158,7 +153,10 @@ class DLedgerStart(PlainStart):
         self._early_end = short
 
     def _count_cut(self) -> None:
-        """Units of messages that stay: from the committed position on all is dispatched again, before it nothing."""
+        """Count the cut units of messages that stay in the log.
+
+        Re-dispatch restores only units from the committed position on.
+        """
         if not self.dispatch and self.state.committed_pos <= self._early_end:
             return
         for key, end in self._before_cut.items():
@@ -173,7 +171,10 @@ class DLedgerStart(PlainStart):
             )
 
     def _abnormal_start(self) -> int:
-        """DLedgerCommitLog#isMmapFileMatchedRecover: magic V1 and the time of the first message, nothing else."""
+        """Return the file that abnormal recovery begins with (DLedgerCommitLog#isMmapFileMatchedRecover).
+
+        It checks only the magic (V1) and the store time of a file's first message.
+        """
         index_safe = self.config.bool("messageIndexEnable") and self.config.bool("messageIndexSafe")
         for i in range(len(self.data.files) - 1, -1, -1):
             raw = self.data.read(self.data.files[i], HEADS_BY_FLAG[0x30].size, dledger.ENTRY.size)
@@ -184,7 +185,7 @@ class DLedgerStart(PlainStart):
         return 0
 
     def _pad(self) -> None:
-        """DLedgerCommitLog#setRecoverPosition: a BLANK at the end of the last commitlog file."""
+        """Close the last commitlog file with a BLANK (DLedgerCommitLog#setRecoverPosition)."""
         last = self.log.files[-1]
         if last.wrote + BLANK.size > self.file_size:
             raise StartFails(
@@ -211,11 +212,11 @@ class DLedgerStart(PlainStart):
     # --- start ----------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        """Re-dispatch: first what is known as committed, then, once a leader has committed them, all entries.
+        """Re-dispatch the committed entries, then those that a leader commits later.
 
-        Source: DefaultMessageStore#start; DLedgerCommitLog#getData ends at the committed position. Which entries a
-        leader commits of a group with more members cannot be told: that it commits all of them is taken. It commits
-        none while the log ends in front of its first entry (DLedgerMmapFileStore#updateCommittedIndex).
+        Which entries a leader of a group with more members commits is unknown; assume all. It commits none while the
+        log ends before its first entry (DLedgerMmapFileStore#updateCommittedIndex).
+        Source: DefaultMessageStore#start; DLedgerCommitLog#getData, which ends at the committed position
         """
         known = self._max_offset()
         begin = known
@@ -225,13 +226,13 @@ class DLedgerStart(PlainStart):
             begin = self._dispatch(max(self.queues.max_address(), self._min_offset(), 0), known)
             self.queues.correct_min_offsets(self._min_offset())
         if self.data.files and self.commits_from is None:
-            self.entries.jumped_at = None  # up to here, it does not depend on commits
+            self.entries.jumped_at = None  # jumps so far do not depend on commits
             self._dispatch(begin, self.data.max_offset())
-            # the broker jumps to the position that is committed at that moment, in the middle of an entry or behind it
+            # at damage, the broker jumps to the position committed at that moment, inside an entry or after one
             self.depends_on_commits = self.entries.jumped_at
 
     def _dispatch(self, begin: int, end: int) -> int:
-        """From `begin` to `end`, through the legacy log and the entries; where it comes to rest."""
+        """Dispatch the legacy log and the entries from `begin` to `end`; return where re-dispatch stops."""
         if self.divided < 0 or begin < self.divided:
             begin = self.reader.reput(begin, min(end, max(self.divided, 0)), self.queues)
         if 0 <= self.divided <= begin < end:
@@ -244,7 +245,7 @@ class DLedgerStart(PlainStart):
         return self.data.files[0].start if self.data.files else 0
 
     def _max_offset(self) -> int:
-        """What the broker would tell before a leader commits more (DLedgerCommitLog#getMaxOffset)."""
+        """Return the broker's maximum offset before a leader commits more entries (DLedgerCommitLog#getMaxOffset)."""
         if self.state.committed_pos > 0:
             return self.state.committed_pos
         return max(0, self.data.files[0].start if self.data.files else 0)

@@ -1,7 +1,7 @@
-"""The configuration files that decide whether and how a broker starts.
+"""Finds configuration files that stop a broker's start, and the topics that topics.json makes BatchCQ.
 
 Source: ConfigManager#load, #loadBak; ScheduleMessageService#load; TimerMetrics; BrokerController#initializeMetadata,
-#recoverAndInitService (RocketMQ 4.3.0 to 5.4.0; whole brokers of 4.9.7, 5.1.4 and 5.4.0 ended so).
+#recoverAndInitService (RocketMQ 4.3.0 to 5.4.0; confirmed with whole brokers of 4.9.7, 5.1.4 and 5.4.0).
 """
 
 from __future__ import annotations
@@ -22,18 +22,21 @@ _LEVEL = re.compile(r"[+-]?[0-9]+[smhd]\Z")
 
 
 def batch_topics(root: Path) -> frozenset[str]:
-    """Topics that a broker takes for BatchCQ when it starts: topics.json or its .bak says so, nothing else."""
+    """Return the topics that a starting broker treats as BatchCQ: only topics.json or its .bak decides."""
     types = configured_types(root) or {}
     return frozenset(topic for topic, kind in types.items() if kind == BATCH_CQ)
 
 
 def unreadable_metadata(root: Path, rules: BrokerRules) -> Obstacle | None:
-    """The first file of those read before the store that cannot be parsed, nor its .bak: initialize returns false."""
+    """Return the first unparsable file (its .bak too) of those read before the store: initialize() returns false."""
     return _unreadable(root, (*_METADATA, *(_METADATA_5 if rules.more_metadata else ())))
 
 
-def unreadable_behind_store(root: Path, rules: BrokerRules, config: BrokerConfig) -> Obstacle | None:
-    """The same of what is read when the store is loaded: delayOffset.json, timermetrics; also messageDelayLevel."""
+def unreadable_after_load(root: Path, rules: BrokerRules, config: BrokerConfig) -> Obstacle | None:
+    """Return the first of delayOffset.json, timermetrics and messageDelayLevel that cannot be parsed.
+
+    The broker reads these once the store is loaded.
+    """
     timer = rules.timer_wheel and config.bool("timerWheelEnable")
     obstacle = _unreadable(root, ("delayOffset.json", *(("timermetrics",) if timer else ())))
     if obstacle is not None:

@@ -1,7 +1,7 @@
-"""What stops a broker before its store is loaded, and how a broker ends whose store was not loaded.
+"""Finds what stops a broker before it loads its store, and the exit code of a broker that could not load it.
 
 Source: BrokerController#initializeMessageStore, #shutdown, BrokerStartup#createBrokerController; DefaultMessageStore's
-constructor; TimerWheel's constructor; TimerMessageStore#shutdown. Whole brokers of 4.9.7, 5.1.4 and 5.4.0 did so.
+constructor; TimerWheel's constructor; TimerMessageStore#shutdown. Confirmed with whole brokers of 4.9.7, 5.1.4, 5.4.0.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from rmqstore.files.store import Store
 from rmqstore.formats.timer import wheel_size
 
 HIDDEN = (
-    "the broker's log ends with a NullPointerException in TimerMessageStore#shutdown: that follows from the "
-    "failed start and does not cause it"
+    "the broker's log ends with a NullPointerException in TimerMessageStore#shutdown: a consequence of the failed "
+    "start, not its cause"
 )
 _SNAPSHOT = re.compile(r"timerwheel\.([0-9]{1,19})")
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a start ends before load(): what is wrong, what the log says, and the exit code of the process."""
+    """Why a start ends before load(): the reason, the line in the broker's log, and the exit code of the process."""
 
     reason: str
     log_line: str
@@ -32,7 +32,7 @@ class Refusal:
 
 
 def refusal_before_load(store: Store, rules: BrokerRules, config: BrokerConfig) -> Refusal | None:
-    """What makes the making of the message store fail: `lock` or the timer wheel."""
+    """Return what makes the constructor of the message store fail, `lock` or the timer wheel; None if nothing does."""
     lock = store.top.get("lock")
     if lock is not None and lock.directory:
         code = PROCESS_EXIT if rules.shutdown_throws else LOAD_FALSE
@@ -53,7 +53,7 @@ def refusal_before_load(store: Store, rules: BrokerRules, config: BrokerConfig) 
 
 
 def _wheel_read(store: Store, rules: BrokerRules, config: BrokerConfig) -> str:
-    """The file that the wheel is read from: the newest snapshot where the broker makes some."""
+    """Return the file that the broker reads the timer wheel from: the newest snapshot if it uses snapshots."""
     if rules.wheel_snapshots and config.bool("timerWheelSnapshotFlush"):
         found = [int(match[1]) for name in store.top if (match := _SNAPSHOT.fullmatch(name)) is not None]
         if found:
@@ -62,5 +62,5 @@ def _wheel_read(store: Store, rules: BrokerRules, config: BrokerConfig) -> str:
 
 
 def exit_without_store(rules: BrokerRules, config: BrokerConfig) -> int:
-    """The exit code after a load() that gave false."""
+    """Return the exit code of a broker whose load() returned false."""
     return PROCESS_EXIT if rules.shutdown_throws and config.bool("timerWheelEnable") else LOAD_FALSE

@@ -1,4 +1,4 @@
-"""IndexService#load in a simulated start: which index files go after a crash, and what stops it.
+"""Simulates IndexService#load: which index files it deletes after a crash, and which file stops it.
 
 Source: IndexService#load, IndexFile (RocketMQ 4.3.0 to 5.4.0).
 """
@@ -16,18 +16,18 @@ from rmqstore.formats import index
 
 @dataclass(slots=True)
 class IndexLoad:
-    """Files that the load deletes, and the file it cannot open."""
+    """The index files that the load deletes, and the file that it cannot open."""
 
     deleted: list[Path] = field(default_factory=list)
     obstacle: Obstacle | None = None
 
 
 def load_index(store: Store, clean: bool, index_time: int) -> IndexLoad:
-    """Every index file in the order of names; `index_time` is the checkpoint's indexMsgTimestamp, ms."""
+    """Load every index file in the order of names; `index_time` is the checkpoint's indexMsgTimestamp, in ms."""
     out = IndexLoad()
     for entry in store.index_entries:
         if java_long(entry.path.name) is None:
-            continue  # NumberFormatException is caught: the file is passed over
+            continue  # the broker catches the NumberFormatException and skips the file
         if entry.directory or entry.special or entry.unreadable:
             text = f"load file {entry.path} error"
             out.obstacle = Obstacle(entry.path, "index file {} cannot be opened", text)

@@ -1,4 +1,4 @@
-"""MappedFileQueue#load of each version: which files of a directory a broker takes, and which it trips over.
+"""Simulates MappedFileQueue#load of each version: which files a broker maps, and which stop it.
 
 Source: MappedFileQueue#load, #doLoad (RocketMQ 4.3.0 to 5.4.0).
 """
@@ -20,9 +20,9 @@ WRONG_LENGTH_TEXT = "length not matched message store config value, please check
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """What a start fails on: where, why (`{}` is replaced by the path), and the text to search for in the broker's log.
+    """What a start fails on: path, reason, and the text to search for in the broker's log.
 
-    The reason is private, since it is a template: `reason_text` fills it in.
+    The reason is private because it is a template, in which `reason_text` replaces `{}` by the path.
     """
 
     path: Path
@@ -30,16 +30,16 @@ class Obstacle:
     log_line: str
 
     def reason_text(self, root: Path | None = None) -> str:
-        """The reason with the path as reports show it: below the root, or in full without one."""
+        """Return the reason with the path relative to `root`, or in full if it is not below it."""
         below = root is not None and self.path.is_relative_to(root)
         return self._reason.replace("{}", self.path.relative_to(root).as_posix() if root and below else str(self.path))
 
 
 @dataclass(slots=True)
 class SimulatedFile:
-    """A mapped file in the simulated broker's memory: `wrote` is its write position, bytes in the file.
+    """A mapped file in the simulated broker's memory; `wrote` is its write position (wrotePosition), in bytes.
 
-    `added` are spans written by the simulated start itself: they hide the bytes on disk.
+    `added` are spans that the simulated start itself has written: they shadow the bytes on disk.
     """
 
     path: Path
@@ -51,11 +51,11 @@ class SimulatedFile:
 
 @dataclass(slots=True)
 class Span:
-    """Units written by the simulated start at [at, stop) of a file, of which only the outline is kept.
+    """Units that the simulated start wrote at [at, stop) of a file; usually only their outline is kept.
 
-    `first` is the commitlog address of the first unit, `last` and `last_size` those of the last one; the addresses
-    between them rise. Enough to answer every comparison that a broker makes, in constant memory; only where a queue
-    may be cut between them all are needed: `kept` has them then, as in the file.
+    `first` is the commitlog address of the first unit, `last` and `last_size` describe the last one; the addresses
+    rise in between. In constant memory, this answers every comparison that a broker makes. Only a queue that may be
+    cut inside the span needs all units: then `kept` holds their bytes.
     """
 
     at: int
@@ -66,7 +66,7 @@ class Span:
     kept: bytearray | None = None
 
     def cut(self, stop: int, last: int, last_size: int) -> None:
-        """End at `stop`, where the last unit is this one."""
+        """Shorten the span to end at `stop`; `last` and `last_size` describe its new last unit."""
         if self.kept is not None:
             del self.kept[stop - self.at :]
         self.stop, self.last, self.last_size = stop, last, last_size
@@ -74,7 +74,7 @@ class Span:
 
 @dataclass(slots=True)
 class Loaded:
-    """The files that a broker would map, or what stops it; `deleted` are 0-byte files that it removes meanwhile."""
+    """The files that a broker maps, the obstacle that stops it, and the 0-byte files that it deletes."""
 
     files: list[SimulatedFile]
     obstacle: Obstacle | None = None
@@ -83,7 +83,7 @@ class Loaded:
 
 
 def load_directories(directories: Iterable[Path], file_size: int, rules: BrokerRules) -> Loaded:
-    """MappedFileQueue#doLoad over one directory, or over all of a multi-path queue."""
+    """Simulate MappedFileQueue#doLoad on one directory, or on all directories of a multi-path commitlog."""
     entries: list[DirEntry] = []
     for directory in directories:
         entries.extend(list_directory(directory))
@@ -115,7 +115,7 @@ def load_directories(directories: Iterable[Path], file_size: int, rules: BrokerR
 
 
 def strictly(rules: BrokerRules) -> BrokerRules:
-    """DLedger's own loading: no directories, no 0-byte files, in no version (MmapFileList#doLoad)."""
+    """Return rules that load as DLedger does: it accepts no directory and no 0-byte file (MmapFileList#doLoad)."""
     return replace(rules, length_mismatch=LengthMismatch.FAIL, skips_directories=False, deletes_empty_last=False)
 
 
@@ -128,7 +128,7 @@ def _misfit(entry: DirEntry, file_size: int) -> str:
 
 
 def java_long(name: str) -> int | None:
-    """Long.parseLong, None where it throws."""
+    """Parse as Long.parseLong does; None if it throws."""
     if _LONG.match(name) is None:
         return None
     value = int(name)
@@ -136,12 +136,12 @@ def java_long(name: str) -> int | None:
 
 
 def java_order(name: str) -> bytes:
-    """Key that sorts as String#compareTo does: by UTF-16 code units."""
+    """Return a key that sorts as String#compareTo does: by UTF-16 code units."""
     return name.encode("utf-16-be", "surrogatepass")
 
 
 class SimulatedFiles:
-    """The list of mapped files of one queue and what a start does to it; nothing is written anywhere."""
+    """The mapped files of one queue, changed in memory as a start would change them on disk."""
 
     def __init__(self, directory: Path, file_size: int, files: list[SimulatedFile] | None = None) -> None:
         self.directory = directory
@@ -154,18 +154,15 @@ class SimulatedFiles:
         return self.files[-1] if self.files else None
 
     def max_offset(self) -> int:
-        """End of what counts as written, global offset.
-
-        Source: MappedFileQueue#getMaxOffset
-        """
+        """Return the end of the written part, as a global offset (MappedFileQueue#getMaxOffset)."""
         return self.files[-1].start + self.files[-1].wrote if self.files else 0
 
     def min_offset(self) -> int:
-        """Start of the first file, -1 without one (CommitLog#getMinOffset)."""
+        """Return the start of the first file, -1 without files (CommitLog#getMinOffset)."""
         return self.files[0].start if self.files else -1
 
     def truncate_dirty_files(self, offset: int) -> None:
-        """MappedFileQueue#truncateDirtyFiles: files behind are deleted, the one that holds it is cut in memory only."""
+        """Delete files after `offset`; cut the one that holds it, in memory only (#truncateDirtyFiles)."""
         kept = []
         for file in self.files:
             if file.start + self.file_size > offset:
@@ -178,9 +175,9 @@ class SimulatedFiles:
         self.files = kept
 
     def recover(self, valid_bytes: Callable[[SimulatedFile], int]) -> None:
-        """What both kinds of consume queues do: count valid units from the third file from the end on, cut behind them.
+        """Count valid units, beginning with the third file from the end, and truncate the queue after them.
 
-        `valid_bytes` counts those at the front of a file; a file that is valid throughout leads to the next one.
+        `valid_bytes` counts the valid units at the front of a file, in bytes; if all are valid, the next file follows.
         Source: ConsumeQueue#recover, BatchConsumeQueue#recover (RocketMQ 4.3.0 to 5.4.0)
         """
         end = None
@@ -201,7 +198,7 @@ class SimulatedFiles:
         self.files = []
 
     def forget(self, files: list[SimulatedFile]) -> None:
-        """Files that are deleted from the front."""
+        """Delete `files` and drop them from the list."""
         for file in files:
             self.files.remove(file)
             self._delete(file)
@@ -213,7 +210,7 @@ class SimulatedFiles:
             self.deleted.append(file.path)
 
     def last_for_append(self, start_offset: int) -> SimulatedFile:
-        """MappedFileQueue#getLastMappedFile(startOffset): makes a file when none exists or the last is full."""
+        """Return the last file, or a new one if none exists or the last is full (#getLastMappedFile(startOffset))."""
         last = self.last()
         if last is not None and last.wrote < self.file_size:
             return last
@@ -225,7 +222,7 @@ class SimulatedFiles:
         return file
 
     def read(self, file: SimulatedFile, size: int, at: int) -> bytes:
-        """Bytes of the file on disk; zeros where it would be new."""
+        """Return bytes of the file on disk; zeros if the start has deleted it and would create it again."""
         if file.path in self.deleted:
             return bytes(size)
         return read_at(file.path, size, at)

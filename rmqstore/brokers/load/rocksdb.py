@@ -1,10 +1,10 @@
-"""RocksDB in a simulated start: whether a database opens, how far its rows go, which of them can be read.
+"""Checks RocksDB for a simulated start: whether a database opens, how far its rows reach, which rows are readable.
 
-A database of queues that does not open, or whose noted end cannot be read, ends the load. A damaged block of units
-does not: the broker starts, and delivers no message of the queues in it.
+The load fails if the queue database does not open or its maximum physical offset cannot be read. It does not fail on
+a damaged block of units: the broker starts, and delivers no message of the queues in that block.
 
-Source: RocksDBConsumeQueueStore#load, #recover,
-RocksDBConsumeQueueOffsetTable#getMaxPhyOffset (RocketMQ 5.4.0 on damaged databases); DBImpl::Open (RocksDB 9).
+Source: RocksDBConsumeQueueStore#load, #recover, RocksDBConsumeQueueOffsetTable#getMaxPhyOffset (RocketMQ 5.4.0 on
+damaged databases); DBImpl::Open (RocksDB 9).
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ CONFIG_DATABASES = ("topics", "subscriptionGroups", "consumerOffsets", "metadata
 
 @dataclass(frozen=True, slots=True)
 class RocksDBAtStart:
-    """What a starting broker finds.
+    """What a starting broker finds in the queue database.
 
-    `refusal` is why the load ends, "" where it does not. `dispatched` is the end of the last dispatched message (global
-    offset, bytes), 0 where none is noted; None where this cannot be told.
+    `refusal` is why the load fails, "" if it does not. `dispatched` is the end of the last dispatched message as a
+    global offset, 0 if the database has none, None if it cannot be determined.
     """
 
     refusal: str = ""
     dispatched: int | None = None
     unreadable: dict[QueueKey, int] = field(default_factory=dict)
-    """Messages per queue whose rows cannot be read."""
+    """Messages per queue whose rows are unreadable."""
 
 
 def rocksdb_at_start(store: Store, *, rows: bool) -> RocksDBAtStart:
-    """Opens the database of `consumequeue/` as a broker would; `rows` also reads every unit.
+    """Check the database in `consumequeue/` as a starting broker would; with `rows`, read every unit.
 
-    Errors: none; without the extra `rocksdb` only the names of the files are looked at.
+    Errors: none. Without the extra `rocksdb`, only the file names are checked.
     """
     directory = store.root / "consumequeue"
     if refusal := _by_names(directory):
         return RocksDBAtStart(refusal)
     if not (directory / "CURRENT").exists():
-        return RocksDBAtStart(dispatched=0)  # a new database is made
+        return RocksDBAtStart(dispatched=0)  # the broker creates a new database
     if not is_readable():
         return RocksDBAtStart()
     try:
@@ -52,7 +52,7 @@ def rocksdb_at_start(store: Store, *, rows: bool) -> RocksDBAtStart:
     except DamagedDatabase as e:
         return RocksDBAtStart(f"it cannot be opened: {e}")
     except CannotRead:
-        return RocksDBAtStart()  # a missing column family, which the broker makes, or a fault on this side
+        return RocksDBAtStart()  # a missing column family, which the broker creates, or a local failure
     try:
         dispatched = queues.dispatched() or 0
     except DamagedDatabase as e:
@@ -63,7 +63,7 @@ def rocksdb_at_start(store: Store, *, rows: bool) -> RocksDBAtStart:
 
 
 def unreadable_rocksdb_config(store: Store) -> Obstacle | None:
-    """The first RocksDB of the configuration that a broker cannot read to its end: initialize then returns false.
+    """Return the first configuration database that a broker cannot read to its end: initialize() returns false.
 
     Source: ConfigManager#load, RocksDBConfigManager#loadData (whole brokers of RocketMQ 5.4.0).
     """
@@ -77,7 +77,7 @@ def unreadable_rocksdb_config(store: Store) -> Obstacle | None:
 
 
 def _unread(directory: Path) -> str:
-    """Why rows of a database cannot be read, or it cannot be opened; "" where that cannot be told either."""
+    """Return why a database cannot be opened or read; "" if it can, or if this cannot be determined."""
     if not (directory / "CURRENT").exists() or not is_readable():
         return ""
     try:
@@ -91,7 +91,7 @@ def _unread(directory: Path) -> str:
 
 
 def _by_names(directory: Path) -> str:
-    """Why RocksDB cannot open or make a database in a directory, as far as the names in it tell."""
+    """Return why RocksDB cannot open or create a database in a directory, judging by file names only; "" if it can."""
     if not directory.exists():
         return ""
     if not directory.is_dir():
@@ -108,7 +108,7 @@ def _unreadable(queues: RocksDBQueues) -> dict[QueueKey, int]:
     try:
         bounds = queues.bounds()
     except CannotRead:
-        bounds = {}  # the broker logs it and takes the queues for empty
+        bounds = {}  # the broker logs the failure and treats the queues as empty
     out: dict[QueueKey, int] = {}
     for name, ends in bounds.items():
         if "max" not in ends:

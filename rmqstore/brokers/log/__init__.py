@@ -1,1 +1,1 @@
-"""The commitlog in a simulated start."""
+"""Simulates how a starting broker recovers and re-dispatches the commitlog."""

@@ -1,4 +1,4 @@
-"""Bytes of one file for the exact parsers: small reads through one buffer."""
+"""Buffered small reads of one file, for the byte-exact parsers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BLOCK = 64 << 10
 
 
 class FileBytes:
-    """Bytes of one file through a small buffer; short reads where the file ends."""
+    """Reads `(size, position)` of one file through a 64-KiB buffer; short at the end, empty if it cannot be opened."""
 
     def __init__(self, path: Path) -> None:
         try:

@@ -1,6 +1,6 @@
-"""The loaded files of a log as a starting broker meets them: runs of what the scan found, and its parser byte for byte.
+"""Reads the loaded files of a log for a simulated start: as runs from a scan, or with the broker's byte-exact parser.
 
-`log_walk.py` walks over them.
+`walk.py` walks them.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _SEARCH = 4 << 20
 
 
 class Scanned(NamedTuple):
-    """What a scan has found before the simulated start: a tiling, and the files that it covers."""
+    """The result of an earlier scan: a tiling, and the files that it covers."""
 
     tiling: Tiling | None = None
     files: frozenset[Path] = frozenset()
 
 
 class LogFiles:
-    """The loaded files of a log, and the tiling of them when there is one.
+    """The loaded files of a log, with their tiling if there is one.
 
-    `lead` is 0 for a commitlog, 48 for DLedger data, where each message has an entry header before it. `units`, when
-    set, are those of the tiling's good records: where nothing else lies, they are dispatched without a look at the log.
+    `lead` is 0 for a commitlog, 48 for DLedger data, where an entry header precedes each message. `units`, if set,
+    belong to the tiling's good records: a range that holds nothing else is dispatched from them, without reading.
     """
 
     def __init__(
@@ -67,15 +67,15 @@ class LogFiles:
         )
 
     def first_record(self, index: int) -> Checked:
-        """The broker's verdict on the first record of a file."""
+        """Check the first record of a file as the broker does."""
         with FileBytes(self.files[index].path) as read:
             return check_message_and_return_size(read, 0, self.file_size, self.rules, self.settings)
 
     def check(self, read: FileBytes, at: int, limit: int, *, body: bool = True) -> tuple[Checked, int]:
-        """The broker's verdict at a position of a file, and how far it goes on, bytes.
+        """Return the broker's verdict at a position of a file, and how many bytes it advances.
 
-        A BLANK in the place of a DLedger entry's message is the end of the file for recovery, which looks at the
-        message's size only; re-dispatch takes the entry's header for a message of no topic.
+        If a DLedger entry holds a BLANK instead of a message, recovery, which uses only the message's size, sees the
+        end of the file; re-dispatch, which adds the size of the entry header, sees a message without a topic.
         Source: CommitLog#checkMessageAndReturnSize, DLedgerCommitLog#checkMessageAndReturnSize
         """
         if self.lead:
@@ -99,10 +99,10 @@ class LogFiles:
     def runs(
         self, index: int, start: int, columns: bool, above: int | None = None, *, search: bool = True
     ) -> Iterator[Run]:
-        """Runs of a file from position `start` (0, or a record's) on; with columns where asked for.
+        """Yield the runs of a file from position `start` on (0, or that of a record), with columns if `columns`.
 
-        `columns` may be left out for runs that end at or below `above` and (`search`) hold nothing that the broker's
-        parser trips over.
+        Runs that end at or below the offset `above` come without columns, unless `search` finds something in them
+        that could make the broker's parser throw.
         """
         file = self.files[index]
         mapped = MappedFile(file.path, file.start, self.file_size, self.file_size)
@@ -113,7 +113,7 @@ class LogFiles:
         at = file.start + start
         while at < file.start + self.file_size:
             run = self.tiling.find(at)
-            if run is None:  # the tiling ends here, as that of a store which somebody writes to
+            if run is None:  # the tiling ends early: a broker has written to the store since the scan
                 yield from scan_file(mapped, start=at - file.start, lead=self.lead)
                 return
             stop = min(run.stop, file.start + self.file_size)
@@ -127,11 +127,11 @@ class LogFiles:
             at = stop
 
     def _suspicious(self, file: SimulatedFile, start: int, stop: int) -> bool:
-        """Whether bytes of good records hold something for which the broker's parser must be asked."""
+        """Return whether good records contain something that only the broker's parser can judge."""
         if not self.thorough:
             return False
         if not self.rules.ipv6 or not self.rules.v2:
-            return True  # the columns tell sooner than a search for a magic that nearly all records have nearly
+            return True  # columns are faster than a byte search: nearly every record contains almost the same magic
         if self.tiling is not None and self.tiling.parsed is not None:
             return not self.tiling.is_plain(start, stop)
         overlap = max(len(n) for n in PARSED_NAMES) - 1
@@ -145,13 +145,13 @@ class LogFiles:
         return False
 
     def is_plain(self, part: Columns, file: SimulatedFile) -> bool:
-        """Whether the tiling knows that no record of these needs the exact parser."""
+        """Return whether the tiling proves that none of these records needs the exact parser."""
         if self.tiling is None or file.path not in self.tiled or not len(part):
             return False
         return self.tiling.is_plain(int(part.offset[0]) - self.lead, int(part.offset[-1]) + 1)
 
     def known_from(self, start: int, queues: Queues) -> int | None:
-        """Where the last good record ends, if `units` tell all that the log has to dispatch from `start` on."""
+        """Return the end of the last good record if `units` hold everything to dispatch from `start` on, else None."""
         tiling, units = self.tiling, self.units
         if units is None or tiling is None or not units.complete or queues.settings.batch_topics or self.all_exact:
             return None

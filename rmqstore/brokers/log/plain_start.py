@@ -1,7 +1,7 @@
-"""The start of a broker over a plain commitlog: load, recover, re-dispatch.
+"""Simulates the start of a broker on a plain commitlog: load, recover, re-dispatch.
 
 Source: DefaultMessageStore#load, #recover, #start; CommitLog#recoverNormally, #recoverAbnormally (RocketMQ 4.3.0 to
-5.4.0); the rules of each version are in `rules.py`.
+5.4.0). `rules/versions.py` has the rules of each version.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from rmqstore.brokers.load.config import batch_topics, unreadable_behind_store, unreadable_metadata
+from rmqstore.brokers.load.config import batch_topics, unreadable_after_load, unreadable_metadata
 from rmqstore.brokers.load.controller_start import HIDDEN, exit_without_store, refusal_before_load
 from rmqstore.brokers.load.index import load_index
 from rmqstore.brokers.load.mapped_files import Obstacle, SimulatedFiles, java_long, load_directories
@@ -33,7 +33,7 @@ from rmqstore.scan.units import KnownUnits
 if TYPE_CHECKING:
     from rmqstore.brokers.load.rocksdb import RocksDBAtStart
 
-COMPLETE = 1 << 62
+_COMPLETE = 1 << 62  # larger than any offset
 
 
 class PlainStart:
@@ -77,7 +77,7 @@ class PlainStart:
         )
         self.rows: RocksDBAtStart | None = None
         self.unreadable_rows: Mapping[QueueKey, int] | None = None
-        self.beside: int | None = None
+        self.rocksdb_end: int | None = None
         self.checkpoint = StoreCheckpoint()
         self.queues = Queues(store.root, rules, self._dispatch_settings())
         self.walk: Walk | None = None
@@ -95,14 +95,14 @@ class PlainStart:
             batch_size=self.store.queue_file_size(QueueKind.BATCH) or BATCH_FILE_SIZE,
         )
 
-    def knowing(self, units: KnownUnits | None, unreadable_rows: Mapping[QueueKey, int] | None = None) -> Self:
-        """With the units that the good messages of the tiling are owed, and the rows that cannot be read."""
+    def with_known(self, units: KnownUnits | None, unreadable_rows: Mapping[QueueKey, int] | None = None) -> Self:
+        """Pass in the units that the good messages of the tiling need, and the unreadable rows; return self."""
         self.reader.units = units
         self.unreadable_rows = unreadable_rows
         return self
 
     def run(self) -> StartForecast:
-        """Load, recover and start; the forecast at the first thing that stops it."""
+        """Load, recover and start; return the forecast, at the latest when something stops the start."""
         refusal = refusal_before_load(self.store, self.rules, self.config)
         if refusal is not None:
             return self._forecast(False, refusal.reason, refusal.log_line, refusal.exit_code)
@@ -132,7 +132,7 @@ class PlainStart:
         broken = unreadable_metadata(self.store.root, self.rules) or self._unreadable_tables()
         if broken is not None:
             return self._refused(broken.reason_text(self.store.root), broken.log_line)
-        broken = unreadable_behind_store(self.store.root, self.rules, self.config)
+        broken = unreadable_after_load(self.store.root, self.rules, self.config)
         if broken is not None:
             return self._forecast(False, broken.reason_text(self.store.root), broken.log_line, LOAD_FALSE)
         try:
@@ -149,14 +149,14 @@ class PlainStart:
         self.deleted.extend(loaded.deleted)
         if loaded.ignored:
             names = ", ".join(p.name for p in loaded.ignored[:3])
-            self.notes.append(f"{len(loaded.ignored)} entries of commitlog/ are not loaded, from {names} on")
+            self.notes.append(f"{len(loaded.ignored)} entries of commitlog/ are not loaded, starting with {names}")
         if loaded.obstacle is not None:
             return loaded.obstacle
         self.log.files.extend(loaded.files)
         simple = None if self.rocksdb else self._load_queues(QueueKind.SIMPLE)
         if simple is not None and not self.rules.batch_queues:
             return simple
-        # both trees are loaded, whatever the first one gave
+        # from 5.0.0 on the broker loads both trees, even if the first one fails
         batch = self._load_queues(QueueKind.BATCH) if self.rules.batch_queues and not self.rocksdb else None
         if simple is not None or batch is not None:
             return simple or batch
@@ -190,13 +190,13 @@ class PlainStart:
         return None
 
     def _load_extension(self, queue: Path) -> Obstacle | None:
-        """The files of a queue's extension, which are loaded with it where the feature is on (ConsumeQueue#load)."""
+        """Load the extension files of a queue, as ConsumeQueue#load does if enableConsumeQueueExt is set."""
         if not self.config.bool("enableConsumeQueueExt"):
             return None
         folder = self.store.root / "consumequeue_ext" / queue.parent.name / queue.name
         size = self.store.queue_file_size(QueueKind.EXT) or self.config.int("mappedFileSizeConsumeQueueExt")
         loaded = load_directories([folder] if folder.is_dir() else [], size, self.rules)
-        if self.clean_exit:  # else the dispatch makes a file of this name again, also for units that stay as they are
+        if self.clean_exit:  # after a crash, re-dispatch creates the deleted file again, even if no unit changes
             self.deleted.extend(loaded.deleted)
         return loaded.obstacle
 
@@ -207,7 +207,7 @@ class PlainStart:
             queue.recover()
         max_cq = self._dispatched() if self.rocksdb else self.queues.max_address()
         if self._writes_both():
-            self.beside = self._dispatched()
+            self.rocksdb_end = self._dispatched()
         if self.log.files:
             self._recover_log(max_cq)
         else:
@@ -215,14 +215,14 @@ class PlainStart:
         self.queues.correct_min_offsets(self._min_offset())
 
     def _writes_both(self) -> bool:
-        """Whether queues in files are read, and a RocksDB of the same queues is opened and written besides."""
+        """Return whether the broker reads queues in files, and also opens and writes the same queues in RocksDB."""
         if self.rocksdb or not self.rules.combined_queues or not self.store.rocksdb_beside:
             return False
-        key = "rocksdbCQDoubleWriteEnable"  # where nothing is said: it made the RocksDB that is there
+        key = "rocksdbCQDoubleWriteEnable"  # if not configured, infer it from the RocksDB, which only it creates
         return self.config.bool(key) if "storeType" in self.config.given or key in self.config.given else True
 
     def _unreadable_tables(self) -> Obstacle | None:
-        """A RocksDB of the configuration that cannot be read, where the broker keeps its configuration so."""
+        """Return an unreadable configuration database, if the broker keeps its configuration in RocksDB."""
         if not self.rocksdb:
             return None
         from rmqstore.brokers.load.rocksdb import unreadable_rocksdb_config
@@ -230,12 +230,12 @@ class PlainStart:
         return unreadable_rocksdb_config(self.store)
 
     def _dispatched(self) -> int:
-        """How far the rows go; where that cannot be told, they are taken to be complete."""
+        """Return the end of the last message with RocksDB rows; if unknown, assume that the rows are complete."""
         dispatched = self.rows.dispatched if self.rows is not None else None
-        return COMPLETE if dispatched is None else dispatched
+        return _COMPLETE if dispatched is None else dispatched
 
     def _open_rocksdb(self) -> StartForecast | None:
-        """Opens the RocksDB that has the queues, or is written beside files; the forecast where that ends the load."""
+        """Open the RocksDB of the consume queues; return the forecast if that fails the load, else None."""
         from rmqstore.brokers.load.rocksdb import rocksdb_at_start
 
         known = self.unreadable_rows
@@ -248,6 +248,7 @@ class PlainStart:
         return self._refused(reason, "org.rocksdb.RocksDBException" if self.rocksdb else "postLoad Failed")
 
     def _no_log(self) -> None:
+        """Delete the consume queues of a store without commitlog files, if the version does so."""
         if not self.clean_exit or self.rules.destroys_cq_without_log_after_clean_exit:
             self.notes.append("there is no commitlog file: all consume queues are deleted")
             self.queues.destroy()
@@ -259,22 +260,25 @@ class PlainStart:
         return self.log.max_offset()
 
     def _recover_log(self, max_cq: int) -> None:
-        left = Exit(self.clean_exit, self.checkpoint, max_cq, by_address=self.rocksdb, beside=self.beside)
-        index = start_file(self.reader, self.rules, self.config, left)
+        last_exit = Exit(
+            self.clean_exit, self.checkpoint, max_cq, by_address=self.rocksdb, rocksdb_end=self.rocksdb_end
+        )
+        index = start_file(self.reader, self.rules, self.config, last_exit)
         self.started_at = self.log.files[index].path.name
         dispatch = (not self.clean_exit or self.rules.dispatches_after_clean_exit) and not self.rocksdb
         self.walk = self.reader.walk(
             index,
             self.queues if dispatch else None,
-            self._condition(max_cq if self.beside is None else min(max_cq, self.beside)),
+            self._condition(max_cq if self.rocksdb_end is None else min(max_cq, self.rocksdb_end)),
             accept_half=self.rules.half_message_accepted and not self.clean_exit,
         )
         stop = self.walk.stop
         if self.walk.fatal:
             return
         if self.rocksdb and max_cq < stop:
-            behind = max_cq + 1 if self.clean_exit and self.rules.dispatches_after_clean_exit else 0
-            begin = max(self.log.files[index].start, behind)  # after a clean exit only messages behind max_cq
+            # after a clean exit, only messages above max_cq are dispatched
+            above = max_cq + 1 if self.clean_exit and self.rules.dispatches_after_clean_exit else 0
+            begin = max(self.log.files[index].start, above)
             self.not_dispatched = (max_cq, begin) if max_cq < begin else None
         keep = self.log.files[self.walk.file].start
         self.lost = self.reader.losses(stop, keep)
@@ -292,7 +296,7 @@ class PlainStart:
             return Condition(above=max_cq)
         if not self.parser.duplication and not self.config.bool("enableControllerMode"):
             return Condition()
-        if not self.rules.batch_queues:  # before 5.0.0 the confirm offset is not stored: it is -1 here
+        if not self.rules.batch_queues:  # before 5.0.0 the confirm offset is not stored: it is -1 during recovery
             return Condition(start_below=-1) if self.parser.duplication else Condition()
         self.notes.append("duplication or controller mode: recovery dispatches up to the confirm offset only")
         return Condition(end_within=self.checkpoint.confirm_phy_offset)
@@ -317,11 +321,11 @@ class PlainStart:
         self.queues.correct_min_offsets(self._min_offset())
 
     def _gets_a_role(self) -> bool:
-        """Controller mode as it is documented: every broker begins as a slave, until the controller says what it is."""
+        """Return whether a controller gives the broker its role: until then, every broker is a slave."""
         return self.config.bool("enableControllerMode") and self.config.text("brokerRole").strip() == "SLAVE"
 
     def _dispatch_unconfirmed(self) -> None:
-        """Re-dispatch begins at the confirm offset and goes on when a role is given (CommitLog#getConfirmOffset)."""
+        """Dispatch messages after the confirm offset, as the broker does once it has a role (#getConfirmOffset)."""
         end = self.log.max_offset()
         begin = min(max(self.checkpoint.confirm_phy_offset, self.log.min_offset()), end)
         if begin < end:
@@ -331,7 +335,7 @@ class PlainStart:
             self.reader.reput(begin, end, self.queues)
 
     def _more_files(self) -> tuple[SimulatedFiles, ...]:
-        """Further lists of files that the start may delete from."""
+        """Return further lists of files from which the start may delete."""
         return ()
 
     # --- forecast -------------------------------------------------------------------------------------------------

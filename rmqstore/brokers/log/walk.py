@@ -1,7 +1,7 @@
-"""The walk of a starting broker over the commitlog: exactly its parser where it matters, columns where it does not.
+"""Simulates how a starting broker walks the commitlog in recovery and in re-dispatch.
 
-A run of good records that the scan found is taken by every version, save for what `LogReader._take` looks for; all else
-(damage, zeros, records of another place) goes through the exact parser, byte for byte.
+Every version accepts the runs of good records that a scan finds, except for the records that `LogReader._take` selects.
+Everything else (damage, zeros, records of another place) goes through the broker's byte-exact parser.
 Source: CommitLog#recoverNormally, #recoverAbnormally (RocketMQ 4.3.0 to 5.4.0).
 """
 
@@ -28,7 +28,7 @@ _NEVER = 1 << 63
 
 @dataclass(slots=True)
 class Walk:
-    """How far the walk came: `stop` is processOffset, `file` the index of the file that it ended in."""
+    """The end of a walk: `stop` is processOffset, `file` the index of the last file that was read."""
 
     stop: int
     file: int
@@ -37,19 +37,19 @@ class Walk:
     half: bool = False
     records: int = 0
     stale: int = 0
-    """Accepted records whose PHYSICALOFFSET is not their place."""
+    """Accepted records whose PHYSICALOFFSET is not their own offset."""
     half_accepted: int = 0
     sizes: int = 0
-    """Sum of TOTALSIZE in the file that the walk ended in."""
+    """Sum of TOTALSIZE in the last file that was read."""
 
 
 @dataclass(slots=True)
 class _Reading:
-    """Where re-dispatch is in the bytes that it got at once. Positions in the file, bytes.
+    """The state of re-dispatch in one buffer of the log. Units: bytes, positions in the file.
 
-    `at` is reputFromOffset, `buffer` the position of the ByteBuffer: they differ behind a half message, and behind an
-    entry whose message is a BLANK. `size` bytes were got, of which `done` count as read (half messages do not);
-    `end` is where re-dispatch ends. `failed`: bytes that are no record.
+    `at` is reputFromOffset, `buffer` the position in the ByteBuffer: they differ after a half message, and after an
+    entry whose message is a BLANK. The buffer has `size` bytes, of which `done` count as read (half messages do not).
+    Re-dispatch ends at `end`, or earlier when `ended`; `failed` means at bytes that are not a record.
     """
 
     at: int
@@ -61,7 +61,7 @@ class _Reading:
     failed: bool = False
 
     def advance(self, length: int) -> None:
-        """Behind something that was dispatched."""
+        """Move past a dispatched record."""
         self.at += length
         self.buffer += length
         self.done += length
@@ -69,24 +69,24 @@ class _Reading:
 
 @dataclass(slots=True)
 class Losses:
-    """Good records at or behind a position: what a broker that stops there drops."""
+    """Good records at or after a position: those that a broker drops if it stops there."""
 
     messages: int = 0
     topics: Counter[str] = field(default_factory=Counter)
     in_kept_file: int = 0
-    """Those that stay as bytes in the file that holds the position."""
+    """Those of them whose bytes stay, in the file that contains the position."""
 
 
 class LogReader(LogFiles):
-    """Walks over the files of a log as a start does, then dispatches what they hold."""
+    """Walks the files of a log as recovery and re-dispatch do."""
 
     jumped_at: int | None = None
-    """Where the last `reput` passed over the rest of what was readable, for the last time."""
+    """Offset of the last damage at which the latest `reput` skipped the rest of the readable bytes."""
 
     # --- recovery -------------------------------------------------------------------------------------------------
 
     def walk(self, index: int, queues: Queues | None, condition: Condition, *, accept_half: bool = False) -> Walk:
-        """From position 0 of file `index` until a record fails or the last file ends."""
+        """Walk from the start of file `index` until a record fails or the last file ends; dispatch to `queues`."""
         start = self.files[index].start
         known = self.known_from(start, queues) if queues is not None and not self.lead else None
         if queues is not None and known is not None and self.units is not None:
@@ -120,12 +120,12 @@ class LogReader(LogFiles):
         condition: Condition,
         accept_half: bool,
     ) -> bool:
-        """False at a BLANK (the next file follows), True where the walk ends; `out.stop` is moved on."""
+        """Walk one file, advancing `out`; return False at a BLANK (the next file follows), True if the walk ends."""
         at = 0
         for run in runs:
-            behind = run.stop - file.start
+            run_end = run.stop - file.start
             aligned = run.start - file.start == at
-            while at < behind:
+            while at < run_end:
                 if aligned and run.kind is Kind.RECORDS and not self.all_exact:
                     part = run.columns
                     if part is not None and part.offset[0] != file.start + at + self.lead:
@@ -136,8 +136,8 @@ class LogReader(LogFiles):
                         out.stop = file.start + at
                         return self._ends(bad, out)
                     out.records += run.count if part is None else len(part)
-                    out.sizes += behind - at - self.lead * (run.count if part is None else len(part))
-                    at = behind
+                    out.sizes += run_end - at - self.lead * (run.count if part is None else len(part))
+                    at = run_end
                     out.stop = file.start + at
                     continue
                 checked, advance = self.check(read, at, self.file_size)
@@ -150,7 +150,7 @@ class LogReader(LogFiles):
                 at += advance
                 out.sizes += checked.size
                 out.stop = file.start + at
-        while True:  # behind the last run: the end of the file, save for bytes that come while we look
+        while True:  # after the last run the file ends, unless a broker has appended records since the scan
             checked, advance = self.check(read, at, self.file_size)
             if checked.success and checked.size == 0:
                 return False
@@ -185,7 +185,7 @@ class LogReader(LogFiles):
         queues: Queues | None,
         condition: Condition,
     ) -> tuple[int, Checked] | None:
-        """Dispatch a chunk of good records; the first one that this version refuses, if any."""
+        """Dispatch a chunk of good records; return position and verdict of the first that this version refuses."""
         odd = [] if self.is_plain(part, file) else needs_exact_parser(part)
         if not self.rules.v2:
             odd += np.flatnonzero(part.magic == MAGIC_V2_U32).tolist()
@@ -216,10 +216,10 @@ class LogReader(LogFiles):
             queues.dispatch_columns(part, chosen)
         return None
 
-    # --- what is behind -------------------------------------------------------------------------------------------
+    # --- losses ---------------------------------------------------------------------------------------------------
 
     def losses(self, stop: int, keep: int) -> Losses:
-        """Good records that start at or behind `stop`; those in the file that starts at `keep` are told apart."""
+        """Count good records at or after `stop`; `in_kept_file` counts those in the file that starts at `keep`."""
         out = Losses()
         table = QueueTable()
         for index, file in enumerate(self.files):
@@ -244,11 +244,11 @@ class LogReader(LogFiles):
 
     # --- re-dispatch ----------------------------------------------------------------------------------------------
 
-    def reput(self, start: int, end: int, queues: Queues, *, jumps: bool = True) -> int:
-        """ReputMessageService#doReput from `start` until `end`; where it comes to rest.
+    def reput(self, start: int, end: int, queues: Queues) -> int:
+        """Simulate ReputMessageService#doReput from `start` to `end`; return where it stops.
 
-        Records are read without body and CRC, never beyond `end`. `jumps`: a master passes over unreadable bytes to
-        the end of the file.
+        Records are read without body and CRC. At unreadable bytes, a master skips the rest of the readable bytes of
+        the file.
         """
         if self.units is not None and start < end == self.known_from(start, queues):
             queues.dispatch_known(self.units, start, end, Condition())
@@ -269,7 +269,7 @@ class LogReader(LogFiles):
             with FileBytes(file.path) as read:
                 place = _Reading(position, position, readable - position, end - file.start)
                 self._reput_file(file, read, place, queues, index)
-            if place.failed and jumps:
+            if place.failed:
                 self.jumped_at = file.start + place.at
                 place.at += place.size - place.done
             if place.at == position:
@@ -278,12 +278,12 @@ class LogReader(LogFiles):
         return at
 
     def _reput_file(self, file: SimulatedFile, read: FileBytes, place: _Reading, queues: Queues, index: int) -> None:
-        """Dispatch what is readable of one file; `place` is moved on."""
+        """Dispatch the readable bytes of one file, advancing `place`."""
         readable = place.at + place.size
         for run in self.runs(index, 0, True):
-            behind = min(run.stop - file.start, readable)
+            run_end = min(run.stop - file.start, readable)
             aligned = run.start - file.start == place.at
-            while place.buffer < behind and not place.ended:
+            while place.buffer < run_end and not place.ended:
                 if run.kind is Kind.RECORDS and run.columns is not None and place.buffer == place.at:
                     part = run.columns
                     begin = part.offset - self.lead - file.start
@@ -298,7 +298,7 @@ class LogReader(LogFiles):
             self._reput_one(read, place, readable, queues)
 
     def _reput_one(self, read: FileBytes, place: _Reading, readable: int, queues: Queues) -> None:
-        """One turn of the inner loop of ReputMessageService#doReput."""
+        """Do one iteration of the inner loop of ReputMessageService#doReput."""
         checked, advance = self.check(read, place.buffer, readable, body=False)
         if self.rules.batch_queues and place.at + advance > place.end:  # from 5.0.0 on
             place.ended = True

@@ -1,1 +1,1 @@
-"""Consume queues in a simulated start."""
+"""Simulates how a starting broker recovers, truncates and extends consume queues."""

@@ -1,7 +1,8 @@
-"""BatchConsumeQueue (46-byte units) in a simulated start.
+"""Simulates BatchConsumeQueue (46-byte units) in a start.
 
+File positions are unrelated to queue offsets here: minimum and maximum offset are read from units.
 Source: BatchConsumeQueue#recover, #truncateDirtyLogicFiles, #putBatchMessagePositionInfo, #correctMinOffset (RocketMQ
-5.0.0 to 5.4.0). File positions have no relation to queue offsets here: minimum and maximum are read from units.
+5.0.0 to 5.4.0).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _BLOCK = 1424 * UNIT
 
 @dataclass(frozen=True, slots=True)
 class BatchUnit:
-    """What a start looks at in one unit."""
+    """The fields of a unit that a start reads."""
 
     offset: int
     size: int
@@ -55,7 +56,7 @@ class BatchQueue:
 
     @property
     def ends(self) -> tuple[int, int]:
-        """Minimum and maximum offset as the broker would tell them, messages."""
+        """Minimum and maximum queue offset that the broker reports, in messages."""
         return self.min_offset, self.max_offset
 
     def _unit(self, file: SimulatedFile, at: int) -> BatchUnit:
@@ -81,7 +82,7 @@ class BatchQueue:
                 yield place, added or _EMPTY
 
     def recover(self) -> None:
-        """BatchConsumeQueue#recover."""
+        """Recover as BatchConsumeQueue#recover does."""
         if self.files.files:
             self.files.recover(self._valid_bytes)
             self._revise()
@@ -96,7 +97,7 @@ class BatchQueue:
         return valid
 
     def truncate(self, log_end: int) -> None:
-        """BatchConsumeQueue#truncateDirtyLogicFiles."""
+        """Truncate as BatchConsumeQueue#truncateDirtyLogicFiles does."""
         self.max_physic_offset = log_end - 1
         while (file := self.files.last()) is not None:
             file.wrote = 0
@@ -134,7 +135,7 @@ class BatchQueue:
         self.min_offset = self._unit(file, 0).base if file.wrote >= UNIT else -1
 
     def put(self, address: int, size: int, base: int, count: int) -> None:
-        """BatchConsumeQueue#putBatchMessagePositionInfo for one message."""
+        """Add the unit of one message (BatchConsumeQueue#putBatchMessagePositionInfo)."""
         if base < 0 or count < 0 or address <= self.max_physic_offset:
             return
         file = self.files.last_for_append(self.files.max_offset())
@@ -149,7 +150,7 @@ class BatchQueue:
             self._revise_min()
 
     def correct_min_offset(self, log_start: int) -> None:
-        """BatchConsumeQueue#correctMinOffset: linear, in the first file only."""
+        """Set the minimum offset as BatchConsumeQueue#correctMinOffset does: from the first file only."""
         self._revise_min()
         if not self.files.files:
             return
@@ -160,14 +161,14 @@ class BatchQueue:
             self.min_offset = unit.base + unit.count
 
     def destroy(self) -> None:
-        """BatchConsumeQueue#destroy."""
+        """Delete all files (BatchConsumeQueue#destroy)."""
         self.max_physic_offset = -1
         self.min_offset = -1
         self.max_offset = 0
         self.files.destroy()
 
     def ghost_units(self) -> int:
-        """Valid units on disk behind the end in the last file."""
+        """Count valid units on disk after the end in the last file."""
         file = self.files.last()
         if file is None:
             return 0

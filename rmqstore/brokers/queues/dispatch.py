@@ -1,4 +1,4 @@
-"""DefaultMessageStore#doDispatch in a simulated start: which consume queues get units, for whole chunks at a time.
+"""Simulates DefaultMessageStore#doDispatch: adds the units of messages to consume queues, whole chunks at a time.
 
 Source: CommitLogDispatcherBuildConsumeQueue#dispatch, ConsumeQueueStore#findOrCreateConsumeQueue,
 ConsumeQueue#multiDispatchLmqQueue (RocketMQ 4.3.0 to 5.4.0).
@@ -36,7 +36,7 @@ QueueKey = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class DispatchSettings:
-    """Settings that change where messages are dispatched to."""
+    """Settings that decide which queues a message is dispatched to; file sizes in bytes."""
 
     multi_dispatch: bool = False
     lmq: bool = False
@@ -49,8 +49,8 @@ class DispatchSettings:
 class Condition:
     """Which records are dispatched.
 
-    `above`: only PHYSICALOFFSET > above. `end_within`: only those that end at or below it; `start_below`: only those
-    that start below it (both for duplication and controller mode).
+    `above`: only those with PHYSICALOFFSET > above. In duplication and controller mode, `end_within`: only those that
+    end at or below it; `start_below`: only those that start below it.
     """
 
     above: int | None = None
@@ -58,7 +58,7 @@ class Condition:
     start_below: int | None = None
 
     def mask(self, physical: I64, size: I64) -> Bool:
-        """Which of the records meet it."""
+        """Return which records meet the condition."""
         out = np.ones(len(physical), dtype=np.bool_)
         if self.above is not None:
             out &= physical > self.above
@@ -76,7 +76,7 @@ EVERY = Condition()
 
 
 class Queues:
-    """All consume queues of a simulated broker, and what was dispatched to them."""
+    """All consume queues of a simulated broker, and the number of units dispatched per topic."""
 
     def __init__(self, root: Path, rules: BrokerRules, settings: DispatchSettings) -> None:
         self.root = root
@@ -85,8 +85,9 @@ class Queues:
         self.table: dict[QueueKey, SimpleQueue | BatchQueue] = {}
         self.dispatched: Counter[str] = Counter()
         self.stopped_at: Path | None = None
-        """A file in the place of a queue's directory: after 30 tries the broker flags its queues as not writable, and
-        no message gets a unit any more (ConsumeQueue#putMessagePositionInfoWrapper, RunningFlags#isCQWriteable)."""
+        """A file where a queue's directory belongs. After 30 attempts to write there, the broker flags its queues as
+        not writable, and no further message of any queue gets a unit
+        (ConsumeQueue#putMessagePositionInfoWrapper, RunningFlags#isCQWriteable)."""
         self._keeps_units = False
         self._numbers = QueueTable()
 
@@ -94,7 +95,7 @@ class Queues:
         return iter(self.table.values())
 
     def add(self, topic: str, queue_id: int, batch: bool, files: list[SimulatedFile] | None = None) -> None:
-        """Put a queue into the table, with the files that were loaded for it."""
+        """Add a queue with its loaded files."""
         tree = "batchconsumequeue" if batch else "consumequeue"
         size = self.settings.batch_size if batch else self.settings.simple_size
         mapped = SimulatedFiles(self.root / tree / topic / str(queue_id), size, files)
@@ -104,27 +105,27 @@ class Queues:
         self.table[(topic, queue_id)] = queue
 
     def find(self, topic: str, queue_id: int) -> SimpleQueue | BatchQueue:
-        """The queue, made when it is not there."""
+        """Return the queue; create it if it does not exist."""
         if (topic, queue_id) not in self.table:
             self.add(topic, queue_id, self.rules.batch_queues and topic in self.settings.batch_topics)
         return self.table[(topic, queue_id)]
 
     def keep_units(self, keeps: bool = True) -> None:
-        """Whether the units of one log file are kept at a time: a queue that is cut inside it needs them all."""
+        """Keep the added units of the current log file: a queue that may be truncated inside it needs them all."""
         self._keeps_units = keeps
         for queue in self:
             if isinstance(queue, SimpleQueue):
                 queue.keeps_units = keeps
 
     def next_log_file(self) -> None:
-        """What follows is dispatched from another log file."""
+        """Note that the following messages come from another log file: older units are no longer kept."""
         if self._keeps_units:
             for queue in self:
                 if isinstance(queue, SimpleQueue):
                     queue.outline()
 
     def max_address(self) -> int:
-        """Largest commitlog address in any queue, -1 without a unit (getMaxPhyOffsetInConsumeQueue)."""
+        """Return the largest commitlog address in any queue, -1 without units (getMaxPhyOffsetInConsumeQueue)."""
         return max((queue.max_physic_offset for queue in self), default=-1)
 
     def truncate(self, log_end: int) -> None:
@@ -142,7 +143,7 @@ class Queues:
     # --- dispatch -------------------------------------------------------------------------------------------------
 
     def dispatch(self, record: Checked) -> None:
-        """One message."""
+        """Dispatch one message."""
         if record.sys_flag & TRANSACTION_MASK not in (0, TRANSACTION_COMMIT):
             return
         queue = self.find(record.topic, record.queue_id)
@@ -161,7 +162,7 @@ class Queues:
 
     @cached_property
     def _foreign(self) -> frozenset[Path]:
-        """Entries in the place of a tree, a topic's directory or a queue's directory that are not directories."""
+        """Paths where a queue tree, topic directory or queue directory belongs, but which are not directories."""
         trees = [self.root / name for name in ("consumequeue", "batchconsumequeue")]
         out = {tree for tree in trees if os.path.lexists(tree) and not tree.is_dir()}
         topics = [entry for tree in trees for entry in list_directory(tree)]
@@ -169,7 +170,7 @@ class Queues:
         return frozenset(out | {entry.path for entry in (*topics, *inside) if not entry.directory})
 
     def _stops(self, queue: SimpleQueue | BatchQueue) -> bool:
-        """Whether nothing can be put any more: no file can be made in this queue, or in one before it."""
+        """Return whether dispatch has stopped, because no file can be created for this queue or an earlier one."""
         if self.stopped_at is None and self._foreign and not queue.files.files:
             folder = queue.files.directory
             places = (folder.parent.parent, folder.parent, folder)
@@ -177,7 +178,7 @@ class Queues:
         return self.stopped_at is not None
 
     def _fan_out(self, record: Checked, names: str, offsets: str) -> None:
-        new = self.rules.binary_min_offset  # 5.0.0 and newer leave some topics out
+        new = self.rules.binary_min_offset  # 5.0.0 and newer exclude some topics
         if new and (record.topic.startswith(_RETRY_PREFIX) or record.topic in (_TIMER_TOPIC, SCHEDULE_TOPIC)):
             return
         queues, at = names.split(","), offsets.split(",")
@@ -192,7 +193,7 @@ class Queues:
                 queue.put(record.physical_offset, record.size, int(offset))
 
     def dispatch_columns(self, columns: Columns, mask: Bool) -> None:
-        """Messages of a chunk in log order; those that need the exact parser are not among them."""
+        """Dispatch the messages of a chunk selected by `mask`, in log order; none may need the exact parser."""
         mask = mask & np.isin(columns.sys_flag & TRANSACTION_MASK, (0, TRANSACTION_COMMIT))
         index = np.flatnonzero(mask)
         if not len(index):
@@ -219,7 +220,7 @@ class Queues:
             self.dispatched[queue.topic] += queue.dispatched - before
 
     def _before_stop(self, index: I64, numbers: I64) -> I64:
-        """The rows in front of the first that no file can be made for."""
+        """Return the rows before the first one whose queue file cannot be created."""
         for number in numbers[np.sort(np.unique(numbers, return_index=True)[1])].tolist():  # in log order
             if self._stops(self._numbered(number)):
                 return index[: int(np.argmax(numbers == number))]
@@ -229,7 +230,7 @@ class Queues:
         return self.find(self._numbers.topics[number].decode("utf-8", "replace"), self._numbers.queue_ids[number])
 
     def dispatch_known(self, units: KnownUnits, start: int, stop: int, condition: Condition) -> None:
-        """The messages of a stretch of the log in which none needs the exact parser."""
+        """Dispatch the messages in [start, stop) of the log from known units; none may need the exact parser."""
         if self._foreign:
             stop = self._known_stop(units, start, stop, condition)
         for name, address, size, offset in units.known_units():
@@ -246,7 +247,7 @@ class Queues:
             self.dispatched[name[0]] += queue.dispatched - before
 
     def _known_stop(self, units: KnownUnits, start: int, stop: int, condition: Condition) -> int:
-        """Offset of the first message that no file can be made for."""
+        """Return the offset of the first message whose queue file cannot be created, else `stop`."""
         first: list[tuple[int, QueueKey]] = []
         for name, address, size, _ in units.known_units():
             mine = address[(address >= start) & (address + size <= stop) & condition.mask(address, size)]
@@ -256,7 +257,7 @@ class Queues:
 
 
 def needs_exact_parser(columns: Columns) -> list[int]:
-    """Records of a chunk whose properties hold a value that can make the broker's parser throw, or fan out."""
+    """Return the records of a chunk whose properties can make the broker's parser throw, or fan out to light queues."""
     if not len(columns):
         return []
     lo = int(columns.at[0])

@@ -1,7 +1,8 @@
-"""ConsumeQueue (20-byte units) in a simulated start: recovery, truncation, re-dispatch, minimum offset.
+"""Simulates ConsumeQueue (20-byte units) in a start: recovery, truncation, re-dispatch, minimum offset.
 
+Units are compared as arrays; those that the simulated start writes are kept as outlines (`Span`).
 Source: ConsumeQueue#recover, #truncateDirtyLogicFiles, #putMessagePositionInfo, #correctMinOffset (RocketMQ 4.3.0 to
-5.4.0). Units are compared as arrays; units that the simulated start itself writes are kept as outlines.
+5.4.0).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Int64s = NDArray[np.int64]
 
 
 class StartFails(Exception):
-    """The simulated broker ends here: an exception in load (exit 253), or System.exit(-1) (exit 255)."""
+    """The simulated start fails: an exception in load() (exit code 253), or System.exit(-1) (255)."""
 
     def __init__(self, reason: str, log_line: str, exit_code: int = 253) -> None:
         super().__init__(reason)
@@ -36,7 +37,7 @@ class StartFails(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """Consecutive units from file position `at` on: commitlog addresses and sizes, int64."""
+    """Consecutive units from file position `at` on: commitlog addresses and sizes."""
 
     at: int
     offset: Int64s
@@ -61,24 +62,27 @@ class SimpleQueue:
         self.dispatched = 0
         self._shifted: list[tuple[int, int]] = []
         self.keeps_units = False
-        """Whether all units that are put are kept, until `outline`; else only the outlines of runs of them."""
+        """Keep the bytes of added units until `outline` is called, not only their outlines."""
         self._kept: list[Span] = []
 
     @property
     def ends(self) -> tuple[int, int]:
-        """Minimum and maximum offset as the broker would tell them, units."""
+        """Minimum and maximum queue offset that the broker reports, in units."""
         return self.min_logic_offset // UNIT, self.files.max_offset() // UNIT
 
     @property
     def shifted(self) -> int:
-        """Units at a place that is not their message's queue offset."""
+        """Number of added units at a position other than their message's queue offset."""
         end = self.files.max_offset()
         return sum(max(0, min(stop, end) - at) for at, stop in self._shifted) // UNIT
 
     # --- units ----------------------------------------------------------------------------------------------------
 
     def units(self, file: SimulatedFile) -> Iterator[Units]:
-        """All units of a file from its start on, in blocks, as the broker's memory would show them."""
+        """Yield the units of a file in blocks, as the broker would see them in memory.
+
+        A span of which only the outline is kept yields only its first and last unit.
+        """
         at = 0
         block = _FIRST_BLOCK
         spans = file.added
@@ -94,7 +98,7 @@ class SimpleQueue:
                     yield Units(at, np.array([span.first]), np.array([span.last_size if n == 1 else 1]))
                     n -= 1
                     at += UNIT
-                if n > 0:  # one unit represents all that follow in the span: their addresses rise to the last one
+                if n > 0:  # the last unit represents the others of the span, whose addresses rise up to it
                     yield Units(span.stop - UNIT, np.array([span.last]), np.array([span.last_size]))
                 at = span.stop
                 continue
@@ -110,7 +114,7 @@ class SimpleQueue:
             block = _BLOCK
 
     def unit_at(self, file: SimulatedFile, at: int) -> tuple[int, int]:
-        """Address and size of one unit."""
+        """Return address and size of the unit at a file position."""
         for span in file.added:
             if span.at <= at < span.stop:
                 if span.kept is not None:
@@ -126,13 +130,13 @@ class SimpleQueue:
         return int(unit["commitlog_offset"]), int(unit["size"])
 
     def _address(self, offset: int, size: int) -> int:
-        """maxPhysicOffset after a unit: its message's end (up to 4.4.0 its start)."""
+        """Return maxPhysicOffset after adding a unit: the end of its message (up to 4.4.0 its start)."""
         return offset if self.rules.cq_address_is_start else offset + size
 
     # --- the start ------------------------------------------------------------------------------------------------
 
     def recover(self) -> None:
-        """ConsumeQueue#recover: from the third file from the end, units until the first that is not valid."""
+        """Recover as ConsumeQueue#recover does: from the third file from the end up to the first invalid unit."""
         self.files.recover(self._valid_bytes)
 
     def _valid_bytes(self, file: SimulatedFile) -> int:
@@ -148,7 +152,7 @@ class SimpleQueue:
         return valid
 
     def truncate(self, log_end: int) -> None:
-        """ConsumeQueue#truncateDirtyLogicFiles: unit 0 of a file is kept without a look at its size."""
+        """Truncate as ConsumeQueue#truncateDirtyLogicFiles does: it ignores the size in unit 0 of a file."""
         self.max_physic_offset = log_end
         while (file := self.files.last()) is not None:
             file.wrote = 0
@@ -171,7 +175,7 @@ class SimpleQueue:
             return
 
     def put(self, address: int, size: int, queue_offset: int) -> None:
-        """ConsumeQueue#putMessagePositionInfo for one message."""
+        """Add the unit of one message (ConsumeQueue#putMessagePositionInfo)."""
         end = address if self.rules.cq_address_is_start else address + size
         if end <= self.max_physic_offset:
             return
@@ -194,7 +198,7 @@ class SimpleQueue:
             self.dispatched += 1
 
     def _note_shift(self, at: int) -> None:
-        while self._shifted and self._shifted[-1][1] > at:  # the queue was cut since then
+        while self._shifted and self._shifted[-1][1] > at:  # the queue has been truncated since
             low, high = self._shifted.pop()
             if low < at:
                 self._shifted.append((low, min(high, at)))
@@ -202,7 +206,7 @@ class SimpleQueue:
         self._shifted.append((low, at + UNIT))
 
     def put_many(self, address: Int64s, size: Int64s, queue_offset: Int64s) -> None:
-        """The same for messages in log order; runs without gaps go in one step."""
+        """Add the units of messages in log order; runs without gaps in one step."""
         end = address if self.rules.cq_address_is_start else address + size
         i = 0
         n = len(address)
@@ -228,7 +232,7 @@ class SimpleQueue:
             i += count
 
     def _append(self, file: SimulatedFile, address: Int64s, size: Int64s) -> None:
-        while file.added and file.added[-1].at >= file.wrote:  # the queue was cut since then: these are written over
+        while file.added and file.added[-1].at >= file.wrote:  # truncated since: this span is overwritten
             file.added.pop()
         before = file.added[-1] if file.added else None
         if before is not None and before.stop > file.wrote:
@@ -248,7 +252,7 @@ class SimpleQueue:
             before.kept += rows.tobytes()
 
     def outline(self) -> None:
-        """Of the units that were kept only the outlines stay."""
+        """Drop the bytes of kept units; keep only outlines."""
         for span in self._kept:
             span.kept = None
         self._kept.clear()
@@ -256,9 +260,12 @@ class SimpleQueue:
     # --- minimum offset -------------------------------------------------------------------------------------------
 
     def correct_min_offset(self, log_start: int) -> None:
-        """ConsumeQueue#correctMinOffset; raises StartFails where it throws (5.0.0 and newer)."""
+        """Set the minimum offset (ConsumeQueue#correctMinOffset).
+
+        Errors: StartFails where the Java code throws (5.0.0 and newer).
+        """
         if self.rules.binary_min_offset:
-            self._correct_by_halves(log_start)
+            self._correct_by_binary_search(log_start)
         else:
             self._correct_linearly(log_start)
 
@@ -275,7 +282,7 @@ class SimpleQueue:
                 self.min_logic_offset = file.start + units.at + int(hits[0]) * UNIT
                 return
 
-    def _correct_by_halves(self, log_start: int) -> None:
+    def _correct_by_binary_search(self, log_start: int) -> None:
         if self.min_logic_offset >= self.files.max_offset():
             return
         last = self.files.last()
@@ -283,7 +290,7 @@ class SimpleQueue:
             return
         if last.wrote - UNIT < 0:
             raise StartFails(
-                f"consume queue {self.topic}/{self.queue_id} ends with an empty file behind a full one",
+                f"consume queue {self.topic}/{self.queue_id} ends with an empty file after a full one",
                 "load exception java.lang.IllegalArgumentException",
             )
         if self.unit_at(last, last.wrote - UNIT)[0] < log_start:
@@ -314,13 +321,13 @@ class SimpleQueue:
                 return
 
     def destroy(self) -> None:
-        """ConsumeQueue#destroy."""
+        """Delete all files (ConsumeQueue#destroy)."""
         self.max_physic_offset = -1
         self.min_logic_offset = 0
         self.files.destroy()
 
     def units_put(self) -> tuple[tuple[int, int], ...]:
-        """Half-open intervals of unit numbers that the simulated start has written for messages."""
+        """Return the half-open intervals of unit numbers that the simulated start wrote for messages."""
         out: list[tuple[int, int]] = []
         for file in self.files.files:
             for span in file.added:
@@ -333,7 +340,7 @@ class SimpleQueue:
         return tuple(out)
 
     def ghost_units(self) -> int:
-        """Valid units on disk behind the end in the last file: the next start would take them for real."""
+        """Count valid units on disk after the end in the last file: the next start would count them as its own."""
         file = self.files.last()
         if file is None:
             return 0

@@ -1,1 +1,1 @@
-"""Start rules of each broker version as data."""
+"""The start rules of each broker version as data, and the result of applying them."""

@@ -1,4 +1,4 @@
-"""StartForecast: what a broker's next start would do to a store, as a value."""
+"""The result of a simulated broker start, and its options."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Json = bool | int | str | list["Json"] | dict[str, "Json"] | None
 class StartOptions:
     """How much of a start is simulated.
 
-    `thorough=False` takes runs of good records as they are: cheap, but it does not see a property that makes the
-    broker's parser throw, and does not name the topics of lost messages. `dispatch=False` ends behind load(), before
-    re-dispatch. `heap` bounds one record in versions that allocate TOTALSIZE unseen, bytes.
+    `thorough=False` accepts runs of good records unread: cheap, but it misses a property that makes the broker's
+    parser throw, and does not name the topics of lost messages. `dispatch=False` ends after load(), before
+    re-dispatch. `heap`, in bytes, bounds one record in versions that allocate TOTALSIZE bytes without checking it.
     """
 
     thorough: bool = True
@@ -29,18 +29,18 @@ class StartOptions:
 
 @dataclass(frozen=True, slots=True)
 class StartForecast:
-    """What the start of one broker version would make of a store; nothing was written to find out.
+    """What the start of one broker version would do to a store.
 
     `commitlog_stop` is where recovery stops (processOffset), `max_offset` the broker's largest offset afterwards.
     `files_deleted` are base names in commitlog/, `other_files_deleted` paths below the root (consume queues, index,
-    DLedger). `queue_ends` are (minimum, maximum) queue offsets once everything is dispatched; in DLedger mode that is
-    when a leader has committed all entries, while `max_offset` is what counts as committed before.
-    Units: bytes for offsets of the log, messages for queue ends and counts.
+    DLedger). `queue_ends` are the (minimum, maximum) queue offsets once everything is dispatched. In DLedger mode
+    that is after a leader has committed all entries, whereas `max_offset` is the position committed before that.
+    Units: bytes for log offsets, messages for queue ends and counts.
     """
 
     version: str
     evidence: str
-    """"run": these rules were confirmed with the real classes; "by source": they were read."""
+    """"run": the rules were confirmed with the real classes; "by source": they were read in the source."""
     starts: bool
     reason: str | None = None
     exit_code: int | None = None
@@ -48,7 +48,7 @@ class StartForecast:
     """Text to search for in the broker's store.log."""
     clean_exit: bool = True
     start_file: str | None = None
-    """File that recovery begins with."""
+    """First file that recovery reads."""
     commitlog_stop: int | None = None
     stop_reason: str = ""
     min_offset: int | None = None
@@ -59,46 +59,46 @@ class StartForecast:
     redispatched: Mapping[str, int] = field(default_factory=dict)
     """Units that the start adds to consume queues, by topic."""
     messages_lost: int = 0
-    """Good records of the log at or behind the stop."""
+    """Good records of the log at or after the stop."""
     lost_by_topic: Mapping[str, int] = field(default_factory=dict)
     stale_accepted: int = 0
-    """Records taken although they say that they belong elsewhere: an older file generation comes back."""
+    """Records accepted although their PHYSICALOFFSET is another place: messages of an older file generation return."""
     stale_tail: int = 0
-    """Good records left as bytes behind the new end: they come back when new ones end exactly at one of them."""
+    """Good records left as bytes after the new end: they return if a new record ends where one of them starts."""
     ghost_units: Mapping[QueueKey, int] = field(default_factory=dict)
-    """Valid units left behind a queue's end: the next start but one takes them for real."""
+    """Valid units left after a queue's end: the start after the next one counts them as part of the queue."""
     shifted_units: Mapping[QueueKey, int] = field(default_factory=dict)
-    """Units appended at a place that is not their queue offset ("[BUG]logic queue order maybe wrong")."""
+    """Units appended at a position other than their queue offset ("[BUG]logic queue order maybe wrong")."""
     units_put: Mapping[QueueKey, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     """Per simple queue, half-open intervals of unit numbers that the start writes for messages."""
     units_cut: Mapping[QueueKey, int] = field(default_factory=dict)
-    """Units of messages that stay in the log, taken from the queues' ends: consumers never get them."""
+    """Units cut from the queues' ends although their messages stay in the log: consumers never get these messages."""
     consume_queues_simulated: bool = True
     not_dispatched: tuple[int, int] | None = None
-    """Of a store with its queues in RocksDB: what of the log, [start, stop), neither has rows nor gets them."""
+    """Queues in RocksDB only: the range [start, stop) of the log that has no rows and gets none."""
     unreadable_rows: Mapping[QueueKey, int] = field(default_factory=dict)
-    """Messages per queue whose rows in RocksDB cannot be read: up to so many are not delivered."""
+    """Messages per queue whose RocksDB rows cannot be read: at most this many are not delivered."""
     depends_on_commits: int | None = None
-    """Where in a damaged DLedger log more messages may be skipped than said here: that depends on when a leader
-    commits the entries (offset). None: nowhere."""
+    """Offset in a damaged DLedger log after which the broker may skip more messages than forecast, depending on when
+    a leader commits the entries. None: nowhere."""
     commits_from: int | None = None
-    """Index of the first entry that a leader can commit, where a damaged DLedger log ends in front of it: until it is
-    appended, no message of DLedger can be read. None: every entry can be committed."""
+    """Index of the first entry that a leader can commit, if a damaged DLedger log ends before it: no DLedger message
+    can be read until that entry is appended. None: every entry can be committed."""
     notes: tuple[str, ...] = ()
 
     @property
     def caveat(self) -> str:
-        """What limits a sentence that says "would start", to go behind it."""
+        """A clause that limits "would start", to be appended to that sentence; may be empty."""
         if self.commits_from is not None:
-            return f", but no message of DLedger can be read before entry {self.commits_from:,} is appended"
+            return f", but no DLedger message can be read until entry {self.commits_from:,} is appended"
         if self.depends_on_commits is None:
             return self.unreadable
-        at = f"; behind the damage at {self.depends_on_commits:,} it may skip more"
-        return f"{self.unreadable}{at}, which depends on when a leader commits"
+        at = f"; after the damage at {self.depends_on_commits:,} it may skip more messages"
+        return f"{self.unreadable}{at}, depending on when a leader commits"
 
     @property
     def unreadable(self) -> str:
-        """What a consumer misses because of damaged rows, to go behind a sentence that says "would start"."""
+        """A clause about messages behind damaged RocksDB rows, to be appended to "would start"; may be empty."""
         if not self.unreadable_rows:
             return ""
         count = _count(sum(self.unreadable_rows.values()), "message")
@@ -107,11 +107,11 @@ class StartForecast:
 
     @property
     def messages_taken(self) -> int:
-        """Messages that were sound, and that consumers do not get any more after the start."""
+        """Good messages that consumers no longer get after the start."""
         return self.messages_lost or sum(self.units_cut.values())
 
     def sentence(self, *, nothing: str = "lose nothing") -> str:
-        """The verdict in one sentence; `nothing` is said of a start that takes no message away."""
+        """The verdict in one sentence; `nothing` is the wording for a start that loses no message."""
         who = f"RocketMQ {self.version}"
         if not self.starts:
             how = "with an exception" if self.exit_code is None else f"exit {self.exit_code}"
@@ -130,7 +130,7 @@ class StartForecast:
         return text + self.caveat
 
     def to_json(self) -> dict[str, Json]:
-        """The forecast as JSON values; queues are named TOPIC/ID."""
+        """The forecast as JSON values, with queues named TOPIC/ID."""
 
         def by_queue(table: Mapping[QueueKey, int]) -> dict[str, Json]:
             return {f"{topic}/{queue_id}": n for (topic, queue_id), n in sorted(table.items())}

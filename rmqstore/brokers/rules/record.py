@@ -1,6 +1,6 @@
-"""CommitLog#checkMessageAndReturnSize as each version does it: a pure function over the bytes of one file.
+"""CommitLog#checkMessageAndReturnSize of each version, as a pure function over the bytes of one file.
 
-Everything that Java would throw is a failure here, as it is there: the method catches Exception and returns -1.
+Whatever makes the Java code throw is a failed check: the method catches Exception and returns -1.
 Source: CommitLog#checkMessageAndReturnSize, MessageDecoder#string2messageProperties (RocketMQ 4.3.0 to 5.4.0).
 """
 
@@ -24,7 +24,7 @@ from rmqstore.formats.message import (
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 _INTEGER = re.compile(r"[+-]?[0-9]+\Z")
-_MAX_ARRAY = 0x7FFFFFFD  # what a Java VM gives at most
+_MAX_ARRAY = 0x7FFFFFFD  # the longest array that a Java VM allocates
 DEFAULT_HEAP = 8 << 30  # bin/runserver.sh gives a broker 8 GiB
 
 ReadAt = Callable[[int, int], bytes]
@@ -33,7 +33,7 @@ ReadAt = Callable[[int, int], bytes]
 
 @dataclass(frozen=True, slots=True)
 class ParserSettings:
-    """The settings of broker.conf that change what a record must be; `heap` bounds one allocation, in bytes."""
+    """The broker.conf settings that decide whether a record is valid; `heap` bounds one allocation, in bytes."""
 
     check_crc: bool = True
     force_property_crc: bool = False
@@ -43,11 +43,11 @@ class ParserSettings:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What the broker makes of the bytes at one place.
+    """The broker's verdict on the bytes at one position (DispatchRequest).
 
-    `size` > 0 and `success`: a record; 0 and success: end of file; not success: -1, or TOTALSIZE of a half message.
-    `fatal`: the broker's process would die here (an Error is not caught). `parsed` are the bytes of a half message
-    that were read. The other fields are of records only.
+    `success` with `size` > 0 is a record, with 0 the end of the file. Without `success`, `size` is -1, or the
+    TOTALSIZE of a half message (the parts do not add up), of which `parsed` bytes were read. `fatal`: the broker's
+    process dies here, because it does not catch an Error. The other fields are set for records only.
     """
 
     size: int
@@ -74,9 +74,9 @@ def _fail(reason: str) -> Checked:
 def check_message_and_return_size(
     read: ReadAt, at: int, limit: int, rules: BrokerRules, settings: ParserSettings, *, body: bool = True
 ) -> Checked:
-    """The broker's verdict on the bytes at position `at` of a file that is `limit` bytes long.
+    """Return the broker's verdict on the bytes at position `at` of a file that is `limit` bytes long.
 
-    `body=False` is how re-dispatch reads: no body, no CRC, no DUP_INFO.
+    `body=False` reads as re-dispatch does: without body, CRC and DUP_INFO.
     """
     left = limit - at
     if left <= 4 and rules.bound_checks:
@@ -87,7 +87,7 @@ def check_message_and_return_size(
     size = int.from_bytes(raw[:4], "big", signed=True)
     magic = int.from_bytes(raw[4:8], "big", signed=True)
     if rules.bound_checks and left - 4 < size - 4:
-        return _fail("the record is longer than what is left of the file")
+        return _fail("the record extends beyond the end of the file")
     if magic == BLANK_MAGIC:
         return Checked(0, True, "end of file")
     if magic != MAGIC_V1 and not (rules.v2 and magic == MAGIC_V2):
@@ -103,7 +103,7 @@ def check_message_and_return_size(
 
 
 class _JavaError(Exception):
-    """What the method throws and catches: the bytes are not a record."""
+    """An exception that the Java method throws and catches: the bytes are not a record."""
 
 
 class _Buffer:
@@ -192,7 +192,7 @@ def _parts(buffer: _Buffer, raw: bytes, v2: bool, rules: BrokerRules, settings: 
 
 
 def _batch(queue_offset: int, properties: dict[str, str], rules: BrokerRules) -> tuple[int, int]:
-    """First queue offset and number of the messages that a record holds."""
+    """Return the first queue offset and the number of messages in a record."""
     if not (rules.inner_batch and "INNER_NUM" in properties and "INNER_BASE" in properties):
         return queue_offset, 1
     base, count = _parse(properties["INNER_BASE"], 64), _parse(properties["INNER_NUM"], 16)
@@ -202,13 +202,13 @@ def _batch(queue_offset: int, properties: dict[str, str], rules: BrokerRules) ->
 
 
 def _multi_dispatch(properties: dict[str, str]) -> tuple[str, str] | None:
-    """The light queues of a message and its offsets in them, as the properties have them."""
+    """Return the light queues (LMQ) of a message and its offsets in them, as the property texts."""
     queues, offsets = properties.get("INNER_MULTI_DISPATCH", ""), properties.get("INNER_MULTI_QUEUE_OFFSET", "")
     return (queues, offsets) if queues.strip() and offsets.strip() else None
 
 
 def _wrong_property_crc(read: ReadAt, end: int, size: int, properties: dict[str, str], rules: BrokerRules) -> str:
-    """Why the record CRC does not fit, or nothing; `end` is the position behind the properties."""
+    """Return why the record CRC is wrong, or "" if it is right; `end` is the position after the properties."""
     digits = properties.get("__CRC32#")
     expected = -1
     if digits is not None:
@@ -226,9 +226,9 @@ def _wrong_property_crc(read: ReadAt, end: int, size: int, properties: dict[str,
 
 
 def parse_properties(text: str, rules: BrokerRules) -> dict[str, str]:
-    """The property map as the version reads it.
+    """Parse properties as the version does.
 
-    Source: MessageDecoder#string2messageProperties; up to 4.9.0 it split each entry and wanted exactly two parts.
+    Source: MessageDecoder#string2messageProperties; up to 4.9.0 it split each entry and required exactly two parts.
     """
     out: dict[str, str] = {}
     old = tuple(int(x) for x in rules.version.split(".")) <= (4, 9, 0)
@@ -245,7 +245,7 @@ def parse_properties(text: str, rules: BrokerRules) -> dict[str, str]:
 
 
 def java_split(text: str, separator: str) -> list[str]:
-    """String#split: empty parts at the end are dropped."""
+    """Split as String#split does: without empty parts at the end."""
     parts = text.split(separator)
     while len(parts) > 1 and not parts[-1]:
         parts.pop()
@@ -253,7 +253,7 @@ def java_split(text: str, separator: str) -> list[str]:
 
 
 def _parse(text: str, bits: int) -> int | None:
-    """Integer.parseInt and its kin: None where Java throws."""
+    """Parse as Integer.parseInt, Long.parseLong and Short.parseShort do; None if they throw."""
     if _INTEGER.match(text) is None or len(text) > 40:
         return None
     value = int(text)

@@ -1,7 +1,7 @@
-"""What each broker version does at its start, as data: one `BrokerRules` per version, 4.3.0 to 5.4.0.
+"""The start rules of RocketMQ 4.3.0 to 5.4.0: one `BrokerRules` per version.
 
-A rule is either "run" (seen by running the real classes of that version) or "by source" (read in the source of that
-release). The versions that were run are 4.9.7, 5.1.4 and 5.4.0; every rule of another version is by source.
+Evidence for a version is "run" (its real classes were run: 4.9.7, 5.1.4, 5.4.0) or "by source" (the source of that
+release was read: all others).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ NEWEST = VERSIONS[-1]
 
 
 class LengthMismatch(StrEnum):
-    """What a file of the wrong length does to the load of its queue (MappedFileQueue#doLoad)."""
+    """How a file of the wrong length affects the load of its queue (MappedFileQueue#doLoad)."""
 
     FAIL = "fail"  # load returns false
-    IGNORE_REST = "ignore-rest"  # this file and all that sort behind it are not loaded, load returns true
+    IGNORE_REST = "ignore-rest"  # this file and all that sort after it are not loaded, load returns true
 
 
 class NormalStart(StrEnum):
@@ -34,20 +34,20 @@ class NormalStart(StrEnum):
 
     LAST_THREE = "last-three"  # the third file from the end
     BY_FILE_START = "by-file-start"  # the newest file that starts at or below the largest consume queue address
-    BY_FIRST_RECORD = "by-first-record"  # the newest file whose first record is sound and at or below that address
+    BY_FIRST_RECORD = "by-first-record"  # the newest file whose first record is valid and at or below that address
 
 
 class AbnormalStart(StrEnum):
-    """Where recovery begins when `abort` is there (CommitLog#isMappedFileMatchedRecover)."""
+    """Where recovery begins if the `abort` file exists (CommitLog#isMappedFileMatchedRecover)."""
 
-    HEAD = "head"  # magic and store time of the first record only
-    RECORD = "record"  # the whole first record must be sound
+    HEAD = "head"  # only magic and store time of the first record are checked
+    RECORD = "record"  # the whole first record must be valid
 
 
 class Reput(StrEnum):
     """Where re-dispatch begins (DefaultMessageStore#start)."""
 
-    LOG_END = "log-end"  # at the end of the log: adds nothing
+    LOG_END = "log-end"  # at the end of the log: no unit is added
     CQ_MAX = "cq-max"  # at the largest address in the consume queues; the start waits until it has caught up
 
 
@@ -61,7 +61,7 @@ class PropertyCrc(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BrokerRules:
-    """Start-up rules of one version. Field docstrings name the source."""
+    """Start rules of one version. A version in a field's docstring is the first one for which it is true."""
 
     version: str
     evidence: str
@@ -69,7 +69,7 @@ class BrokerRules:
     length_mismatch: LengthMismatch
     """MappedFileQueue#load."""
     skips_directories: bool
-    """A directory among the files is passed over (5.1.0); before, it has the wrong length."""
+    """A directory among the files is skipped (5.1.0); before, it counts as a file of the wrong length."""
     deletes_empty_last: bool
     """A 0-byte entry that sorts last is deleted (5.1.3)."""
     normal_start: NormalStart
@@ -81,58 +81,58 @@ class BrokerRules:
     ipv6: bool
     """Knows the IPv6 host flags (4.6.0)."""
     bound_checks: bool
-    """Compares TOTALSIZE with what is left before it allocates (5.3.2)."""
+    """Compares TOTALSIZE with the remaining bytes before it allocates (5.3.2)."""
     property_crc: PropertyCrc
     duplicate_info: bool
     """duplicationEnable demands DUP_INFO (5.0.0)."""
     inner_batch: bool
     """INNER_BASE and INNER_NUM are parsed, and must be numbers (5.0.0)."""
     half_message_accepted: bool
-    """After a crash a record whose parts do not add up is taken (4.3.0, 4.3.1)."""
+    """After a crash, a record whose parts do not add up is accepted (4.3.0, 4.3.1)."""
     truncates_cq_after_clean_exit: bool
-    """4.3.2."""
+    """After a clean exit, consume queues that reach beyond the log are truncated (4.3.2)."""
     cq_truncation_unconditional: bool
-    """After a crash the consume queues are truncated whatever their largest address is (4.3.0, 4.3.1)."""
+    """After a crash, the consume queues are truncated even if they do not reach beyond the log (4.3.0, 4.3.1)."""
     max_cq_after_dispatch: bool
-    """The largest address is read again after recovery's dispatch before it is compared with the stop (5.3.4)."""
+    """The largest consume queue address is read again after recovery's dispatch, before the truncation (5.3.4)."""
     dispatches_after_clean_exit: bool
     """Recovery dispatches records above the largest consume queue address (5.3.2)."""
     destroys_cq_without_log_after_clean_exit: bool
-    """No commitlog file: consume queues are deleted after a clean exit too (4.5.1)."""
+    """Without a commitlog file, consume queues are deleted even after a clean exit (4.5.1)."""
     cq_address_is_start: bool
     """maxPhysicOffset of a queue is the start of its last message, not its end (up to 4.4.0)."""
     binary_min_offset: bool
-    """ConsumeQueue#correctMinOffset searches by halves and knows queues without a live unit (5.0.0)."""
+    """ConsumeQueue#correctMinOffset does a binary search, and handles queues without a live unit (5.0.0)."""
     reput: Reput
     batch_queues: bool
     """batchconsumequeue/ is loaded (5.0.0)."""
     rocksdb_queues: bool
     """storeType=defaultRocksDB keeps consume queues in RocksDB (5.2.0)."""
     combined_queues: bool
-    """rocksdbCQDoubleWriteEnable: the start goes back to what the RocksDB beside the files lacks (5.3.4)."""
+    """rocksdbCQDoubleWriteEnable: recovery starts early enough to add the rows that RocksDB lacks (5.3.4)."""
     index_failure_is_fatal: bool
     """An index file that cannot be opened makes load return false (5.1.0)."""
     timer_wheel: bool
-    """The timer wheel is opened before the store is loaded (5.0.0)."""
+    """The timer wheel file is opened before the store is loaded (5.0.0)."""
     more_metadata: bool
     """topicQueueMapping.json and consumerOrderInfo.json are loaded (5.0.0)."""
     any_wheel_failure_is_caught: bool
-    """A wheel of the wrong length makes initialize() false (5.3.1); before, the exception ends the process."""
+    """A wheel file of the wrong length makes initialize() return false (5.3.1); before, the exception ends the
+    process."""
     wheel_snapshots: bool
-    """timerWheelSnapshotFlush keeps the wheel in numbered files (5.3.4)."""
+    """timerWheelSnapshotFlush keeps the wheel in numbered snapshot files (5.3.4)."""
     shutdown_throws: bool
-    """A broker whose store was not loaded fails in its own shutdown, so that it exits with 255 (5.1.2 to 5.3.3)."""
+    """A broker that could not load its store throws in its own shutdown and exits with 255 (5.1.2 to 5.3.3)."""
     dledger: str | None
-    """Version of DLedger, None before 4.5.1."""
+    """Version of the DLedger library; None before 4.5.1."""
     dledger_abnormal: bool
     """DLedger mode has an abnormal recovery of its own (5.2.0)."""
 
 
 def rules_for(version: str | None = None) -> BrokerRules:
-    """Rules of a version; of the newest without one.
+    """Return the rules of a version; `5.1` means the newest 5.1.x, None the newest of all.
 
-    `5.1` means the newest 5.1.x.
-    Errors: UsageError for a version that is not known, with the nearest ones.
+    Errors: UsageError for an unknown version, naming similar ones.
     """
     wanted = (version or NEWEST).strip().lower().removeprefix("v").removeprefix("rocketmq-all-")
     if wanted not in VERSIONS:

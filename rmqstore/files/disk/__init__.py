@@ -1,1 +1,1 @@
-"""The disk below the files: regular files only, sparse files, paths, and errors in words."""
+"""File system helpers: regular and sparse files, paths, and the meaning of I/O errors."""

@@ -1,4 +1,4 @@
-"""What an error of the disk or of the system means, for everything that writes."""
+"""Translate an OSError of a write into an error of this project."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from pathlib import Path
 from rmqstore.errors import CouldNotCheck, NoSpace, NotReadable, OutputExists, RmqStoreError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""No space, no quota, or a file that may not become so large (RLIMIT_FSIZE, the file system's limit)."""
+"""No space left, quota exceeded, or file too large (RLIMIT_FSIZE, or the file system's limit)."""
 
 
 def is_full(error: OSError) -> bool:
-    """Whether a write failed for want of space or quota, or because the file may not become larger."""
+    """Whether a write failed because of a full disk, a quota or a limit on file sizes."""
     return error.errno in _FULL
 
 
 def explain(error: OSError, path: Path) -> RmqStoreError:
-    """The error of this project for an error of the system."""
-    what = f"{path}: {error.strerror or error}"
+    """Return the error of this project, with advice, for an OSError on `path`."""
+    message = f"{path}: {error.strerror or error}"
     if is_full(error):
-        return NoSpace(what, "free space (or raise the quota or the limit of file sizes), then run it again")
+        return NoSpace(message, "free space (or raise the quota or the file size limit), then run the command again")
     if isinstance(error, FileExistsError):
         return OutputExists(f"{path} already exists")
     if isinstance(error, PermissionError | FileNotFoundError | NotADirectoryError):
-        return NotReadable(what)
-    return CouldNotCheck(what, "the disk or the system gave an error; see dmesg")
+        return NotReadable(message)
+    return CouldNotCheck(message, "the disk or the operating system reported an error; see dmesg")

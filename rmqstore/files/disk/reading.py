@@ -1,4 +1,4 @@
-"""Reading a file that may have been replaced by anything: only regular files are opened, and nobody has to wait."""
+"""Read regular files only, without ever blocking on a FIFO or a device that took a file's place."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 
 
 def open_regular(path: Path) -> int:
-    """A read-only descriptor of a regular file; a FIFO or a device in its place cannot make the caller wait.
+    """Open a regular file for reading and return the descriptor; a FIFO or a device in its place does not block.
 
-    Errors: OSError as open's, for anything but a regular file, and for a name that this system cannot say (a
-    damaged topic's with NUL in it, or with letters that the locale lacks).
+    Errors: OSError from open, for anything but a regular file, and for a name that is impossible on this system: a
+    damaged topic may contain NUL, or characters that the locale cannot encode.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except ValueError as error:
-        raise OSError(errno.ENOENT, "no such name", str(path)) from error
+        raise OSError(errno.ENOENT, "not a valid file name", str(path)) from error
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise OSError(errno.EINVAL, "not a regular file", str(path))
@@ -25,7 +25,7 @@ def open_regular(path: Path) -> int:
 
 
 def read_at(path: Path, size: int, at: int) -> bytes:
-    """Up to `size` bytes at a position of a file; empty when it cannot be read or has vanished."""
+    """Read up to `size` bytes at position `at`; empty if the file is missing or unreadable."""
     try:
         fd = open_regular(path)
     except OSError:

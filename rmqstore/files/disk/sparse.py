@@ -1,4 +1,4 @@
-"""Where a sparse file has data. Holes read as zeros, and cost no time where nobody reads them."""
+"""Find the data extents of a sparse file, so that its holes, which read as zeros, need not be read."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 
 def next_data(fd: int, at: int, stop: int) -> tuple[int, int]:
-    """The first stretch of data in [at, stop); (stop, stop) when only a hole is left.
+    """Return the first data extent in [at, stop), half-open; (stop, stop) if only a hole is left.
 
-    Where the file system cannot tell, all of it counts as data.
-    Units: bytes, positions in the file, half-open. Errors: none.
+    If the file system does not report holes, the whole range counts as data.
+    Units: bytes, as positions in the file. Errors: none.
     """
     if at >= stop:
         return stop, stop
@@ -25,7 +25,7 @@ def next_data(fd: int, at: int, stop: int) -> tuple[int, int]:
 
 
 def data_extents(fd: int, start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """All stretches of data in [start, stop), as `next_data` finds them."""
+    """Yield all data extents in [start, stop) as half-open ranges."""
     low, high = next_data(fd, start, stop)
     while low < stop:
         yield low, high
@@ -33,5 +33,5 @@ def data_extents(fd: int, start: int, stop: int) -> Iterator[tuple[int, int]]:
 
 
 def data_end(fd: int, stop: int) -> int:
-    """Where the last stretch of data below `stop` ends; 0 without data. Units: bytes, position in the file."""
+    """Return the end (position in bytes) of the last data extent below `stop`; 0 without data."""
     return max((high for _, high in data_extents(fd, 0, stop)), default=0)

@@ -1,9 +1,9 @@
-"""The broker's lock: who holds it, and the one way to take it.
+"""Query and take the broker's lock on a store.
 
-A broker holds a POSIX record lock on byte 0 of `lock` while it runs. POSIX drops every lock that a process has on a
-file as soon as the process closes *any* descriptor of that file. So a process that holds the lock of a store must not
-open that file a second time, not even to ask. `_held` registers the locks of this process by device and inode: readers
-ask it before they open anything, and a second writer in the same process meets it and is refused.
+A broker holds a POSIX record lock on byte 0 of `lock` while it runs. POSIX releases all of a process's locks on a file
+as soon as the process closes *any* descriptor of that file. So a process that holds the lock must not open the file
+again, not even to query the lock. `_held` registers the locks of this process by device and inode: readers look there
+before they open the file, and a second writer in this process is refused.
 
 Source: DefaultMessageStore#start, `lockFile.getChannel().tryLock(0, 1, false)` (RocketMQ 4.9.7, 5.1.4, 5.4.0)
 """
@@ -23,7 +23,7 @@ from rmqstore.files.disk.reading import open_regular
 
 LOCK_NAME = "lock"
 _FLOCK = "hhqqi4x"
-"""struct flock of 64-bit Linux: type, whence, start, length, pid."""
+"""Format of struct flock on 64-bit Linux: type, whence, start, length, pid."""
 _TRIES = 10
 
 _Inode = tuple[int, int]
@@ -32,7 +32,7 @@ _held: dict[_Inode, HeldLock] = {}
 
 
 class LockState(NamedTuple):
-    """The broker's lock: whether the file exists, whether somebody holds it, and which process (None: unknown)."""
+    """The state of the broker's lock: whether its file exists, whether it is held, and by which pid (None: unknown)."""
 
     exists: bool
     held: bool
@@ -45,16 +45,16 @@ class LockState(NamedTuple):
 
 
 class HeldLock:
-    """A lock that this process holds until `release`. Made by `take_lock` only."""
+    """A lock that this process holds until `release`; only `take_lock` creates one."""
 
     def __init__(self, path: Path, descriptor: int, inode: _Inode) -> None:
         self.path = path
         self.descriptor = descriptor
-        """Open for reading and writing; for `pwrite` of the file's content, never to be closed by the caller."""
+        """Open for reading and writing. The caller may `pwrite` to it but must not close it."""
         self._inode = inode
 
     def release(self) -> None:
-        """Give the lock back; a second call does nothing. The file stays."""
+        """Release the lock and leave the file; a second call does nothing."""
         with _guard:
             if self.descriptor >= 0:
                 _held.pop(self._inode, None)
@@ -63,11 +63,11 @@ class HeldLock:
 
 
 def take_lock(path: Path, open_file: Callable[[Path], int]) -> HeldLock:
-    """Take the lock of byte 0 as a broker does, without waiting.
+    """Take the lock on byte 0 as a broker does, without waiting.
 
-    `open_file` opens the file for reading and writing and may create it. It is called only when this process does not
-    hold the lock already.
-    Errors: StoreIsLive when a broker, another process or this process holds it; OSError of `open_file` and `lockf`.
+    `open_file` opens the file for reading and writing and may create it. It is called only if this process does not
+    hold the lock yet.
+    Errors: StoreIsLive if any process, including this one, holds the lock; OSError from `open_file` and `lockf`.
     """
     import fcntl
 
@@ -90,14 +90,14 @@ def take_lock(path: Path, open_file: Callable[[Path], int]) -> HeldLock:
             except BaseException:
                 os.close(descriptor)
                 raise
-            os.close(descriptor)  # removed by its last holder after we opened it: nobody else would see this lock
-        raise StoreIsLive(f"{path} is replaced again and again: another process is about to take it")
+            os.close(descriptor)  # the last holder removed the file after we opened it: others would not see our lock
+        raise StoreIsLive(f"{path} keeps being replaced: another process is about to lock it")
 
 
 def lock_state(path: Path) -> LockState:
-    """Who holds the lock, asked with F_GETLK and never taken.
+    """Query the lock with F_GETLK, without taking it.
 
-    Errors: none; what cannot be asked (no permission, another system than Linux) is "not held".
+    Errors: none; a lock that cannot be queried (no permission, not Linux) counts as not held.
     """
     with _guard:
         inode = _inode_of(path)
@@ -118,26 +118,29 @@ def lock_state(path: Path) -> LockState:
 
 
 def refuse_locked(store: Path) -> None:
-    """Errors: StoreIsLive when any process, this one included, holds the lock of the store directory."""
+    """Refuse a store whose lock is held.
+
+    Errors: StoreIsLive if any process, including this one, holds the lock.
+    """
     state = lock_state(store / LOCK_NAME)
     if state.held:
         raise held_by(store, state)
 
 
 def held_by(store: Path, state: LockState) -> StoreIsLive:
-    """The error that names the process that holds a store's lock."""
+    """Return the error that names the process holding a store's lock."""
     if state.own:
         return StoreIsLive(
             f"{store}: this process ({os.getpid()}) holds its lock already", "close the store that is open for writing"
         )
     holder = named(state.pid)
     if holder.endswith("(rmqstore)"):
-        return StoreIsLive(f"{store}: its lock is held by process {holder}", "wait until it has ended, then try again")
+        return StoreIsLive(f"{store}: its lock is held by process {holder}", "wait until it ends, then try again")
     return StoreIsLive(f"{store}: its lock is held by process {holder}")
 
 
 def named(pid: int | None, proc: Path = Path("/proc")) -> str:
-    """A process as messages name it: its id and, where the system tells it, its command."""
+    """Format a process for messages: its id and, if /proc has it, its command."""
     if pid is None:
         return "unknown"
     try:
@@ -153,12 +156,12 @@ def _ask(descriptor: int) -> LockState:
 
     if not sys.platform.startswith("linux"):
         return LockState(True, False)
-    asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+    query = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
     try:
-        kind, _, _, _, pid = struct.unpack(_FLOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
+        kind, _, _, _, pid = struct.unpack(_FLOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, query))
     except (OSError, struct.error):
         return LockState(True, False)
-    # An open file description lock, and a holder in another PID namespace, have no process id.
+    # no process id for an open file description lock, and for a holder in another PID namespace
     return LockState(True, False) if kind == fcntl.F_UNLCK else LockState(True, True, pid if pid > 0 else None)
 
 
@@ -176,8 +179,8 @@ def _inode_of(path: Path) -> _Inode | None:
 
 
 def _forget() -> None:
-    """A forked child has the descriptors and none of the locks."""
-    global _guard  # another thread of the parent may have been inside
+    """Empty the registry in a forked child, which inherits descriptors but no locks."""
+    global _guard  # a thread of the parent may have held it during the fork
     _guard = threading.RLock()
     _held.clear()
 

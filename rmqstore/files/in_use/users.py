@@ -1,8 +1,9 @@
-"""Which processes use the files of a store: open for writing, or mapped. A process that only reads is not a user.
+"""Find the processes that have files of a store mapped or open for writing; a process that only reads is not a user.
 
-The broker takes `lock` only after load and recovery, and no lock proves anything on a network file system; a broker has
-its log mapped and its other files open for writing all the time. Files are compared by device and inode, since a
-container or a bind mount has other names for them, and by path, since some file systems show another device in `maps`.
+The lock alone is not enough: a broker takes it only after load and recovery, and locks prove nothing on a network file
+system. But a broker always has its log mapped and other files open for writing. Files are compared by device and inode,
+because their paths differ in containers and bind mounts, and by path, because some file systems show another device
+in `maps`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _BROKER_LIKE = ("java", "jsvc", "rocketmq", "rmqstore")
 _WRITE = 2
 
 Snapshot = Mapping[str, tuple[int, int, int, int]]
-"""Path -> (device, inode, size, mtime ns) of every regular file."""
+"""Path → (device, inode, size in bytes, mtime in ns) of every regular file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """A process of another user, whose open files this one may not see, and that may write to the store."""
+    """A process of another user that may write to the store, and whose open files we have no permission to see."""
 
     pid: int
     command: str
@@ -53,17 +54,17 @@ class Hidden:
 
 @dataclass(frozen=True, slots=True)
 class Users:
-    """All processes that use a store, and those that might without our being able to tell. The own one is left out."""
+    """The other processes that use a store (`seen`), and those that might but cannot be inspected (`hidden`)."""
 
     seen: tuple[User, ...] = ()
     hidden: tuple[Hidden, ...] = ()
 
 
-def snapshot(places: Sequence[Path]) -> dict[str, tuple[int, int, int, int]]:
-    """Identity, size and mtime of every regular file below the places; journals and the lock are left out."""
-    seen: dict[str, tuple[int, int, int, int]] = {}
-    todo = [str(place) for place in places]
-    lock = str(places[0] / LOCK_NAME) if places else ""
+def snapshot(directories: Sequence[Path]) -> dict[str, tuple[int, int, int, int]]:
+    """Record identity, size and mtime of every regular file below `directories`, except journals and the lock."""
+    found: dict[str, tuple[int, int, int, int]] = {}
+    todo = [str(directory) for directory in directories]
+    lock = str(directories[0] / LOCK_NAME) if directories else ""
     while todo:
         try:
             with os.scandir(todo.pop()) as entries:
@@ -76,25 +77,25 @@ def snapshot(places: Sequence[Path]) -> dict[str, tuple[int, int, int, int]]:
                             todo.append(entry.path)
                         elif stat.S_ISREG(status.st_mode):
                             identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-                            seen[entry.path] = identity
+                            found[entry.path] = identity
         except OSError:
             continue
-    return seen
+    return found
 
 
-def find_users(places: Sequence[Path], files: Snapshot, proc: Path = Path("/proc")) -> Users:
-    """Every other process that writes to or has mapped one of the files, lowest process id first.
+def find_users(directories: Sequence[Path], files: Snapshot, proc: Path = Path("/proc")) -> Users:
+    """Find every other process that has one of the files mapped or open for writing, sorted by process id.
 
-    Processes in another container are not in /proc at all: against them only the lock and moving files help.
-    Errors: none; without /proc nobody is seen.
+    Processes of another container may be missing from /proc; only the lock and changing files give them away.
+    Errors: none; without /proc the result is empty.
     """
     inodes = {(row[0], row[1]): path for path, row in files.items()}
-    prefixes = tuple(f"{place}/" for place in places)
+    prefixes = tuple(f"{directory}/" for directory in directories)
     own = os.getpid()
     seen: list[User] = []
     hidden: list[Hidden] = []
     try:
-        pids = sorted(int(name.name) for name in proc.iterdir() if name.name.isdigit())
+        pids = sorted(int(entry.name) for entry in proc.iterdir() if entry.name.isdigit())
     except OSError:
         return Users()
     for pid in pids:
@@ -106,18 +107,18 @@ def find_users(places: Sequence[Path], files: Snapshot, proc: Path = Path("/proc
             mapped = path is None
             path = path if path is not None else _mapped(process, inodes, prefixes)
         except PermissionError:
-            unseen = _unseen(process, pid, places)
+            unseen = _unseen(process, pid, directories)
             hidden += [unseen] if unseen is not None else []
             continue
         except (OSError, ValueError):
-            continue  # it has ended meanwhile
+            continue  # the process has ended
         if path is not None:
             seen.append(User(pid, command_of(process), path, mapped))
     return Users(tuple(seen), tuple(hidden))
 
 
 def command_of(process: Path) -> str:
-    """The short name of a process."""
+    """Return the short name of a process from its /proc directory."""
     try:
         return os.fsdecode((process / "comm").read_bytes()).strip()
     except OSError:
@@ -125,7 +126,7 @@ def command_of(process: Path) -> str:
 
 
 def _written(process: Path, inodes: Mapping[tuple[int, int], str]) -> str | None:
-    """A file of the store that a process has open for writing. Errors: OSError."""
+    """Return a file of the store that a process has open for writing; None if there is none. Errors: OSError."""
     with os.scandir(process / "fd") as descriptors:
         for descriptor in descriptors:
             try:
@@ -134,7 +135,7 @@ def _written(process: Path, inodes: Mapping[tuple[int, int], str]) -> str | None
                 if found is not None and _may_write(process / "fdinfo" / descriptor.name):
                     return found
             except FileNotFoundError:
-                continue  # closed meanwhile
+                continue  # closed in the meantime
     return None
 
 
@@ -146,7 +147,7 @@ def _may_write(info: Path) -> bool:
 
 
 def _mapped(process: Path, inodes: Mapping[tuple[int, int], str], prefixes: tuple[str, ...]) -> str | None:
-    """A file of the store that a process has mapped. Errors: OSError, ValueError."""
+    """Return a file of the store that a process has mapped; None if there is none. Errors: OSError, ValueError."""
     with (process / "maps").open("rb") as lines:
         for line in lines:
             fields = line.split(maxsplit=5)
@@ -162,43 +163,43 @@ def _mapped(process: Path, inodes: Mapping[tuple[int, int], str], prefixes: tupl
     return None
 
 
-def _unseen(process: Path, pid: int, places: Sequence[Path]) -> Hidden | None:
-    """A process that we may not look into, unless it cannot be one that writes to the store.
+def _unseen(process: Path, pid: int, directories: Sequence[Path]) -> Hidden | None:
+    """Describe a process that we have no permission to inspect; None if it is unlikely to write to the store.
 
-    Kernel threads are left out, users who may not write to the store, and daemons of root whose command line names
-    neither a JVM, nor RocketMQ, nor the store: root may write everywhere, and runs something everywhere.
+    That excludes kernel threads, processes of users without write permission, and root's processes whose command line
+    names neither a JVM, RocketMQ nor the store: root may write anywhere, and every machine runs daemons of root.
     """
     try:
         uid = process.stat().st_uid
         fields = (process / "stat").read_bytes().rpartition(b")")[2].split()
         if int(fields[6]) & _KERNEL_THREAD or fields[0] in (b"Z", b"X"):
             return None
-        line = os.fsdecode((process / "cmdline").read_bytes()).replace("\0", " ")
+        command_line = os.fsdecode((process / "cmdline").read_bytes()).replace("\0", " ")
     except FileNotFoundError:
         return None
     except (OSError, ValueError, IndexError):
         return Hidden(pid, command_of(process), -1)
     if uid == 0:
-        words = f"{command_of(process)} {line}".lower()
-        named = any(word in words for word in _BROKER_LIKE) or any(str(place).lower() in words for place in places)
-        return Hidden(pid, command_of(process), uid) if named else None
+        text = f"{command_of(process)} {command_line}".lower()
+        words = (*_BROKER_LIKE, *(str(directory).lower() for directory in directories))
+        return Hidden(pid, command_of(process), uid) if any(word in text for word in words) else None
     groups = _groups(process)
-    may = any(_open_to(place, uid, groups) for place in places)
-    return Hidden(pid, command_of(process), uid) if may else None
+    may_write = any(_writable_by(directory, uid, groups) for directory in directories)
+    return Hidden(pid, command_of(process), uid) if may_write else None
 
 
 def _groups(process: Path) -> frozenset[int]:
-    """The groups of a process, which everybody may see."""
+    """Return the group ids of a process, which are visible to every user."""
     with contextlib.suppress(OSError, ValueError):
         rows = (process / "status").read_bytes().splitlines()
         return frozenset(int(n) for row in rows if row.startswith((b"Gid:", b"Groups:")) for n in row.split()[1:])
     return frozenset()
 
 
-def _open_to(place: Path, uid: int, groups: frozenset[int]) -> bool:
-    """Whether a user may write to a directory, or to what is directly in it."""
+def _writable_by(directory: Path, uid: int, groups: frozenset[int]) -> bool:
+    """Whether a user may write to a directory or to one of its entries."""
     try:
-        rows = [place.stat(), *(entry.stat(follow_symlinks=False) for entry in os.scandir(place))]
+        rows = [directory.stat(), *(entry.stat(follow_symlinks=False) for entry in os.scandir(directory))]
     except OSError:
         return True
     for row in rows:

@@ -1,1 +1,1 @@
-"""RocksDB directories of a store, read without changing a byte."""
+"""Read-only access to the RocksDB databases of a store."""

@@ -1,4 +1,4 @@
-"""The configuration in RocksDB directories (v1): a row per topic, group or `topic@group`, its value in JSON."""
+"""Read broker configuration from RocksDB (config v1): one row per topic, group or `topic@group`, with a JSON value."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ TABLES = {
     "subscriptionGroups": "subscriptionGroupTable",
     "consumerOffsets": "offsetTable",
 }
-"""Directory to the name that the JSON file has for its table."""
+"""Name of the directory → name of the table in the corresponding JSON file."""
 
 
 def config_table(root: Path, name: str) -> tuple[dict[str, JsonValue], int]:
-    """A directory of `TABLES` as its JSON file would have it, and how many of its values are not JSON.
+    """Read a database of `TABLES` in the form of its JSON file, and count the values that are not valid JSON.
 
     Errors: CannotRead.
     """

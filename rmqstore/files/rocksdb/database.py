@@ -1,7 +1,7 @@
-"""A RocksDB of a store, read without changing a byte of it: consume queues (5.2.0 and newer) and configuration.
+"""Read a RocksDB of a store without changing it: consume queues (5.2.0 and newer) and configuration.
 
-Needs the extra `rocksdb`. All files of the database are open once it is, so that a broker that compacts meanwhile
-takes nothing away. Source: RocksDBConsumeQueueTable, RocksDBConsumeQueueOffsetTable (RocksDB 9, RocketMQ 5.4.0).
+Needs the extra `rocksdb`. Opening a database opens all of its files, so that they stay readable even if a running
+broker compacts them away. Source: RocksDBConsumeQueueTable, RocksDBConsumeQueueOffsetTable (RocksDB 9, RocketMQ 5.4.0)
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rmqstore.files.rocksdb.links import PREFIX, database_files, linked
 CHUNK = 1 << 15  # rows at a time
 MISSING_EXTRA = "needs the extra rocksdb (pip install 'rmqstore[rocksdb]')"
 _TRIES = 3  # a running broker may delete a file between listing and opening
-_KEPT = 4
+_MAX_OPEN = 4  # databases that `open_database` keeps open
 _VERSION_FAMILY, _VERSION_KEY = "kvDataVersion", b"kvDataVersionKey"
 _LINKED = re.compile(rf"[^\s']*/{PREFIX}[^/\s]+/")
 _DAMAGED = re.compile(r"(?!.*unsupported format_version)(Corruption: |IO error: No such file or directory)")
@@ -30,11 +30,11 @@ T = TypeVar("T")
 
 
 class CannotRead(Exception):
-    """A database, or a part of it, that cannot be read; the text says why. Its callers catch it."""
+    """A database, or a part of it, cannot be read; the text gives the reason. Callers must catch this."""
 
 
 class DamagedDatabase(CannotRead):
-    """Wrong bytes or missing files, at which a broker's RocksDB fails as well.
+    """A database has damaged or missing files, on which a broker's RocksDB fails too.
 
     Not a table format that the library does not know: a newer RocksDB may have written it.
     """
@@ -49,26 +49,26 @@ def is_readable() -> bool:
 
 
 def _library() -> Any:
-    """rocksdict, untyped: it is not there for everybody, and its types differ from what it takes."""
+    """Import rocksdict, which is optional; untyped, because its annotations are wrong."""
     return import_module("rocksdict")
 
 
-def asked(call: Callable[[], T]) -> T:
-    """What the library answers.
+def guarded(call: Callable[[], T]) -> T:
+    """Call rocksdict and translate its errors.
 
-    Errors: CannotRead for all of its errors, panics of its Rust part included.
+    Errors: CannotRead for every error, including panics of its Rust code.
     """
     try:
         return call()
     except (KeyboardInterrupt, GeneratorExit, CannotRead):
         raise
-    except BaseException as e:  # noqa: BLE001  # a panic is not an Exception; errors of RocksDB have no type of their own
+    except BaseException as e:  # noqa: BLE001  # a panic is not an Exception, and RocksDB errors have no common type
         text = " ".join(_LINKED.sub("", str(e)).split())[:300] or type(e).__name__
         raise (DamagedDatabase if _DAMAGED.match(text) else CannotRead)(text) from None
 
 
 class Database:
-    """An open RocksDB: rows of its column families in the order of their keys.
+    """An open RocksDB, whose methods return the rows of its column families in key order.
 
     Errors: CannotRead from every method that reads.
     """
@@ -80,20 +80,20 @@ class Database:
         self._db: Any = None
         if not is_readable():
             raise CannotRead(MISSING_EXTRA)
-        for left in reversed(range(_TRIES)):
+        for tries_left in reversed(range(_TRIES)):
             try:
                 self._open()
                 return
             except CannotRead:
-                if not left:
+                if not tries_left:
                     raise
             except OSError as e:
                 raise CannotRead(e.strerror or str(e)) from None
 
     def _open(self) -> None:
         with linked(self.directory) as path:
-            self._db = asked(lambda: self._opened(str(path)))
-            self._families = {n: asked(lambda n=n: self._db.get_column_family(n)) for n in self.families}  # type: ignore[misc]
+            self._db = guarded(lambda: self._opened(str(path)))
+            self._families = {n: guarded(lambda n=n: self._db.get_column_family(n)) for n in self.families}  # type: ignore[misc]
 
     def _opened(self, path: str) -> Any:
         library = _library()
@@ -118,56 +118,56 @@ class Database:
     def chunks(
         self, family: str, start: bytes = b"", stop: bytes | None = None, count: int = CHUNK
     ) -> Iterator[tuple[list[bytes], list[bytes]]]:
-        """Keys and values in [start, stop), `count` rows at a time; what is good is given before an error is raised."""
-        if family not in self._families:
-            raise CannotRead(f"it has no column family {family}")
-        table = self._families[family]
-        rows = asked(lambda: table.items(from_key=start, read_opt=self._read_options(stop)))
+        """Yield keys and values in [start, stop), `count` rows at a time; all readable rows come before an error."""
+        table = self._family(family)
+        rows = guarded(lambda: table.items(from_key=start, read_opt=self._read_options(stop)))
         last: bytes | None = None
-        while block := asked(lambda: list(islice(rows, count))):
+        while block := guarded(lambda: list(islice(rows, count))):
             last = block[-1][0]
             yield [key for key, _ in block], [value for _, value in block]
-        # the iterator ends silently at a damaged block as it does at the end: only its status tells them apart
-        at = self._at(table, start if last is None else last, stop)
-        if last is not None and at.valid():
-            asked(at.next)
-        asked(at.status)
+        # at a damaged block the iterator ends silently, as at the end of the data: only a cursor's status shows damage
+        cursor = self._cursor(table, start if last is None else last, stop)
+        if last is not None and cursor.valid():
+            guarded(cursor.next)
+        guarded(cursor.status)
 
-    def _at(self, table: Any, key: bytes, stop: bytes | None) -> Any:
-        cursor = asked(lambda: table.iter(self._read_options(stop)))
-        asked(lambda: cursor.seek(key))
-        asked(cursor.status)
+    def _family(self, name: str) -> Any:
+        if name not in self._families:
+            raise CannotRead(f"it has no column family {name}")
+        return self._families[name]
+
+    def _cursor(self, table: Any, key: bytes, stop: bytes | None) -> Any:
+        """Return a cursor at the first key from `key` on."""
+        cursor = guarded(lambda: table.iter(self._read_options(stop)))
+        guarded(lambda: cursor.seek(key))
+        guarded(cursor.status)
         return cursor
 
     def value(self, family: str, key: bytes) -> bytes | None:
-        """The value of one key; only the files that may hold its newest value are read."""
-        if family not in self._families:
-            raise CannotRead(f"it has no column family {family}")
-        found = asked(lambda: self._families[family].get(key, None, self._read_options(None)))
+        """Return the value of a key; this reads only the files that may contain its newest value."""
+        table = self._family(family)
+        found = guarded(lambda: table.get(key, None, self._read_options(None)))
         return None if found is None else bytes(found)
 
     def first_key(self, family: str, start: bytes) -> bytes | None:
-        """The first key from `start` on."""
-        if family not in self._families:
-            raise CannotRead(f"it has no column family {family}")
-        cursor = self._at(self._families[family], start, None)
+        """Return the first key from `start` on; None if there is none."""
+        cursor = self._cursor(self._family(family), start, None)
         return bytes(cursor.key()) if cursor.valid() else None
 
     def keys_before(self, family: str, key: bytes) -> Iterator[bytes]:
-        """Keys at and in front of `key`, backwards."""
-        if family not in self._families:
-            raise CannotRead(f"it has no column family {family}")
-        cursor = asked(lambda: self._families[family].iter(self._read_options(None)))
-        asked(lambda: cursor.seek_for_prev(key))
-        asked(cursor.status)
+        """Yield the keys up to and including `key`, in descending order."""
+        table = self._family(family)
+        cursor = guarded(lambda: table.iter(self._read_options(None)))
+        guarded(lambda: cursor.seek_for_prev(key))
+        guarded(cursor.status)
         while cursor.valid():
             yield bytes(cursor.key())
-            asked(cursor.prev)
-            asked(cursor.status)
+            guarded(cursor.prev)
+            guarded(cursor.status)
 
 
 class NoDatabase(Database):
-    """Represents a missing database: no row in any of its column families, as the broker creates it again."""
+    """A missing database, which has empty column families: a broker recreates it like this."""
 
     def __init__(self, directory: Path, families: tuple[str, ...]) -> None:
         self.directory = directory
@@ -176,19 +176,15 @@ class NoDatabase(Database):
     def chunks(
         self, family: str, start: bytes = b"", stop: bytes | None = None, count: int = CHUNK
     ) -> Iterator[tuple[list[bytes], list[bytes]]]:
-        """Nothing."""
         return iter(())
 
     def value(self, family: str, key: bytes) -> bytes | None:
-        """None."""
         return None
 
     def first_key(self, family: str, start: bytes) -> bytes | None:
-        """None."""
         return None
 
     def keys_before(self, family: str, key: bytes) -> Iterator[bytes]:
-        """Nothing."""
         return iter(())
 
 
@@ -198,7 +194,7 @@ _inherited: list[Database] = []
 
 
 def open_database(directory: Path) -> Database:
-    """The database of a directory: the one already open as long as its files are the same.
+    """Open the database in a directory, or return the one that is already open if its files have not changed.
 
     Errors: CannotRead.
     """
@@ -209,10 +205,10 @@ def open_database(directory: Path) -> Database:
     state = (os.getpid(), str(directory.absolute()), files)
     found = _open.get(state)
     if found is None:
-        # closing a parent's database would wait for threads that stayed in the parent
+        # keep databases inherited by fork alive: closing one would wait for threads that exist only in the parent
         _inherited.extend(_open.pop(other) for other in [s for s in _open if s[0] != state[0]])
         found = _open[state] = Database(directory)
-        if len(_open) > _KEPT:
+        if len(_open) > _MAX_OPEN:
             _open.popitem(last=False)
     else:
         _open.move_to_end(state)
@@ -220,7 +216,7 @@ def open_database(directory: Path) -> Database:
 
 
 def config_rows(directory: Path) -> Iterator[tuple[list[bytes], list[bytes]]]:
-    """Keys and values of a RocksDB of the configuration (v1), and behind them the version, as a broker loads both.
+    """Yield keys and values of a configuration database (v1), then check that its data version is readable too.
 
     Errors: CannotRead. Source: RocksDBConfigManager#loadData, #loadDataVersion (RocketMQ 5.4.0)
     """

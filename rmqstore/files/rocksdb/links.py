@@ -1,7 +1,7 @@
-"""A private directory of links to a RocksDB's files, for the moment in which it is opened.
+"""Open a RocksDB through a temporary directory of links to its files.
 
-The reader's library leaves a file of its own beside the database, even when it opens it read-only. So it never gets
-to see the store's directory: what it makes is made here, and goes with the directory.
+rocksdict leaves a file of its own beside the database even if it opens it read-only. Through the links it writes to the
+temporary directory instead of the store.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from pathlib import Path
 
 from rmqstore.files.disk.paths import real_path
 
-PREFIX = "rmqstore-"  # of the directory of links
+PREFIX = "rmqstore-"  # of the temporary directory's name
 
 _FILES = re.compile(r"CURRENT|IDENTITY|MANIFEST-\d+|\d+\.(?:sst|ldb|log|blob)")
 
 
 def database_files(directory: Path) -> list[tuple[str, int, int]]:
-    """(name, length, mtime in ns) of the regular files that make up a RocksDB, sorted.
+    """List (name, length, mtime in ns) of the regular files of a RocksDB, sorted.
 
-    Errors: OSError when the directory cannot be listed.
+    Errors: OSError if the directory cannot be listed.
     """
-    out = []
+    files = []
     for entry in os.scandir(directory):
         if not _FILES.fullmatch(entry.name):
             continue
@@ -34,19 +34,19 @@ def database_files(directory: Path) -> list[tuple[str, int, int]]:
             st = entry.stat()
         except OSError:
             continue  # a broker deleted it, or it is a dangling link
-        if stat.S_ISREG(st.st_mode):  # a pipe would wait for a writer
-            out.append((entry.name, st.st_size, st.st_mtime_ns))
-    return sorted(out)
+        if stat.S_ISREG(st.st_mode):  # opening a pipe would wait for a writer
+            files.append((entry.name, st.st_size, st.st_mtime_ns))
+    return sorted(files)
 
 
 @contextmanager
 def linked(directory: Path) -> Iterator[Path]:
-    """Links to the files of a RocksDB in a new directory, which is gone behind the block.
+    """Create a temporary directory with links to the files of a RocksDB, and remove it at the end of the block.
 
-    Errors: OSError without space for temporary files.
+    Errors: OSError if there is no space for temporary files.
     """
     source = real_path(directory)
-    with tempfile.TemporaryDirectory(prefix=PREFIX) as made:
+    with tempfile.TemporaryDirectory(prefix=PREFIX) as temporary:
         for name, _, _ in database_files(directory):
-            Path(made, name).symlink_to(source / name)
-        yield Path(made)
+            Path(temporary, name).symlink_to(source / name)
+        yield Path(temporary)

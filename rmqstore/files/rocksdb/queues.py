@@ -1,4 +1,4 @@
-"""Consume queues that are rows of a RocksDB, in the shape of queues in files: units of 20 bytes by queue offset.
+"""Read consume queues from a RocksDB as if they were files: units of 20 bytes, addressed by queue offset.
 
 Source: RocksDBConsumeQueueTable, RocksDBConsumeQueueOffsetTable (RocksDB 9, RocketMQ 5.4.0).
 """
@@ -24,15 +24,15 @@ from rmqstore.formats.text.javatext import java_text
 UNIT = consumequeue.UNIT.size
 UNITS = rocksdbkeys.DEFAULT_CF.decode()
 OFFSETS = rocksdbkeys.OFFSET_CF.decode()
-MAX_UNITS = (1 << 63) // UNIT - 1  # queue offsets whose place in a file would still have a number
-_STEP = 64
+MAX_UNITS = (1 << 63) // UNIT - 1  # queue offsets from here on have no 63-bit position in a queue file
+_STEP = 64  # queue offsets of the first step across damage
 Array = npt.NDArray[Any]
 Name = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What the column family `offset` says of a queue's first or last message."""
+    """The first or last message of a queue according to the column family `offset`."""
 
     commitlog_offset: int
     queue_offset: int
@@ -40,7 +40,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Queue offsets [start, stop) of a queue that the database could not be asked for, and why."""
+    """Queue offsets [start, stop) of a queue that could not be read, and the reason."""
 
     start: int
     stop: int
@@ -48,9 +48,10 @@ class Unreadable:
 
 
 class RocksDBQueue(MappedFileQueue):
-    """One queue. A queue offset without a row reads as a zero unit, a row that is not a unit as an invalid one.
+    """One queue. A queue offset without a row reads as zeros, and a row with a malformed value as an invalid unit.
 
-    `unreadable` grows while the queue is read.
+    `first` and `behind` are the first queue offset and the one after the last. `unreadable` grows while the queue is
+    read.
     """
 
     def __init__(self, database: Database, topic: str, queue_id: int) -> None:
@@ -63,7 +64,7 @@ class RocksDBQueue(MappedFileQueue):
         self.end_at(self.behind)
 
     def end_at(self, behind: int) -> None:
-        """Leave out the rows from a queue offset on."""
+        """End the queue before the queue offset `behind`, unless it ends earlier."""
         self.behind = min(self.behind, behind)
         start, stop = self.first * UNIT, self.behind * UNIT
         self.files = (MappedFile(Path(), start, stop - start, stop - start),) if start < stop else ()
@@ -73,50 +74,51 @@ class RocksDBQueue(MappedFileQueue):
         return UnitKey(self.key_topic, self.queue_id, queue_offset).build()
 
     def _ends(self) -> tuple[int, int]:
-        """The first queue offset with a row, and the one behind the last."""
+        """Return the first queue offset that has a row, and the queue offset after the last row."""
         try:
-            low = self._number(self._database.first_key(UNITS, self._key(0)))
-            if low is None:
+            first = self._queue_offset(self._database.first_key(UNITS, self._key(0)))
+            if first is None:
                 return 0, 0
             for key in self._database.keys_before(UNITS, self._key(MAX_UNITS)):
-                high = self._number(key)
-                if high is not None:
-                    return low, high + 1
-                if key < self._key(low):
+                last = self._queue_offset(key)
+                if last is not None:
+                    return first, last + 1
+                if key < self._key(first):
                     break
         except CannotRead as e:
             self.unreadable.append(Unreadable(0, MAX_UNITS, str(e)))
         return 0, 0
 
-    def _number(self, key: bytes | None) -> int | None:
+    def _queue_offset(self, key: bytes | None) -> int | None:
+        """Return the queue offset in a key of this queue; None for any other key."""
         found = parse_unit_key(key) if key is not None else None
         if found is None or (found.topic, found.queue_id) != (self.key_topic, self.queue_id):
             return None
         return found.queue_offset if 0 <= found.queue_offset < MAX_UNITS else None
 
     def runs(self, start: int, stop: int) -> Iterator[tuple[int, Array, Array]]:
-        """(queue offset of the first, units, store times) of every stretch of rows in [start, stop)."""
+        """Yield (first queue offset, units, store times) of every run of consecutive rows in [start, stop)."""
         at, stop = max(0, start), min(stop, MAX_UNITS)
         while at < stop:
             try:
                 for keys, values in self._database.chunks(UNITS, self._key(at), self._key(stop)):
-                    number, units, times = self._columns(keys, values)
-                    edges = (np.flatnonzero(np.diff(number) != 1) + 1).tolist()
-                    for a, b in zip([0, *edges], [*edges, len(number)], strict=True):
+                    offsets, units, times = self._columns(keys, values)
+                    edges = (np.flatnonzero(np.diff(offsets) != 1) + 1).tolist()
+                    for a, b in zip([0, *edges], [*edges, len(offsets)], strict=True):
                         if a < b:
-                            at = int(number[b - 1]) + 1
-                            yield int(number[a]), units[a:b], times[a:b]
+                            at = int(offsets[b - 1]) + 1
+                            yield int(offsets[a]), units[a:b], times[a:b]
                 return
             except CannotRead as e:
-                resume = self._behind_damage(at, stop)
+                resume = self._after_damage(at, stop)
                 self._note(at, resume, str(e))
                 at = resume
 
     def before(self, queue_offset: int) -> int:
-        """The queue offset behind the last row in front of one; 0 without such a row."""
+        """Return the queue offset after the last row below `queue_offset`; 0 if there is no such row."""
         try:
             for key in self._database.keys_before(UNITS, self._key(queue_offset)):
-                found = self._number(key)
+                found = self._queue_offset(key)
                 if found is not None and found < queue_offset:
                     return found + 1
                 if key < self._key(0):
@@ -126,13 +128,14 @@ class RocksDBQueue(MappedFileQueue):
         return 0
 
     def _columns(self, keys: list[bytes], values: list[bytes]) -> tuple[Array, Array, Array]:
+        """Convert rows to queue offsets, units and store times."""
         length = len(self._key(0))
         if set(map(len, keys)) != {length}:
             rows = [(k, v) for k, v in zip(keys, values, strict=True) if len(k) == length]
             keys, values = [k for k, _ in rows], [v for _, v in rows]
         size = rocksdbkeys.UNIT_VALUE.size
         if set(map(len, values)) - {size}:
-            values = [v if len(v) == size else b"\xff" * size for v in values]  # as a unit: not valid
+            values = [v if len(v) == size else b"\xff" * size for v in values]  # reads as an invalid unit
         whole = np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(len(keys), length)
         tails = np.ascontiguousarray(whole[:, -8:]).view(">i8").reshape(len(keys))
         rows_ = rocksdbkeys.UNIT_VALUE.array(b"".join(values))
@@ -141,8 +144,8 @@ class RocksDBQueue(MappedFileQueue):
             units[field.name] = rows_[field.name]
         return tails.astype(np.int64), units, rows_["store_timestamp"].astype(np.int64)
 
-    def _behind_damage(self, at: int, stop: int) -> int:
-        """The first queue offset behind unreadable rows from which rows can be had again."""
+    def _after_damage(self, at: int, stop: int) -> int:
+        """Return a queue offset after unreadable rows from which rows are readable again, in growing steps."""
         step = _STEP
         while at + step < stop:
             try:
@@ -157,7 +160,7 @@ class RocksDBQueue(MappedFileQueue):
             self.unreadable.append(Unreadable(start, stop, reason))
 
     def unreadable_in(self, start: int, stop: int) -> int:
-        """How many queue offsets of [start, stop) could not be read so far."""
+        """Count the queue offsets in [start, stop) that could not be read so far."""
         total, reached = 0, start
         for span in sorted(self.unreadable, key=lambda u: u.start):
             low, high = max(span.start, reached), min(span.stop, stop)
@@ -166,18 +169,18 @@ class RocksDBQueue(MappedFileQueue):
         return total
 
     def pread(self, size: int, offset: int) -> bytes:
-        """Units as bytes, from a unit's first byte on; zeros where a row is missing, short behind the last."""
+        """Read whole units as bytes; missing rows are zeros, and the result is short at the end of the queue."""
         first = offset // UNIT
         stop = min(first + -(-size // UNIT), self.behind)
         if stop <= first:
             return b""
-        out = np.zeros(stop - first, dtype=consumequeue.UNIT.dtype)
-        for number, units, _ in self.runs(first, stop):
-            out[number - first : number - first + len(units)] = units
-        return out.tobytes()[:size]
+        result = np.zeros(stop - first, dtype=consumequeue.UNIT.dtype)
+        for queue_offset, units, _ in self.runs(first, stop):
+            result[queue_offset - first : queue_offset - first + len(units)] = units
+        return result.tobytes()[:size]
 
     def strange_offsets(self) -> Iterator[int]:
-        """Queue offsets of rows that no queue can have: negative ones, and ones beyond all counting."""
+        """Yield the impossible queue offsets among the rows: negative ones, and those from `MAX_UNITS` on."""
         prefix = self._key(0)[:-8]
         try:
             for keys, _ in self._database.chunks(UNITS, self._key(MAX_UNITS), prefix[:-1] + rocksdbkeys.CTRL_2):
@@ -190,28 +193,28 @@ class RocksDBQueue(MappedFileQueue):
 
 
 class RocksDBQueues:
-    """All queues of consumequeue/.
+    """All queues in the RocksDB of consumequeue/.
 
-    Errors: CannotRead where the database cannot be opened, or has not the column families of consume queues.
+    Errors: CannotRead if the database cannot be opened, or lacks the column families of consume queues.
     """
 
     def __init__(self, store: Store) -> None:
         directory = store.root / "consumequeue"
-        gone = not has_database(directory)
-        self.database = NoDatabase(directory, (UNITS, OFFSETS)) if gone else open_database(directory)
+        missing = not has_database(directory)
+        self.database = NoDatabase(directory, (UNITS, OFFSETS)) if missing else open_database(directory)
         for family in (UNITS, OFFSETS):
             if family not in self.database.families:
                 raise CannotRead(f"it has no column family {family}")
-        self.foreign = 0  # keys that belong to no unit, counted by `names`
+        self.foreign = 0  # number of keys that are not unit keys, counted by `names`
 
     def queue(self, topic: str, queue_id: int) -> RocksDBQueue:
-        """One queue, there or not."""
+        """Return one queue, which may have no rows."""
         return RocksDBQueue(self.database, topic, queue_id)
 
     def names(self) -> Iterator[Name]:
-        """Topic and id of every queue that has rows, in the order of their keys.
+        """Yield topic and queue id of every queue that has rows, in key order.
 
-        Errors: CannotRead when a place between them is damaged.
+        Errors: CannotRead if damage makes it impossible to find the next queue.
         """
         at: bytes = b""
         self.foreign = 0
@@ -225,12 +228,12 @@ class RocksDBQueues:
             at = found.build()[:-9] + rocksdbkeys.CTRL_2
 
     def files(self, names: Iterable[Name]) -> Iterator[ConsumeQueueFiles]:
-        """Queues as checks and views take them, sorted by topic and id."""
+        """Yield the named queues in the form of queues in files, sorted by topic and id."""
         for topic, queue_id in sorted(names):
             yield ConsumeQueueFiles(topic, queue_id, QueueKind.SIMPLE, self.queue(topic, queue_id))
 
     def seen(self) -> Iterator[ConsumeQueueFiles]:
-        """Every queue with the rows that readers see: those behind its end are leftovers.
+        """Yield every queue with the rows that a broker reads; rows after the `max` bound are leftovers.
 
         Errors: CannotRead.
         """
@@ -242,27 +245,27 @@ class RocksDBQueues:
             yield files
 
     def bounds(self) -> dict[Name, dict[str, Bound]]:
-        """What the column family `offset` says: per queue its `min` and `max` message.
+        """Return the `min` and `max` bounds of every queue, from the column family `offset`.
 
         Errors: CannotRead.
         """
-        out: dict[Name, dict[str, Bound]] = {}
+        bounds: dict[Name, dict[str, Bound]] = {}
         for keys, values in self.database.chunks(OFFSETS):
             for key, value in zip(keys, values, strict=True):
                 found, bound = parse_offset_key(key), _bound(value)
                 if found is not None and bound is not None:
-                    out.setdefault((java_text(found.topic), found.queue_id), {})[found.bound] = bound
-        return out
+                    bounds.setdefault((java_text(found.topic), found.queue_id), {})[found.bound] = bound
+        return bounds
 
     def last(self, queue: RocksDBQueue) -> Bound | None:
-        """The `max` of one queue.
+        """Return the `max` bound of one queue.
 
         Errors: CannotRead.
         """
         return _bound(self.database.value(OFFSETS, OffsetKey(queue.key_topic, "max", queue.queue_id).build()))
 
     def dispatched(self) -> int | None:
-        """End of the last dispatched message (global offset), as the broker noted it; None without a note.
+        """Return the physical offset after the last dispatched message, as stored by the broker; None if not stored.
 
         Errors: CannotRead.
         """

@@ -1,1 +1,1 @@
-"""Texts as Java and people write them: Java strings, control characters, times."""
+"""Text conventions: Java strings, control characters, and times as people write them."""

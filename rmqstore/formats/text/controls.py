@@ -1,4 +1,4 @@
-"""Control characters: C0, DEL and C1 (U+0080 to U+009F). Terminals may obey them: outputs escape or replace them."""
+"""Escape control characters (C0, DEL and C1, U+0080 to U+009F), because terminals may act on them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import re
 CONTROLS = (*range(0x20), *range(0x7F, 0xA0))
 """Code points of all control characters."""
 LAYOUT = b"\t\n\r"
-"""Control characters that text may contain."""
+"""Control characters that are allowed in text."""
 
-_LEFT_BY_JSON = re.compile(rb"\x7f|\xc2[\x80-\x9f]")  # in UTF-8 the byte C2 begins a character wherever it is
+_LEFT_BY_JSON = re.compile(rb"\x7f|\xc2[\x80-\x9f]")  # in UTF-8 the byte C2 always starts a character
 _CSV = {code: f"\\u{code:04x}" for code in CONTROLS if code not in LAYOUT}
 
 
 def escape_json(text: bytes) -> bytes:
-    """JSON text (UTF-8) in which DEL and C1 characters, which JSON allows unescaped, are escaped as well."""
+    """Escape DEL and C1 characters, which JSON allows unescaped, in a JSON text (UTF-8)."""
     return _LEFT_BY_JSON.sub(_escape, text) if b"\xc2" in text or b"\x7f" in text else text
 
 
@@ -24,9 +24,9 @@ def has_unescaped(text: bytes) -> bool:
 
 
 def escape_csv(text: str) -> str:
-    """A text for CSV: control characters except tab, LF and CR as the escapes of JSON.
+    r"""Escape control characters other than tab, LF and CR as \uXXXX, for CSV.
 
-    CSV has no escapes of its own. The properties column, which is JSON, keeps the exact value.
+    CSV has no escapes of its own, so this loses information; the properties column, which is JSON, has the exact value.
     """
     return text if text.isprintable() else text.translate(_CSV)
 

@@ -1,6 +1,6 @@
-"""How Java reads text: UTF-8 with replacement, String.hashCode, Integer/Long.parse, Properties.load.
+"""Java's text functions: UTF-8 decoding, String.hashCode and split, Integer.parseInt, Long.parseLong, Properties.load.
 
-The broker's decisions hang on these rules, so they are followed to the letter where Python's own differ.
+They follow Java exactly where Python differs, because the broker's behaviour depends on it.
 """
 
 from __future__ import annotations
@@ -19,32 +19,33 @@ _DECIMAL = re.compile(r"[+-]?\d+")
 
 
 def java_text(data: bytes) -> str:
-    """UTF-8 as `new String(data, UTF_8)` gives it: bad bytes become U+FFFD, an encoded surrogate exactly one.
+    """Decode UTF-8 like `new String(data, UTF_8)`: invalid bytes become U+FFFD, an encoded surrogate a single one.
 
     Source: sun.nio.cs.UTF_8 (JDK 8 to 21)
     """
     try:
         return data.decode()
     except UnicodeDecodeError:
-        # Python gives a replacement character per byte of an encoded surrogate, Java one for all
+        # Python writes a replacement character for each byte of an encoded surrogate
         return _ENCODED_SURROGATE.sub(b"\xef\xbf\xbd", data).decode("utf-8", "replace")
 
 
 def java_string_hash(text: str) -> int:
-    """Java's String.hashCode: h = 31 h + c over UTF-16 units, as signed 32-bit number."""
+    """Compute String.hashCode: h = 31 h + c over the UTF-16 code units, as a signed 32-bit number."""
     units: bytes | memoryview[int]
     units = text.encode() if text.isascii() else memoryview(text.encode(_UTF16, "surrogatepass")).cast("H")
     h = 0
+    # whole slices of units times powers of 31, instead of Horner's rule in a Python loop
     for at in range(0, len(units), len(_POWERS)):
         piece = units[at : at + len(_POWERS)]
         powers = _POWERS[len(_POWERS) - len(piece) :]
-        before = h * pow(31, len(piece), 1 << 32) if h else 0
-        h = (before + sum(map(mul, piece, powers))) & 0xFFFFFFFF
+        shifted = h * pow(31, len(piece), 1 << 32) if h else 0
+        h = (shifted + sum(map(mul, piece, powers))) & 0xFFFFFFFF
     return h - (1 << 32) if h >= 1 << 31 else h
 
 
 def _parse(text: str, low: int, high: int) -> int | None:
-    # int() alone would accept blanks, underscores and digits beyond the BMP, and refuses more than 4300 digits
+    # int() also accepts whitespace, underscores and digits beyond the BMP, and it rejects more than 4300 digits
     if not _DECIMAL.fullmatch(text) or max(text) > "\uffff":
         return None
     try:
@@ -55,17 +56,17 @@ def _parse(text: str, low: int, high: int) -> int | None:
 
 
 def parse_int(text: str) -> int | None:
-    """Integer.parseInt; None where Java throws NumberFormatException."""
+    """Parse like Integer.parseInt; None where Java throws NumberFormatException."""
     return _parse(text, INT_MIN, INT_MAX)
 
 
 def parse_long(text: str) -> int | None:
-    """Long.parseLong; None where Java throws NumberFormatException."""
+    """Parse like Long.parseLong; None where Java throws NumberFormatException."""
     return _parse(text, LONG_MIN, LONG_MAX)
 
 
 def java_split(text: str, separator: str) -> list[str]:
-    """String.split with a literal separator: empty parts at the end are dropped, an empty text is one empty part."""
+    """Split like String.split with a literal separator: drops empty parts at the end, and splits "" into [""]."""
     if not text:
         return [""]
     parts = text.split(separator)
@@ -75,17 +76,17 @@ def java_split(text: str, separator: str) -> list[str]:
 
 
 def _unescape(text: str) -> str | None:
-    # None: a \u without four hex digits, for which Properties.load throws
+    r"""Resolve escapes; None for a \u without four hex digits, on which Properties.load throws."""
     if "\\" not in text:
         return text
-    out: list[str] = []
+    chars: list[str] = []
     at = 0
     while at < len(text):
         char = text[at]
         at += 1
         if char != "\\" or at == len(text):
             if char != "\\":
-                out.append(char)
+                chars.append(char)
             continue
         char = text[at]
         at += 1
@@ -93,11 +94,11 @@ def _unescape(text: str) -> str | None:
             digits = text[at : at + 4]
             if len(digits) < 4 or not all(d in "0123456789abcdefABCDEF" for d in digits):
                 return None
-            out.append(chr(int(digits, 16)))
+            chars.append(chr(int(digits, 16)))
             at += 4
         else:
-            out.append({"t": "\t", "n": "\n", "r": "\r", "f": "\f"}.get(char, char))
-    return "".join(out)
+            chars.append({"t": "\t", "n": "\n", "r": "\r", "f": "\f"}.get(char, char))
+    return "".join(chars)
 
 
 def _odd_backslashes(line: str) -> bool:
@@ -105,9 +106,9 @@ def _odd_backslashes(line: str) -> bool:
 
 
 def parse_java_properties(text: str) -> tuple[dict[str, str], list[str]]:
-    """Key-value lines as java.util.Properties#load reads them, and what it would have thrown at.
+    r"""Parse key-value lines like java.util.Properties#load; the second part lists faults on which it throws.
 
-    A later line wins. Lines with a broken unicode escape are left out and named in the second part.
+    The last line for a key wins. Lines with a broken \u escape are skipped and listed as faults.
     """
     values: dict[str, str] = {}
     faults: list[str] = []

@@ -1,4 +1,4 @@
-"""Times as people write them: `1763712000`, `2026-11-21T08:00`, `-2h`, `today 10:00`."""
+"""Parse times as people write them: `1763712000`, `2026-11-21T08:00`, `-2h`, `today 10:00`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _AGO = re.compile(r"-\s*(\d+(?:\.\d+)?)\s*(ms|min|s|m|h|d|w)")
 
 
 def parse_time(text: str, now: float | None = None, zone: tzinfo | None = None) -> int:
-    """Epoch ms of a time.
+    """Parse a time to epoch ms.
 
-    13 digits are epoch ms, 10 are epoch s. A date and time without a zone is in `zone`, by default the local one.
-    `today` and `yesterday` are midnight, or the time of day that follows the word; `-2h` is two hours ago. `now` is
-    in seconds (default: the clock).
-    Errors: ValueError, with the reason; also for a text with two meanings
+    13 digits are epoch ms, 10 are epoch s. A date and time without a zone is in `zone`, by default the local zone.
+    `today` and `yesterday` mean midnight, or the time of day that follows the word; `-2h` means two hours ago. `now` is
+    in epoch s (default: the clock).
+    Errors: ValueError with the reason, also for a local time that occurs twice or never.
     """
     text = text.strip()
     now = time.time() if now is None else now
@@ -30,17 +30,17 @@ def parse_time(text: str, now: float | None = None, zone: tzinfo | None = None) 
     if text.lower() == "now":
         return round(now * 1000)
     day, _, clock = text.partition(" ")
-    back = {"today": 0, "yesterday": 1}.get(day.lower())
-    if back is None:
+    days_ago = {"today": 0, "yesterday": 1}.get(day.lower())
+    if days_ago is None:
         return _moment(datetime.fromisoformat(text), text, zone)
-    date = datetime.fromtimestamp(now, zone).date() - timedelta(days=back)
+    date = datetime.fromtimestamp(now, zone).date() - timedelta(days=days_ago)
     return _moment(datetime.combine(date, Clock.fromisoformat(clock.strip() or "00:00")), text, zone)
 
 
 def epoch_ms(when: int | str | datetime) -> int:
-    """Epoch ms of a time in any form that Python code has: ms, a text as in `parse_time`, or a datetime with a zone.
+    """Convert epoch ms, a text for `parse_time`, or a datetime with a zone to epoch ms.
 
-    Errors: ValueError
+    Errors: ValueError for a text that `parse_time` rejects, and for a datetime without a zone.
     """
     if isinstance(when, datetime):
         if when.tzinfo is None:
@@ -50,9 +50,9 @@ def epoch_ms(when: int | str | datetime) -> int:
 
 
 def utc(milliseconds: int) -> datetime:
-    """The moment of an epoch time in ms, in UTC.
+    """Convert epoch ms to a datetime in UTC.
 
-    Errors: OverflowError where Python has no such year
+    Errors: OverflowError for a year that Python cannot represent.
     """
     return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=milliseconds)
 

@@ -1,1 +1,1 @@
-"""The only code that changes an existing file: apply, undo, resume."""
+"""Applies plans, undoes and resumes them: the only code that changes existing files of a store."""

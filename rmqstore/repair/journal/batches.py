@@ -1,4 +1,4 @@
-"""Batches of steps: run one, find out how far each step is, take one back."""
+"""Runs batches of steps, probes how far each step is, and undoes batches."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from rmqstore.repair.plan.steps import (
 
 BATCH_STEPS = 256
 BATCH_BYTES = 64 << 20
-"""Most before-image bytes of a batch, unless one step alone has more."""
+"""Limit for the before-images of a batch, bytes; a single step may exceed it."""
 
 
 def cut_batches(plan: Plan) -> list[list[int]]:
-    """The steps' numbers in batches, always the same for one plan.
+    """Divide the numbers of a plan's steps into batches; the same plan always gives the same batches.
 
-    Kinds of steps are never mixed: what leaves a path is durable before something new takes the path.
+    A batch has only one kind of step: the removal of a file is durable before another file takes its path.
     """
     batches: list[list[int]] = []
     kind: type[Step] | None = None
@@ -61,10 +61,10 @@ def cut_batches(plan: Plan) -> list[list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A plan on its ground with its journal: what every function here is about."""
+    """A plan, its paths on this machine, its journal and its batches: the input of every function here."""
 
     plan: Plan
-    ground: PlanPaths
+    paths: PlanPaths
     folder: JournalFolder
     log: UndoLog
     batches: list[list[int]]
@@ -72,16 +72,16 @@ class Work:
     moves: Moves
 
     @staticmethod
-    def of(plan: Plan, ground: PlanPaths, folder: JournalFolder) -> Work:
+    def of(plan: Plan, paths: PlanPaths, folder: JournalFolder) -> Work:
         log = UndoLog(folder.path / UNDO_LOG)
         batches = cut_batches(plan)
-        return Work(plan, ground, folder, log, batches, made(plan), Moves.of(plan, batches))
+        return Work(plan, paths, folder, log, batches, made(plan), Moves.of(plan, batches))
 
     def waiting(self, number: int) -> Path:
-        """Where the file of a step that moves it is when it does not have the step's path."""
+        """Where the file that a step moves is while it is not at the step's path: staged, aside or in quarantine."""
         step = self.plan.steps[number]
         if isinstance(step, SetAside | Rename):
-            return self.folder.aside(self.ground.locate(step.source if isinstance(step, Rename) else step.path))
+            return self.folder.aside(self.paths.locate(step.source if isinstance(step, Rename) else step.path))
         if isinstance(step, MoveIn):
             return self.folder.staged(number)
         return self.folder.quarantined(number, step.path)
@@ -89,7 +89,7 @@ class Work:
 
 @dataclass(slots=True)
 class _OpenFiles:
-    """Files that a batch changes, each opened once; `finish` gives them their times back and makes them durable."""
+    """The files that a batch changes, each opened once; `finish` restores their times and makes them durable."""
 
     disk: Disk
     opened: dict[Path, tuple[int, Meta]] = field(default_factory=dict)
@@ -104,12 +104,12 @@ class _OpenFiles:
     def move(self, source: Path, target: Path) -> None:
         self.disk.rename(source, target)
         for folder in [known for known in self.folders if known == source or source in known.parents]:
-            del self.folders[folder]  # it has moved: what happened in it before is fsynced at its new place
+            del self.folders[folder]  # it has moved: earlier changes in it are fsynced under its new path
             self.folders[target / folder.relative_to(source)] = None
         self.folders[source.parent] = self.folders[target.parent] = None
 
     def moved(self, source: Path, target: Path) -> None:
-        """An earlier run has moved this, perhaps not durably. A directory may have been emptied before it moved."""
+        """Note a move of an earlier run, perhaps not durable; a moved directory may have been emptied before."""
         self.folders[source.parent] = self.folders[target.parent] = None
         if target.is_dir() and not target.is_symlink():
             self.folders[target] = None
@@ -119,10 +119,10 @@ class _OpenFiles:
             try:
                 self.disk.set_times(path, meta.atime_ns, meta.mtime_ns)
             except PermissionError:
-                self.times_kept = False  # only the owner can: the writer is in its group
+                self.times_kept = False  # only the owner may set times; this user may only write
             self.disk.fsync(descriptor)
         for folder in self.folders:
-            if folder.is_dir():  # a parent that an earlier run moved is there under its new name, see `moved`
+            if folder.is_dir():  # a parent that an earlier run moved is listed under its new path, see `moved`
                 self.disk.fsync_directory(folder)
 
     def close(self) -> None:
@@ -132,7 +132,7 @@ class _OpenFiles:
 
 
 def run_batch(work: Work, number: int) -> None:
-    """Log one batch, carry it out and make it durable; a batch that is logged already (by resume) is gone on with.
+    """Log one batch, execute its steps and make them durable; continue a batch that is already logged (resume).
 
     Errors: OSError, PlanStale, ChangedSince.
     """
@@ -145,10 +145,10 @@ def run_batch(work: Work, number: int) -> None:
     try:
         for step_number in work.batches[number]:
             if torn and _probe(work, known, step_number, number + 1, torn=True) is Status.AFTER:
-                # Done, but perhaps not durable: it takes part in the fsyncs below.
-                _join(files, work, step_number, known.metas[step_number])
+                # Done, but perhaps not durable: include it in the fsyncs below.
+                _include_done(files, work, step_number, known.metas[step_number])
             else:
-                _do(files, work, step_number, known.metas[step_number])
+                _execute(files, work, step_number, known.metas[step_number])
         files.finish()
     finally:
         files.close()
@@ -157,6 +157,10 @@ def run_batch(work: Work, number: int) -> None:
 
 
 def _log_batch(work: Work, number: int) -> None:
+    """Append the metadata and before-images of a batch to undo.log, and make them durable.
+
+    Errors: OSError; PlanStale if bytes are not those that the plan expects.
+    """
     folder, stop = work.folder, work.log.stop
     descriptor = folder.disk.open_existing(folder.path / UNDO_LOG)
     try:
@@ -165,12 +169,12 @@ def _log_batch(work: Work, number: int) -> None:
         writer = UndoLogWriter(folder.disk, descriptor, stop)
         for step_number in work.batches[number]:
             step = work.plan.steps[step_number]
-            path = work.ground.locate(step.path)
+            path = work.paths.locate(step.path)
             writer.meta(_meta(step_number, step, path, work))
             if isinstance(step, Overwrite | Truncate):
                 running = new_fingerprint(step.expect)
                 at = step.at
-                # what a truncate cuts comes back as zeros: holes need no image
+                # undo extends a truncated file with zeros, so holes need no before-image
                 pieces = read_runs if isinstance(step, Truncate) else read_range
                 for piece in pieces(path, step.at, step.length):
                     feed(running, piece)
@@ -206,6 +210,7 @@ def _meta(number: int, step: Step, path: Path, work: Work) -> Meta:
 
 
 def _after(step: Step) -> str | None:
+    """Return the fingerprint of the bytes that a step writes, None for steps that write none."""
     if isinstance(step, Create | Overwrite | Extend):
         size = step.length
         if isinstance(step.content, Staged) and step.content.size == size:
@@ -214,9 +219,10 @@ def _after(step: Step) -> str | None:
     return None
 
 
-def _do(files: _OpenFiles, work: Work, number: int, meta: Meta) -> None:
+def _execute(files: _OpenFiles, work: Work, number: int, meta: Meta) -> None:
+    """Execute one step; `files.finish` makes it durable. Errors: OSError, ChangedSince."""
     step = work.plan.steps[number]
-    path = work.ground.locate(step.path)
+    path = work.paths.locate(step.path)
     if isinstance(step, MoveIn):
         if status_of(path) is not None:
             raise ChangedSince(f"{step.path} has appeared")
@@ -238,9 +244,10 @@ def _do(files: _OpenFiles, work: Work, number: int, meta: Meta) -> None:
             files.disk.truncate(descriptor, step.to_size)
 
 
-def _join(files: _OpenFiles, work: Work, number: int, meta: Meta) -> None:
+def _include_done(files: _OpenFiles, work: Work, number: int, meta: Meta) -> None:
+    """Add the files of a step that is already done to those that `files.finish` makes durable."""
     step = work.plan.steps[number]
-    path = work.ground.locate(step.path)
+    path = work.paths.locate(step.path)
     if isinstance(step, InPlace):
         files.descriptor(path, meta)
     elif isinstance(step, MoveIn):
@@ -250,15 +257,16 @@ def _join(files: _OpenFiles, work: Work, number: int, meta: Meta) -> None:
 
 
 def _probe(work: Work, batch: Batch, number: int, begun: int, *, torn: bool) -> Status:
+    """Determine the state of one step on disk after `begun` batches have begun; `torn`: it may be half done."""
     step, folder, waiting = work.plan.steps[number], work.folder, work.waiting
-    path = work.ground.locate(step.path)
+    path = work.paths.locate(step.path)
     meta = batch.metas[number]
     if isinstance(step, InPlace):
         status = probe_in_place(Touched(step, path, meta, batch.images.get(number, []), work.log), torn=torn)
         now = status_of(path)
         if status is Status.AFTER and now is not None and folder.record.state is State.DONE:
             moved = folder.record.times_kept and now.st_mtime_ns != meta.mtime_ns
-            # The bytes touched are as we left them, but somebody has written elsewhere in the file.
+            # The bytes of the step are unchanged, but the mtime shows that something else has written to the file.
             return Status.FOREIGN if moved else status
         return status
     if isinstance(step, MoveIn):
@@ -289,19 +297,19 @@ def _probe(work: Work, batch: Batch, number: int, begun: int, *, torn: bool) -> 
 
 
 def _is_taken(work: Work, step: MoveOut, begun: int) -> bool:
-    """Whether the place of what was moved away holds something that the plan did not put there."""
-    if status_of(work.ground.locate(step.path)) is None:
+    """Return whether the path of a file that was moved away holds something that the plan did not put there."""
+    if status_of(work.paths.locate(step.path)) is None:
         return False
     newcomer, move = work.made.get(step.path), work.moves.by_path.get(step.path)
-    not_yet = move is not None and move.batch >= begun  # so the one that will have the name is not even aside
+    not_yet = move is not None and move.batch >= begun  # the file that gets this name has not even been set aside
     return newcomer is None or not_yet or status_of(work.waiting(newcomer[0])) is not None
 
 
 def probe_all(work: Work, *, for_undo: bool) -> int:
-    """Check that everything a journal touched is as it was left; gives the number of batches that have begun.
+    """Check that everything a journal touched is unchanged since; return the number of batches that have begun.
 
-    For resume also what is still to be done must be as the plan expects it. Reads only.
-    Errors: ChangedSince that names what changed.
+    For resume, the targets of the remaining steps must also be as the plan expects. Reads only.
+    Errors: ChangedSince, naming the changed paths.
     """
     record, log, batches = work.folder.record, work.log, work.batches
     begun = min(len(batches), record.batches_done + 1, len(log.batches))
@@ -314,14 +322,14 @@ def probe_all(work: Work, *, for_undo: bool) -> int:
         for step_number in batches[number]:
             step = work.plan.steps[step_number]
             if isinstance(step, SetAside) and work.moves.by_source[step.path].batch < begun:
-                # it may have its new name already: its Rename is looked at
+                # the file may have its new name already; its Rename step is probed instead
                 status = Status.FOREIGN if _is_taken(work, step, begun) else Status.AFTER
             else:
                 status = _probe(work, batch, step_number, begun, torn=torn)
             if status is Status.FOREIGN or (status is Status.BEFORE and not torn and not for_undo):
                 changed.append(step.path)
             elif for_undo and isinstance(step, MakeDirectory) and status is Status.AFTER:
-                entries = (f"{step.path}/{entry.name}" for entry in work.ground.locate(step.path).iterdir())
+                entries = (f"{step.path}/{entry.name}" for entry in work.paths.locate(step.path).iterdir())
                 changed.extend(entry for entry in entries if entry not in work.made)
     if not for_undo:
         leaving, coming = set(discarded(work.plan)), set(work.made)
@@ -330,9 +338,9 @@ def probe_all(work: Work, *, for_undo: bool) -> int:
                 try:
                     step = work.plan.steps[step_number]
                     if isinstance(step, Create | MakeDirectory):
-                        step = replace(step, like=None)  # it is dressed already; its neighbour may be discarded by now
-                    origin = work.moves.place(step.path, begun, work.ground, work.folder)
-                    check_step_on_disk(step, work.ground, leaving, coming, origin)
+                        step = replace(step, like=None)  # staged with its metadata; `like` may be discarded by now
+                    origin = work.moves.place(step.path, begun, work.paths, work.folder)
+                    check_step_on_disk(step, work.paths, leaving, coming, origin)
                 except PlanStale as error:
                     changed.append(error.message)
     if changed:
@@ -342,13 +350,13 @@ def probe_all(work: Work, *, for_undo: bool) -> int:
 
 
 def undo_batch(work: Work, number: int) -> None:
-    """Take back the steps of one batch, in reverse, and make that durable. Errors: OSError."""
+    """Undo the steps of one batch in reverse order, and make that durable. Errors: OSError."""
     batch, folder = work.log.batches[number], work.folder
     files = _OpenFiles(folder.disk)
     try:
         for step_number in reversed(work.batches[number]):
             step = work.plan.steps[step_number]
-            path = work.ground.locate(step.path)
+            path = work.paths.locate(step.path)
             if isinstance(step, MoveIn):
                 staged = work.waiting(step_number)
                 if status_of(staged) is None:
@@ -373,11 +381,11 @@ def undo_batch(work: Work, number: int) -> None:
 
 
 def undo_times(work: Work) -> None:
-    """Give directories the times that they had before the first batch."""
+    """Restore the times that directories had before the first batch."""
     times: dict[Path, Meta] = {}
     for batch in work.log.batches:
         for number, meta in batch.metas.items():
-            times.setdefault(work.ground.locate(work.plan.steps[number].path).parent, meta)
+            times.setdefault(work.paths.locate(work.plan.steps[number].path).parent, meta)
     for place, meta in times.items():
         if place.is_dir():
             with contextlib.suppress(PermissionError):

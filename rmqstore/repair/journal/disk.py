@@ -1,6 +1,6 @@
-"""Every system call that changes a disk, in one place: nothing else in `repair` writes.
+"""All system calls with which `repair` changes a disk; no other module of it writes.
 
-Tests replace `Disk` by one that fails, tears a write or kills the process at any chosen call.
+Tests replace `Disk` by one that fails, tears a write or kills the process at a chosen call.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _OPEN = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class Disk:
-    """The real disk. Links are never followed in a path's last place. Errors: OSError."""
+    """The real disk. A symbolic link as the last part of a path is never followed. Errors: OSError."""
 
     def open_new(self, path: Path) -> int:
         return os.open(path, _OPEN | os.O_CREAT | os.O_EXCL, 0o600)
@@ -67,10 +67,7 @@ class Disk:
 
 
 class Scratch:
-    """A nameless temporary file, gone with the process: what a plan needs besides the store and would not fit memory.
-
-    It lies where TMPDIR says. Errors: OSError.
-    """
+    """An unnamed temporary file, in TMPDIR, for data of a plan that may not fit in memory. Errors: OSError."""
 
     def __init__(self) -> None:
         import tempfile
@@ -79,7 +76,7 @@ class Scratch:
         self.size = 0
 
     def append(self, data: bytes | memoryview) -> int:
-        """Position of the data now."""
+        """Append data; return its position."""
         at = self.size
         view = memoryview(data)
         while view:
@@ -93,10 +90,7 @@ class Scratch:
 
 
 class ScratchFolder:
-    """A temporary directory, gone with the process: files as a repair will leave them, beside links to the others.
-
-    It lies where TMPDIR says. Errors: OSError.
-    """
+    """A temporary directory, in TMPDIR: files as a repair will leave them, and links to all others. Errors: OSError."""
 
     def __init__(self) -> None:
         import tempfile
@@ -113,7 +107,7 @@ class ScratchFolder:
         path.symlink_to(target)
 
     def copy(self, source: Path | None, target: Path, size: int) -> None:
-        """A file of `size` bytes with the bytes of another one, and with its holes; zeros where that has no bytes."""
+        """Copy a file, holes included, and cut it or extend it with zeros to `size`; without `source`, all zeros."""
         into = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             os.ftruncate(into, size)

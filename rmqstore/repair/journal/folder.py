@@ -1,12 +1,13 @@
-"""The folder of one journal: its place and name, its state file, and the folders beside other data paths.
+"""The folder of one journal: its path, its state file, and its further folders next to other data paths.
 
-STORE/.rmqstore/TIME/state        how far it is; replaced atomically
+STORE/.rmqstore/TIME/state        how far apply or undo is; replaced atomically
                      plan.json    the plan; large contents are in new/
                      undo.log     before-images
-                     new/N        what step N creates or writes, complete before the first change
-                     quarantine/  what was moved away
+                     new/N        the file that step N creates or the bytes it writes, complete before the first change
+                     quarantine/  files and directories that were moved away
                      lost+found/  damaged spans that the repair covered
-                     journal      only with --journal DIR: where all but new/ and quarantine/ is
+                     journal      only with --journal DIR: the path of the folder with everything else but new/ and
+                                  quarantine/
 """
 
 from __future__ import annotations
@@ -40,27 +41,31 @@ STATE, PLAN, UNDO_LOG, POINTER = "state", "plan.json", "undo.log", "journal"
 
 
 class State(StrEnum):
-    """How far a journal came."""
+    """The state of a journal."""
 
     PREPARING = "preparing"
-    """Nothing of the store is changed yet."""
+    """Nothing in the store has been changed yet."""
     APPLYING = "applying"
     DONE = "done"
     UNDOING = "undoing"
     UNDONE = "undone"
     PRUNING = "pruning"
-    """It is being removed: what is left of it undoes nothing."""
+    """It is being deleted, and cannot undo anything."""
     MISSING = "missing"
-    """The store knows of it, but it is not where it should be, or its state file is damaged."""
+    """The store refers to it, but it is not at that path, or its state file is damaged."""
 
 
-_BELOW = "name a folder below STORE/.rmqstore"
+_ADVICE = "name a folder below STORE/.rmqstore"
 UNFINISHED = (State.APPLYING, State.UNDOING, State.MISSING)
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The state file. `homes`: folders with new/ and quarantine/, see `JournalFolder.home`."""
+    """The content of the state file.
+
+    `homes` are the folders with a new/ and a quarantine/, `home_of` the index of the home of a step if it is not 0;
+    see `JournalFolder.home`. `times_kept` is False if the times of changed files could not be restored.
+    """
 
     state: State
     store: str
@@ -102,7 +107,7 @@ class JournalInfo:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """Content that is complete in a journal's `new/`; `hash` is that of its bytes."""
+    """Content that is complete in a journal's `new/`; `hash` is the fingerprint of its bytes."""
 
     path: Path
     size: int
@@ -114,7 +119,7 @@ class Staged:
 
 @dataclass(slots=True)
 class JournalFolder:
-    """One journal on disk; `record` is what its state file says."""
+    """One journal on disk; `record` is the content of its state file."""
 
     path: Path
     store: Path
@@ -127,11 +132,11 @@ class JournalFolder:
 
     def info(self) -> JournalInfo:
         record = self.record
-        done = max(0, record.batches_done)  # -1 when an undo has come to its end
+        done = max(0, record.batches_done)  # an undo counts down to -1
         return JournalInfo(self.path, self.store, record.state, record.steps, record.batches, done)
 
     def home(self, step: int) -> Path:
-        """Folder with the new/ and quarantine/ of this step, on the file system of the step's path."""
+        """The folder with new/ and quarantine/ for a step, on the same file system as the step's path."""
         homes = self.record.homes
         return self._home(homes[self.record.home_of.get(str(step), 0)])
 
@@ -139,7 +144,7 @@ class JournalFolder:
         return [self._home(home) for home in self.record.homes]
 
     def _home(self, home: str) -> Path:
-        # "" is the journal itself, a relative path is below the store: both move along when a store is copied.
+        # "" is the journal itself, a relative path is below the store: both stay right if the store is moved.
         return self.store / home if home else self.path
 
     def staged(self, step: int) -> Path:
@@ -151,7 +156,7 @@ class JournalFolder:
         return self.home(step) / QUARANTINE / name
 
     def aside(self, path: Path) -> Path:
-        """Where a file waits for its new name: beside itself, under a name that belongs to this journal alone."""
+        """The path of a file that is set aside: in its own directory, under a name that only this journal uses."""
         return path.with_name(f"{JOURNAL_FOLDER}-{self.name}-{path.name}")
 
     def save(self, **changes: object) -> None:
@@ -164,7 +169,7 @@ class JournalFolder:
         self.record = record
 
     def write(self, path: Path, data: bytes) -> None:
-        """Write a small file of the journal and fsync it; one that is there is replaced."""
+        """Write or replace a small file of the journal, and fsync it."""
         with contextlib.suppress(FileNotFoundError):
             self.disk.unlink(path)
         descriptor = self.disk.open_new(path)
@@ -175,7 +180,7 @@ class JournalFolder:
             os.close(descriptor)
 
     def save_plan(self, plan: Plan, staged: Mapping[int, Staged]) -> None:
-        """Write plan.json; staged contents are named, small ones are included."""
+        """Write plan.json, with small contents inline and references to staged ones."""
 
         def content(number: int) -> Json:
             if number in staged:
@@ -186,7 +191,7 @@ class JournalFolder:
         self.write(self.path / PLAN, json.dumps(plan.to_json(content)).encode())
 
     def load_plan(self) -> Plan:
-        """The plan of this journal, with its staged contents. Errors: CouldNotCheck when it is damaged."""
+        """Read the plan of this journal, with its staged contents. Errors: CouldNotCheck if it is damaged."""
 
         def content(value: object) -> Content:
             if isinstance(value, dict) and isinstance(value.get("staged"), dict):
@@ -203,7 +208,7 @@ class JournalFolder:
             raise CouldNotCheck(f"{self.path / PLAN} is damaged: {error}") from error
 
     def make(self, name_pointer: bool) -> None:
-        """Make the folders and the first state file. `name_pointer`: the journal lies outside of the store."""
+        """Create the folders and the first state file; `name_pointer` also a pointer to a journal outside the store."""
         missing = [folder for folder in self.path.parents if not folder.exists()]
         for folder in reversed(missing):
             self._make_folder(folder)
@@ -228,9 +233,9 @@ class JournalFolder:
             self.disk.make_directory(path)
 
     def discard(self, *, quarantine_too: bool = False) -> None:
-        """Remove a journal that never changed anything, or that is being pruned.
+        """Delete a journal that has changed nothing, or that is being pruned.
 
-        Errors: OSError; Refused when something is in its quarantine after all, unless `quarantine_too`.
+        Errors: OSError; Refused if its quarantine is not empty, unless `quarantine_too`.
         """
         pointer = self.store / JOURNAL_FOLDER / self.name
         homes = list(dict.fromkeys([*self.homes(), pointer, self.path]))
@@ -239,11 +244,11 @@ class JournalFolder:
                 raise Refused(
                     f"{home / QUARANTINE} is not empty", "inspect it, and move its files back to their places"
                 )
-        for home in homes:  # the journal itself goes last: its state file names the others
+        for home in homes:  # the journal itself is deleted last: its state file names the other homes
             if home.is_dir() and not home.is_symlink():
                 self._remove_tree(home)
                 with contextlib.suppress(OSError):
-                    self.disk.remove_directory(home.parent)  # .rmqstore, when this was all that was in it
+                    self.disk.remove_directory(home.parent)  # .rmqstore, if it is empty now
 
     def _remove_tree(self, folder: Path) -> None:
         for entry in sorted(folder.iterdir(), key=lambda entry: entry.name == STATE):
@@ -254,14 +259,14 @@ class JournalFolder:
         self.disk.remove_directory(folder)
 
     def files(self) -> Iterator[Path]:
-        """Every file of the journal, wherever its folders are; links are not followed."""
+        """Yield every file in all folders of the journal; links are not followed."""
         homes = [*self.homes(), self.store / JOURNAL_FOLDER / self.name, self.path]
         for home in dict.fromkeys(homes):
             for folder, _, names in os.walk(home):
                 yield from (Path(folder) / name for name in names)
 
     def drop_staged(self) -> None:
-        """Remove the content of new/: after an undo nothing needs it."""
+        """Delete the contents of new/, which nothing needs after an undo."""
         for home in self.homes():
             if (home / NEW).is_dir():
                 for entry in (home / NEW).iterdir():
@@ -271,30 +276,30 @@ class JournalFolder:
                         self.disk.unlink(entry)
 
 
-def new_folder(ground: PlanPaths, plan: Plan, journal_dir: Path | None, disk: Disk) -> tuple[JournalFolder, bool]:
-    """A journal that is not on disk yet; and whether it lies outside of the store. Reads only."""
+def new_folder(paths: PlanPaths, plan: Plan, journal_dir: Path | None, disk: Disk) -> tuple[JournalFolder, bool]:
+    """Return a journal that is not on disk yet, and whether it will lie outside the store. Reads only."""
     name = time.strftime("%Y%m%dT%H%M%S", time.gmtime()) + f".{time.time_ns() // 1000 % 1_000_000:06}Z"
-    taken = [entry.name for entry in _entries(ground.store / JOURNAL_FOLDER)]
+    taken = [entry.name for entry in _entries(paths.store / JOURNAL_FOLDER)]
     outside: Path | None = None
     if journal_dir is not None:
         outside = real_path(journal_dir)
         if not existing(outside).is_dir():
             raise UsageError(f"--journal {journal_dir}: {existing(outside)} is not a directory", "name a directory")
-        if ground.store == outside or ground.store in outside.parents:
+        if paths.store == outside or paths.store in outside.parents:
             raise UsageError(f"--journal {journal_dir} is inside the store", "leave --journal out, or choose another")
-        # other folders there say nothing of the order
+        # only journals matter for the order of names
         taken += [entry.name for entry in _entries(outside) if _NAME.fullmatch(entry.name)]
     latest = max(taken, default="")
     if name <= latest:
-        name = f"{latest}-2"  # the clock went back: names still tell the order
-    path = (outside or ground.store / JOURNAL_FOLDER) / name
+        name = f"{latest}-2"  # the clock went back: keep names in chronological order
+    path = (outside or paths.store / JOURNAL_FOLDER) / name
     homes = [""]
     home_of: dict[str, int] = {}
     for number, step in enumerate(plan.steps):
-        if isinstance(step, InPlace | SetAside | Rename):  # these need no folder beside the data
+        if isinstance(step, InPlace | SetAside | Rename):  # these move no file to or from a journal folder
             continue
-        base = ground.beside(step.path, outside)
-        if base == ground.store:
+        base = paths.beside(step.path, outside)
+        if base == paths.store:
             home = f"{JOURNAL_FOLDER}/{name}" if outside is not None else ""
         else:
             home = "" if base == outside else str(base / JOURNAL_FOLDER / name)
@@ -302,24 +307,24 @@ def new_folder(ground: PlanPaths, plan: Plan, journal_dir: Path | None, disk: Di
             homes.append(home)
         if homes.index(home):
             home_of[str(number)] = homes.index(home)
-    times = ground.store.stat()
+    times = paths.store.stat()
     record = Record(
         State.PREPARING,
-        str(ground.store),
+        str(paths.store),
         steps=len(plan.steps),
-        lock_was_there=(ground.store / "lock").exists(),
+        lock_was_there=(paths.store / "lock").exists(),
         store_atime_ns=times.st_atime_ns,
         store_mtime_ns=times.st_mtime_ns,
         homes=tuple(homes),
         home_of=home_of,
     )
-    return JournalFolder(path, ground.store, record, disk), outside is not None
+    return JournalFolder(path, paths.store, record, disk), outside is not None
 
 
 def open_folder(path: Path, disk: Disk) -> JournalFolder:
-    """The journal at a path (or the one that the folder in the store points to).
+    """Open the journal at a path, or the one that the folder at this path points to.
 
-    Errors: NotAStore without one; Refused when its store does not know it.
+    Errors: NotAStore if there is none; Refused if it is missing, or if its store has no pointer to it.
     """
     place = real_path(path)
     pointer = _pointer(place)
@@ -328,12 +333,12 @@ def open_folder(path: Path, disk: Disk) -> JournalFolder:
             raise Refused(f"the journal {pointer} is missing", "mount the disk that it is on")
         place = pointer
     record = _read_record(place)
-    if record is None and place.parent.name == JOURNAL_FOLDER and place.is_dir() and _has_not_begun(place):
+    if record is None and place.parent.name == JOURNAL_FOLDER and place.is_dir() and _is_unstarted(place):
         record = Record(State.PREPARING, str(place.parent.parent))
     if record is None:
-        taken_back = (State.PREPARING, State.UNDONE)
-        known = [one.name for one in list_folders(place, disk) if one.record.state not in taken_back]
-        advice = f"the last one of this store: {path / JOURNAL_FOLDER / known[-1]}" if known else _BELOW
+        without_effect = (State.PREPARING, State.UNDONE)
+        known = [one.name for one in list_folders(place, disk) if one.record.state not in without_effect]
+        advice = f"the last one of this store: {path / JOURNAL_FOLDER / known[-1]}" if known else _ADVICE
         raise NotAStore(f"{path} is not an rmqstore journal", advice)
     if place.parent.name == JOURNAL_FOLDER:
         return JournalFolder(place, place.parent.parent, record, disk)
@@ -344,25 +349,25 @@ def open_folder(path: Path, disk: Disk) -> JournalFolder:
 
 
 def list_folders(store: Path, disk: Disk) -> list[JournalFolder]:
-    """All journals of a store, oldest first; also those that never began, and those that are missing."""
+    """Return all journals of a store, oldest first, including unstarted and missing ones."""
     folders = []
     for entry in _entries(store / JOURNAL_FOLDER):
         place = _pointer(entry) or entry
         record = _read_record(place)
         if record is None:
-            unbegun = place == entry and _has_not_begun(place)
-            record = Record(State.PREPARING if unbegun else State.MISSING, str(store))
+            unstarted = place == entry and _is_unstarted(place)
+            record = Record(State.PREPARING if unstarted else State.MISSING, str(store))
         folders.append(JournalFolder(place, store, record, disk))
     return folders
 
 
-def _has_not_begun(folder: Path) -> bool:
-    """A folder without state is what a killed `make` or `discard` left, unless something of a journal is in it."""
+def _is_unstarted(folder: Path) -> bool:
+    """Return whether a folder without a state file is a leftover of a killed `make` or `discard`."""
     if any((folder / name).exists() for name in (STATE, PLAN, UNDO_LOG, POINTER)):
         return False
     try:
         return not any((folder / QUARANTINE).iterdir())
-    except FileNotFoundError:  # also where another process removes the folder just now
+    except FileNotFoundError:  # there is none, or another process is deleting the folder
         return True
 
 
@@ -394,7 +399,7 @@ def _read_record(folder: Path) -> Record | None:
     sound = isinstance(record.home_of, dict) and all(
         type(index) is int and 0 <= index < len(record.homes) for index in record.home_of.values()
     )
-    # A home that is not a journal's own folder would let a forged state file move files about.
+    # Otherwise a forged state file could make undo move files to and from any directory.
     tail = f"{JOURNAL_FOLDER}/{folder.name}"
     sound = sound and all(
         home in ("", tail) or (home.startswith("/") and home.endswith(f"/{tail}")) for home in record.homes
@@ -403,9 +408,9 @@ def _read_record(folder: Path) -> Record | None:
 
 
 def free_bytes(folder: Path) -> int:
-    """Bytes that a file system has left for this user."""
+    """Return the bytes that this user can still write to a file system."""
     return shutil.disk_usage(folder).free
 
 
 Progress = Callable[[int, int], None]
-"""Called after every batch with the number of batches done and of all."""
+"""Called after every batch with (batches done, batches in all)."""

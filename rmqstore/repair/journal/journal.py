@@ -1,7 +1,8 @@
-"""apply, undo, resume: the only way in which an existing file of a store is changed.
+"""apply, undo and resume: the only functions that change existing files of a store.
 
-Everything new is staged first. Then batch after batch: before-images appended and fsynced, the steps, fsync of what
-they touched, a done mark. At any instant the state on disk can be told from the journal: go back or go on.
+All new content is staged first. Then, for each batch: append and fsync the before-images, execute the steps, fsync the
+files that they touched, mark the batch as done. At any instant, the journal tells how far the steps on disk are, so
+that the repair can be undone or resumed.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _NOTHING_TO_UNDO = (State.UNDONE, State.PREPARING, State.PRUNING)
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What apply or resume did. `journal` is None when the plan was empty."""
+    """The result of apply or resume; `journal` is None if the plan was empty."""
 
     journal: Path | None
     steps: int
@@ -54,19 +55,19 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """What undo did: how many steps it took back."""
+    """The result of undo; `restored` is the number of steps that were undone."""
 
     store: Path
     restored: int
 
 
 def list_journals(store: Path) -> list[JournalInfo]:
-    """All journals of a store, oldest first. Reads only."""
+    """Return all journals of a store, oldest first. Reads only."""
     return [folder.info() for folder in list_folders(real_path(store), Disk())]
 
 
 def last_journal(store: Path) -> JournalInfo:
-    """The newest journal of a store that `undo` would take back.
+    """Return the newest journal of a store that can be undone.
 
     Errors: NotAStore if there is none.
     """
@@ -77,7 +78,7 @@ def last_journal(store: Path) -> JournalInfo:
 
 
 def read_journal(path: Path) -> JournalFolder:
-    """A journal, to read it: `load_plan` gives what it did, LOST_FOUND and QUARANTINE are folders in it.
+    """Open a journal for reading: `load_plan` returns its plan; LOST_FOUND and QUARANTINE are folders in it.
 
     Errors: NotAStore, Refused as `open_folder`.
     """
@@ -85,7 +86,7 @@ def read_journal(path: Path) -> JournalFolder:
 
 
 def find_unfinished(store: Path) -> list[JournalInfo]:
-    """Journals whose apply or undo stopped in the middle (there is one at most), or that are missing. Reads only."""
+    """Return the journal whose apply or undo is unfinished (at most one), and journals that are missing. Reads only."""
     return [info for info in list_journals(store) if info.unfinished]
 
 
@@ -98,46 +99,47 @@ def apply(
     progress: Progress | None = None,
     stopped: bool = False,
 ) -> Applied:
-    """Carry out a plan. The way back, `undo`, is on disk before the first change.
+    """Carry out a plan; everything that `undo` needs is on disk before the first change.
 
-    `journal_dir`: directory for the journal outside of the store. `force_digest`: needed when the plan has brakes.
-    `stopped`: the operator says that the broker is stopped, so processes that cannot be looked into do not matter.
+    `journal_dir`: directory outside the store for the journal. `force_digest`: the plan's digest, required if the plan
+    has brakes. `stopped`: the operator asserts that the broker is stopped, so that processes of other users, which
+    cannot be inspected, are ignored.
     Errors: before the first change Refused, StoreIsLive, PlanStale, NoSpace, NotReadable; later HalfApplied. Ctrl-C
-    in the middle takes back what was done.
+    undoes the steps that were executed.
     """
     disk = disk or Disk()
     _refuse_braked(plan, force_digest)
-    ground = PlanPaths.of(plan)
+    paths = PlanPaths.of(plan)
     if plan.empty:
         return Applied(None, 0)
-    for info in find_unfinished(ground.store):
+    for info in find_unfinished(paths.store):
         raise Refused(
             f"the journal {info.path} is {info.state.value}: finish it first",
             f"run `rmqstore undo {info.path}` or `rmqstore resume {info.path}`",
         )
-    liveness.refuse_locked(ground.store)
-    places = ground.places(step.path for step in plan.steps)
+    liveness.refuse_locked(paths.store)
+    places = paths.places(step.path for step in plan.steps)
     seen = liveness.snapshot(places)
-    liveness.refuse_live(ground.store, places, seen, stopped=stopped)
-    folder, outside = new_folder(ground, plan, None if journal_dir is None else Path(journal_dir), disk)
+    liveness.refuse_live(paths.store, places, seen, stopped=stopped)
+    folder, outside = new_folder(paths, plan, None if journal_dir is None else Path(journal_dir), disk)
     try:
-        check_space(plan, ground, folder)
+        check_space(plan, paths, folder)
         folder.make(outside)
-        with liveness.hold_lock(ground.store, disk, remove=False):
-            _drop_unbegun(ground.store, folder)
-            check_plan(plan, ground)
-            stage(plan, ground, folder)
+        with liveness.hold_lock(paths.store, disk, remove=False):
+            _discard_other_unstarted(paths.store, folder)
+            check_plan(plan, paths)
+            stage(plan, paths, folder)
             own = folder.load_plan()
             now = liveness.snapshot(places)
             liveness.refuse_moving(seen, now)
-            liveness.refuse_live(ground.store, places, now, stopped=stopped)
-            _go_on(Work.of(own, ground, folder), progress)
+            liveness.refuse_live(paths.store, places, now, stopped=stopped)
+            _run_batches(Work.of(own, paths, folder), progress)
         folder.save(state=State.DONE)
     except BaseException as error:
         if folder.record.state is State.PREPARING:
             with contextlib.suppress(OSError, RmqStoreError):
                 folder.discard()
-                disk.set_times(ground.store, folder.record.store_atime_ns, folder.record.store_mtime_ns)
+                disk.set_times(paths.store, folder.record.store_atime_ns, folder.record.store_mtime_ns)
             if isinstance(error, OSError):
                 raise _nothing_written(folder, error) from error
         elif isinstance(error, OSError):
@@ -149,10 +151,10 @@ def apply(
 def resume(
     journal: Path | str, *, disk: Disk | None = None, progress: Progress | None = None, stopped: bool = False
 ) -> Applied:
-    """Go on with an apply that stopped in the middle.
+    """Finish an interrupted apply.
 
-    Errors: ChangedSince when something else changed what is touched; Refused when an undo was begun, or when
-    nothing had been changed yet (the journal is removed then); StoreIsLive; HalfApplied.
+    Errors: ChangedSince if something else has changed what the plan touches; Refused after an undo has begun, or if
+    nothing had been changed yet (this removes the journal); StoreIsLive; HalfApplied.
     """
     folder = open_folder(Path(journal), disk or Disk())
     state = folder.record.state
@@ -164,16 +166,16 @@ def resume(
             f"{folder.path} was undone, completely or in part", f"run `rmqstore undo {folder.path}`, then repair again"
         )
     if state is State.PREPARING:
-        _discard_unbegun(folder)
-        raise Refused(f"{folder.path} had changed nothing yet; it is removed", "run the repair again")
+        _discard_unstarted(folder)
+        raise Refused(f"{folder.path} had changed nothing yet and was removed", "run the repair again")
     plan = folder.load_plan()
-    ground = PlanPaths.of(plan, folder.store)
+    paths = PlanPaths.of(plan, folder.store)
     try:
-        with _held(plan, ground, folder, stopped):
-            work = _open_work(plan, ground, folder)
+        with _locked_store(plan, paths, folder, stopped):
+            work = _open_work(plan, paths, folder)
             probe_all(work, for_undo=False)
             left = sum(map(len, work.batches[folder.record.batches_done :]))
-            _go_on(work, progress)
+            _run_batches(work, progress)
         folder.save(state=State.DONE)
     except OSError as error:
         raise _half_applied(folder, "apply", error) from error
@@ -181,11 +183,11 @@ def resume(
 
 
 def undo(journal: Path | str, *, disk: Disk | None = None, stopped: bool = False) -> Undone:
-    """Take back an apply, whole or half done: bytes, names, owners, modes and times are as before.
+    """Undo a complete or interrupted apply: restore bytes, names, owners, modes and times.
 
-    A journal that is undone already is left alone. Errors: ChangedSince when anything touched has changed since;
-    Refused when a later journal must be undone first; StoreIsLive; HalfApplied when it stops in the middle (it can be
-    run again).
+    Does nothing for a journal that is already undone.
+    Errors: ChangedSince if anything that the plan touched has changed since; Refused if a later journal must be undone
+    first; StoreIsLive; HalfApplied if undo itself is interrupted (it can be run again).
     """
     folder = open_folder(Path(journal), disk or Disk())
     _refuse_pruned(folder)
@@ -194,7 +196,7 @@ def undo(journal: Path | str, *, disk: Disk | None = None, stopped: bool = False
             folder.drop_staged()
         return Undone(folder.store, 0)
     if folder.record.state is State.PREPARING:
-        _discard_unbegun(folder)
+        _discard_unstarted(folder)
         return Undone(folder.store, 0)
     later = [
         other.path
@@ -204,25 +206,25 @@ def undo(journal: Path | str, *, disk: Disk | None = None, stopped: bool = False
     if later:
         raise Refused(f"{later[-1]} is newer than {folder.path}", f"run `rmqstore undo {later[-1]}` first")
     plan = folder.load_plan()
-    ground = PlanPaths.of(plan, folder.store)
+    paths = PlanPaths.of(plan, folder.store)
     try:
-        with _held(plan, ground, folder, stopped):
-            restored = _take_back(_open_work(plan, ground, folder))
+        with _locked_store(plan, paths, folder, stopped):
+            restored = _undo_batches(_open_work(plan, paths, folder))
         folder.save(state=State.UNDONE)
     except OSError as error:
         raise _half_applied(folder, "undo", error) from error
     record = folder.record
-    with contextlib.suppress(OSError):  # making and removing `lock` has moved the store's own mtime
-        folder.disk.set_times(ground.store, record.store_atime_ns, record.store_mtime_ns)
+    with contextlib.suppress(OSError):  # creating and removing `lock` has changed the store directory's mtime
+        folder.disk.set_times(paths.store, record.store_atime_ns, record.store_mtime_ns)
         folder.drop_staged()
     return Undone(folder.store, restored)
 
 
 def prune(journal: Path | str, *, disk: Disk | None = None) -> None:
-    """Remove a journal for good, with its quarantine and its lost+found; what it did can never be undone again.
+    """Delete a journal with its quarantine and its lost+found; its repair can no longer be undone.
 
-    After kill -9 in the middle the journal is marked, and can be pruned again.
-    Errors: Refused for an unfinished journal, and for one that an older one needs for its undo; StoreIsLive.
+    An interrupted prune leaves the journal marked as PRUNING; it can be pruned again.
+    Errors: Refused for an unfinished journal, and for one that an older journal needs for its undo; StoreIsLive.
     """
     folder = open_folder(Path(journal), disk or Disk())
     state = folder.record.state
@@ -246,13 +248,11 @@ def prune(journal: Path | str, *, disk: Disk | None = None) -> None:
 
 def _refuse_pruned(folder: JournalFolder) -> None:
     if folder.record.state is State.PRUNING:
-        raise Refused(
-            f"{folder.path} was being removed: nothing can be undone with it", "run `rmqstore journals --prune`"
-        )
+        raise Refused(f"{folder.path} was being removed and can no longer be undone", "run `rmqstore journals --prune`")
 
 
-def _go_on(work: Work, progress: Progress | None) -> None:
-    """Run the batches that are not done; the first save of the state is the point of no silent return."""
+def _run_batches(work: Work, progress: Progress | None) -> None:
+    """Run the batches that are not done. Once the state APPLYING is saved, any error means HalfApplied."""
     folder, batches = work.folder, len(work.batches)
     try:
         if folder.record.state is State.PREPARING:
@@ -268,17 +268,18 @@ def _go_on(work: Work, progress: Progress | None) -> None:
         raise _half_applied(folder, "apply", error) from error
     except KeyboardInterrupt:
         if folder.record.state is not State.PREPARING:
-            _take_back(work)
+            _undo_batches(work)
             folder.save(state=State.UNDONE)
         raise
 
 
-def _take_back(work: Work) -> int:
+def _undo_batches(work: Work) -> int:
+    """Undo all batches that have begun; return the number of their steps."""
     folder = work.folder
     work.log.refresh()
     batches = probe_all(work, for_undo=True)
     try:
-        # Batch after batch, as apply: once a file has its old name again, later steps must not look for it there.
+        # Save after every batch: once a file has its old name back, an interrupted undo must not probe it again.
         folder.save(state=State.UNDOING, batches_done=batches - 1)
         for number in reversed(range(batches)):
             undo_batch(work, number)
@@ -290,18 +291,18 @@ def _take_back(work: Work) -> int:
 
 
 @contextlib.contextmanager
-def _held(plan: Plan, ground: PlanPaths, folder: JournalFolder, stopped: bool) -> Iterator[None]:
-    """The store is not in use, and its lock is held, for resume and undo."""
-    liveness.refuse_in_use(ground.store, ground.places(step.path for step in plan.steps), stopped=stopped)
-    with liveness.hold_lock(ground.store, folder.disk, remove=not folder.record.lock_was_there):
+def _locked_store(plan: Plan, paths: PlanPaths, folder: JournalFolder, stopped: bool) -> Iterator[None]:
+    """Ensure that the store is not in use, and hold its lock, for resume and undo."""
+    liveness.refuse_in_use(paths.store, paths.places(step.path for step in plan.steps), stopped=stopped)
+    with liveness.hold_lock(paths.store, folder.disk, remove=not folder.record.lock_was_there):
         yield
 
 
-def _open_work(plan: Plan, ground: PlanPaths, folder: JournalFolder) -> Work:
-    work = Work.of(plan, ground, folder)
+def _open_work(plan: Plan, paths: PlanPaths, folder: JournalFolder) -> Work:
+    work = Work.of(plan, paths, folder)
     if len(work.log.batches) < folder.record.batches_done:
         raise CouldNotCheck(
-            f"{work.log.path} is damaged behind byte {work.log.stop}: nothing was changed",
+            f"{work.log.path} is damaged after byte {work.log.stop}: nothing was changed",
             "restore the journal from a copy",
         )
     return work
@@ -312,19 +313,19 @@ def _refuse_braked(plan: Plan, force_digest: str | None) -> None:
         return
     digest = plan.digest
     if force_digest is None:
-        raise Refused(f"this plan needs a decision: {'; '.join(plan.brakes)}", f"read it, then add --force {digest}")
+        raise Refused(f"this plan needs a decision: {'; '.join(plan.brakes)}", f"to accept it, add --force {digest}")
     if force_digest != digest:
-        raise Refused(f"--force {force_digest} names another plan; this one is {digest}")
+        raise Refused(f"--force {force_digest} names another plan; the digest of this one is {digest}")
 
 
-def _drop_unbegun(store: Path, own: JournalFolder) -> None:
-    """Remove what killed applies left that had changed nothing yet; the lock is held, so none of them runs."""
+def _discard_other_unstarted(store: Path, own: JournalFolder) -> None:
+    """Remove the journals of killed applies that had changed nothing; the lock is held, so none of them is running."""
     for folder in list_folders(store, own.disk):
         if folder.record.state is State.PREPARING and folder.name != own.name:
             folder.discard()
 
 
-def _discard_unbegun(folder: JournalFolder) -> None:
+def _discard_unstarted(folder: JournalFolder) -> None:
     record = folder.record
     liveness.refuse_locked(folder.store)
     with liveness.hold_lock(folder.store, folder.disk, remove=not record.lock_was_there):
@@ -336,21 +337,23 @@ def _discard_unbegun(folder: JournalFolder) -> None:
 def _nothing_written(folder: JournalFolder, error: OSError) -> RmqStoreError:
     if isinstance(error, FileNotFoundError) and not folder.path.exists():
         return StoreIsLive(
-            f"{folder.store}: another rmqstore began to change it at the same time",
-            "wait until it has ended, then try again",
+            f"{folder.store}: another rmqstore process has started to change it",
+            "wait until it has finished, then try again",
         )
     if is_full(error):
         return NoSpace(f"no space for the journal: {error}")
     if isinstance(error, PermissionError):
         return NotReadable(f"the journal could not be prepared, nothing was changed: {error}")
     return Refused(
-        f"the journal could not be prepared, nothing was changed: {error}", "correct this, then run the command again"
+        f"the journal could not be prepared, nothing was changed: {error}", "fix this, then run the command again"
     )
 
 
 def _half_applied(folder: JournalFolder, what: str, error: BaseException) -> HalfApplied:
-    back, on = f"`rmqstore undo {folder.path}`", f"`rmqstore resume {folder.path}`"
-    advice = f"run {back} to go back" + (f", or {on} to go on" if what == "apply" else "; it goes on where it stopped")
+    if what == "apply":
+        advice = f"run `rmqstore undo {folder.path}` to restore the store, or `rmqstore resume {folder.path}` to finish"
+    else:
+        advice = f"run `rmqstore undo {folder.path}` again: it continues where it stopped"
     return HalfApplied(
         f"{what} stopped half-way, its journal {folder.path} is intact: {error or 'interrupted'}", advice
     )

@@ -1,4 +1,4 @@
-"""Is somebody using this store? Asked before the first write; and the lock that is held while it is changed."""
+"""Refuses a store that another process uses, and holds its lock while it is changed."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _NAMED = 3
 
 @contextlib.contextmanager
 def hold_lock(store: Path, disk: Disk, *, remove: bool) -> Iterator[None]:
-    """Hold the store's lock as the broker would; a `lock` file that was not there is removed again.
+    """Hold the store's lock as a broker does, and remove the `lock` file afterwards if it was created here.
 
-    `remove`: also remove one that is there (it was left by an apply that was killed).
-    Errors: StoreIsLive when a process holds it, this one included.
+    `remove`: remove it even if it existed, because a killed apply left it.
+    Errors: StoreIsLive if a process holds the lock, even this one.
     """
     path = store / LOCK_NAME
     made = False
@@ -34,7 +34,7 @@ def hold_lock(store: Path, disk: Disk, *, remove: bool) -> Iterator[None]:
         except FileNotFoundError:
             descriptor = disk.open_new(path)
             made = True
-            # Should this process be killed, the file left behind must not keep out a broker that is not root.
+            # If this process is killed, a broker that does not run as root must be able to open the file left behind.
             owner = store.stat()
             with contextlib.suppress(PermissionError):
                 disk.set_owner(path, owner.st_uid, owner.st_gid)
@@ -65,17 +65,17 @@ def hold_lock(store: Path, disk: Disk, *, remove: bool) -> Iterator[None]:
 
 
 def refuse_moving(before: Snapshot, after: Snapshot) -> None:
-    """Errors: StoreIsLive when a file appeared, vanished, or changed its size or mtime between two snapshots."""
+    """Refuse a store in which a file appeared, vanished, or changed size or mtime. Errors: StoreIsLive."""
     if before != after:
         moved = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
         raise StoreIsLive(f"{moved[0]} changed during the check ({len(moved)} in all)")
 
 
 def refuse_live(store: Path, places: Sequence[Path], files: Snapshot, *, stopped: bool = False) -> None:
-    """Errors: StoreIsLive when another process writes to a file of the store or has one mapped.
+    """Refuse a store of which another process has a file open for writing, or mapped.
 
-    Also when processes of other users, whose files this one may not see, could do so; unless the operator says that
-    the broker is `stopped`.
+    Processes of other users, whose open files are hidden, count as well, unless the operator asserts that the broker
+    is `stopped`. Errors: StoreIsLive.
     """
     users = find_users(places, files)
     if users.seen:
@@ -91,6 +91,6 @@ def refuse_live(store: Path, places: Sequence[Path], files: Snapshot, *, stopped
 
 
 def refuse_in_use(store: Path, places: Sequence[Path], *, stopped: bool = False) -> None:
-    """What an apply asks before it reads anything. Errors: StoreIsLive."""
+    """Refuse a store that is locked or in use. Errors: StoreIsLive."""
     refuse_locked(store)
     refuse_live(store, places, snapshot(places), stopped=stopped)

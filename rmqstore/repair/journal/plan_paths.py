@@ -1,4 +1,4 @@
-"""Where the steps of a plan are on disk: paths, links, file systems, and the folder beside the data."""
+"""Maps the paths of a plan to files on this machine: links, file systems, and places for journal folders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rmqstore.repair.plan.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class PlanPaths:
-    """A store and its further data paths, as they are on this machine now."""
+    """A store, its further data paths (`roots`), and the mount points of this machine."""
 
     store: Path
     roots: tuple[Path, ...]
@@ -23,7 +23,10 @@ class PlanPaths:
 
     @staticmethod
     def of(plan: Plan, store: Path | None = None) -> PlanPaths:
-        """The ground of a plan. `store`: where the store is now, when that is not where the plan says."""
+        """Build the paths of a plan; `store` is the store's current path if it is not the one in the plan.
+
+        Errors: NotAStore, Refused for a missing data path.
+        """
         place = real_path(store or Path(plan.store))
         if not place.is_dir():
             raise NotAStore(f"{place} is not a directory")
@@ -36,10 +39,10 @@ class PlanPaths:
         return PlanPaths(place, tuple(Path(root) for root in plan.roots), _mount_points())
 
     def locate(self, path: str) -> Path:
-        """The file that a plan's path means.
+        """Return the file that a path of the plan stands for.
 
-        A link at the top of the store, and a root that is one, is followed; any other is refused.
-        Errors: Refused.
+        Links at the top of the store and roots that are links are followed.
+        Errors: Refused for any other link.
         """
         base, rest = self._base(path)
         at = base
@@ -60,11 +63,10 @@ class PlanPaths:
         return self.store, pure.parts
 
     def beside(self, path: str, journal: Path | None) -> Path:
-        """Directory for `.rmqstore` on the file system of this path: renames between the two are possible.
+        """Return a directory for `.rmqstore` from and to which files at this path can be renamed.
 
-        It is out of every directory that a broker lists. `journal`: an external journal, taken where it is on the
-        same file system.
-        Errors: Refused where the data path fills its file system alone.
+        It is on the same file system, and no broker lists it. An external `journal` is used if it is on that file
+        system. Errors: Refused if the data path is the top of its file system.
         """
         folder = existing(self.locate(path).parent)
         if journal is not None and self.same_file_system(folder, existing(journal)):
@@ -78,12 +80,12 @@ class PlanPaths:
         if base.parent != base and self.same_file_system(folder, base.parent):
             return base.parent
         raise Refused(
-            f"there is no place beside {base} on its file system to keep what is moved away",
-            "give the file system one more directory above it, and point the broker's path there",
+            f"{base} is the top of its file system, which leaves no place for the quarantine beside it",
+            "move the data into a directory of that file system, and point the broker's path there",
         )
 
     def same_file_system(self, one: Path, other: Path) -> bool:
-        """A rename between the two works: the same device, reached through the same mount."""
+        """Return whether files can be renamed between two directories: same device, same mount."""
         return one.stat().st_dev == other.stat().st_dev and self._mount(one) == self._mount(other)
 
     def _mount(self, path: Path) -> str:
@@ -91,7 +93,7 @@ class PlanPaths:
         return max((mount for mount in self.mounts if text.startswith(f"{mount.rstrip('/')}/")), key=len, default="")
 
     def places(self, paths: Iterable[str]) -> list[Path]:
-        """The store, what the links at its top mean, the roots: all the directories that a broker may have open."""
+        """Return all directories that a broker may have open: the store, targets of links at its top, the roots."""
         places = [self.store]
         try:
             tops = sorted(self.store.iterdir())
@@ -104,7 +106,7 @@ class PlanPaths:
 
 
 def existing(path: Path) -> Path:
-    """The path, or its nearest parent that is there."""
+    """Return the path, or its nearest parent that exists."""
     while not path.exists() and path.parent != path:
         path = path.parent
     return path
@@ -120,7 +122,7 @@ def _mount_points() -> tuple[str, ...]:
 
 
 def status_of(path: Path) -> os.stat_result | None:
-    """lstat, or None where nothing is."""
+    """Return lstat of a path, or None if nothing is there."""
     try:
         return path.lstat()
     except (FileNotFoundError, NotADirectoryError):

@@ -1,4 +1,4 @@
-"""Before the first write: every byte is what the plan expects, everything may be written, and there is space."""
+"""Checks before the first write: the bytes are what the plan expects, files are writable, and there is space."""
 
 from __future__ import annotations
 
@@ -30,47 +30,47 @@ from rmqstore.repair.plan.steps import (
 )
 
 _SLACK = 1 << 20
-"""Space that state, folders and frame headers may take, bytes."""
+"""Space for the state file, folders and frame headers, bytes."""
 _PER_STEP = 4096
 
 
-def check_plan(plan: Plan, ground: PlanPaths) -> None:
-    """Everything on disk is as the plan expects it.
+def check_plan(plan: Plan, paths: PlanPaths) -> None:
+    """Check that everything on disk is as the plan expects.
 
     Errors: PlanStale, NotReadable (also: not writable), Refused.
     """
     origins = plan.origins
-    paths = {step.path for step in plan.steps} | set(origins.values())
     spelled: dict[Path, str] = {}
-    for path in paths:
-        place = ground.locate(path)
+    for path in {step.path for step in plan.steps} | set(origins.values()):
+        place = paths.locate(path)
         if spelled.setdefault(place, path) != path:
             raise Refused(f"{path} and {spelled[place]} are the same file", "name it once")
     leaving = {step.path for step in plan.steps if isinstance(step, MoveOut)}
     coming = {step.path for step in plan.steps if isinstance(step, MoveIn)}
     for step in plan.steps:
-        origin = ground.locate(origins[step.path]) if step.path in origins else None
-        check_step_on_disk(step, ground, leaving, coming, origin)
+        origin = paths.locate(origins[step.path]) if step.path in origins else None
+        check_step_on_disk(step, paths, leaving, coming, origin)
     for span in plan.spans:
-        status = status_of(ground.locate(origins.get(span.path, span.path)))
+        status = status_of(paths.locate(origins.get(span.path, span.path)))
         if status is None or not stat.S_ISREG(status.st_mode) or status.st_size < span.at + span.length:
             raise PlanStale(f"{span.path} is shorter than the span {span.name} to be saved")
 
 
 def check_step_on_disk(
-    step: Step, ground: PlanPaths, leaving: set[str], coming: set[str], origin: Path | None = None
+    step: Step, paths: PlanPaths, leaving: set[str], coming: set[str], origin: Path | None = None
 ) -> None:
-    """One step finds what it expects. `leaving`, `coming`: paths that the plan discards and makes.
+    """Check that one step finds what it expects. `leaving`, `coming`: paths that the plan removes and creates.
 
-    `origin`: where the bytes of the file are now that has this path when an in-place step is done.
+    `origin`: where the file of an in-place step is now, if an earlier step renames it to the step's path.
+    Errors: PlanStale, NotReadable.
     """
-    place = ground.locate(step.path)
+    place = paths.locate(step.path)
     if origin is not None and isinstance(step, InPlace):
         place = origin
     status = status_of(place)
     try:
         if isinstance(step, MoveIn):
-            _check_move_in(step, ground, place, status, leaving, coming)
+            _check_move_in(step, paths, place, status, leaving, coming)
             return
         if status is None:
             raise PlanStale(f"{step.path} no longer exists")
@@ -80,7 +80,7 @@ def check_step_on_disk(
         if not stat.S_ISREG(status.st_mode):
             raise PlanStale(f"{step.path} is not a file")
         if not os.access(place, os.W_OK):
-            raise NotReadable(f"{place} may not be written")
+            raise NotReadable(f"no permission to write {place}")
         size = status.st_size
         if isinstance(step, Overwrite):
             if size < step.at + step.length:
@@ -92,11 +92,11 @@ def check_step_on_disk(
             if found != step.expect:
                 raise PlanStale(f"{step.path}: the {step.length} bytes at {step.at} have changed")
     except PermissionError as error:
-        raise NotReadable(f"{place} may not be read") from error
+        raise NotReadable(f"no permission to read {place}") from error
 
 
 def _check_move_in(
-    step: MoveIn, ground: PlanPaths, place: Path, status: os.stat_result | None, leaving: set[str], coming: set[str]
+    step: MoveIn, paths: PlanPaths, place: Path, status: os.stat_result | None, leaving: set[str], coming: set[str]
 ) -> None:
     if status is not None and step.path not in leaving:
         raise PlanStale(f"{step.path} already exists")
@@ -105,15 +105,15 @@ def _check_move_in(
         if not place.parent.is_dir():
             raise PlanStale(f"the directory of {step.path} is missing")
         if not os.access(place.parent, os.W_OK | os.X_OK):
-            raise NotReadable(f"{place.parent} may not be written")
+            raise NotReadable(f"no permission to write {place.parent}")
     like = None if isinstance(step, Rename) else step.like
-    if like is not None and status_of(ground.locate(like)) is None:
+    if like is not None and status_of(paths.locate(like)) is None:
         raise PlanStale(f"{like}, the neighbour of {step.path}, no longer exists")
 
 
 def _check_move_out(step: MoveOut, place: Path, status: os.stat_result, leaving: set[str]) -> None:
     if not os.access(place.parent, os.W_OK | os.X_OK):
-        raise NotReadable(f"{place.parent} may not be written")
+        raise NotReadable(f"no permission to write {place.parent}")
     if isinstance(step, RemoveEmptyDirectory):
         if not stat.S_ISDIR(status.st_mode):
             raise PlanStale(f"{step.path} is not a directory")
@@ -126,8 +126,8 @@ def _check_move_out(step: MoveOut, place: Path, status: os.stat_result, leaving:
         raise PlanStale(f"{step.path} has changed")
 
 
-def check_space(plan: Plan, ground: PlanPaths, folder: JournalFolder) -> None:
-    """There is space for the journal, the staged files and what steps add to files. Errors: NoSpace."""
+def check_space(plan: Plan, paths: PlanPaths, folder: JournalFolder) -> None:
+    """Check the space for the journal, staged files and bytes that steps add to files. Errors: NoSpace."""
     journal_at = existing(folder.path)
     needs: dict[int, int] = defaultdict(int)
     places: dict[int, Path] = {}
@@ -143,14 +143,14 @@ def check_space(plan: Plan, ground: PlanPaths, folder: JournalFolder) -> None:
         if isinstance(step, Overwrite):
             need(journal_at, step.length)
         elif isinstance(step, Truncate):
-            need(journal_at, _data_bytes(ground.locate(plan.origins.get(step.path, step.path)), step.at, step.length))
+            need(journal_at, _data_bytes(paths.locate(plan.origins.get(step.path, step.path)), step.at, step.length))
         if isinstance(step, Create):
             need(existing(folder.home(number)), solid_bytes(step.content))
         elif isinstance(step, Overwrite | Extend):
             if is_staged(step):
                 need(journal_at, solid_bytes(step.content))
-            # A write into a hole takes space of its own.
-            need(existing(ground.locate(step.path)), solid_bytes(step.content))
+            # Writing into a hole of a file takes space too.
+            need(existing(paths.locate(step.path)), solid_bytes(step.content))
     for device, size in needs.items():
         free = free_bytes(places[device])
         if free < size:
@@ -158,10 +158,10 @@ def check_space(plan: Plan, ground: PlanPaths, folder: JournalFolder) -> None:
 
 
 def _data_bytes(path: Path, at: int, length: int) -> int:
-    """Bytes of a range that are not holes."""
+    """Count the bytes of a range that are not holes."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:  # check_plan says what is wrong
+    except OSError:  # check_plan reports it
         return 0
     try:
         return sum(high - low for low, high in data_extents(descriptor, at, at + length))
@@ -170,7 +170,7 @@ def _data_bytes(path: Path, at: int, length: int) -> int:
 
 
 def is_staged(step: Step) -> bool:
-    """The content is written to the journal's new/ before the first change; small and zero ones are in the plan."""
+    """Return whether a step's content goes to the journal's new/; small and all-zero contents stay in the plan."""
     if isinstance(step, Create):
         return True
     if not isinstance(step, Overwrite | Extend) or isinstance(step.content, Zeros):
@@ -179,7 +179,7 @@ def is_staged(step: Step) -> bool:
 
 
 def solid_bytes(content: Content) -> int:
-    """Bytes that a content takes on disk when its zeros are left as holes."""
+    """Count the bytes that a content takes on disk with its zeros as holes."""
     if isinstance(content, Reencoded):
         return content.size
     if isinstance(content, Literal | Zeros | Parts):
@@ -188,10 +188,10 @@ def solid_bytes(content: Content) -> int:
 
 
 def discarded(plan: Plan) -> Mapping[str, MoveOut]:
-    """Paths that a plan takes out of the store."""
+    """Return the paths that a plan moves away, with their steps."""
     return {step.path: step for step in plan.steps if isinstance(step, MoveOut)}
 
 
 def made(plan: Plan) -> Mapping[str, tuple[int, MoveIn]]:
-    """Paths that a plan makes or gives to files, with the number of the step."""
+    """Return the paths that a plan creates or renames files to, with number and step."""
     return {step.path: (number, step) for number, step in enumerate(plan.steps) if isinstance(step, MoveIn)}

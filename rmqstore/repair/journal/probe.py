@@ -1,4 +1,4 @@
-"""Whether a step is done, not done, or half done, by the bytes on disk."""
+"""Determines from the bytes on disk whether an in-place step is done, not done, or half done."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from rmqstore.repair.plan.steps import Extend, InPlace, Overwrite
 
 
 class Status(Enum):
-    """What a step's place on disk looks like."""
+    """The state of a step on disk."""
 
     BEFORE = "before"
     AFTER = "after"
     MIXED = "mixed"
-    """Every byte is the one before or the one after: the step was interrupted."""
+    """Every byte is either the old or the new one: the step was interrupted."""
     FOREIGN = "foreign"
-    """Somebody else changed it."""
+    """Something other than this journal has changed it."""
 
 
 def hash_content(content: Content, size: int) -> str:
-    """sha256 of the content followed by zeros up to `size`."""
+    """Return the sha256 of a content followed by zeros up to `size`."""
     running = hashlib.sha256()
     reader = ContentReader(content)
     for start in range(0, size, CHUNK):
@@ -39,7 +39,7 @@ def hash_content(content: Content, size: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """All that is known of one in-place step: the file, the before-images, and the metadata before."""
+    """One in-place step with its file, the file's old metadata, and the before-images."""
 
     step: InPlace
     path: Path
@@ -49,7 +49,7 @@ class Touched:
 
 
 def probe_in_place(touched: Touched, *, torn: bool) -> Status:
-    """Whether an in-place step is done. `torn`: it may be half done, so every single byte may be of either state."""
+    """Determine the state of an in-place step; only with `torn` may it be half done (MIXED)."""
     step, path, meta = touched.step, touched.path, touched.meta
     status = status_of(path)
     if status is None or not stat.S_ISREG(status.st_mode):
@@ -82,7 +82,7 @@ def _before_hash(touched: Touched) -> str:
 
 
 def _is_mixture(touched: Touched, length: int) -> bool:
-    """Every byte of the first `length` bytes of the range is the one before, or the one after (zeros behind an end)."""
+    """Return whether each of the first `length` bytes of the range is the old or the new one (0 beyond an end)."""
     import numpy as np
 
     step = touched.step
@@ -90,7 +90,7 @@ def _is_mixture(touched: Touched, length: int) -> bool:
     before = _Before(touched.log.before(touched.images))
     at, stop = step.at, step.at + length
     for piece in read_runs(touched.path, at, length):
-        if isinstance(piece, int) and after is None:  # a hole is what the truncate leaves, were the file longer
+        if isinstance(piece, int) and after is None:  # undoing a truncate extends the file with a hole first
             at += piece
             continue
         for chunk in (piece,) if isinstance(piece, bytes) else chunks(Zeros(piece)):
@@ -106,14 +106,14 @@ def _is_mixture(touched: Touched, length: int) -> bool:
 
 
 class _Before:
-    """Before-images read in the order of their places; zeros where an image is missing."""
+    """Reads before-images in the order of their positions; zeros where there is none."""
 
     def __init__(self, frames: Iterator[tuple[int, bytes]]) -> None:
         self._frames = frames
         self._at, self._data = 0, b""
 
     def take(self, at: int, size: int) -> bytes:
-        """The bytes that stood in [at, at + size). Calls must go forward."""
+        """Return the old bytes of [at, at + size). Positions must not decrease from call to call."""
         out = bytearray(size)
         while True:
             low, high = max(at, self._at), min(at + size, self._at + len(self._data))

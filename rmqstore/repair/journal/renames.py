@@ -1,7 +1,7 @@
-"""Files that a plan gives other names: where each of them is while that goes on, and whether it is still the same.
+"""Locates files that a plan renames, at any stage of the renames, and checks that they are unchanged.
 
-The names may go round in a circle, so all files are set aside first; each then gets its name. While one is aside its
-directory holds a name that is not an offset, and no broker starts.
+The new names may form a cycle, so all files are set aside first, then each gets its name. Meanwhile their directory
+holds a name that is not an offset, so that no broker starts.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from rmqstore.repair.plan.steps import InPlace, Rename, SetAside
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One file: its name before, what its bytes are then, and the batch of its Rename.
+    """The rename of one file: its old name, the fingerprint of its bytes, and the batch of its Rename step.
 
-    `changed`: other steps of the plan change it when it has its new name.
+    `changed`: later steps of the plan change its bytes.
     """
 
     source: str
@@ -36,14 +36,14 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """All renames of a plan, by the names that they give and by those that they take."""
+    """All renames of a plan, by new name and by old name."""
 
     by_path: Mapping[str, Move]
     by_source: Mapping[str, Move]
 
     @staticmethod
     def of(plan: Plan, batches: Sequence[Sequence[int]]) -> Moves:
-        """The renames of a plan whose steps are carried out in these batches."""
+        """Collect the renames of a plan whose steps are executed in these batches."""
         steps = plan.steps
         expects = {step.path: step.expect for step in steps if isinstance(step, SetAside)}
         if not expects:
@@ -57,21 +57,22 @@ class Moves:
         }
         return Moves(found, {move.source: move for move in found.values()})
 
-    def place(self, path: str, begun: int, ground: PlanPaths, folder: JournalFolder) -> Path | None:
-        """Where the bytes are now that will have this name; None when no rename gives it. `begun`: batches."""
+    def place(self, path: str, begun: int, paths: PlanPaths, folder: JournalFolder) -> Path | None:
+        """Return where the file is now that gets this name, after `begun` batches; None if no rename gives the name."""
         move = self.by_path.get(path)
         if move is None:
             return None
-        source = ground.locate(move.source)
+        source = paths.locate(move.source)
         aside = folder.aside(source)
         if status_of(aside) is not None:
             return aside
-        return ground.locate(path) if move.batch < begun else source
+        return paths.locate(path) if move.batch < begun else source
 
     def probe(self, path: str, place: Path, now: os.stat_result, meta: Meta, folder: JournalFolder) -> Status:
-        """Whether the file that has a new name is the one that got it.
+        """Return AFTER if the file at the new name is the one that was renamed, else FOREIGN.
 
-        All of it is read, unless other steps change it too: they look at their own ranges, and here its time counts.
+        Compares all of its bytes. If other steps change the file, their own probes compare the bytes; here only the
+        mtime counts.
         """
         move, record = self.by_path[path], folder.record
         if not stat.S_ISREG(now.st_mode):

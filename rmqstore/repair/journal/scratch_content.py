@@ -1,4 +1,4 @@
-"""Bytes that a planner has put into a temporary file, as the content of a step."""
+"""The content of a step, kept in a temporary file because it may not fit in memory."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from rmqstore.repair.plan.content import CHUNK
 
 @dataclass(slots=True)
 class ScratchContent:
-    """Pieces in order: bytes, positions in the scratch file, or gaps of zeros.
+    """A content made of pieces of a scratch file, with zeros between them.
 
-    `parts`: (place in the content, length, position in the scratch); they rise and do not overlap.
+    `parts`: (position in the content, length, position in the scratch file), in order and without overlap.
     """
 
     size: int
@@ -21,7 +21,7 @@ class ScratchContent:
     parts: list[tuple[int, int, int]] = field(default_factory=list)
 
     def add(self, at: int, data: bytes | memoryview) -> None:
-        """Write data at a place, over what is there."""
+        """Write data at a position of the content, replacing earlier data there."""
         where = self.scratch.append(data)
         length = len(data)
         if self.parts and at < self.parts[-1][0] + self.parts[-1][1]:
@@ -34,7 +34,7 @@ class ScratchContent:
         self.size = max(self.size, at + length)
 
     def _without(self, low: int, high: int) -> Iterator[tuple[int, int, int]]:
-        """The pieces outside of a range."""
+        """Yield the parts outside [low, high)."""
         for place, length, where in self.parts:
             if place < low:
                 yield place, min(length, low - place), where

@@ -1,7 +1,7 @@
-"""All new bytes of a plan, complete and fsynced in the journal's folders before the store is touched.
+"""Writes all new content of a plan to the journal's folders and fsyncs it, before the store is changed.
 
-A new file is then one rename, a lazily made content needs no second making after a crash, and a source that fails or a
-disk that fills up does so while nothing is changed.
+Creating a file is then a single rename, lazy content need not be produced again after a crash, and a failing source or
+a full disk is noticed while nothing has changed yet.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.steps import Create, Extend, MakeDirectory, Overwrite
 
 
-def stage(plan: Plan, ground: PlanPaths, folder: JournalFolder) -> None:
-    """Write all contents, saved spans and plan.json; when it returns all of it is durable.
+def stage(plan: Plan, paths: PlanPaths, folder: JournalFolder) -> None:
+    """Write all contents, saved spans and plan.json; everything is durable on return.
 
-    Errors: OSError, and whatever a lazy content raises; the store is as it was.
+    Errors: OSError, and whatever lazy content raises; the store is unchanged then.
     """
     disk = folder.disk
     staged: dict[int, Staged] = {}
     for number, step in enumerate(plan.steps):
         target = folder.staged(number)
         if isinstance(step, Create):
-            staged[number] = write_content(disk, target, step.content, step.size, _like(step, ground))
+            staged[number] = write_content(disk, target, step.content, step.size, _like(step, paths))
         elif isinstance(step, Overwrite | Extend) and is_staged(step):
             target = folder.path / NEW / f"{number:06}"
             staged[number] = write_content(disk, target, step.content, step.content.size, None)
         elif isinstance(step, MakeDirectory):
             disk.make_directory(target)
-            _dress(disk, target, _like(step, ground), times=False)
+            _copy_metadata(disk, target, _like(step, paths), times=False)
     if plan.spans:
         saved = folder.path / LOST_FOUND
         disk.make_directory(saved)
         origins = plan.origins
         for span in plan.spans:
-            pieces = read_range(ground.locate(origins.get(span.path, span.path)), span.at, span.length)
+            pieces = read_range(paths.locate(origins.get(span.path, span.path)), span.at, span.length)
             _write_chunks(disk, saved / span.name, pieces, span.length, None)
         disk.fsync_directory(saved)
     folder.save_plan(plan, staged)
@@ -56,12 +56,12 @@ def stage(plan: Plan, ground: PlanPaths, folder: JournalFolder) -> None:
 
 
 def write_content(disk: Disk, path: Path, content: Content, size: int, like: os.stat_result | None) -> Staged:
-    """Write a new file: the content, then zeros (as a hole) up to `size`."""
+    """Write a new file: the content, then a hole up to `size`."""
     return Staged(path, size, _write_chunks(disk, path, chunks(content), size, like))
 
 
 def _write_chunks(disk: Disk, path: Path, pieces: Iterable[bytes], size: int, like: os.stat_result | None) -> str:
-    # A created file is mostly a hole: its hash counts zeros.
+    # A created file is mostly a hole: use the hash that counts zeros instead of reading them.
     running = new_fingerprint("runs:" if like is not None else "sha256:")
     at = 0
     descriptor = disk.open_new(path)
@@ -75,22 +75,22 @@ def _write_chunks(disk: Disk, path: Path, pieces: Iterable[bytes], size: int, li
         if isinstance(running, RunHash):
             running.update(size - at)
         if like is not None:
-            _dress(disk, path, like, times=True)
+            _copy_metadata(disk, path, like, times=True)
         disk.fsync(descriptor)
     finally:
         os.close(descriptor)
     return f"{'runs' if isinstance(running, RunHash) else 'sha256'}:{running.hexdigest()}"
 
 
-def _like(step: Create | MakeDirectory, ground: PlanPaths) -> os.stat_result:
+def _like(step: Create | MakeDirectory, paths: PlanPaths) -> os.stat_result:
     if step.like is not None:
-        return ground.locate(step.like).lstat()
-    # The nearest directory that is there now: further ones are made by the plan itself.
-    return existing(ground.locate(str(PurePosixPath(step.path))).parent).stat()
+        return paths.locate(step.like).lstat()
+    # The nearest directory that exists now: the plan itself creates the others.
+    return existing(paths.locate(str(PurePosixPath(step.path))).parent).stat()
 
 
-def _dress(disk: Disk, path: Path, like: os.stat_result, *, times: bool) -> None:
-    """Owner, mode and mtime of the neighbour. Only root can give files away: elsewhere they stay with the user."""
+def _copy_metadata(disk: Disk, path: Path, like: os.stat_result, *, times: bool) -> None:
+    """Copy owner, mode and times of the neighbour `like`; without root, the file keeps this user as its owner."""
     status = path.lstat()
     if (status.st_uid, status.st_gid) != (like.st_uid, like.st_gid):
         with contextlib.suppress(PermissionError):

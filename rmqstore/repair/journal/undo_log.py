@@ -1,7 +1,7 @@
-"""`undo.log`: the bytes and metadata that each batch of steps replaces, on disk before the batch begins.
+"""Reads and writes `undo.log`: the bytes and metadata that each batch of steps replaces, durable before it begins.
 
-A frame is a header and a payload. A batch is its steps' META and before-image frames, closed by READY; what comes
-behind the last READY was torn by a crash and no step of it had begun.
+A frame is a header and a payload. A batch is the META and before-image frames of its steps, closed by a READY frame.
+Bytes after the last READY are a batch that a crash interrupted before any of its steps had begun.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ _OVERHEAD = _HEADER.size + _CRC.size
 
 
 class FrameKind(IntEnum):
-    """What a frame of the undo log holds."""
+    """The kind of a frame's payload."""
 
     META = 1
-    """JSON of a Meta."""
+    """A Meta as JSON."""
     BYTES = 2
-    """`length` bytes that stood at `at`."""
+    """The old `length` bytes at `at`."""
     ZEROS = 3
-    """`length` zeros stood at `at`; no payload."""
+    """The old `length` bytes at `at` are zeros; no payload."""
     READY = 4
-    """All of a batch is here; `step` is the batch's number."""
+    """The batch is complete; `step` is the batch's number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """What a step found: the entry's metadata and its directory's times; and the hash of what the step leaves."""
+    """The metadata of a step's file before the step, the times of its directory, and the hash of the new bytes."""
 
     step: int
     after: str | None = None
@@ -55,7 +55,7 @@ class Meta:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """Where a before-image frame is: `log_at` is its payload's place in undo.log, or -1 for zeros."""
+    """A before-image; `log_at` is the position of its payload in undo.log, -1 for zeros."""
 
     at: int
     length: int
@@ -64,7 +64,7 @@ class Image:
 
 @dataclass(slots=True)
 class Batch:
-    """One batch as the log has it; `stop` is the byte after its READY frame."""
+    """One complete batch of the log; `stop` is the position after its READY frame."""
 
     metas: dict[int, Meta] = field(default_factory=dict)
     images: dict[int, list[Image]] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Batch:
 
 
 class UndoLogWriter:
-    """Appends frames at `at`; `ready` makes a batch durable."""
+    """Appends frames from position `at` on; `ready` closes a batch and makes it durable."""
 
     def __init__(self, disk: Disk, descriptor: int, at: int) -> None:
         self._disk = disk
@@ -100,7 +100,7 @@ class UndoLogWriter:
 
 
 class UndoLog:
-    """The log read back: every complete batch, in order; bytes are read when they are asked for."""
+    """The complete batches of the log, in order; before-images are read on demand."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -108,7 +108,7 @@ class UndoLog:
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the batches that were added since."""
+        """Read the batches that were added since the last call."""
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:
@@ -120,7 +120,7 @@ class UndoLog:
 
     @property
     def stop(self) -> int:
-        """Where the next batch goes, bytes."""
+        """Position of the next batch, bytes."""
         return self.batches[-1].stop if self.batches else 0
 
     def _read(self, descriptor: int) -> None:
@@ -155,7 +155,7 @@ class UndoLog:
                 batch = Batch()
 
     def before(self, images: Iterable[Image]) -> Iterator[tuple[int, bytes]]:
-        """The before-images `(at, bytes)`, one frame (at most 1 MiB) at a time. Errors: OSError."""
+        """Yield before-images as `(at, bytes)`, one frame (at most 1 MiB) at a time. Errors: OSError."""
         descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             for image in images:

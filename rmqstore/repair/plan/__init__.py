@@ -1,1 +1,1 @@
-"""A repair as a value: steps, contents, plan, its JSON and its text. Pure."""
+"""A repair as a value: steps, contents and plan, with JSON and text forms. Only the builder reads the store."""

@@ -1,6 +1,6 @@
-"""What a step writes: literal bytes, zeros, or bytes made while they are written; and the hashes of all of it.
+"""The contents that steps write (literal bytes, zeros, or bytes produced on demand), their hashes and their JSON.
 
-A content is a stream of *pieces*: `bytes`, or an `int` for that many zeros. Nothing here does I/O by itself.
+A content is a stream of *pieces*: `bytes`, or an `int` for that many zeros. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from rmqstore.errors import PlanStale, UsageError
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 
 CHUNK = 1 << 20
-"""Most bytes that are held of one content or before-image at a time."""
+"""Maximum size of a chunk of a content or a before-image in memory, bytes."""
 
 MAX_FILE_SIZE = 1 << 34
-"""Largest file that a plan may speak of, bytes: a mapped file of a broker is below 2 GiB."""
+"""Maximum size of a file in a plan, bytes; mapped files of a broker are below 2 GiB."""
 
 _BLOCK = 1 << 16
 _SMALL_BLOCK = 1 << 12
@@ -40,7 +40,7 @@ class Content(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """Bytes that the plan holds itself."""
+    """Bytes that are part of the plan."""
 
     data: bytes
 
@@ -66,7 +66,7 @@ class Zeros:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Several contents one after the other."""
+    """A concatenation of literals and zeros."""
 
     parts: tuple[Literal | Zeros, ...]
 
@@ -81,9 +81,9 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Reencoded:
-    """Bytes that `source` makes again each time they are asked for; only one chunk is in memory.
+    """Bytes that `source` produces again each time they are read; only one chunk is in memory.
 
-    Errors: PlanStale when the source gives more or fewer bytes than announced: what it reads has changed.
+    Errors: PlanStale if the source produces more or fewer than `size` bytes, because its input has changed.
     """
 
     size: int
@@ -103,10 +103,10 @@ class Reencoded:
 
 @dataclass(frozen=True, slots=True)
 class Equivalent:
-    """Bytes that differ each time they are made and yet mean the same, as the files of a RocksDB.
+    """Bytes that differ each time they are produced but are equivalent, such as RocksDB files with the same rows.
 
-    `identity` (64 hex digits) is the hash of what they mean. A plan's digest has it in place of the bytes' own hash,
-    so that the same plan made twice has the same digest.
+    `identity` (64 hex digits) is the hash of their meaning. A plan's digest uses it instead of the hash of the bytes,
+    so that planning twice gives the same digest.
     """
 
     content: Content
@@ -121,7 +121,7 @@ class Equivalent:
 
 
 def chunks(content: Content) -> Iterator[bytes]:
-    """The bytes of a content, at most 1 MiB at a time, zeros written out."""
+    """Yield the bytes of a content, zeros included, at most 1 MiB at a time."""
     for piece in content.pieces():
         if isinstance(piece, int):
             full, rest = divmod(piece, CHUNK)
@@ -137,7 +137,7 @@ def chunks(content: Content) -> Iterator[bytes]:
 
 
 class ContentReader:
-    """A content read piecewise, in order: `take(n)` gives the next n bytes."""
+    """Reads a content in order: `take(n)` returns the next n bytes."""
 
     __slots__ = ("_chunks", "_rest")
 
@@ -167,14 +167,14 @@ class Fingerprint(Protocol):
 
 
 def is_fingerprint(text: str) -> bool:
-    """Whether a text has the form of a fingerprint: the name of the hash, and its hex digits."""
+    """Return whether a text has the form of a fingerprint: name of the hash, colon, 64 hex digits."""
     return _FINGERPRINT.fullmatch(text) is not None
 
 
 def new_fingerprint(like: str = "sha256:") -> Fingerprint:
-    """A running hash of the same kind as the fingerprint `like`.
+    """Return a running hash of the same kind as the fingerprint `like`.
 
-    `runs:` counts zeros instead of hashing them: the one to take for files that are mostly holes.
+    `runs:` counts zeros instead of hashing them, for files that are mostly holes.
     """
     if like.startswith("runs:"):
         return RunHash()
@@ -182,7 +182,7 @@ def new_fingerprint(like: str = "sha256:") -> Fingerprint:
 
 
 def fingerprint(data: bytes | Iterable[bytes], like: str = "sha256:") -> str:
-    """Hash of bytes, or of chunks of bytes, in the form that `expect` has: `sha256:…`."""
+    """Hash bytes, or chunks of bytes, into the form of a step's `expect`: `sha256:…`."""
     running = new_fingerprint(like)
     for chunk in (data,) if isinstance(data, bytes) else data:
         running.update(chunk)
@@ -190,9 +190,9 @@ def fingerprint(data: bytes | Iterable[bytes], like: str = "sha256:") -> str:
 
 
 class RunHash:
-    """A running hash of blocks that counts blocks of zeros instead of hashing them: holes of a file cost nothing.
+    """A running hash that counts blocks of zeros instead of hashing them, so that holes of a file cost nothing.
 
-    It depends on the bytes alone, not on how they are cut or given.
+    The hash depends on the bytes alone, not on how they are divided into updates.
     """
 
     __slots__ = ("_block", "_running", "_total", "_zeros")
@@ -204,7 +204,7 @@ class RunHash:
         self._total = 0
 
     def update(self, data: bytes | int, /) -> None:
-        """The next bytes, or the next so many zeros."""
+        """Add bytes, or a number of zeros."""
         if isinstance(data, int):
             self._total += data
             if self._block:
@@ -239,7 +239,7 @@ class RunHash:
 
 
 def feed(running: Fingerprint, piece: bytes | int) -> None:
-    """Hash the next bytes, or the next so many zeros."""
+    """Add bytes, or a number of zeros, to any kind of running hash."""
     if isinstance(running, RunHash):
         running.update(piece)
         return
@@ -248,7 +248,7 @@ def feed(running: Fingerprint, piece: bytes | int) -> None:
 
 
 def content_digest(content: Content) -> str:
-    """Hash that depends on the bytes alone, not on how they are given; long runs of zeros cost nothing."""
+    """Hash the bytes of a content, or return the identity of an `Equivalent`; long runs of zeros cost nothing."""
     if isinstance(content, Equivalent):
         return content.identity
     running = RunHash()
@@ -258,9 +258,9 @@ def content_digest(content: Content) -> str:
 
 
 def content_to_json(content: Content) -> dict[str, Json]:
-    """JSON form: `{"zeros": n}`, `{"base64": "…"}`, or `{"parts": […]}` of the two.
+    """Convert a content to JSON: `{"zeros": n}`, `{"base64": "…"}`, or `{"parts": […]}` of these.
 
-    Parts of an `Equivalent` have its identity and the hash of their bytes beside them.
+    For an `Equivalent`, keys `identity` and `hash` (of the bytes) are added.
     """
     if isinstance(content, Zeros):
         return {"zeros": content.size}
@@ -270,14 +270,14 @@ def content_to_json(content: Content) -> dict[str, Json]:
 
 
 def content_marks(content: Content) -> dict[str, Json]:
-    """What the JSON form of a content has beside its parts."""
+    """The keys that the JSON form of a content has besides `parts`."""
     if not isinstance(content, Equivalent):
         return {}
     return {"identity": content.identity, "hash": content_digest(content.content)}
 
 
 def content_parts_json(content: Content) -> Iterator[dict[str, Json]]:
-    """The parts of a content's JSON form one by one; blocks of zeros are counted, not written out."""
+    """Yield the parts of a content's JSON form; blocks of zeros become `{"zeros": n}`."""
     zeros = 0
     pending = bytearray()
     for piece in content.pieces():
@@ -309,9 +309,9 @@ def content_parts_json(content: Content) -> Iterator[dict[str, Json]]:
 
 
 def content_from_json(value: object) -> Content:
-    """The content of a plan file.
+    """Parse a content from a plan file.
 
-    Errors: UsageError for anything that `content_to_json` cannot have written (also `{"hex": "…"}` is read).
+    Accepts the forms of `content_to_json`, and `{"hex": "…"}`. Errors: UsageError for anything else.
     """
     if isinstance(value, dict) and value.keys() == {"parts", "identity", "hash"}:
         content, identity = content_from_json({"parts": value["parts"]}), value["identity"]

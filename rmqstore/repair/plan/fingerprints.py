@@ -1,6 +1,6 @@
-"""Fingerprints: hashes of what is on disk, which a plan expects to find there.
+"""Fingerprints: hashes of ranges, files and directories on disk, which a plan expects to find unchanged.
 
-A range is hashed as its bytes (`sha256:`), or as runs of bytes and counted holes (`runs:`), where holes cost nothing.
+`sha256:` hashes all bytes of a range; `runs:` hashes bytes and counts zeros, so that holes cost nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rmqstore.repair.plan.content import CHUNK, RunHash, fingerprint, new_finger
 
 
 def read_range(path: Path, at: int, length: int) -> Iterator[bytes]:
-    """Bytes `[at, at + length)` of a file, at most 1 MiB at a time; fewer where the file ends."""
+    """Yield the bytes `[at, at + length)` of a file, at most 1 MiB at a time; short if the file ends."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         while length > 0:
@@ -31,7 +31,7 @@ def read_range(path: Path, at: int, length: int) -> Iterator[bytes]:
 
 
 def read_runs(path: Path, at: int, length: int) -> Iterator[bytes | int]:
-    """The same as `read_range`, but a hole of the file is only counted."""
+    """Yield the same bytes as `read_range`, but a hole of the file as its length."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         stop = min(at + length, os.fstat(descriptor).st_size)
@@ -51,7 +51,7 @@ def read_runs(path: Path, at: int, length: int) -> Iterator[bytes | int]:
 
 
 def run_fingerprint(path: Path, at: int, length: int) -> str:
-    """Hash of `[at, at + length)` for which holes cost nothing."""
+    """Hash `[at, at + length)` of a file as `runs:`, at no cost for holes."""
     running = RunHash()
     for piece in read_runs(path, at, length):
         running.update(piece)
@@ -59,14 +59,14 @@ def run_fingerprint(path: Path, at: int, length: int) -> str:
 
 
 def fingerprint_range(path: Path, at: int, length: int, like: str = "sha256:") -> str:
-    """Hash of `[at, at + length)`: the `expect` of an Overwrite or a Truncate."""
+    """Hash `[at, at + length)` of a file: the `expect` of an Overwrite or a Truncate."""
     if like.startswith("runs:"):
         return run_fingerprint(path, at, length)
     return fingerprint(read_range(path, at, length), like)
 
 
 def fingerprint_entry(path: Path, like: str = "sha256:") -> str:
-    """Hash of what a Discard moves: a file's bytes, a link's text, or the names and hashes of all below a directory.
+    """Hash what a Discard moves: a file's bytes, a link's target, or all names and hashes below a directory.
 
     Errors: FileNotFoundError; Refused for devices, pipes and sockets.
     """
@@ -88,7 +88,7 @@ def fingerprint_entry(path: Path, like: str = "sha256:") -> str:
 
 
 def kind_of(status: os.stat_result) -> str:
-    """A word for messages: file, directory, link, or special file."""
+    """Return a word for messages: file, directory, link, or special file."""
     if stat.S_ISREG(status.st_mode):
         return "file"
     if stat.S_ISDIR(status.st_mode):

@@ -1,7 +1,7 @@
-"""A repair as a value: what would be lost, what would be done, and what the bytes must be for it. Pure.
+"""A repair as a value: the messages it loses, the steps it takes, and the bytes it expects to find.
 
-A plan is printed (`describe`), saved (`to_json`, `iter_json`), read back (`from_json`) and compared (`digest`).
-`journal.apply` carries it out.
+A plan is printed (`plan_text.describe`), saved (`to_json`, `iter_json`), read back (`plan_read.plan_from_json`) and
+identified (`digest`). `journal.apply` carries it out.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ SCHEMA = "rmqstore.plan/1"
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What a plan gives up: messages, their bytes, and the same per queue (`TOPIC/ID`)."""
+    """What a repair loses: messages, their bytes, and messages per queue (`TOPIC/ID`)."""
 
     messages: int = 0
     bytes: int = 0
@@ -81,9 +81,9 @@ class Loss:
 class Plan:
     """The steps of one repair of one store.
 
-    `store` is the broker's storePathRootDir (absolute): the lock and the journals are there. `roots` are the absolute
-    data paths outside of it. A plan with `brakes` is applied only when its digest is named.
-    Errors: BrokenPlan when a path leaves the store, or steps get in each other's way.
+    `store` is the broker's storePathRootDir (absolute), which holds the lock and the journals. `roots` are the absolute
+    data paths outside it. A plan with `brakes` is applied only if the caller names its digest.
+    Errors: BrokenPlan if a path leaves the store, or steps conflict with each other.
     """
 
     store: str
@@ -117,12 +117,12 @@ class Plan:
 
     @property
     def empty(self) -> bool:
-        """Nothing to do."""
+        """Whether the plan has no steps."""
         return not self.steps
 
     @property
     def digest(self) -> str:
-        """Short name of exactly this change: same steps on same bytes, same digest. Reads every content once."""
+        """A hash that identifies exactly this change: steps, contents and expected bytes. Reads every content once."""
         running = hashlib.sha256(SCHEMA.encode())
         for step in self.steps:
             row = _step_head(step)
@@ -137,18 +137,18 @@ class Plan:
 
     @property
     def origins(self) -> Mapping[str, str]:
-        """Names that the plan gives to files -> the names of their bytes before the first step."""
+        """New names of renamed files -> their names before the first step."""
         return origins(self.steps)
 
     def summaries(self) -> list[dict[str, Json]]:
-        """The steps as reports show them: no contents, no hashes."""
+        """The steps as reports show them, without contents and hashes."""
         return [step_summary(step) for step in self.steps]
 
     def to_json(self, write_content: Callable[[int], Json] | None = None) -> dict[str, Json]:
-        """The whole plan with all contents, in memory; `iter_json` streams the same.
+        """Return the plan with all contents, in memory; `iter_json` streams the same.
 
-        `write_content`: gives the JSON of the content of step N instead (a journal keeps contents in files of its
-        own); the digest is then left out.
+        `write_content` returns the JSON for the content of step N instead, since a journal keeps contents in files of
+        its own; the digest is omitted then.
         """
         if write_content is None:
             return {**_plan_head(self), "digest": self.digest, "steps": [_step_to_json(s) for s in self.steps]}
@@ -161,7 +161,7 @@ class Plan:
         return {**_plan_head(self), "steps": rows}
 
     def iter_json(self) -> Iterator[str]:
-        """The text of the plan file, piecewise: at most about 1 MiB of a content at a time."""
+        """Yield the text of the plan file, with about 1 MiB of a content in memory at a time."""
         yield json.dumps({**_plan_head(self), "digest": self.digest})[:-1] + ', "steps": ['
         for number, step in enumerate(self.steps):
             yield ",\n" if number else "\n"
@@ -176,12 +176,12 @@ class Plan:
         yield "\n]}\n"
 
     def ordered(self) -> list[int]:
-        """Numbers of the steps in the order in which `apply` carries them out."""
+        """Return the numbers of the steps in the order in which `apply` executes them."""
         return in_order(self.steps)
 
 
 def step_summary(step: Step) -> dict[str, Json]:
-    """`{"do", "path", "at", "length", "source", "why"}` as far as the step has them."""
+    """Return `{"do", "path", "at", "length", "source", "why"}`, without fields that the step does not have."""
     row: dict[str, Json] = {"do": step.do, "path": step.path}
     if isinstance(step, Overwrite | Truncate | Extend):
         row["at"] = step.at

@@ -1,4 +1,4 @@
-"""A plan while it is being made: steps, losses, notes and brakes of all planners of one store."""
+"""Collects the steps, losses, notes and brakes of all planners of one store into a plan."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from rmqstore.repair.plan.steps import (
 
 @dataclass(slots=True)
 class PlanBuilder:
-    """What the planners have decided so far. Reads the store, writes nothing.
+    """The steps and facts of a plan so far. Reads the store, writes nothing.
 
-    `ends`: what becomes the maximum of queues that the plan changes, by `TOPIC/ID`. `gone` are paths (as in the plan)
-    that steps move away, `made` those that they make. `root` is the store's, absolute; links are kept as they are.
+    `ends`: the maximum offsets that queues (`TOPIC/ID`) will have if the plan changes them. `gone` and `made` are the
+    paths, as in the plan, that steps move away and create. `root` is the store's absolute path, with its links.
     """
 
     store: Store
@@ -52,20 +52,20 @@ class PlanBuilder:
     gone: set[str] = field(default_factory=set)
     made: set[str] = field(default_factory=set)
     root: Path = field(init=False)
-    _left: set[str] = field(default_factory=set)  # names that discarded files have now
+    _left: set[str] = field(default_factory=set)  # current names of discarded files
 
     def __post_init__(self) -> None:
         self.root = absolute_path(self.store.root)
 
     def path(self, path: Path) -> str:
-        """A file's path as a plan names it: below the root, or absolute in another data path.
+        """Return a file's path as in a plan: relative to the root, or absolute in another data path.
 
-        A file that the plan gives another name has that name here.
+        For a file that the plan renames, this is the new path.
         """
         return self.name(self.store.moved.get(path, path))
 
     def name(self, path: Path) -> str:
-        """The same of a place, whatever file is there."""
+        """Return a path as in a plan, regardless of renames."""
         absolute = absolute_path(self._in_store(path))
         try:
             return absolute.relative_to(self.root).as_posix()
@@ -73,29 +73,29 @@ class PlanBuilder:
             return absolute.as_posix()
 
     def _in_store(self, path: Path) -> Path:
-        """The place in the store of a path in a stand-in directory."""
+        """The path in the store that a path in a temporary directory represents."""
         for standin, home in self.store.standins.items():
             if path.is_relative_to(standin):
                 return home / path.relative_to(standin)
         return path
 
     def _bytes_of(self, path: Path) -> Path:
-        """The file with the bytes: links in a stand-in directory lead to files of the store."""
+        """The file with the bytes: links in a temporary directory lead to files of the store."""
         own = self._in_store(path)
         return own if own != path and path.is_symlink() else path
 
     def locate(self, path: str) -> Path:
-        """The file that a plan's path means."""
+        """Return the file that a path of the plan stands for."""
         return self.root / path
 
     def is_gone(self, path: Path) -> bool:
-        """Whether a step moves this away, or a directory above it."""
+        """Return whether a step moves away this path, or a directory above it."""
         return bool(self.gone) and any(self.path(p) in self.gone for p in (path, *path.parents))
 
     def add(self, step: Step) -> None:
-        """Take a step of another planner. Errors: Refused where a pipe or a device is in a new file's place."""
+        """Add a step. Errors: Refused if a pipe or a device is where a new file belongs."""
         if isinstance(step, Create) and step.path not in self.gone:
-            _plain(self.locate(step.path), step.path, "a file")
+            _refuse_special(self.locate(step.path), step.path, "a file")
         self.steps.append(step)
         if isinstance(step, Discard | RemoveEmptyDirectory):
             self.gone.add(step.path)
@@ -115,7 +115,7 @@ class PlanBuilder:
         self.overwrite(path, at, Zeros(length), why)
 
     def resize(self, path: Path, length: int, size: int, why: str) -> None:
-        """Cut a file, or make it longer with zeros."""
+        """Truncate a file from `length` to `size` bytes, or extend it with zeros."""
         name = self.path(path)
         if length > size:
             source = self._bytes_of(path)
@@ -125,29 +125,29 @@ class PlanBuilder:
             self.add(Extend(name, length, size, why=why))
 
     def discard(self, path: Path, why: str) -> None:
-        """Move a file, link or directory into quarantine, once."""
+        """Move a file, link or directory into quarantine, unless a step already does."""
         now, name, moved = self.name(path), self.path(path), self.store.moved
         if name in self.gone or now in self._left:
             return
         source = self._bytes_of(path)
         expect = readable(source, lambda: fingerprint_entry(source, _hash_for(source)))
         status = source.lstat()
-        if path in moved:  # it gets no new name then
+        if path in moved:  # drop its rename
             self.steps = [s for s in self.steps if not (isinstance(s, SetAside) and s.path == now)]
             self.steps = [s for s in self.steps if not (isinstance(s, Rename) and s.source == now)]
         self.steps.append(Discard(now, expect, why, 0 if source.is_dir() else status.st_size))
         self._left.add(now)
-        if path in moved or path not in moved.values():  # else another file gets this name
+        if path in moved or path not in moved.values():  # otherwise a rename gives this name to another file
             self.gone.add(name)
 
     def create(self, path: Path, size: int, content: Content, why: str, like: Path | None = None) -> None:
-        """Make a file, and the directories above it that are missing."""
+        """Create a file, and the missing directories above it."""
         self.make_directory(path.parent)
         beside = self.name(like) if like is not None and self.path(like) not in self.gone else None
         self.add(Create(self.name(path), size, content, beside, why))
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory that is not there, and those above it; a file in its place goes into quarantine."""
+        """Create a directory and those above it if they are missing; a file in its place goes into quarantine."""
         name = self.path(path)
         if name in self.made or (path.is_dir() and name not in self.gone) or path == self.root:
             return
@@ -157,22 +157,22 @@ class PlanBuilder:
         self.add(MakeDirectory(name))
 
     def _clear(self, path: Path, name: str) -> None:
-        """Move a file out of the place of a directory. Errors: Refused for anything but a regular file."""
+        """Discard a file that is where a directory belongs. Errors: Refused for anything but a regular file."""
         if path.is_symlink():
             raise Refused(
-                f"{name} is a link that does not lead to a directory", "mount its disk, or move the link away"
+                f"{name} is a link that does not point to a directory", "mount its disk, or move the link away"
             )
-        _plain(path, name, "a directory")
+        _refuse_special(path, name, "a directory")
         self.discard(path, "a directory belongs there")
 
     def lose(self, queues: Mapping[str, int], size: int) -> None:
-        """Count messages per queue, and bytes, that the repair gives up."""
+        """Count messages per queue, and their bytes, that the repair loses."""
         self.lost.update(queues)
         self.lost_messages += sum(queues.values())
         self.lost_bytes += size
 
     def plan(self, roots: Collection[Path] = ()) -> Plan:
-        """The plan of all that was decided."""
+        """Build the plan from everything collected so far."""
         return Plan(
             store=self.root.as_posix(),
             steps=tuple(self.steps),
@@ -186,27 +186,27 @@ class PlanBuilder:
         )
 
 
-def _plain(path: Path, name: str, wanted: str) -> None:
-    """Ensure that whatever is there can go into quarantine. Errors: Refused."""
+def _refuse_special(path: Path, name: str, wanted: str) -> None:
+    """Ensure that an entry in the place of `wanted` can be quarantined. Errors: Refused for pipes, sockets, devices."""
     if path.exists() and not path.is_file() and not path.is_dir():
-        raise Refused(f"{name} is a pipe, a socket or a device, {wanted} belongs there", "move it away by hand")
+        raise Refused(f"{name} is a pipe, a socket or a device, but should be {wanted}", "move it away by hand")
 
 
 def _hash_for(path: Path) -> str:
-    """The kind of hash that costs nothing for holes, where a file has them."""
+    """Return the prefix of the hash to use for a file: the one that counts zeros if the file is sparse."""
     status = path.lstat()
     sparse = stat.S_ISREG(status.st_mode) and status.st_blocks * 512 < status.st_size
     return "runs:" if sparse else "sha256:"
 
 
 def readable(path: Path, work: Callable[[], str]) -> str:
-    """What the work gives. Errors: NotReadable where the file may not be read."""
+    """Return the result of `work`. Errors: NotReadable without permission to read the file."""
     try:
         return work()
     except PermissionError as error:
-        raise NotReadable(f"{path} may not be read") from error
+        raise NotReadable(f"no permission to read {path}") from error
 
 
 def absolute_path(path: Path) -> Path:
-    """Absolute and without `..`; links stay, as a plan names what the configuration names."""
+    """Return a path absolute and without `..`, but with its links: a plan uses the paths of the configuration."""
     return Path(os.path.normpath(path.absolute()))

@@ -1,4 +1,4 @@
-"""Parse a plan from JSON. The input is untrusted; every field is validated."""
+"""Parses plan files. The input is untrusted: every field is validated."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 
 
 class _Reader:
-    """One JSON object whose keys are taken with their types; what is left over is refused."""
+    """Takes typed values from a JSON object; `finish` refuses keys that were not taken. Errors: UsageError."""
 
     def __init__(self, value: object, what: str) -> None:
         if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
@@ -50,7 +50,7 @@ class _Reader:
     def texts(self, key: str) -> tuple[str, ...]:
         values = self.take(key, list, [])
         if not all(isinstance(value, str) for value in values):
-            raise UsageError(f"plan: {self.what}: {key} must be a list of texts")
+            raise UsageError(f"plan: {self.what}: {key} must be a list of strings")
         return tuple(values)
 
     def finish(self) -> None:
@@ -58,7 +58,7 @@ class _Reader:
             raise UsageError(f"plan: {self.what}: unknown key {min(self.left)!r}; was it made by a newer rmqstore?")
 
 
-_KIND_NAMES: dict[type, str] = {str: "a text", int: "an integer", list: "a list", dict: "an object"}
+_KIND_NAMES: dict[type, str] = {str: "a string", int: "an integer", list: "a list", dict: "an object"}
 
 
 def _no_constant(name: str) -> None:
@@ -72,11 +72,11 @@ def plan_from_json(
     roots: Collection[Path] = (),
     read_content: Callable[[object], Content] = contents.content_from_json,
 ) -> Plan:
-    """Parse a plan from JSON. The input is untrusted; every field is validated.
+    """Parse a plan from JSON.
 
-    `store` and `roots` are what the user named: a plan for any other place is refused. Without `store` the place
-    that the plan names is taken (a journal knows its store).
-    Errors: UsageError for what is not a plan, or is one for another place.
+    `store` and `roots` are the paths that the user gave; a plan for other paths is refused. Without `store`, any path
+    is accepted (a journal knows its store).
+    Errors: UsageError for an invalid plan, and for one for another store.
     """
     document: object = text
     if isinstance(text, str | bytes):
@@ -91,7 +91,7 @@ def plan_from_json(
     digest = reader.optional_text("digest")
     try:
         plan = _plan(reader, read_content)
-    except BrokenPlan as error:  # here it is the file that is wrong
+    except BrokenPlan as error:  # the user's file is wrong, not the planner
         raise UsageError(error.message) from error
     reader.finish()
     if store is not None:

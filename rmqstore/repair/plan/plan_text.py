@@ -1,4 +1,4 @@
-"""A plan as lines for a person: what is lost, what needs a decision, and what is done, file by file."""
+"""Describes a plan in lines of text: messages lost, decisions needed, and the steps, file by file."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 _LISTED = 20
 _YEAR_10000 = 253_402_300_800_000  # ms
-_PLACES = 8  # fillers of a line
+_PLACES = 8  # places listed per line or replica
 _WITHOUT_BYTES = (MakeDirectory, RemoveEmptyDirectory)
 
 
 def describe(plan: Plan, *, limit: int = 200) -> list[str]:
-    """Lines for a person: the loss first, then the steps; more than `limit` of them as sums per directory."""
+    """Describe a plan: the loss first, then the steps; more than `limit` steps as sums per directory."""
     return [*_describe_loss(plan), *_describe_steps(plan, limit), *_describe_stays(plan)]
 
 
@@ -63,12 +63,12 @@ def _describe_loss(plan: Plan) -> Iterator[str]:
     yield from _describe_fillers(plan.facts.get("fillers"))
     yield from (f"Note: {note}" for note in plan.notes)
     yield from (f"Needs a decision: {brake}" for brake in plan.brakes)
-    if plan.brakes and not plan.empty:  # else there is nothing to say yes to
+    if plan.brakes and not plan.empty:  # an empty plan has nothing to accept
         yield f"  --force {plan.digest} accepts {'it' if len(plan.brakes) == 1 else 'all of them'}"
 
 
 def _describe_damaged(rows: Json) -> Iterator[str]:
-    """Messages that stay with damaged properties; facts of a saved plan can be anything."""
+    """List messages that stay with damaged properties; tolerate any JSON, since a saved plan may hold anything."""
     if not isinstance(rows, list) or not rows:
         return
     yield f"Damaged: {_count(len(rows), 'message')}, whose properties cannot be recovered from the store:"
@@ -83,14 +83,14 @@ def _describe_damaged(rows: Json) -> Iterator[str]:
 
 
 def _time(value: Json) -> str:
-    """A store time (ms) as UTC."""
+    """Format a store time (ms) in UTC."""
     if not isinstance(value, int) or not 0 <= value < _YEAR_10000:
         return str(value)
     return datetime.fromtimestamp(value / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _describe_restored(found: Json) -> Iterator[str]:
-    """What comes from replicas; facts of a saved plan can be anything."""
+    """List messages restored from replicas; tolerate any JSON."""
     listed = found.get("places") if isinstance(found, Mapping) else None
     rows = [row for row in listed if isinstance(row, Mapping)] if isinstance(listed, list) else []
     if not rows:
@@ -115,7 +115,7 @@ def _number(row: Mapping[str, Json], name: str) -> int:
 
 
 def _describe_mended(rows: Json) -> Iterator[str]:
-    """Messages that a CRC makes whole again, and the odds; facts of a saved plan can be anything."""
+    """Count messages corrected with the help of a CRC, with the odds of a false match; tolerate any JSON."""
     found = [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
     bytes_ = [row for row in found if row.get("bit", 0) is None]
     for what, some in (("bit", [row for row in found if row not in bytes_]), ("byte", bytes_)):
@@ -131,7 +131,7 @@ def _describe_mended(rows: Json) -> Iterator[str]:
 
 
 def _offsets(numbers: list[int]) -> str:
-    """Queue offsets in words; rows of adjacent ones as ranges."""
+    """Format queue offsets, adjacent ones as ranges."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and number - runs[-1][1] <= 1:
@@ -144,7 +144,7 @@ def _offsets(numbers: list[int]) -> str:
 
 
 def _describe_fillers(rows: Json) -> Iterator[str]:
-    """The visible fillers, by the consumer groups that have not passed them; facts of a saved plan can be anything."""
+    """List the visible fillers by the consumer groups that have not consumed them yet; tolerate any JSON."""
     if not isinstance(rows, list) or not rows:
         return
     number = _count(len(rows), "visible filler")
@@ -183,7 +183,7 @@ def _describe_steps(plan: Plan, limit: int) -> Iterator[str]:
 
 
 def _describe_sums(plan: Plan, limit: int) -> Iterator[str]:
-    """How many steps of each kind, per directory; where these are too many, per directory of the root."""
+    """Count steps by kind and directory; if that makes too many lines, by kind and top-level directory."""
     folder = cache(lambda path: str(PurePosixPath(path).parent))
     rows = _sums(plan, folder)
     if len(rows) > limit:
@@ -200,12 +200,12 @@ def _describe_sums(plan: Plan, limit: int) -> Iterator[str]:
 
 
 def _top(path: PurePosixPath) -> str:
-    """The directory of the root that a path lies in; outside of the root, its own."""
+    """Return the top-level directory of a path in the store; outside the store, its parent."""
     return str(path.parent) if path.is_absolute() or len(path.parts) < 2 else path.parts[0]
 
 
 def _sums(plan: Plan, folder: Callable[[str], str]) -> dict[tuple[str, str, str], tuple[int, int]]:
-    """(kind of step, place, why) -> (steps, bytes)."""
+    """Sum up steps: (kind, directory, why) -> (steps, bytes)."""
     out: dict[tuple[str, str, str], tuple[int, int]] = {}
     for step in plan.steps:
         key = (step.do, folder(step.path), step.why)
@@ -215,7 +215,7 @@ def _sums(plan: Plan, folder: Callable[[str], str]) -> dict[tuple[str, str, str]
 
 
 def _describe_stays(plan: Plan) -> Iterator[str]:
-    """What stays wrong, why, and the way on; facts of a saved plan can be anything."""
+    """List the problems that the plan does not repair, why, and what to do; tolerate any JSON."""
     rows = plan.facts.get("stays")
     if not isinstance(rows, Mapping) or not rows:
         return

@@ -1,7 +1,7 @@
-"""The steps of a plan, and which of them may be combined. Pure.
+"""The steps of a plan, and the rules for valid steps and combinations.
 
-Paths are POSIX paths relative to the store; files of other data paths are given by their absolute path, which must lie
-below one of the plan's roots.
+Paths are POSIX paths relative to the store; files in other data paths have absolute paths below one of the plan's
+roots.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NOTHING = Zeros(0)
 
 @dataclass(frozen=True, slots=True)
 class Overwrite:
-    """Replace bytes in the middle of a file; its size stays. `expect` is the hash of the bytes replaced."""
+    """Replace bytes of a file without changing its size; `expect` is the hash of the old bytes."""
 
     do: ClassVar[str] = "overwrite"
     path: str
@@ -36,7 +36,7 @@ class Overwrite:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """Cut a file's end off. `expect` is the hash of the bytes cut."""
+    """Cut off the end of a file; `expect` is the hash of the bytes cut off."""
 
     do: ClassVar[str] = "truncate"
     path: str
@@ -56,7 +56,7 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class Extend:
-    """Make a file longer: by `content`, and by zeros up to `to_size`."""
+    """Append `content` to a file, then zeros up to `to_size`."""
 
     do: ClassVar[str] = "extend"
     path: str
@@ -76,7 +76,7 @@ class Extend:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make a new file of `size` bytes: `content`, then zeros. Owner, mode and mtime come from the file `like`."""
+    """Create a file of `size` bytes: `content`, then zeros. Owner, mode and times come from the file `like`."""
 
     do: ClassVar[str] = "create"
     path: str
@@ -92,9 +92,9 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """Move a file (or a link, or a directory with all below it) into quarantine.
+    """Move a file, a link, or a directory with everything in it into quarantine.
 
-    `expect` is what `probe.fingerprint_entry` gives.
+    `expect` is the result of `fingerprints.fingerprint_entry`.
     """
 
     do: ClassVar[str] = "discard"
@@ -106,7 +106,7 @@ class Discard:
 
 @dataclass(frozen=True, slots=True)
 class MakeDirectory:
-    """Make a directory; owner and mode come from the directory `like`, or else from its parent."""
+    """Create a directory; owner and mode come from the directory `like`, or from its parent."""
 
     do: ClassVar[str] = "make-directory"
     path: str
@@ -116,7 +116,7 @@ class MakeDirectory:
 
 @dataclass(frozen=True, slots=True)
 class RemoveEmptyDirectory:
-    """Take an empty directory away (it goes into quarantine)."""
+    """Move an empty directory into quarantine."""
 
     do: ClassVar[str] = "remove-empty-directory"
     path: str
@@ -125,10 +125,10 @@ class RemoveEmptyDirectory:
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """Give a file a name that is not an offset, in its own directory, until a Rename gives it the right one.
+    """Rename a file, in its own directory, to a name that is not an offset, until a Rename gives it the right one.
 
-    No broker loads a directory with such a name in it (NumberFormatException, before anything is recovered): one that
-    is started while files are on their way stops there, and finds no hole to act upon.
+    A broker that is started in between does not see a gap and act on it: the name makes it stop with a
+    NumberFormatException before it recovers anything.
     """
 
     do: ClassVar[str] = "set-aside"
@@ -140,7 +140,7 @@ class SetAside:
 
 @dataclass(frozen=True, slots=True)
 class Rename:
-    """Give a file that is set aside the name `path`; `source` is the one that it had, in the same directory."""
+    """Give a file that was set aside the name `path`; `source` is its old name, in the same directory."""
 
     do: ClassVar[str] = "rename"
     path: str
@@ -163,7 +163,7 @@ PHASES: tuple[type[Step], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A damaged span that is saved as `lost+found/NAME` before a repair covers it."""
+    """Damaged bytes to be saved as `lost+found/NAME` before a repair covers them."""
 
     path: str
     at: int
@@ -173,12 +173,12 @@ class Span:
 
 
 def check_path(path: str, store: str, roots: Iterable[str]) -> None:
-    """Refuse a path that leaves the store (or of a root), or that no step may touch."""
+    """Refuse a path outside the store and the roots, or one that no step may touch. Errors: BrokenPlan."""
     pure = PurePosixPath(path)
     inside: tuple[str, ...] | None = None
     if pure.is_absolute():
         if PurePosixPath(store) == pure or PurePosixPath(store) in pure.parents:
-            raise BrokenPlan(f"plan: {path!r} lies in the store and must be given relative to it")
+            raise BrokenPlan(f"plan: {path!r} is inside the store, so its path must be relative to it")
         for root in roots:
             if PurePosixPath(root) in pure.parents:
                 inside = pure.relative_to(root).parts
@@ -193,20 +193,20 @@ def check_path(path: str, store: str, roots: Iterable[str]) -> None:
 
 
 def check_step(step: Step) -> None:
-    """Refuse sizes, positions and hashes that make no sense."""
+    """Refuse invalid sizes, positions and hashes. Errors: BrokenPlan."""
     sizes: list[int] = []
     if isinstance(step, Overwrite):
         sizes = [step.at, step.length, step.at + step.length]
         if step.length == 0:
             raise BrokenPlan(f"plan: the overwrite of {step.path} at {step.at} is empty")
     elif isinstance(step, Truncate):
-        sizes = [step.to_size]  # a damaged file may have any length before
+        sizes = [step.to_size]  # before the repair, a damaged file may have any length
         if step.to_size >= step.from_size:
-            raise BrokenPlan(f"plan: the truncate of {step.path} does not make it shorter")
+            raise BrokenPlan(f"plan: the truncate of {step.path} does not shorten it")
     elif isinstance(step, Extend):
         sizes = [step.from_size, step.to_size]
         if step.to_size <= step.from_size or step.content.size > step.length:
-            raise BrokenPlan(f"plan: the extend of {step.path} does not fit its content")
+            raise BrokenPlan(f"plan: the extend of {step.path} does not lengthen it, or is shorter than its content")
     elif isinstance(step, Create):
         sizes = [step.size]
         if step.content.size > step.size:
@@ -216,11 +216,11 @@ def check_step(step: Step) -> None:
     if isinstance(step, Rename) and PurePosixPath(step.path).parent != PurePosixPath(step.source).parent:
         raise BrokenPlan(f"plan: {step.source} would leave its directory for {step.path}")
     if isinstance(step, Overwrite | Truncate | Discard | SetAside) and not is_fingerprint(step.expect):
-        raise BrokenPlan(f"plan: {step.path}: expect must be sha256:… or blake2b:… with 64 hex digits")
+        raise BrokenPlan(f"plan: {step.path}: expect must be sha256:, blake2b: or runs: followed by 64 hex digits")
 
 
 def check_together(steps: Sequence[Step]) -> None:
-    """Refuse steps that get in each other's way: every `expect` speaks of the bytes before the first step."""
+    """Refuse steps that conflict: every `expect` refers to the bytes before the first step. Errors: BrokenPlan."""
     _check_renames(steps)
     out: dict[str, MoveOut] = {}
     made: dict[str, MoveIn] = {}
@@ -261,21 +261,21 @@ def check_together(steps: Sequence[Step]) -> None:
 
 
 def _check_renames(steps: Sequence[Step]) -> None:
-    """Every file that is set aside gets one name, and no other file is renamed."""
+    """Refuse renames unless every file that is set aside, and no other, gets exactly one new name."""
     aside = sorted(step.path for step in steps if isinstance(step, SetAside))
     renamed = sorted(step.source for step in steps if isinstance(step, Rename))
     if aside != renamed or len(set(aside)) != len(aside):
         wrong = min({*aside} ^ {*renamed}, default=aside[0] if aside else "")
-        raise BrokenPlan(f"plan: {wrong} must be set aside once, and get one name")
+        raise BrokenPlan(f"plan: {wrong} must be set aside once, and renamed once")
 
 
 def origins(steps: Iterable[Step]) -> dict[str, str]:
-    """Names that renames give -> where the bytes are before: what `expect` and spans refer to."""
+    """Map new names of renamed files to the old ones, which `expect` and spans refer to."""
     return {step.path: step.source for step in steps if isinstance(step, Rename)}
 
 
 def check_span(span: Span) -> None:
-    """Refuse a span whose name is not a plain file name, or whose range is invalid."""
+    """Refuse a span whose name is not a plain file name, or whose range is invalid. Errors: BrokenPlan."""
     if not span.name or span.name.startswith(".") or "/" in span.name or "\0" in span.name or len(span.name) > 200:
         raise BrokenPlan(f"plan: {span.name!r} is not a valid name for a saved span")
     if span.at < 0 or not 0 < span.length <= MAX_FILE_SIZE:
@@ -283,7 +283,7 @@ def check_span(span: Span) -> None:
 
 
 def in_order(steps: Sequence[Step]) -> list[int]:
-    """Numbers of the steps in the order in which they are carried out: a directory goes after what is in it."""
+    """Return the numbers of the steps in order of execution: a directory is removed after its contents."""
 
     def key(number: int) -> tuple[int, int, int]:
         step = steps[number]

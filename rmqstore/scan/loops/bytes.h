@@ -1,8 +1,8 @@
-/* What all of the compiled loops share. They are described in native.py, which is their only caller.
+/* Helpers shared by the compiled loops. native.py, their only caller, documents the loops.
  *
- * The bytes are hostile: every function is told how many bytes count (`have`) and reads none behind them, whatever the
- * numbers say that were found in them. Positions and lengths come from outside too, and are held against `have`. There
- * is no state, nothing is allocated, nothing raises; what a function cannot say here, its caller finds out in Python.
+ * The input is untrusted: every function gets the number of valid bytes (`have`) and never reads past them, whatever
+ * lengths the data contains. Positions and lengths in the arguments are checked against `have` too. The functions keep
+ * no state, allocate nothing and report no errors; their caller handles the cases that they leave out in Python.
  */
 #ifndef RMQSTORE_BYTES_H
 #define RMQSTORE_BYTES_H
@@ -14,14 +14,14 @@
 #endif
 
 #if !defined(__BYTE_ORDER__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "little-endian machines only: others do without"
+#error "little-endian machines only: others use NumPy"
 #endif
-_Static_assert(sizeof(void *) == 8, "64-bit machines only: others do without");
+_Static_assert(sizeof(void *) == 8, "64-bit machines only: others use NumPy");
 
 #define ABI 4
 #define HIGH 0x8080808080808080ULL
 #define BLANKS 0x2020202020202020ULL
-#define GATHER 0x0102040810204080ULL /* moves the lowest bits of eight bytes into the top one */
+#define GATHER 0x0102040810204080ULL /* multiply by it to move the lowest bits of eight bytes into the top byte */
 
 typedef uint32_t (*crc32_function)(uint32_t crc, const uint8_t *bytes, size_t size);
 
@@ -51,7 +51,7 @@ static inline uint32_t little32(const uint8_t *at) {
     return value;
 }
 
-/* The number that at most eight bytes make, none read behind them. */
+/* The first `length` bytes, at most eight, as a little-endian number; reads no further bytes. */
 static inline uint64_t few(const uint8_t *at, int64_t length) {
     if (length >= 8) return little64(at);
     if (length >= 4) return little32(at) | (uint64_t)little32(at + length - 4) << 8 * (length - 4);
@@ -66,19 +66,19 @@ static inline int same(const uint8_t *a, const uint8_t *b, int64_t length) {
     return few(a, length) == few(b, length);
 }
 
-/* A span [start, start + length) that lies wholly before `have`; negative lengths are empty. */
+/* Whether the span [start, start + length) lies within `have` bytes; negative lengths count as empty. */
 static inline int inside(int64_t start, int64_t length, int64_t have) {
     return start >= 0 && start <= have && length <= have - start;
 }
 
-/* Property names of at most eight bytes, `count` of them, each as a number that its bytes make, and how long it is. */
+/* `count` property names of at most eight bytes, each as a little-endian number with its length. */
 struct names {
     int64_t count;
     const uint64_t *word;
     const int64_t *length;
 };
 
-/* Which of the names a span of `length` bytes is; -1 for none. */
+/* The index of the name that equals a span of `length` bytes; -1 for none. */
 static inline int64_t which(const struct names *names, const uint8_t *at, int64_t length) {
     if (length > 8) return -1;
     uint64_t word = few(at, length);
@@ -87,7 +87,7 @@ static inline int64_t which(const struct names *names, const uint8_t *at, int64_
     return -1;
 }
 
-/* A number of bytes and another number. */
+/* A hash of a topic and a queue id. */
 static inline uint64_t hash_of(const uint8_t *topic, int64_t length, int64_t id) {
     uint64_t hash = (uint64_t)id * 0x9E3779B97F4A7C15ULL + (uint64_t)length;
     for (; length >= 8; topic += 8, length -= 8) {

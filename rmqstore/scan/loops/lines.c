@@ -1,7 +1,7 @@
-/* Text of a chunk of records: property texts as objects, and lines put together of parts. */
+/* Text output for a chunk of records: property texts as objects, and lines assembled from parts. */
 #include "bytes.h"
 
-/* One bit for each of 64 bytes: those below 0x20, quotes, backslashes and DEL; and those that are not ASCII. */
+/* Bit masks of 64 bytes: returns the bytes below 0x20, quotes, backslashes and DEL; `wide` gets those not ASCII. */
 static uint64_t odd_bytes(const uint8_t *at, uint64_t *wide) {
     uint64_t odd = 0, high = 0;
 #ifdef __SSE2__
@@ -25,18 +25,19 @@ static uint64_t odd_bytes(const uint8_t *at, uint64_t *wide) {
     return odd;
 }
 
-/* How property texts are written as objects: `open` and `close` around them, `equals` for 0x01, `comma` for 0x02, each
- * as many bytes as it says; `quotes` bytes on either side belong to a value; values with the byte `bad` are slow. */
+/* How property texts are written as objects: `open` and `close` enclose an object, `equals` replaces 0x01 and `comma`
+ * replaces 0x02, each with its size. `quotes` is the number of bytes on either side of a value that belong to it.
+ * A value of a requested name that contains the byte `bad` is left to Python (-1: no such byte). */
 struct style {
     int64_t open_size, close_size, equals_size, comma_size, quotes, bad;
     uint8_t open[8], close[8], equals[8], comma[8];
 };
 
-/* Copy, and give the place behind; most pieces are short. */
+/* Copy bytes and return the position after them; fast for short pieces, which are the most frequent. */
 static inline uint8_t *put(uint8_t *to, const uint8_t *bytes, int64_t size) {
     if (size > 16) {
         memcpy(to, bytes, (size_t)size);
-    } else if (size >= 8) { /* two that lie over each other are all of it */
+    } else if (size >= 8) { /* two overlapping copies */
         memcpy(to + size - 8, bytes + size - 8, 8);
         memcpy(to, bytes, 8);
     } else if (size >= 4) {
@@ -50,8 +51,9 @@ static inline uint8_t *put(uint8_t *to, const uint8_t *bytes, int64_t size) {
 
 enum { MOST_NAMES = 32 };
 
-/* One property text as an object at out[at..room): where it ends, -1 where it is not so simple (escapes, odd grammar, a
- * name twice, no room). Values of names asked for go to first[k * n], stop[k * n]. */
+/* Write one property text as an object to out[at..room) and return its end; -1 if it is left to Python, because it
+ * needs escapes, is malformed, has a duplicate name, or does not fit. The position of the value of name k goes to
+ * first[k * n] and stop[k * n]. */
 static int64_t write_object(const uint8_t *text, int64_t length, const struct style *style, const struct names *names,
                             uint8_t *out, int64_t at, int64_t room, int64_t *first, int64_t *stop, int64_t n,
                             int *wide) {
@@ -65,7 +67,7 @@ static int64_t write_object(const uint8_t *text, int64_t length, const struct st
         uint8_t copy[64];
         const uint8_t *bytes = text + block;
         int64_t left = length - block;
-        if (left < 64) { /* the last value ends with the text */
+        if (left < 64) { /* append a separator, which ends the last value */
             memset(copy, ' ', sizeof copy);
             memcpy(copy, bytes, (size_t)left);
             copy[left] = 2;
@@ -104,9 +106,9 @@ static int64_t write_object(const uint8_t *text, int64_t length, const struct st
     return put(to, style->close, style->close_size) - out;
 }
 
-/* Property texts [start, stop) as objects behind each other from out[at] on, where each is (`first`, `last`: row 0, and
- * rows 1 and on for the values of `names`, untouched without one), and which were not so simple (1) or not
- * ASCII (2). Empty ones are left as they are. Returns where the last ends. */
+/* Write property texts [start, stop) as consecutive objects from out[at] on and return the end of the last one. Row 0
+ * of `first` and `last` gets the position of each object, rows 1 and up the positions of the values of `names`; they
+ * are left unchanged for missing values and for empty texts. Marks: left to Python (1), not ASCII (2). */
 int64_t rmqstore_objects(const uint8_t *buf, int64_t have, int64_t n, const int64_t *start, const int64_t *stop,
                          const struct style *style, int64_t names_count, const uint64_t *names_word,
                          const int64_t *names_length, uint8_t *out, int64_t at, int64_t room, int64_t *first,
@@ -132,11 +134,11 @@ int64_t rmqstore_objects(const uint8_t *buf, int64_t have, int64_t n, const int6
     return at;
 }
 
-/* Property texts [start, stop) as pairs, by the broker's reading: parts between 0x02 are cut at their first 0x01, and
- * count where name and value are not empty. Names and values go behind each other into `names_out` and `values_out`,
- * each of `room` bytes, their ends into `name_ends` and `value_ends`; `ends` says how many pairs there are after each
- * text. `first` and `last` are where the values of `names` are in `buf`. Marks: a name may be there twice (1), not
- * ASCII (2), a part that does not count (4), the text ends with 0x02 (8). Returns the number of pairs. */
+/* Split property texts [start, stop) into pairs as the broker does: parts are separated by 0x02 and split at their
+ * first 0x01; a part with an empty name or value is skipped. Names and values are concatenated in `names_out` and
+ * `values_out`, and their ends stored in `name_ends` and `value_ends`; ends[i] is the number of pairs up to and
+ * including text i. `first` and `last` are the positions of the values of `names` in `buf`. Marks: a name may occur
+ * twice (1), not ASCII (2), a part was skipped (4), the text ends with 0x02 (8). Returns the number of pairs. */
 int64_t rmqstore_pairs(const uint8_t *buf, int64_t have, int64_t n, const int64_t *start, const int64_t *stop,
                        int64_t names_count, const uint64_t *names_word, const int64_t *names_length,
                        uint8_t *names_out, uint8_t *values_out, int32_t *name_ends, int32_t *value_ends, int32_t *ends,
@@ -188,7 +190,7 @@ int64_t rmqstore_pairs(const uint8_t *buf, int64_t have, int64_t n, const int64_
     return count;
 }
 
-/* What is in every text [start, stop): control characters other than tabs and line ends (1), bytes that are not
+/* Mark what every text [start, stop) contains: control characters other than tab, LF and CR (1), bytes that are not
  * ASCII (2), DEL (4). */
 void rmqstore_contents(const uint8_t *buf, int64_t have, int64_t n, const int64_t *start, const int64_t *stop,
                        uint8_t *marks) {
@@ -217,8 +219,8 @@ void rmqstore_contents(const uint8_t *buf, int64_t have, int64_t n, const int64_
     }
 }
 
-/* How a text is written: as it is, in base64 or hex, with the escapes of JSON (without quotes around it), or as a
- * cell of CSV. */
+/* How a part is written: unchanged (SAME, ROWS, SPANS: see `struct part`), in base64 or hex, with JSON escapes (without
+ * the quotes around it), or as a CSV cell. */
 enum { SAME, ROWS, SPANS, BASE64, HEX, ESCAPED, CELL };
 
 static const char DIGITS[] = "0123456789abcdef";
@@ -227,7 +229,8 @@ static inline int is_short_escape(uint8_t byte) {
     return byte == '"' || byte == 0x5C || (byte >= 8 && byte <= 13 && byte != 11);
 }
 
-/* The C1 characters among 64 bytes, which are two bytes each; `left` bytes of the text follow `at`. */
+/* Bit mask of the first bytes of C1 characters, which have two bytes, among the 64 bytes at `at`; `left` bytes of text
+ * remain from `at` on. */
 static uint64_t c1_bytes(const uint8_t *at, int64_t left) {
     uint64_t found = 0;
     for (int64_t k = 0; k < 64 && k + 1 < left; k++)
@@ -235,7 +238,7 @@ static uint64_t c1_bytes(const uint8_t *at, int64_t left) {
     return found;
 }
 
-/* The 64 bytes at `text`, of which `left` belong to it: `copy` with spaces behind them where there are fewer. */
+/* Return 64 readable bytes for the text: `text` itself, or `copy` with the `left` bytes of text padded with spaces. */
 static const uint8_t *block_of(const uint8_t *text, int64_t left, uint8_t copy[64]) {
     if (left >= 64) return text;
     memset(copy, ' ', 64);
@@ -281,7 +284,7 @@ static uint8_t *put_escaped(uint8_t *to, const uint8_t *text, int64_t length) {
     return put(to, text + begin, length - begin);
 }
 
-static uint16_t base64_pairs[4096]; /* two characters for 12 bits; filled when the library is loaded */
+static uint16_t base64_pairs[4096]; /* two characters for each 12-bit value; filled when the library is loaded */
 
 __attribute__((constructor)) static void fill_base64_pairs(void) {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -314,7 +317,7 @@ static uint8_t *put_hex(uint8_t *to, const uint8_t *from, int64_t length) {
     return to;
 }
 
-/* Quotes in a text, and whether a cell with it has to be quoted. */
+/* Count the quotes in a text; `quoted` gets whether its CSV cell needs quotes. */
 static int64_t quotes_in(const uint8_t *text, int64_t length, int *quoted) {
     int64_t quotes = 0;
     *quoted = 0;
@@ -361,9 +364,9 @@ static inline uint8_t *put_as(int64_t kind, uint8_t *to, const uint8_t *text, in
     return kind == ESCAPED ? put_escaped(to, text, length) : put_cell(to, text, length);
 }
 
-/* A part of every line: the same bytes for all; or a text at the right end of a row of `size` bytes, rows `stride`
- * apart, `first` long (null: all of it); or a text cut out of `size` bytes, from `first` to `second`, written as `kind`
- * says. */
+/* A part of every line. SAME: the same bytes for all lines. ROWS: text i is right-aligned in row i of `size` bytes,
+ * with rows `stride` bytes apart, and first[i] bytes long (null: the whole row). Other kinds: text i is [first[i],
+ * second[i]) of `size` bytes. */
 struct part {
     int64_t kind;
     const uint8_t *bytes;
@@ -386,7 +389,7 @@ static inline int64_t part_of(const struct part *part, int64_t i, const uint8_t 
     return to - from;
 }
 
-/* Where each of n lines of these parts ends, when concatenated. */
+/* Compute the end of each of n concatenated lines. */
 void rmqstore_line_ends(int64_t n, int64_t count, const struct part *parts, int64_t *ends) {
     const uint8_t *bytes;
     int64_t same = 0, end = 0;
@@ -402,7 +405,7 @@ void rmqstore_line_ends(int64_t n, int64_t count, const struct part *parts, int6
     for (int64_t i = 0; i < n; i++) end = ends[i] += end;
 }
 
-/* The lines themselves; `out` has room for all that rmqstore_line_ends counted. */
+/* Write the lines; `out` must have the size that rmqstore_line_ends computed. */
 void rmqstore_lines(int64_t n, int64_t count, const struct part *parts, uint8_t *out) {
     const uint8_t *bytes;
     for (int64_t i = 0; i < n; i++)

@@ -1,8 +1,8 @@
-/* Which queue each record belongs to, and the units that a queue should have. */
+/* Find the queue of each record, and build the units that a queue should have. */
 #include "bytes.h"
 
-/* Queues by topic and id: queue q has the topic [topic_at[q], + topic_length[q]) of `topics`. `slots`, a power of two
- * of them, more than there are queues, holds numbers of queues from the place of their hash on; -1 is free. */
+/* A hash table of queues with linear probing. The topic of queue q is at topic_at[q] in `topics`. `slots` contains
+ * queue numbers, or -1 if free; the number of slots is a power of two and exceeds the number of queues. */
 struct queues {
     const uint8_t *topics;
     const int64_t *topic_at, *topic_length, *id;
@@ -10,7 +10,7 @@ struct queues {
     int32_t *slots;
 };
 
-/* The slot of a queue, or the free one where it belongs. */
+/* Return the slot of a queue, or the free slot where it belongs. */
 static int64_t slot_of(const struct queues *queues, const uint8_t *topic, int64_t length, int64_t id) {
     int64_t slot = (int64_t)(hash_of(topic, length, id) & (uint64_t)queues->mask);
     for (;; slot = (slot + 1) & queues->mask) {
@@ -21,7 +21,7 @@ static int64_t slot_of(const struct queues *queues, const uint8_t *topic, int64_
     }
 }
 
-/* Put the queues from `first` on into the slots. */
+/* Insert queues [first, stop) into the slots. */
 void rmqstore_place_queues(const uint8_t *topics, const int64_t *topic_at, const int64_t *topic_length,
                            const int64_t *id, int64_t first, int64_t stop, int64_t mask, int32_t *slots) {
     struct queues queues = {topics, topic_at, topic_length, id, mask, slots};
@@ -29,7 +29,7 @@ void rmqstore_place_queues(const uint8_t *topics, const int64_t *topic_at, const
         slots[slot_of(&queues, topics + topic_at[q], topic_length[q], id[q])] = (int32_t)q;
 }
 
-/* Number of every record's queue, -1 for those not among them; returns how many are not. */
+/* Store the queue number of every record in `out`, -1 for an unknown queue; returns the number of unknown ones. */
 int64_t rmqstore_find_queues(const uint8_t *buf, int64_t have, int64_t n, const int64_t *at, const int64_t *length,
                              const int64_t *queue_id, const uint8_t *topics, const int64_t *topic_at,
                              const int64_t *topic_length, const int64_t *id, int64_t mask, int32_t *slots,
@@ -55,9 +55,9 @@ static void put32(uint8_t *at, int64_t value) {
     memcpy(at, &big, 4);
 }
 
-/* Bring rows of one queue together, each queue's in the order they had: queue q's are [starts[q], starts[q + 1]). With
- * `units`, unless it is null, as consume queues should have them: 20 bytes each (consumequeue.UNIT). `next` has room for a
- * number of every queue. Returns 0 where a number belongs to no queue. */
+/* Group rows by queue, in their original order within each queue: queue q has rows [starts[q], starts[q + 1]). Fills
+ * `units`, unless it is null, with consume queue units of 20 bytes (consumequeue.UNIT). `next` is scratch space for one
+ * number per queue. Returns 0 if a queue number is out of range. */
 int64_t rmqstore_lay_out(int64_t n, const int64_t *number, const int64_t *index, const int64_t *offset,
                          const int64_t *size, const int64_t *tags, int64_t queues, int64_t *next, int64_t *starts,
                          int64_t *out_index, int64_t *out_offset, uint8_t *units) {

@@ -1,15 +1,15 @@
-/* Records of a chunk: where they are, what their heads say, and whether their bodies are sound. */
+/* Find the records of a chunk, read their heads, and check their bodies. */
 #include "bytes.h"
 
-/* A library of another build is not used. */
+/* The caller ignores a library with another ABI number. */
 int64_t rmqstore_abi(void) { return ABI; }
 
-/* Where the fields of a head are, counted from the message, and what else `frame` must know; all from formats/. */
+/* Positions of the fields in a head, relative to the message, and other constants of the format; all from formats/. */
 struct layout {
     int64_t size, magic, body_crc, queue_id, queue_offset, physical_offset, sys_flag, born_port, store_timestamp,
         store_port, body_length;
     int64_t head_size, host_growth, born_host_v6, store_host_v6, magic_v1, magic_v2;
-    int64_t tail_size, tail_name; /* of the property __CRC32#, and its first eight bytes */
+    int64_t tail_size, tail_name; /* size of the property __CRC32#, and its first eight bytes */
 };
 
 enum { WRONG_CRC = 1, ELSEWHERE = 2, HAS_TAIL = 4, ODD_PORT = 8 };
@@ -29,8 +29,8 @@ enum {
     TEXT_LENGTH
 };
 
-/* What is at [at, stop), as columns at `row`, `room` numbers apart; 0 where it is no V1 or V2 record with parts that
- * add up to its size. */
+/* Read the record at [at, stop) into columns, which are `room` numbers apart from `row` on; returns 0 if it is not a V1
+ * or V2 record whose parts add up to its size. */
 static int read_record(const uint8_t *buf, int64_t at, int64_t stop, uint64_t offset, const struct layout *of,
                        crc32_function crc32, int64_t *size, int64_t *queue_offset, int64_t *row, int64_t room,
                        uint8_t *marks) {
@@ -79,11 +79,11 @@ static int read_record(const uint8_t *buf, int64_t at, int64_t stop, uint64_t of
     return 1;
 }
 
-/* The records that are chained by their size fields (`size_at`, of at least `least` bytes) from `at` on and start before
- * `stop`, each with `lead` bytes in front of the message: at most `room` of them, up to the first that is not framed or
- * not wholly in the buffer. Their columns and marks go into arrays of `room` numbers; `crc32` is null where bodies are
- * not asked about; `base` is the log's offset of the buffer's first byte. Returns how many there are; `*odd` says
- * whether the one behind them is whole and not framed. */
+/* Read records from `at` on that start before `stop`, following their size fields (at `size_at`; at least `least`),
+ * each with `lead` bytes before the message. Stops after `room` records, and at the first one that is not framed or not
+ * completely in the buffer. Columns and marks go to arrays of `room` numbers. Bodies are checked unless `crc32` is
+ * null; `base` is the global offset of the buffer's first byte. Returns the number of records; `*odd` is set if the
+ * next record is completely in the buffer but not framed. */
 int64_t rmqstore_read(const uint8_t *buf, int64_t have, int64_t base, int64_t at, int64_t stop, int64_t lead,
                       int64_t size_at, int64_t least, const struct layout *of, crc32_function crc32, int64_t room,
                       int64_t *size, int64_t *queue_offset, int64_t *rest, uint8_t *marks, int64_t *odd) {
@@ -95,7 +95,7 @@ int64_t rmqstore_read(const uint8_t *buf, int64_t have, int64_t base, int64_t at
         if (whole < least || whole > have - at) break;
         __builtin_prefetch(buf + at + whole);
         __builtin_prefetch(buf + at + whole + 64);
-        uint64_t offset = (uint64_t)base + (uint64_t)(at + lead); /* a file's name may be any number */
+        uint64_t offset = (uint64_t)base + (uint64_t)(at + lead); /* may wrap: file names are arbitrary */
         if (!read_record(buf, at + lead, at + whole, offset, of, crc32, size + count, queue_offset + count, rest + count,
                          room, marks + count)) {
             *odd = 1;
@@ -106,7 +106,7 @@ int64_t rmqstore_read(const uint8_t *buf, int64_t have, int64_t base, int64_t at
     return count;
 }
 
-/* CRC-32 without the top bit of every span [start, stop); 0 for empty ones and for what is not in the buffer. */
+/* Compute the CRC-32, with the top bit cleared, of every span [start, stop); 0 for empty and for invalid spans. */
 void rmqstore_crcs(crc32_function crc32, const uint8_t *buf, int64_t have, int64_t n, const int64_t *start,
                    const int64_t *stop, int64_t *out) {
     for (int64_t i = 0; i < n; i++) {

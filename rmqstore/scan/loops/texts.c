@@ -1,7 +1,7 @@
-/* Property texts: their grammar, the places of values, and hashes of those. */
+/* Check the syntax of property texts, find values in them, and hash values. */
 #include "bytes.h"
 
-/* Java's String.hashCode of every span, unsigned; plain[i] is 0 where it is not ASCII and the hash means nothing. */
+/* Compute String.hashCode of every span, unsigned; plain[i] is 0 if the span is not ASCII and its hash invalid. */
 void rmqstore_hashes(const uint8_t *buf, int64_t have, int64_t n, const int64_t *start, const int64_t *length,
                      int64_t *codes, uint8_t *plain) {
     for (int64_t i = 0; i < n; i++) {
@@ -19,7 +19,7 @@ void rmqstore_hashes(const uint8_t *buf, int64_t have, int64_t n, const int64_t 
     }
 }
 
-/* Whether a byte is in any of the spans. */
+/* Return whether any of the spans contains a byte. */
 int64_t rmqstore_holds(const uint8_t *buf, int64_t have, int64_t n, const int64_t *start, const int64_t *length,
                        int64_t byte) {
     for (int64_t i = 0; i < n; i++)
@@ -31,7 +31,7 @@ int64_t rmqstore_holds(const uint8_t *buf, int64_t have, int64_t n, const int64_
 
 enum { ODD = 1, WIDE = 2, ENDS_LIKE = 4, CONTROL = 8 };
 
-/* Where wanted values are: hits of name k are at [k * room, k * room + count[k]) of the arrays. */
+/* Positions of the values of requested names: those of name k are at [k * room, k * room + count[k]) of the arrays. */
 struct hits {
     int64_t room;
     int64_t *count, *row, *start, *length;
@@ -44,7 +44,7 @@ static int hit(struct hits *hits, int64_t name, int64_t row, int64_t start, int6
     return 1;
 }
 
-/* One bit for each of 64 bytes: control characters, and those that are not ASCII. */
+/* Bit masks of 64 bytes: returns the control characters; `wide` gets the bytes that are not ASCII. */
 static uint64_t marks_of(const uint8_t *at, uint64_t *wide) {
     uint64_t marks = 0, high = 0;
 #ifdef __SSE2__
@@ -57,7 +57,7 @@ static uint64_t marks_of(const uint8_t *at, uint64_t *wide) {
 #else
     for (int k = 0; k < 64; k += 8) {
         uint64_t word = little64(at + k);
-        /* the top bit of every byte below a blank: none borrows from its neighbour, since all have theirs set */
+        /* sets the top bit of every byte below a space; no byte borrows from the next, because all top bits are set */
         uint64_t below = ~((word | HIGH) - BLANKS) & ~word & HIGH;
         marks |= (below >> 7) * GATHER >> 56 << k;
         high |= ((word & HIGH) >> 7) * GATHER >> 56 << k;
@@ -67,12 +67,12 @@ static uint64_t marks_of(const uint8_t *at, uint64_t *wide) {
     return marks;
 }
 
-/* One property text of `have` readable bytes from its begin: its flags, and the values of the names asked for; -1 where
- * there is no room for those. */
+/* Return the flags of one property text and store the values of the requested names; -1 if there is no room for them.
+ * `have` bytes are readable from `text` on. */
 static int read_text(const uint8_t *text, int64_t length, int64_t have, const struct names *names,
                      const uint32_t *ends, int64_t ends_count, int64_t row, int64_t base, struct hits *hits) {
-    int64_t begin = 0; /* of the name or value that is being read */
-    int64_t name = -1; /* of the value that is being read: which of those asked for */
+    int64_t begin = 0; /* start of the current name or value */
+    int64_t name = -1; /* index of the current name among the requested ones */
     int in_value = 0, any = 0, flags = 0;
     for (int64_t at = 0; at < length; at += 64) {
         uint8_t copy[64];
@@ -91,12 +91,12 @@ static int read_text(const uint8_t *text, int64_t length, int64_t have, const st
         if (wide) flags |= WIDE;
         for (; marks; marks &= marks - 1) {
             int64_t here = at + __builtin_ctzll(marks);
-            if (text[here] > 2) { /* lines and tabs are text */
+            if (text[here] > 2) { /* tab, LF and CR are ordinary text */
                 if (text[here] != '\t' && text[here] != '\n' && text[here] != '\r') flags |= CONTROL;
                 continue;
             }
             any = 1;
-            if (text[here] != 1 + in_value) return flags | ODD; /* a zero, or not in turn */
+            if (text[here] != 1 + in_value) return flags | ODD; /* a zero byte, or separators that do not alternate */
             if (in_value) {
                 if (name >= 0 && !hit(hits, name, row, base + begin, here - begin)) return -1;
             } else {
@@ -116,9 +116,9 @@ static int read_text(const uint8_t *text, int64_t length, int64_t have, const st
     return flags;
 }
 
-/* Flags of every property text (ODD: grammar or a zero byte; WIDE: not ASCII; ENDS_LIKE: a name ends like one of
- * `ends`, four bytes each; CONTROL: other control characters than lines and tabs), and where the values of the names asked for are, but for odd texts. Returns 0 where the
- * arrays for those have no room. */
+/* Store the flags of every property text, and the positions of the values of requested names except in odd texts.
+ * ODD: malformed or with a zero byte; WIDE: not ASCII; ENDS_LIKE: a name has the same last four bytes as one of `ends`;
+ * CONTROL: control characters other than separators, tab, LF and CR. Returns 0 if the arrays are too small. */
 int64_t rmqstore_texts(const uint8_t *buf, int64_t have, int64_t n, const int64_t *start, const int64_t *length,
                        uint8_t *out, int64_t names_count, const uint64_t *names_word, const int64_t *names_length,
                        int64_t ends_count, const uint32_t *ends, int64_t room, int64_t *count, int64_t *row,

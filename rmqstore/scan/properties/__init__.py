@@ -1,1 +1,1 @@
-"""Property texts of a whole chunk of records."""
+"""Examine the property texts of a chunk of records at once."""

@@ -1,8 +1,8 @@
-"""Texts as bits: one bit for each byte of a text, in words of 64, for all texts at once.
+"""Examine many texts at once as bit masks: one bit for each byte of a text, in 64-bit words.
 
-A comparison of all bytes with one value, packed into bits, costs a tenth of looking for the places where it holds. The
-grammar (0x01 and 0x02 take turns, beginning with 0x01) is then the parity of the separators before each of them, and a
-name is found by one of its letters at its place in front of a 0x01.
+Comparing all bytes with a value and packing the result into bits costs a tenth of finding the matching positions. The
+grammar (0x01 and 0x02 alternate, starting with 0x01) then depends only on the parity of the number of separators before
+each separator, and a name is found by one of its letters at the right distance before a 0x01.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _EXPONENT_BITS, _EXPONENT_BIAS = 52, 1023  # of a 64-bit float
 
 
 class TextBits:
-    """Texts of at most `width` bytes, a multiple of 64, that begin at `start` in a chunk and are `length` long.
+    """Texts of at most `width` bytes (a multiple of 64) at `start` in a chunk, with bit masks of their separators.
 
-    `one` and `two` have the bits of 0x01 and 0x02. Positions count from a text's begin.
+    `one` and `two` are the masks of 0x01 and 0x02. Positions are relative to the start of a text.
     Shapes: start and length (n,), one and two (words, n)
     """
 
@@ -41,37 +41,37 @@ class TextBits:
         self.two = self.where(self._bytes == 2)
 
     def _gather(self, width: int) -> U8:
-        """One row of `width` bytes for each text; what is behind a text in its row means nothing."""
+        """Copy each text into a row of `width` bytes; the bytes after the text in its row are arbitrary."""
         buf, start, length = self.buf, self.start, self.length
         last = len(buf) - width
         if last < 0:
             buf, last = np.concatenate((buf, np.zeros(-last, dtype=np.uint8))), 0
-        every = np.ndarray((last + 1,), dtype=f"V{width}", buffer=buf, strides=(1,))
-        rows = every[np.minimum(start, last)].view(np.uint8).reshape(len(start), width)
-        for i in np.flatnonzero(start > last).tolist():  # a row would go over the buffer's end
+        at_every_byte = np.ndarray((last + 1,), dtype=f"V{width}", buffer=buf, strides=(1,))
+        rows = at_every_byte[np.minimum(start, last)].view(np.uint8).reshape(len(start), width)
+        for i in np.flatnonzero(start > last).tolist():  # the row would extend past the buffer
             rows[i, : int(length[i])] = buf[int(start[i]) : int(start[i] + length[i])]
         return rows
 
     def where(self, mask: Bool) -> U64:
-        """Bits of the bytes of texts for which a mask over all rows is true."""
+        """Pack a mask over all rows into bits, without the bytes after each text."""
         packed = np.packbits(mask, axis=None, bitorder="little").view("<u8").reshape(len(mask), self.words)
         bits: U64 = packed.T & self._valid
         return bits
 
     def holds(self, byte: int) -> bool:
-        """Whether a byte is in any of the texts."""
+        """Whether any of the texts contains a byte."""
         return bool(self.where(self._bytes == byte).any())
 
     def odd_grammar(self) -> Bool:
-        """Texts whose separators do not take turns, or that have none at all and are not empty.
+        """Return which texts are malformed: separators that do not alternate, or a text without separators.
 
-        Shape: (n,)
+        An empty text is not malformed. Shape: (n,)
         """
         marks = self.one | self.two
         parity = marks.copy()
         for k in (1, 2, 4, 8, 16, 32):
             parity ^= parity << np.uint64(k)
-        for word in range(1, self.words):  # an odd number of separators up to here turns all that follow
+        for word in range(1, self.words):  # an odd number of separators before a word inverts its parities
             parity[word] ^= _NONE - (parity[word - 1] >> np.uint64(WORD - 1))
         wrong = self.one & ~parity
         wrong |= self.two & parity
@@ -80,19 +80,19 @@ class TextBits:
         return odd
 
     def not_plain(self) -> tuple[Bool, Bool]:
-        """Texts that hold a zero byte, and texts that are not ASCII.
+        """Return which texts contain a zero byte, and which are not ASCII.
 
         Shape: (n,) each
         """
-        odd = self.where(self._bytes.view(np.int8) <= 0)
-        if not odd.any():
+        zero_or_high = self.where(self._bytes.view(np.int8) <= 0)
+        if not zero_or_high.any():
             none = np.zeros(len(self.length), dtype=np.bool_)
             return none, none
         zero = self.where(self._bytes == 0)
-        return _any(zero), _any(odd & ~zero)
+        return _any(zero), _any(zero_or_high & ~zero)
 
     def controls(self) -> Bool:
-        """Texts that hold other control characters than the separators, lines and tabs.
+        """Return which texts contain control characters other than NUL, separators, tab, LF and CR.
 
         Shape: (n,)
         """
@@ -102,57 +102,58 @@ class TextBits:
         return _any(self.where(low & (self._bytes > 2) & ~np.isin(self._bytes, _LINES)))
 
     def ends_of(self, name: bytes, letter: int) -> Iterator[tuple[I64, I64, I64]]:
-        """(texts, where the name's 0x01 is, where the value ends) of names that end like `name`.
+        """Yield (texts, positions of the 0x01 after the name, ends of the values) of names that end like `name`.
 
-        The last four bytes of `name` count, and `letter`, the index in it of a byte that is rare there in other
-        names. Each round gives a further place of a text, from its first to its last. Only for texts of sound grammar.
+        Names match if they have the last four bytes of `name`. `letter` is the index in `name` of a byte that is rare
+        at this distance from the end of other names: it finds the candidates. Each round yields one more occurrence
+        per text, from first to last. Only for well-formed texts.
         """
         letters = self.where(self._bytes == name[letter])
-        by = len(name) - letter
-        found = letters << np.uint64(by)
-        found[1:] |= letters[:-1] >> np.uint64(WORD - by)
-        found &= self.one
-        texts = np.flatnonzero(_any(found))
-        found = found[:, texts] if len(texts) < len(self.length) else found
-        four = int.from_bytes(name[-4:], "big")
+        distance = len(name) - letter
+        candidates = letters << np.uint64(distance)
+        candidates[1:] |= letters[:-1] >> np.uint64(WORD - distance)
+        candidates &= self.one
+        texts = np.flatnonzero(_any(candidates))
+        candidates = candidates[:, texts] if len(texts) < len(self.length) else candidates
+        last_four = int.from_bytes(name[-4:], "big")
         view = u32(self.buf)
         while len(texts):
-            whole = len(texts) == len(self.length)
-            at, word, bit = _lowest(found)
-            ahead = np.maximum((self.start if whole else self.start[texts]) + at - 4, 0)
-            hit = (view[ahead] == four) & (at >= 4)
+            all_texts = len(texts) == len(self.length)
+            at, word, bit = _lowest(candidates)
+            ending_at = np.maximum((self.start if all_texts else self.start[texts]) + at - 4, 0)
+            hit = (view[ending_at] == last_four) & (at >= 4)
             if hit.any():
-                stop = self._next_two(None if whole else texts, word, bit)
+                stop = self._next_two(None if all_texts else texts, word, bit)
                 yield (texts, at, stop) if hit.all() else (texts[hit], at[hit], stop[hit])
             for k in range(self.words):
-                found[k] ^= np.where(word == k, bit, _NONE)
-            more = np.flatnonzero(_any(found))
-            texts, found = texts[more], found[:, more]
+                candidates[k] ^= np.where(word == k, bit, _NONE)
+            more = np.flatnonzero(_any(candidates))
+            texts, candidates = texts[more], candidates[:, more]
 
     def _next_two(self, texts: I64 | None, word: I64, bit: U64) -> I64:
-        """Where the first 0x02 is behind a bit of each of the texts (None: of all); a text's end without one."""
+        """Return the position of the first 0x02 after a bit in each of `texts` (None: all), else the text's end."""
         two, length = (self.two, self.length) if texts is None else (self.two[:, texts], self.length[texts])
         above = ~(bit | (bit - _ONE))
-        behind = np.array(
+        later = np.array(
             [two[k] & np.where(word < k, _ALL, np.where(word == k, above, _NONE)) for k in range(self.words)]
         )
-        return np.where(_any(behind), _lowest(behind)[0], length)
+        return np.where(_any(later), _lowest(later)[0], length)
 
     def values(self, name: bytes, letter: int) -> Iterator[tuple[I64, I64, I64]]:
-        """(texts, positions of the values in the chunk, their lengths) of properties, names have 4 or 8 bytes."""
-        eight = int.from_bytes(name, "big")
+        """Yield (texts, positions of values in the chunk, their lengths) of a property; its name has 4 or 8 bytes."""
+        name_word = int.from_bytes(name, "big")
         for texts, at, stop in self.ends_of(name, letter):
             begin = at - len(name)
-            ours = (begin == 0) | (self._bytes[texts, np.maximum(begin - 1, 0)] == 2)
+            matches = (begin == 0) | (self._bytes[texts, np.maximum(begin - 1, 0)] == 2)
             if len(name) > 4:
-                ours &= words_at(self.buf, np.maximum(self.start[texts] + begin, 0)) == eight
-            if not ours.all():
-                texts, at, stop = texts[ours], at[ours], stop[ours]
+                matches &= words_at(self.buf, np.maximum(self.start[texts] + begin, 0)) == name_word
+            if not matches.all():
+                texts, at, stop = texts[matches], at[matches], stop[matches]
             yield texts, self.start[texts] + at + 1, stop - at - 1
 
 
 def _any(bits: U64) -> Bool:
-    """Which texts have a bit.
+    """Return which texts have any bit set.
 
     Shape: (n,)
     """
@@ -161,7 +162,7 @@ def _any(bits: U64) -> Bool:
 
 
 def _lowest(bits: U64) -> tuple[I64, I64, U64]:
-    """Position of the lowest bit of every text, the word that holds it, and the bit in that word."""
+    """Return the position of the lowest bit of every text, the number of its word, and the bit in that word."""
     value, word = bits[0], np.zeros(bits.shape[1], dtype=np.int64)
     for k in range(1, len(bits)):
         none = value == 0

@@ -1,7 +1,7 @@
-"""Property texts of a chunk: grammar, UTF-8, tags codes, and which records need a closer look.
+"""Check the property texts of a chunk: syntax, UTF-8, tags codes, and which records need individual treatment.
 
-All texts are looked at together, as bits (`text_bits`). What is rare (odd grammar, text that is not ASCII, LMQ fan-out)
-is decided text by text.
+All texts are examined at once, in C or as bit masks (`text_bits`). Rare cases (malformed or non-ASCII texts, dispatch
+to light message queues) are handled one text at a time.
 """
 
 from __future__ import annotations
@@ -19,29 +19,28 @@ from rmqstore.scan.hashes import hash_spans
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.properties.text_bits import WORD, TextBits
 
-# names whose values only the broker's own parser can judge, or that name further queues
+# properties whose values need the broker's parsing rules, or that name further queues
 PARSED_NAMES = (b"INNER_NUM\x01", b"INNER_MULTI_DISPATCH\x01", b"DELAY\x01")
 _FILLER = properties.FILLER_KEY.encode() + b"\x01"
 _SPECIAL_ENDS = tuple(name[:-1] for name in (*PARSED_NAMES, _FILLER))
-# what every parser takes: a delay level that is a small number
+# a delay level that every parser accepts: a small number
 _DELAY_NUMBER = re.compile(rb"(?<![^\x02])DELAY\x01[0-9]{1,9}(?![^\x02])")
 _FAN_OUT = properties.INNER_MULTI_DISPATCH.encode() + b"\x01"
-# index of the letter of a name that other names rarely have so near to their end
+# index of the letter of each name that is rarest in other names at this distance from their end
 _LETTER = {b"TAGS": 2, b"KEYS": 2, b"UNIQ_KEY": 3, b"INNER_NUM": 8, b"INNER_MULTI_DISPATCH": 19, b"DELAY": 2}
 _LETTER[_FILLER[:-1]] = 9
-_VALUES = (b"TAGS", b"KEYS", b"UNIQ_KEY")  # names whose values are asked for
-_SPREAD = 96  # bytes that may be looked at in vain for each text
+_VALUES = (b"TAGS", b"KEYS", b"UNIQ_KEY")  # names whose values are needed
+_SPREAD = 96  # padding bytes per text that cost less than grouping texts by length
 _WIDEST = 8 * WORD
 
 
 @dataclass(slots=True)
 class Texts:
-    """What the property texts of a chunk say.
+    """Facts from the property texts of a chunk; the lists contain record numbers.
 
-    `tags_code` per record (0: no tags; not yet the deliver time of the schedule topic); `faults` of records whose
-    text is wrong; `controls` records with control characters that a producer may have written; `fan_out` records that
-    were dispatched to further queues (LMQ); `parsed` records that hold one of PARSED_NAMES with more than a number for
-    a delay level; `fillers` records that a repair marked as its own.
+    `tags_code`: per record, 0 without tags, and not yet the deliver time in the schedule topic; `faults`: syntax faults
+    by record; `controls`: control characters that a producer may have written; `fan_out`: dispatched to light message
+    queues; `parsed`: has one of PARSED_NAMES, except a DELAY that is a small number; `fillers`: written by a repair.
     Shape: tags_code (n,)
     """
 
@@ -54,10 +53,10 @@ class Texts:
 
 
 class PropertyTexts:
-    """The property texts of a chunk's records: looked through once, for all who ask.
+    """The property texts of a chunk, examined once for all users.
 
-    `odd` are those that must be read one by one: of odd grammar, not UTF-8, or with zero bytes in them. `controls` hold
-    other control characters than the separators, lines and tabs.
+    `odd`: texts that must be parsed one by one, because they are malformed, not UTF-8, or contain zero bytes.
+    `controls`: texts with control characters other than separators, tab, LF and CR.
     Shapes: (n,)
     """
 
@@ -88,33 +87,30 @@ class PropertyTexts:
         return bits
 
     def _judge(self, number: I64, odd: Bool, wide: Bool) -> None:
-        """Note which of some records are odd; `wide` are those that are not ASCII."""
+        """Record which of the records `number` are odd; `wide` are those with a text that is not ASCII."""
         self.odd[number[odd]] = True
         number = number[wide & ~odd]
         if len(number):
             self.odd[number] = not_utf8(self.texts(number))
 
     def texts(self, records: I64) -> list[bytes]:
-        """The texts of some records, as they are."""
-        raw, start, length = (
-            self.columns.raw,
-            self.columns.properties_at[records],
-            self.columns.properties_length[records],
-        )
+        """Return the texts of some records as raw bytes."""
+        raw = self.columns.raw
+        start, length = self.columns.properties_at[records], self.columns.properties_length[records]
         return [bytes(raw[a:b]) for a, b in zip(start.tolist(), (start + length).tolist(), strict=True)]
 
     def holds(self, byte: int) -> bool:
-        """Whether a byte is in any of the texts."""
+        """Whether any of the texts contains a byte."""
         columns = self.columns
         if self._native is not None:
             return self._native.holds(columns.buf, columns.properties_at, columns.properties_length, byte)
         return any(bits.holds(byte) for _, bits in self._groups)
 
     def values(self, name: bytes) -> tuple[I64, I64, I64]:
-        """(records, positions of the values in the chunk, their lengths) of a property of those that are not odd.
+        """Return (records, positions of the values in the chunk, their lengths) of a property, without odd records.
 
-        A record that has the property twice is there twice, the earlier value first. `name` is TAGS, KEYS or UNIQ_KEY.
-        Shape: (m,) each
+        A record that has the property twice occurs twice, with the earlier value first. `name` is TAGS, KEYS or
+        UNIQ_KEY. Shape: (m,) each
         """
         if self._read is not None:
             return self._of_sound(*self._read.values[_VALUES.index(name)])
@@ -134,7 +130,7 @@ class PropertyTexts:
         return (number, start, length) if sound.all() else (number[sound], start[sound], length[sound])
 
     def with_special_names(self) -> I64:
-        """Records that may hold one of PARSED_NAMES or the mark of a filler, odd ones too; each once."""
+        """Return the records that may have one of PARSED_NAMES or the filler property, and all odd records."""
         if self._read is not None:
             return np.flatnonzero(self.odd | self._read.ends_like)
         found = self.odd.copy()
@@ -146,7 +142,7 @@ class PropertyTexts:
 
 
 def _widths(length: I64) -> Iterator[tuple[I64 | None, int]]:
-    """Records whose texts are looked at together (None: all), and the width that holds them, bytes."""
+    """Yield groups of records (None: all) whose texts have similar lengths, with the width in bytes that fits them."""
     n = len(length)
     if not n:
         return
@@ -161,58 +157,57 @@ def _widths(length: I64) -> Iterator[tuple[I64 | None, int]]:
 
 
 def read_texts(columns: Columns, *, tags: bool = True, texts: PropertyTexts | None = None) -> Texts:
-    """Look at the property texts of all records of a chunk; `tags` off leaves all but the faults out."""
+    """Examine the property texts of all records of a chunk; without `tags`, only `faults` and `controls` are filled."""
     texts = texts or PropertyTexts(columns)
-    out = Texts(np.zeros(len(columns), dtype=np.int64))
+    result = Texts(np.zeros(len(columns), dtype=np.int64))
     if tags:
-        _put_tags(texts, out)
-        maybe = texts.with_special_names()
-        for i, raw in zip(maybe.tolist(), texts.texts(maybe), strict=True):
-            _special(raw, i, out)
-    odd = np.flatnonzero(texts.odd | texts.controls)
-    for i, raw in zip(odd.tolist(), texts.texts(odd), strict=True):
+        _put_tags(texts, result)
+        special = texts.with_special_names()
+        for i, raw in zip(special.tolist(), texts.texts(special), strict=True):
+            _put_special(raw, i, result)
+    suspect = np.flatnonzero(texts.odd | texts.controls)
+    for i, raw in zip(suspect.tolist(), texts.texts(suspect), strict=True):
         if faults := properties.property_faults(raw):
-            out.faults[i] = faults
+            result.faults[i] = faults
         elif properties.holds_controls(raw):
-            out.controls.append(i)
+            result.controls.append(i)
         if tags and texts.odd[i]:
-            out.tags_code[i] = properties.tags_code(properties.parse_properties(raw).get(properties.TAGS, ""))
-    return out
+            result.tags_code[i] = properties.tags_code(properties.parse_properties(raw).get(properties.TAGS, ""))
+    return result
 
 
-def _put_tags(texts: PropertyTexts, out: Texts) -> None:
-    """Tags code of every record that is not odd: of the last TAGS that is not empty."""
+def _put_tags(texts: PropertyTexts, result: Texts) -> None:
+    """Set the tags code of every record that is not odd, from the last TAGS that is not empty."""
     number, start, length = texts.values(b"TAGS")
-    given = length > 0
-    if not given.all():
-        number, start, length = number[given], start[given], length[given]
-    codes, plain = hash_spans(texts.columns.buf, start, length)
+    nonempty = length > 0
+    if not nonempty.all():
+        number, start, length = number[nonempty], start[nonempty], length[nonempty]
+    codes, ascii_only = hash_spans(texts.columns.buf, start, length)
     codes = codes.astype(np.uint32).astype(np.int32).astype(np.int64)
-    for j in np.flatnonzero(~plain).tolist():
+    for j in np.flatnonzero(~ascii_only).tolist():
         value = texts.columns.raw[int(start[j]) : int(start[j] + length[j])]
         codes[j] = properties.tags_code(value.decode("utf-8", "replace"))
-    out.tags_code[number] = codes  # a later one of a record wins, as in the broker's map
+    result.tags_code[number] = codes  # the last one of a record wins, as in the broker's map
 
 
-def _special(text: bytes, i: int, out: Texts) -> None:
+def _put_special(text: bytes, i: int, result: Texts) -> None:
     rest = _DELAY_NUMBER.sub(b"", text)
     if any(name in rest for name in PARSED_NAMES):
-        out.parsed.append(i)
+        result.parsed.append(i)
     if _FAN_OUT in text:
-        out.fan_out.append(i)
+        result.fan_out.append(i)
     if _FILLER in text:
-        out.fillers.append(i)
+        result.fillers.append(i)
 
 
 def not_utf8(texts: list[bytes]) -> list[bool]:
-    """Which of some texts are not UTF-8; asked together first, since nearly all are."""
+    """Return which texts are not UTF-8; checks all together first, because nearly all are."""
     if is_utf8(b"\0".join(texts)):
         return [False] * len(texts)
     return [not is_utf8(text) for text in texts]
 
 
 def is_utf8(text: bytes) -> bool:
-    """Whether bytes are UTF-8."""
     try:
         text.decode("utf-8")
     except UnicodeDecodeError:

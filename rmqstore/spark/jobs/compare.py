@@ -1,7 +1,7 @@
-"""Job `compare`: replicas against the first store: where they part, and which messages are on one side only.
+"""Job `compare`: finds where replicas diverge from the first store, and which messages only one of them has.
 
-The rows are those of the local `compare` (`views.compare_rows`). A join finds the unequal ones; `views.compare`
-judges them, in the driver.
+The rows are those of the local `compare` (`views/compare/rows.py`). A join finds the rows that differ; the driver
+evaluates them with `views/compare/compare.py`.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _MARKS = ["start", "size", "whole", "index"]
 
 
 def row_schema() -> Any:
-    """A record as `compare` sees it: where it is, CRC of all its bytes, CRC of what stays when it moves."""
+    """A record as `compare` sees it: its place, the CRC of all its bytes, and the CRC of those that a move keeps."""
     head = [("store", pa.string()), ("topic", pa.string()), ("queue_id", pa.int32())]
     return pa.schema([*head, *((n, pa.int64()) for n in _NUMBERS)])
 
 
 class RowSource(Source):
-    """`rmqstore.rows`: what replicas are compared by."""
+    """`rmqstore.rows`: the rows by which replicas are compared."""
 
     @classmethod
     def name(cls) -> str:
@@ -64,7 +64,7 @@ class RowSource(Source):
 
 
 class RowReader(DataSourceReader):  # type: ignore[misc]  # PySpark has no types here
-    """Plans as `rmqstore.commitlog`, reads rows."""
+    """Plans as `rmqstore.commitlog` does, and reads rows."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self.settings = dict(settings)
@@ -80,7 +80,7 @@ class RowReader(DataSourceReader):  # type: ignore[misc]  # PySpark has no types
 
 
 def read_rows(pieces: Iterable[Piece]) -> Iterator[Any]:
-    """Batches of the rows of good records. Errors: OSError for a file that cannot be opened."""
+    """Yield batches of the rows of good records. Errors: OSError for a file that cannot be opened."""
     schema = row_schema()
     table = QueueTable()
     for piece in pieces:
@@ -112,7 +112,7 @@ def compare(
     progress: Progress | None = None,
     split_size: int | None = None,
 ) -> JobResult:
-    """Compare the first store with each of the others; an entry for each of the others, as of `rmqstore compare`.
+    """Compare the first store with each of the others; one entry for each of the others, as of `rmqstore compare`.
 
     `heal` in the result has an object for each damaged store: which of all the stores can give its bytes back.
     Exit code 0: all equal; 1: some differ.
@@ -167,7 +167,7 @@ def _offers(ref: StoreRef, fleet: Sequence[StoreRef]) -> tuple[dict[str, Any], i
 
 
 def _side(spark: Any, ref: StoreRef, progress: Progress | None, split_size: int | None) -> tuple[LogRows, Any]:
-    """A store's numbers, and its rows up to the end of each log."""
+    """Return a store's log summary, and its rows up to the last good record of each log."""
     from pyspark.sql import functions as f
 
     logs = LogRows(ref.open(), QueueTable(), jobs=1, mapper=spark_mapper(spark, progress))
@@ -198,7 +198,7 @@ def _compared(left: LogRows, a: Any, right: LogRows, b: Any) -> Comparison:
 
 
 def _rows(frame: Any, table: QueueTable) -> Rows:
-    """The rows of a frame in address order; 72 bytes each in the driver, so only for what differs."""
+    """Collect a frame's rows in address order, at 72 bytes each: only for rows that differ."""
     columns = frame.orderBy("start").toArrow()
     names, ids = columns.column("topic").to_pylist(), columns.column("queue_id").to_pylist()
     queues = [table.number(name.encode("utf-8", "backslashreplace"), i) for name, i in zip(names, ids, strict=True)]

@@ -1,7 +1,7 @@
-"""Commitlog against consume queues as rows: a distributed full outer join, for queries of one's own.
+"""Compares commitlog and consume queues in a distributed join, for queries of your own.
 
-`jobs.crosscheck` is the answer with the codes of `verify`; this is the evidence, one row for every unit that is
-missing, dangling or wrong.
+`jobs.crosscheck` reports problem codes as `verify` does; `crosscheck_rows` has one row for every unit that is missing,
+dangling or wrong.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ _SAYS = ("commitlog_offset", "size", "tags_code")
 
 
 def crosscheck_rows(spark: Any, paths: Paths, *, config: Path | None = None, split_size: str = "64m") -> Any:
-    """A DataFrame: store, topic, queue_id, queue_offset, status, and what log and unit say (`log_…`, `unit_…`).
+    """Return a DataFrame of the units that disagree with the log: store, topic, queue_id, queue_offset, status.
 
-    `status`: `missing` (a message without unit), `dangling` (a unit that no message asks for; not those of messages
-    that have expired), `wrong` (both are there and differ). Simple consume queues.
+    `status` is `missing` (a message without a unit), `dangling` (a unit without a message, except for expired
+    messages) or `wrong` (both exist and differ). Columns `log_…` have the values that the log requires, `unit_…` those
+    of the unit. Simple consume queues only.
     """
     from pyspark.sql import functions as f
 
@@ -53,9 +54,3 @@ def crosscheck_rows(spark: Any, paths: Paths, *, config: Path | None = None, spl
     rows = both.withColumn("status", status).where("status is not null").join(f.broadcast(known), "store", "left")
     rows = rows.where("status <> 'dangling' or unit_commitlog_offset >= coalesce(log_start, 0)").drop("log_start")
     return rows.select(*_KEY, "status", *(f"log_{c}" for c in _SAYS), *(f"unit_{c}" for c in _SAYS))
-
-
-def crosscheck_summary(rows: Any) -> dict[str, int]:
-    """How many rows of each status."""
-    found = {row["status"]: int(row["count"]) for row in rows.groupBy("status").count().collect()}
-    return {status: found.get(status, 0) for status in ("missing", "dangling", "wrong")}

@@ -1,9 +1,9 @@
-"""Job `export`: messages to Parquet by topic and day, restartable without duplicates.
+"""Job `export`: writes messages to Parquet by topic and day, restartable without duplicates.
 
-The log of every store is cut into segments (stretches of whole files). The rows of a segment are in directories of its
-own (`topic=…/day=…/segment=…`), which a write replaces as a whole; a segment is done when the list in `_rmqstore/`
-says so, with what its files looked like and what was passed over in them. A second run does what is missing and what
-has grown since, and only that; what it says of damage is about the whole export.
+The log of every store is cut into segments of whole files. Each segment has directories of its own
+(`topic=…/day=…/segment=…`), which a write replaces as a whole. `_rmqstore/` lists the finished segments, with a
+signature of their files and their damaged spans. Another run writes only segments that are missing or have changed; it
+reports the damage of the whole export.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _DAMAGE = ("damaged_messages", "damaged_spans")
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A stretch of one log: `signature` changes when its files do. `live`: a broker writes to it."""
+    """A range of whole files of one log; `signature` changes with the files. `live`: a broker writes to the store."""
 
     name: str
     label: str
@@ -47,7 +47,7 @@ class Segment:
 
 
 def segments_of(ref: StoreRef, store: Store, segment_bytes: int, settings: str) -> Iterator[Segment]:
-    """The segments of a store's logs, in address order."""
+    """Yield the segments of a store's logs in address order."""
     live = store.lock_state().held
     for log, queue, lead in logs_of(store):
         end = end_of(queue, lead, None)
@@ -81,13 +81,13 @@ def export(
 ) -> JobResult:
     """Write the messages of all stores below `output`; `body`: "" for none, "raw" as stored, "plain" decompressed.
 
-    Rows carry `crc_ok`; a damaged span gives no row. The result counts both, over the whole output. Exit code 1
-    when there is either, 4 when a store or a file could not be read. Units: bytes; `since`, `until` ms.
-    Errors: OutputExists for a directory with something else in it; UsageError for an output inside of a store.
+    A row with a wrong CRC has `crc_ok` false; a damaged span has no row. The result counts both, over the whole
+    output. Exit code 1 if there are any, 4 if a store or a file could not be read. Units: bytes; `since`, `until` ms.
+    Errors: OutputExists for a directory with something else in it; UsageError for an output inside a store.
     """
     started = time.monotonic()
     refs = store_refs(paths, config)
-    _keep_out(output, refs)
+    _refuse_inside_store(output, refs)
     folder = Folder(spark, str(output))
     names = folder.names()
     if names and STATE not in names:
@@ -115,7 +115,7 @@ def export(
         _mark(folder, {s.name: done[s.name] for s in batch})
     for segment in todo:
         stores[segment.label]["segments_written"] += 1
-    _tell(stores, segments, done, _rows(spark, str(output), folder))
+    _add_counts(stores, segments, done, _rows(spark, str(output), folder))
     result = _result(stores, {"output": str(output), "segments": len(segments), "written": len(todo)})
     unread = any(s.get("unchecked") for s in stores.values())
     damaged = any(result.more[name] for name in _DAMAGE)
@@ -128,7 +128,7 @@ def _result(stores: dict[str, dict[str, Any]], more: dict[str, Any]) -> JobResul
 
 
 def _clear(folder: Folder, names: list[str], old: list[str]) -> None:
-    """Remove what a killed run left, and segments that are written again: they may have held more before."""
+    """Remove leftovers of a killed run, and all directories of segments to be rewritten: some may not be replaced."""
     for name in names:
         if name.startswith(".spark-staging"):
             folder.delete(name)
@@ -138,13 +138,13 @@ def _clear(folder: Folder, names: list[str], old: list[str]) -> None:
         folder.delete_matching(f"topic=*/day=*/segment={name}")
 
 
-def _tell(
+def _add_counts(
     stores: dict[str, dict[str, Any]],
     segments: list[Segment],
     done: dict[str, dict[str, Any]],
     rows: dict[str, tuple[int, int]],
 ) -> None:
-    """Counts for each store: rows, damaged rows, and spans that are not records."""
+    """Add rows, damaged rows and damaged spans to the entry of each store."""
     for segment in segments:
         store, over = stores[segment.label], done[segment.name]["passed_over"]
         store["damaged_spans"] += over["spans"]
@@ -156,7 +156,7 @@ def _tell(
             store["clean"] = not (store["damaged_messages"] or store["damaged_spans"] or store["unchecked"])
 
 
-def _keep_out(output: str | Path, refs: list[StoreRef]) -> None:
+def _refuse_inside_store(output: str | Path, refs: list[StoreRef]) -> None:
     if "://" in str(output):
         return
     target = Path(output).absolute().resolve()
@@ -185,16 +185,16 @@ def _plan(refs: list[StoreRef], segment_bytes: int, settings: str) -> tuple[dict
 
 
 def _done(folder: Folder) -> dict[str, dict[str, Any]]:
-    """What the list says of segments: signature, and what was passed over."""
+    """Read the list of finished segments: signature and damaged spans of each."""
     out: dict[str, dict[str, Any]] = {}
     for name in folder.names(STATE):
         if name.endswith(".json"):
             out |= folder.read_json(f"{STATE}/{name}") or {}
-    return {name: said for name, said in out.items() if said}
+    return {name: entry for name, entry in out.items() if entry}
 
 
 def _mark(folder: Folder, segments: dict[str, dict[str, Any]]) -> None:
-    """Another file of the list; what a later one says of a segment counts, nothing means: not done."""
+    """Add a file to the list. A later file overrides earlier ones; an empty entry means that a segment is not done."""
     numbers = [int(n[:8]) for n in folder.names(STATE) if n[:8].isdigit()]
     folder.write_json(f"{STATE}/{max(numbers, default=0) + 1:08d}.json", segments)
 
@@ -218,27 +218,27 @@ def _write(
     batch: list[Segment],
     progress: Progress | None,
 ) -> dict[str, dict[str, Any]]:
-    """One batch of segments: its rows go to the output; what the list is to say of each segment."""
+    """Write the rows of a batch of segments to the output; return the list entry of each segment."""
     mapper = spark_mapper(spark)
-    said = {s.name: {"signature": s.signature} | _passed_over(s, mapper, int(options["splitSize"])) for s in batch}
+    entries = {s.name: {"signature": s.signature} | _passed_over(s, mapper, int(options["splitSize"])) for s in batch}
     reader = spark.read.format("rmqstore.commitlog").options(**options)
     frame = reader.option("stores", json.dumps(stores)).option("segments", json.dumps([s.name for s in batch])).load()
     with Watch(spark, progress):
         writer = frame.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
         writer.partitionBy("topic", "day", "segment").option("compression", "zstd").parquet(output)
-    return said
+    return entries
 
 
 def _passed_over(segment: Segment, mapper: Mapper, split_size: int) -> dict[str, Any]:
     try:
         found = passed_over(segment.stretch, mapper, live=segment.live, split_size=split_size)
-    except OSError:  # a file that cannot be opened is told as unchecked
+    except OSError:  # a file that cannot be opened is reported as unchecked
         found = {"spans": 0, "bytes": 0, "first": []}
     return {"passed_over": found}
 
 
 def read_export(spark: Any, output: str | Path) -> Any:
-    """The exported messages as a DataFrame; topics that look like numbers stay text."""
+    """Return the exported messages as a DataFrame; topics that look like numbers stay text."""
     key = "spark.sql.sources.partitionColumnTypeInference.enabled"
     before = spark.conf.get(key)
     spark.conf.set(key, "false")
@@ -249,7 +249,7 @@ def read_export(spark: Any, output: str | Path) -> Any:
 
 
 def _rows(spark: Any, output: str, folder: Folder) -> dict[str, tuple[int, int]]:
-    """Messages of every store in the whole export, and how many of them are damaged."""
+    """Count the messages of every store in the whole export, and the damaged ones among them."""
     from pyspark.sql import functions as f
 
     if not any(name.startswith("topic=") for name in folder.names()):

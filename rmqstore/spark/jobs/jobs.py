@@ -1,7 +1,7 @@
-"""The jobs of `rmqstore pipeline` as plain functions, for notebooks too: verify, crosscheck, du, export, sql and more.
+"""The jobs verify, crosscheck and du of `rmqstore pipeline`, as functions for notebooks too; and what all jobs share.
 
-Each takes a session (`open_session`) and paths of stores, and gives a `JobResult`. `verify` and `du` are the local
-commands with their splits sent to executors, so their answers are equal; stores that are small go to one task each.
+A job takes a session (`open_session`) and paths of stores, and returns a `JobResult`. `verify` and `du` run the code of
+the local commands with the splits on executors, so the answers are equal. A small store is read by a single task.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WHOLE_BELOW = 256 << 20  # bytes of log up to which a store is one task
 
 @dataclass(slots=True)
 class JobResult:
-    """What a job says. `stores` has one object for each store; `exit_code` as of all commands."""
+    """The result of a job: one JSON object per store, further fields in `more`, and the exit code of the command."""
 
     job: str
     stores: list[dict[str, Any]] = field(default_factory=list)
@@ -43,7 +43,7 @@ class JobResult:
 
 
 def finish(result: JobResult, started: float, codes: Iterable[int]) -> JobResult:
-    """1 goes before 4, and what could not be opened is something that could not be checked; 3 when nothing could."""
+    """Set exit code and duration: 1 takes precedence over 4; 4 also for a store that could not be opened, 3 for all."""
     found = set(codes)
     lost = [s for s in result.stores if "error" in s]
     if lost:
@@ -56,7 +56,7 @@ def finish(result: JobResult, started: float, codes: Iterable[int]) -> JobResult
 
 
 def lost_store(ref: StoreRef, error: RmqStoreError | OSError) -> dict[str, Any]:
-    """What is said of a store that could not be read."""
+    """The result entry of a store that could not be read."""
     message = error.message if isinstance(error, RmqStoreError) else str(error)
     return {"store": ref.label, "clean": False, "error": message}
 
@@ -64,7 +64,7 @@ def lost_store(ref: StoreRef, error: RmqStoreError | OSError) -> dict[str, Any]:
 def split_by_size(
     refs: list[StoreRef], whole_below: int
 ) -> tuple[list[tuple[StoreRef, int]], list[StoreRef], list[Any]]:
-    """Stores that are one task each with their bytes, stores to be split, and those that could not be opened."""
+    """Return small stores with their log bytes, stores to be split, and entries of stores that could not be opened."""
     small, big, lost = [], [], []
     for ref in refs:
         try:
@@ -85,7 +85,7 @@ def each_whole(
     function: Callable[[StoreRef], tuple[dict[str, Any], int]],
     task_bytes: int = TASK_BYTES,
 ) -> list[tuple[dict[str, Any], int]]:
-    """(answer, exit code) of a function for every small store, many of them in one task."""
+    """Run a function on every small store, several stores per task; return (answer, exit code) of each."""
     if not small:
         return []
     costs = [size + FILE_COST for _, size in small]
@@ -126,7 +126,7 @@ def verify(
     whole_below: int = WHOLE_BELOW,
     task_bytes: int = TASK_BYTES,
 ) -> JobResult:
-    """The reports of all stores, equal to `rmqstore verify`; a store that cannot be opened is an entry with `error`.
+    """Verify all stores as `rmqstore verify` does; a store that cannot be opened becomes an entry with `error`.
 
     Errors: UsageError, NotReadable for the list of stores itself.
     """
@@ -143,10 +143,10 @@ def verify(
 
 
 def crosscheck(spark: Any, paths: Paths, **how: Any) -> JobResult:
-    """Commitlog against consume queues: the CQ- and BCQ- findings of `verify`, equal to the local ones.
+    """Compare commitlog and consume queues: the CQ- and BCQ- findings of `verify`, with its arguments.
 
-    The units are read where the messages are, by queue offset: a merge join without a shuffle. `crosscheck_rows` is
-    the join as rows. Takes what `verify` takes.
+    Units are looked up by the queue offsets of the messages: a merge join without a shuffle. `crosscheck_rows` returns
+    the differences as rows.
     """
     result = verify(spark, paths, **how)
     result.job = "crosscheck"
@@ -168,7 +168,7 @@ def crosscheck(spark: Any, paths: Paths, **how: Any) -> JobResult:
 
 
 def findings_frame(spark: Any, result: JobResult) -> Any:
-    """The findings of `verify` or `crosscheck` as a DataFrame."""
+    """Return the findings of `verify` or `crosscheck` as a DataFrame."""
     import orjson
 
     from rmqstore.spark.sources.sources import spark_schema
@@ -230,7 +230,7 @@ def du(
     task_bytes: int = TASK_BYTES,
     split_size: int | None = None,
 ) -> JobResult:
-    """Messages and bytes per topic, queue, tag, producer host and day, of every store and of all together (`total`)."""
+    """Count messages and bytes per topic, queue, tag, producer host and day, per store and in `total`."""
     from rmqstore.views.dump.selection import Selection
 
     started = time.monotonic()

@@ -1,7 +1,7 @@
-"""What an export skips: the spans of a log that are not records, segment by segment.
+"""Counts the damaged spans of a log that an export skips, segment by segment.
 
-Rows cannot report what is not a row, so the files are walked once more, by their size fields only (no CRC, no texts):
-a few hundredths of what the export itself costs.
+A damaged span has no row, so the files are walked once more, by size fields only (no CRC, no texts). This costs a few
+percent of the export itself.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ LISTED = 20
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Some whole files of a log: global offsets [start, stop).
+    """A range of whole files of a log: global offsets [start, stop).
 
-    `end` is where the last good record of the log ends: zeros in front of it are damage, those behind it are not.
+    `end` is the end of the last good record of the log: zeros before it are damage, zeros after it are not.
     """
 
     log: str
@@ -39,9 +39,9 @@ class Stretch:
 def passed_over(
     stretch: Stretch, mapper: Mapper | None = None, *, live: bool = False, split_size: int = SPLIT_SIZE
 ) -> dict[str, Any]:
-    """{"spans", "bytes", "first"}: the damaged spans of a stretch, counted as `rmqstore du` and `export` count them.
+    """Count the damaged spans of a stretch as `rmqstore du` and `export` do: {"spans", "bytes", "first"}.
 
-    `first` has the first of them as [log, start, stop, why]. Errors: OSError for a file that cannot be opened.
+    `first` lists the first ones as [log, start, stop, why]. Errors: OSError for a file that cannot be opened.
     """
     damage = Damage(live=live)
     splits = plan_splits(stretch.queue, lead=stretch.lead, size=split_size)

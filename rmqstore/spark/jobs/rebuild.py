@@ -1,7 +1,7 @@
-"""Job `rebuild`: consume queue files from the log, written by executors into a new directory.
+"""Job `rebuild`: builds consume queue files from the log; executors write them into a new directory.
 
-The units that the log asks for are shuffled to their queues; there the same planner as in `rmqstore rebuild` says what
-a queue should hold, and its files are written as they would be after that plan. The store itself stays as it is.
+The units that the log requires are shuffled by queue. The planner of `rmqstore rebuild` then plans each queue, and the
+files are written as that plan would leave them. The store itself is not changed.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ MARK = "rmqstore-rebuild.json"
 
 @dataclass(frozen=True, slots=True)
 class LogFacts:
-    """What a queue's writer has to know of the log: global offsets, bytes.
+    """What the writer of a queue needs to know about the log. Units: bytes, global offsets.
 
-    `ends`: (start, end of the last good record) of each log; `bad_…`: spans in it that are not records; `parts`: queues
-    that began again, or have a single wrong offset.
+    `ends`: (start, end of the last good record) of each log. `bad_starts`, `bad_stops`: spans in it that are not
+    records. `parts`: queues whose offsets restart, or that have single wrong offsets.
     """
 
     ref: StoreRef
@@ -67,7 +67,7 @@ class LogFacts:
     parts: dict[Name, QueuePart]
 
     def damaged(self, offset: int) -> bool:
-        """Whether a byte of the log is damaged."""
+        """Return whether the byte at an offset of the log is damaged."""
         i = bisect_right(self.bad_stops, offset)
         return i < len(self.bad_stops) and self.bad_starts[i] <= offset
 
@@ -83,13 +83,14 @@ def rebuild(
 ) -> JobResult:
     """Write `output/consumequeue/…` (one store) or `output/NUMBER/consumequeue/…` (several, in their order).
 
-    Equal, byte for byte, to the consume queues that `rmqstore rebuild STORE cq --apply` leaves. Run again after a kill
-    it goes on in the same directory.
-    Errors: OutputExists for a directory that is not empty and not its own; Refused for a log without a good message.
+    The files equal those that `rmqstore rebuild STORE cq --apply` leaves, byte for byte. After a kill, run it again
+    with the same directory.
+    Errors: OutputExists for a directory that is neither empty nor from an unfinished run; Refused for a log without a
+    good message.
     """
     started = time.monotonic()
     refs = store_refs(paths, config)
-    _own(output, refs)
+    _check_output(output, refs)
     facts: dict[str, LogFacts] = {}
     stores: list[dict[str, Any]] = []
     for number, ref in enumerate(refs):
@@ -115,13 +116,13 @@ def rebuild(
 
 
 def _assumed(facts: LogFacts) -> list[str]:
-    """File sizes that nothing tells: the local command asks before it takes the default."""
+    """Return notes about file sizes that had to be assumed: the local command asks before it uses the default."""
     store = facts.ref.open()
     kinds = (QueueKind.SIMPLE, QueueKind.BATCH) if facts.batch else (QueueKind.SIMPLE,)
-    return [said for kind in kinds if (said := size_brake(store, kind)) is not None]
+    return [note for kind in kinds if (note := size_brake(store, kind)) is not None]
 
 
-def _own(output: Path, refs: list[StoreRef]) -> None:
+def _check_output(output: Path, refs: list[StoreRef]) -> None:
     target = output.absolute().resolve()
     for ref in refs:
         root = ref.path.absolute().resolve()
@@ -136,6 +137,7 @@ def _own(output: Path, refs: list[StoreRef]) -> None:
 
 
 def _facts(spark: Any, ref: StoreRef, output: Path, progress: Progress | None, split_size: int | None) -> LogFacts:
+    """Examine a store's log on executors. Errors: Refused for a log without a good message, and for RocksDB queues."""
     store = ref.open()
     options = VerifyOptions(jobs=1, keep=0, split_size=split_size)
     verified: Verified = examine(store, options, spark_mapper(spark, progress))
@@ -166,8 +168,9 @@ def _write(
         for start, end in one.ends:
             offset = f.col("commitlog_offset")
             inside = inside | ((f.col("store") == label) & (offset >= start) & (offset < end))
-    there = [(label, t, q) for label, one in facts.items() for t, q in sorted(_on_disk(one.ref))]
-    marks = spark.createDataFrame(there, "store string, topic string, queue_id int")
+    # a row without an offset for every queue on disk, so that queues without messages are planned too
+    on_disk = [(label, t, q) for label, one in facts.items() for t, q in sorted(_on_disk(one.ref))]
+    marks = spark.createDataFrame(on_disk, "store string, topic string, queue_id int")
     frame = units.where(inside).unionByName(marks, allowMissingColumns=True)
     key = ("store", "topic", "queue_id")
     frame = frame.repartition(*key).sortWithinPartitions(*key, f.col("commitlog_offset").asc_nulls_first())
@@ -187,47 +190,46 @@ def _on_disk(ref: StoreRef) -> set[Name]:
 
 
 class Written(WriterCommitMessage):  # type: ignore[misc]  # PySpark has no types here
-    """What one task wrote: numbers for each queue."""
+    """The counts of each queue that one task has written."""
 
     def __init__(self, queues: list[dict[str, Any]]) -> None:
         self.queues = queues
 
 
 class QueueSink(Source):
-    """Takes units sorted by queue and offset, writes the queues' files."""
+    """`rmqstore.queues`: a sink that takes units sorted by queue and offset, and writes queue files."""
 
     @classmethod
     def name(cls) -> str:
         return "rmqstore.queues"
 
     def writer(self, schema: Any, overwrite: bool) -> DataSourceArrowWriter:
-        """The writer of a job."""
         settings = self.settings()
         return QueueWriter(pickle.loads(base64.b64decode(settings["facts"])), Path(settings["output"]))
 
 
 class QueueWriter(DataSourceArrowWriter):  # type: ignore[misc]
-    """Writes in executors; the list of all queues at the end."""
+    """Writes queue files in executors, and the list of all queues in the driver."""
 
     def __init__(self, facts: dict[str, LogFacts], output: Path) -> None:
         self.facts = facts
         self.output = output
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """Units of one task."""
+        """Write the units of one task."""
         return Written(write_queues(iterator, self.facts))
 
     def commit(self, messages: list[Written | None]) -> None:
-        """All tasks are done."""
+        """Save the counts of all tasks in the mark file."""
         queues = [queue for message in messages if message is not None for queue in message.queues]
         replace_file(self.output / MARK, json.dumps({"state": "unfinished", "queues": queues}).encode())
 
     def abort(self, messages: list[Written | None]) -> None:
-        """What was written stays: a second run goes over it."""
+        """Keep the files that were written: another run replaces them."""
 
 
 def write_queues(batches: Iterator[Any], facts: dict[str, LogFacts]) -> list[dict[str, Any]]:
-    """Write the files of every queue in the rows, one queue after the other; counts for each."""
+    """Write the files of every queue in the rows, one queue after the other; return the counts of each."""
     current: tuple[str, str, int] | None = None
     queue: _Queue | None = None
     out: list[dict[str, Any]] = []
@@ -245,7 +247,7 @@ def write_queues(batches: Iterator[Any], facts: dict[str, LogFacts]) -> list[dic
 
 
 def _groups(batch: Any) -> Iterator[tuple[tuple[str, str, int], Any]]:
-    """Neighbouring rows of one queue."""
+    """Yield adjacent rows of the same queue together, with the queue's key."""
     import pyarrow.compute as pc
 
     n = batch.num_rows
@@ -263,7 +265,7 @@ def _groups(batch: Any) -> Iterator[tuple[tuple[str, str, int], Any]]:
 
 
 class _Queue:
-    """The units of one queue as they come, and its files."""
+    """Collects the units of one queue, then writes its files."""
 
     def __init__(self, facts: LogFacts, key: tuple[str, str, int]) -> None:
         self.facts = facts
@@ -273,7 +275,7 @@ class _Queue:
         self.units = 0
 
     def take(self, rows: Any) -> None:
-        """Rows in the order of the log; the one without an offset only says that the queue is on disk."""
+        """Add rows in log order; a row without an offset only marks that the queue exists on disk."""
         rows = rows.filter(rows.column("commitlog_offset").is_valid())
         if not rows.num_rows:
             return
@@ -289,7 +291,7 @@ class _Queue:
         self.spill.rows([self.name], QueueRows(none, at, offset, size, tags, none))
 
     def write(self) -> dict[str, Any]:
-        """Plan the queue and write what its files hold after the plan."""
+        """Plan the queue, write its files as the plan would leave them, and return its counts."""
         facts, (label, topic, queue_id) = self.facts, self.key
         answer = {"store": label, "topic": topic, "queue_id": queue_id, "files": 0, "units": self.units, "notes": []}
         if not can_have_queues(topic.encode("utf-8", "surrogatepass"), queue_id):
@@ -316,8 +318,8 @@ class _Queue:
 
 
 def write_planned(draft: PlanBuilder, existing: Iterable[Path], output: Path) -> int:
-    """Write the files as they will be after a draft's steps: existing ones with what is written over, and new ones."""
-    gone = {step.path for step in draft.steps if isinstance(step, Discard)}
+    """Write existing and new files as the steps of a draft would leave them; return their number."""
+    discarded = {step.path for step in draft.steps if isinstance(step, Discard)}
     changes: dict[str, list[Overwrite]] = {}
     for step in draft.steps:
         if isinstance(step, Overwrite):
@@ -325,24 +327,24 @@ def write_planned(draft: PlanBuilder, existing: Iterable[Path], output: Path) ->
     count = 0
     for path in existing:
         name = draft.path(path)
-        if name in gone:
+        if name in discarded:
             continue
         with path.open("rb") as file:
             raw = bytearray(file.read())
         for step in changes.get(name, ()):
-            _lay(raw, step.at, step.content)
-        _put(output / name, raw)
+            _insert(raw, step.at, step.content)
+        _write_file(output / name, raw)
         count += 1
     for step in draft.steps:
         if isinstance(step, Create):
             raw = bytearray(step.size)
-            _lay(raw, 0, step.content)
-            _put(output / step.path, raw)
+            _insert(raw, 0, step.content)
+            _write_file(output / step.path, raw)
             count += 1
     return count
 
 
-def _lay(raw: bytearray, at: int, content: Content) -> None:
+def _insert(raw: bytearray, at: int, content: Content) -> None:
     for piece in content.pieces():
         if isinstance(piece, int):
             raw[at : at + piece] = bytes(piece)
@@ -352,8 +354,8 @@ def _lay(raw: bytearray, at: int, content: Content) -> None:
             at += len(piece)
 
 
-def _put(path: Path, raw: bytearray) -> None:
-    """A file with these bytes, its end of zeros as a hole; one that a lost attempt left is replaced."""
+def _write_file(path: Path, raw: bytearray) -> None:
+    """Write a file with trailing zeros as a hole; replace one that a failed attempt left."""
     content = bytes(raw.rstrip(b"\0"))
     try:
         descriptor = create_file(path, len(raw), content)

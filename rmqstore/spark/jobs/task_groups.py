@@ -1,7 +1,7 @@
-"""Splits over executors: the same function on the same splits as with `--jobs`, put together by the same code.
+"""Distributes splits to executors: the same function on the same splits as with `--jobs`, joined by the same code.
 
-A task takes neighbouring splits of about the same sum of bytes. Tasks go out in waves: the driver never holds more
-than two waves of answers, so its memory does not grow with the store.
+A task gets adjacent splits; all tasks have about the same number of bytes. Tasks are submitted in waves: the driver
+never holds the answers of more than two waves, so its memory does not grow with the store.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from rmqstore.scan.workers import Mapper, Split
 from rmqstore.views.tables.file_splits import FILE_COST, spread
 
 TASK_BYTES = 64 << 20
-WAVE = 16  # tasks of a wave, for every core there is
+WAVE = 16  # tasks of a wave per core
 
 Progress = Callable[[int, int], None]
 
 
 def spark_mapper(spark: Any, progress: Progress | None = None, task_bytes: int = TASK_BYTES) -> Mapper:
-    """What `examine` and others take in place of processes. `progress` gets (bytes done, bytes in all)."""
+    """Return a mapper that runs on executors instead of local processes; `progress` gets (bytes done, bytes in all)."""
     context = spark.sparkContext
     cores = max(1, int(context.defaultParallelism))
 
@@ -47,7 +47,7 @@ def spark_mapper(spark: Any, progress: Progress | None = None, task_bytes: int =
 
 
 def _groups(costs: list[int], task_bytes: int) -> list[tuple[int, int]]:
-    """Index ranges of neighbouring splits, about `task_bytes` each."""
+    """Index ranges of adjacent splits, of about `task_bytes` each."""
     if not costs:
         return []
     return spread(costs, max(1, round(sum(costs) / (task_bytes + FILE_COST))))
@@ -66,7 +66,7 @@ def _run(
 
 
 class Watch:
-    """Tells how many tasks of a session's jobs are done, while a DataFrame is worked on."""
+    """A context that reports the progress of the session's Spark jobs as (tasks done, tasks in all)."""
 
     def __init__(self, spark: Any, progress: Progress | None) -> None:
         self._tracker = spark.sparkContext.statusTracker()
@@ -76,7 +76,7 @@ class Watch:
 
     def __enter__(self) -> Watch:
         if self._progress is not None:
-            self._thread = threading.Thread(target=self._look, daemon=True)
+            self._thread = threading.Thread(target=self._poll, daemon=True)
             self._thread.start()
         return self
 
@@ -85,14 +85,14 @@ class Watch:
         if self._thread is not None:
             self._thread.join()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         while not self._stop.wait(0.5):
             try:
-                self._tell()
-            except Exception:  # noqa: BLE001  # the session is gone: the job itself says why
+                self._report()
+            except Exception:  # noqa: BLE001  # the session has ended: the job itself reports why
                 return
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         done = total = 0
         for stage in self._tracker.getActiveStageIds():
             info = self._tracker.getStageInfo(stage)

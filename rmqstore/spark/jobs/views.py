@@ -1,4 +1,4 @@
-"""Job `sql`: the views messages, consumequeue, indexfile, dledger, consumer_offsets and findings over stores."""
+"""Job `sql`: SQL over the views messages, consumequeue, indexfile, dledger, consumer_offsets and findings."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _OFFSETS = "store string, group string, topic string, queue_id int, offset long"
 
 
 def load(spark: Any, source: str, stores: Any, **options: Any) -> Any:
-    """A DataFrame of a source (`commitlog`, `consumequeue`, …) over many stores.
+    """Return a DataFrame of a source (`commitlog`, `consumequeue`, …) over many stores.
 
-    `stores`: a path, a list of paths and globs, a dict label to path, or a DataFrame with a column `path` and, where
-    there is one, `store` as label: a table of paths. Errors: UsageError.
+    `stores` is a path, a list of paths and globs, a dict of label to path, or a DataFrame with a column `path` and
+    optionally a column `store` with labels. Errors: UsageError.
     """
     named: dict[str, str] = {}
     if isinstance(stores, dict):
         named = {str(k): str(v) for k, v in stores.items()}
     elif hasattr(stores, "collect"):
         if "path" not in stores.columns:
-            raise UsageError("a table of stores needs a column `path`", "and may have `store`, the label")
+            raise UsageError("a table of stores needs a column `path`", "a column `store` with labels is optional")
         for row in stores.collect():
             named[str(row["store"] if "store" in stores.columns else row["path"])] = str(row["path"])
     else:
@@ -55,9 +55,9 @@ def register_views(
     body: str = "",
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
-    """Make temporary views of the names; what is said of stores that cannot be opened (their rows are missing).
+    """Create the named temporary views; return an entry for each store that could not be opened and has no rows.
 
-    `findings` verifies the stores at once. Errors: UsageError, NotReadable for the list itself.
+    `findings` verifies the stores immediately. Errors: UsageError; NotReadable for the list of stores itself.
     """
     refs = store_refs(paths, config)
     lost = []
@@ -91,9 +91,9 @@ def sql(
     body: str = "",
     progress: Progress | None = None,
 ) -> tuple[Any, list[dict[str, Any]]]:
-    """The query's DataFrame, and what is said of stores that cannot be opened. Only views that it names are made.
+    """Run a query; return its DataFrame, and an entry for each store that could not be opened.
 
-    Errors: UsageError for a query that Spark does not understand.
+    Only views that the query names are created. Errors: UsageError for a query that Spark rejects.
     """
     words = set(re.findall(r"\w+", query.lower()))
     wanted = tuple(name for name in VIEWS if name in words)

@@ -1,1 +1,1 @@
-"""The data sources `rmqstore.*`: planning in the driver, reading in the executors."""
+"""The data sources `rmqstore.*`: the driver plans, executors read."""

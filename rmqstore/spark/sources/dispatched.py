@@ -1,6 +1,6 @@
-"""The units that a log asks for, as a broker dispatches its messages: `rmqstore.dispatched`.
+"""The source `rmqstore.dispatched`: the consume queue units that a broker would write for the messages of a log.
 
-Beside the real consume queues they are the other side of `crosscheck`, and what `rebuild` is made of.
+`crosscheck` compares them with the real consume queues, `rebuild` builds queues from them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rmqstore.views.tables.stores import StoreRef, logs_of, opened, refs_of_opti
 
 
 def dispatched_schema() -> Any:
-    """A unit: where it belongs, what it says; the last three columns only for BatchCQ topics."""
+    """The columns of a unit; store_timestamp and batch_size are set for BatchCQ topics only."""
     return pa.schema(
         [
             ("store", pa.string()),
@@ -45,7 +45,7 @@ def dispatched_schema() -> Any:
 
 
 class _Gatherer:
-    """Takes a dispatcher's rows, gives batches."""
+    """Turns the rows of a dispatcher into Arrow batches."""
 
     def __init__(self, label: str) -> None:
         self.label = label
@@ -86,12 +86,12 @@ def _text(topic: str) -> str:
 
 
 def topics_of_batches(store: Store) -> frozenset[str]:
-    """Topics whose queues are BatchCQ, by topics.json and by their directories."""
+    """Return the topics whose queues are BatchCQ, according to topics.json and to their directories."""
     return batch_topics(store, check_config(store, Findings(keep=0)).queue_types)
 
 
 class DispatchedSource(Source):
-    """`rmqstore.dispatched`: one row for every unit that the messages of a log ask for (`crc`: only sound ones)."""
+    """`rmqstore.dispatched`: one row per unit that the messages of a log need; `crc`: only if their CRC is right."""
 
     @classmethod
     def name(cls) -> str:
@@ -105,7 +105,7 @@ class DispatchedSource(Source):
 
 
 class StorePieces(InputPartition):  # type: ignore[misc]  # PySpark has no types here
-    """Pieces of one store's log; `batch`: its BatchCQ topics."""
+    """Pieces of one store's logs; `batch` are its BatchCQ topics."""
 
     def __init__(self, ref: StoreRef, batch: frozenset[str], pieces: tuple[Piece, ...]) -> None:
         super().__init__(None)
@@ -115,7 +115,7 @@ class StorePieces(InputPartition):  # type: ignore[misc]  # PySpark has no types
 
 
 class DispatchedReader(DataSourceReader):  # type: ignore[misc]
-    """Plans pieces store by store, because settings and BatchCQ topics are a store's own."""
+    """Plans pieces store by store, because stores differ in settings and BatchCQ topics."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self.settings = dict(settings)
@@ -141,7 +141,7 @@ class DispatchedReader(DataSourceReader):  # type: ignore[misc]
 def read_dispatched(
     ref: StoreRef, batch: frozenset[str], pieces: Iterable[Piece], options: ScanOptions, skip: bool = False
 ) -> Iterator[Any]:
-    """Batches of the units that the good records of some pieces ask for. Errors: as `reading.read_messages`."""
+    """Yield batches of the units that the good records of some pieces need. Errors: as `reading.read_messages`."""
     sink = _Gatherer(ref.label)
     dispatcher = Dispatcher(ref.open(), sink, batch)
     for piece in pieces:

@@ -1,4 +1,4 @@
-"""Options of Spark loads: everything is text there."""
+"""Parses the options of Spark loads, which are all text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SCALE = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 def flag(options: Mapping[str, str], name: str, default: bool) -> bool:
-    """true or false. Errors: UsageError"""
+    """Parse true or false. Errors: UsageError"""
     value = options.get(name, "").strip().lower()
     if not value:
         return default
@@ -22,7 +22,7 @@ def flag(options: Mapping[str, str], name: str, default: bool) -> bool:
 
 
 def number(options: Mapping[str, str], name: str, default: int) -> int:
-    """A whole number. Errors: UsageError"""
+    """Parse a whole number. Errors: UsageError"""
     value = options.get(name, "").strip()
     try:
         return int(value) if value else default
@@ -31,12 +31,12 @@ def number(options: Mapping[str, str], name: str, default: int) -> int:
 
 
 def offset(options: Mapping[str, str], name: str) -> int | None:
-    """A whole number, or None where the option is not given. Errors: UsageError"""
+    """Parse a whole number; None if the option is not given. Errors: UsageError"""
     return number(options, name, 0) if options.get(name, "").strip() else None
 
 
 def size_of(options: Mapping[str, str], name: str, default: int) -> int:
-    """A size such as 65536, 64k, 256m, 1g; bytes. Errors: UsageError"""
+    """Parse a size such as 65536, 64k, 256m or 1g into bytes. Errors: UsageError"""
     value = options.get(name, "").strip().lower().removesuffix("ib").removesuffix("b")
     if not value:
         return default
@@ -51,12 +51,15 @@ def size_of(options: Mapping[str, str], name: str, default: int) -> int:
 
 
 def words(options: Mapping[str, str], name: str) -> tuple[str, ...]:
-    """Names with commas between them."""
+    """Parse comma-separated names."""
     return tuple(w.strip() for w in options.get(name, "").split(",") if w.strip())
 
 
 def selection_of(options: Mapping[str, str]) -> Selection:
-    """Filters: topics, queues (ids or TOPIC/ID), since and until (ms), from and to (offsets). Errors: UsageError"""
+    """Parse the filters topics, queues (ids or TOPIC/ID), since and until (ms), from and to (offsets).
+
+    Errors: UsageError
+    """
     ids, pairs = set(), set()
     for text in words(options, "queues"):
         topic, slash, digits = text.rpartition("/")

@@ -1,4 +1,4 @@
-"""What one Spark task reads."""
+"""The partitions of the sources: what one Spark task reads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rmqstore.views.tables.stores import StoreRef
 
 
 class Pieces(InputPartition):  # type: ignore[misc]  # PySpark has no types here
-    """Some pieces that one task reads."""
+    """Pieces of files that one task reads."""
 
     def __init__(self, pieces: tuple[Piece, ...]) -> None:
         super().__init__(None)
@@ -19,7 +19,7 @@ class Pieces(InputPartition):  # type: ignore[misc]  # PySpark has no types here
 
 
 class OneFile(InputPartition):  # type: ignore[misc]
-    """One index file, or one store to be verified."""
+    """One index file, or one store to verify."""
 
     def __init__(self, ref: StoreRef, path: Path) -> None:
         super().__init__(None)

@@ -1,12 +1,13 @@
-"""The data sources `rmqstore.*`: options, planning in the driver, reading in the executors.
+"""The data sources `rmqstore.*`: their options; the driver plans, executors read.
 
-Options of all sources (names without regard to case):
-  path, paths     what `load()` was given: a store, a list of stores, a glob, @FILE with a path in each line
-  stores          JSON instead: {label: path, …} or [path, …]
-  config          a broker.conf for all of them
-  missing         fail (default) or skip: a path that is not a store, a file that cannot be opened
+Options of all sources (names are case-insensitive):
+  path, paths     the argument of `load()`: a store, a list of stores, a glob, @FILE with a path in each line
+  stores          instead of path, as JSON: {label: path, …} or [path, …]
+  config          a broker.conf for all stores
+  missing         for a path that is not a store and a file that cannot be opened: fail (default) or skip
   splitSize       bytes of a partition, such as 64m
-Of commitlog and dledger: what, body, properties, tags, crc, columns, topics, queues, since, until, from, to, maxRate.
+Options of commitlog and dledger: what, body, properties, tags, crc, columns, topics, queues, since, until, from, to,
+maxRate.
 """
 
 from __future__ import annotations
@@ -39,17 +40,14 @@ from rmqstore.views.tables.stores import logs_of, opened, refs_of_options
 
 
 def spark_schema(schema: Any) -> Any:
-    """The Spark schema of an Arrow schema: types and order are the same by construction."""
+    """Convert an Arrow schema to a Spark schema with the same types and order."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(schema)
 
 
 def message_options(options: Mapping[str, str], *, entry: bool) -> ReadOptions:
-    """How messages are to be read.
-
-    Errors: UsageError
-    """
+    """Parse how messages are to be read. Errors: UsageError"""
     body = options.get("body", "false").lower()
     if body not in ("false", "true", "raw", "plain", "", "none"):
         raise UsageError(f"body={body} must be one of false, raw, plain")
@@ -76,7 +74,7 @@ def message_options(options: Mapping[str, str], *, entry: bool) -> ReadOptions:
 
 
 def skips(options: Mapping[str, str]) -> bool:
-    """Whether what cannot be opened is left out. Errors: UsageError"""
+    """Return whether to skip stores and files that cannot be opened. Errors: UsageError"""
     missing = options.get("missing", "fail").lower()
     if missing not in ("fail", "skip"):
         raise UsageError(f"missing={missing} is neither fail nor skip")
@@ -84,7 +82,7 @@ def skips(options: Mapping[str, str]) -> bool:
 
 
 class Source(DataSource):  # type: ignore[misc]
-    """What the sources have in common."""
+    """Base of all sources."""
 
     def settings(self) -> dict[str, str]:
         """The options with lower-case names."""
@@ -92,7 +90,7 @@ class Source(DataSource):  # type: ignore[misc]
 
 
 class CommitLogSource(Source):
-    """`rmqstore.commitlog`: messages of stores, legacy commitlog and DLedger (`what`: messages, commitlog, dledger)."""
+    """`rmqstore.commitlog`: messages of commitlog and DLedger; `what` (messages, commitlog, dledger) limits them."""
 
     entry = False
     what = "messages"
@@ -115,7 +113,7 @@ class CommitLogSource(Source):
 
 
 class DLedgerSource(CommitLogSource):
-    """`rmqstore.dledger`: DLedger entries with the messages in them."""
+    """`rmqstore.dledger`: DLedger entries with their messages."""
 
     entry = True
     what = "dledger"
@@ -126,7 +124,7 @@ class DLedgerSource(CommitLogSource):
 
 
 class MessageReader(DataSourceReader):  # type: ignore[misc]
-    """Plans pieces of logs, reads messages."""
+    """Plans pieces of logs and reads messages."""
 
     def __init__(self, settings: Mapping[str, str], *, entry: bool, what: str) -> None:
         self.settings = dict(settings)
@@ -143,7 +141,7 @@ class MessageReader(DataSourceReader):  # type: ignore[misc]
 
 
 def plan_messages(settings: Mapping[str, str], options: ReadOptions, what: str) -> list[tuple[Piece, ...]]:
-    """Groups of pieces, each for one task."""
+    """Return groups of pieces, one group per task."""
     size = size_of(settings, "splitsize", SPLIT_SIZE)
     low, high = offset(settings, "from"), offset(settings, "to")
     segments = frozenset(json.loads(settings["segments"])) if "segments" in settings else None
@@ -182,7 +180,7 @@ def _batch_units(settings: Mapping[str, str]) -> bool:
 
 
 class UnitReader(DataSourceReader):  # type: ignore[misc]
-    """Plans files of consume queues, reads units."""
+    """Plans pieces of consume queue files and reads units."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self.settings = dict(settings)
@@ -204,7 +202,7 @@ class UnitReader(DataSourceReader):  # type: ignore[misc]
 
 
 class IndexSource(Source):
-    """`rmqstore.index`: units of index files."""
+    """`rmqstore.index`: entries of index files."""
 
     @classmethod
     def name(cls) -> str:
@@ -218,7 +216,7 @@ class IndexSource(Source):
 
 
 class IndexReader(DataSourceReader):  # type: ignore[misc]
-    """One task for an index file."""
+    """Reads each index file in one task."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self.settings = dict(settings)
@@ -241,7 +239,7 @@ class IndexReader(DataSourceReader):  # type: ignore[misc]
 
 
 class FindingsSource(Source):
-    """`rmqstore.findings`: what `verify` finds, one task for a store; the job `verify` splits big stores too."""
+    """`rmqstore.findings`: the findings of `verify`, one task per store; the job `verify` also splits large stores."""
 
     @classmethod
     def name(cls) -> str:

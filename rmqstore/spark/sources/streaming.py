@@ -1,7 +1,7 @@
-"""A growing store as a stream: new bytes and new files, up to the last good record; Spark keeps the offsets.
+"""Streams messages of stores that brokers write to: new records and files up to the last good record.
 
-An offset is {label of the store: {log: global offset}}. A record that is still being written is not good yet: it
-comes with the next batch.
+An offset is {label of the store: {log: global offset}}; Spark stores it. A record that is still being written is not
+good yet and comes with the next batch.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Offsets = dict[str, dict[str, int]]
 
 
 class GrowingLogReader(DataSourceStreamReader):  # type: ignore[misc]  # PySpark has no types here
-    """Micro-batches of the messages of stores that brokers write to.
+    """Reads micro-batches of messages from growing stores.
 
-    Options: startingOffset (earliest, latest), maxBytesPerTrigger (per log; 0: all there is), splitSize.
+    Options: startingOffset (earliest, latest), maxBytesPerTrigger (per log; 0 for no limit), splitSize.
     """
 
     def __init__(self, settings: Mapping[str, str], options: ReadOptions, what: str) -> None:
@@ -48,7 +48,7 @@ class GrowingLogReader(DataSourceStreamReader):  # type: ignore[misc]  # PySpark
                 yield ref.label, name, queue, lead
 
     def initialOffset(self) -> Offsets:
-        """Where a new query begins."""
+        """Return where a new query begins."""
         out: Offsets = {}
         for label, name, queue, lead in self._logs():
             at = queue.start if self.starting == "earliest" else end_of(queue, lead, None)
@@ -56,7 +56,7 @@ class GrowingLogReader(DataSourceStreamReader):  # type: ignore[misc]  # PySpark
         return out
 
     def latestOffset(self, start: Offsets | None = None, limit: object = None) -> Offsets:
-        """How far the next batch goes; never back, also when a log was cut."""
+        """Return where the next batch ends; never before its start, even if a log was truncated."""
         out: Offsets = {label: dict(logs) for label, logs in (start or {}).items()}
         for label, name, queue, lead in self._logs():
             known = self.known.get(label, {}).get(name)
@@ -69,7 +69,7 @@ class GrowingLogReader(DataSourceStreamReader):  # type: ignore[misc]  # PySpark
         return out
 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
-        """The bytes between two offsets, cut as in a batch load."""
+        """Split the bytes between two offsets as in a batch load."""
         size = size_of(self.settings, "splitsize", SPLIT_SIZE)
         pieces = []
         for label, name, queue, lead in self._logs():
@@ -78,17 +78,17 @@ class GrowingLogReader(DataSourceStreamReader):  # type: ignore[misc]  # PySpark
         return [Pieces(group) for group in packed(pieces, size)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Batches of one partition."""
+        """Yield the Arrow batches of one partition."""
         return read_messages(getattr(partition, "pieces", ()), self.options)
 
     def commit(self, end: Offsets) -> None:
-        """Nothing to forget: Spark keeps the offsets."""
+        """Do nothing: Spark stores the offsets."""
 
 
 def pieces_between(
     label: str, name: str, queue: MappedFileQueue, lead: int, start: int, stop: int, size: int
 ) -> Iterator[Piece]:
-    """Pieces of the records from one border of the log to another, global offsets."""
+    """Yield the pieces between two record boundaries of a log, given as global offsets."""
     for file in queue.files:
         low, high = max(start - file.start, 0), min(stop - file.start, file.file_size)
         at = low
@@ -99,9 +99,9 @@ def pieces_between(
 
 
 def end_of(queue: MappedFileQueue, lead: int, start: int | None, most: int = 0) -> int:
-    """End of the last good record from a border of the log on (None: from the last file that was written to).
+    """Return the end of the last good record at or after the record boundary `start`, as a global offset.
 
-    `most` bytes are enough, 0: all. Units: bytes, global offsets. Errors: none.
+    `start` None means the last file with data. `most` limits the bytes to read, 0 for no limit. Errors: none.
     """
     files = queue.files
     if start is None:
