@@ -353,6 +353,7 @@ key_hashes [int]: Hashes of its index entries, if nothing else is left.
 unique_key str/null: The producer's message id.
 tags str/null: The property TAGS.
 store_timestamp int/null (ms): Its store time.
+indexed_time int/null (ms): Its store time by the index, up to a second too early.
 cause str: damage, or cut for a good message that the next start deletes.
 body str: intact, damaged or gone.
 mended bool: Whether a repair restores it, or has restored it.

@@ -112,7 +112,7 @@ def one_round(name: str, seed: int, folder: Path, sounds: Sounds) -> int:
     compare_real(name, seed, store.path, replicas, left, sounds)
     run_json("undo", str(done["journal"]), exit_code=0)
     assert content_only(snapshot(store.path, without=(JOURNAL,))) == before, said
-    return int(done["facts"]["restored"]["messages"])  # type: ignore[index,call-overload]
+    return int(done["facts"]["restored"]["messages"])  # type: ignore[index]
 
 
 def hurt(node: Node, rng: random.Random, count: int) -> None:

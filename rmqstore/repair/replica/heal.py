@@ -115,9 +115,9 @@ class Healing:
                 f"{self.store.path} has no file of its log left: nothing proves what is a replica of it",
                 "make the store again as a copy of the replica",
             )
-        proved = {name for _, name in self.proofs}
+        known = {name for _, name in self.proofs}
         for replica in self.replicas:
-            if replica.name not in proved:
+            if replica.name not in known:
                 kind = self.store.kind.value
                 raise Refused(f"{replica.name} is not a replica: this is a {kind} store, and it has no such log")
         return find_sources(self.places, allowed)
