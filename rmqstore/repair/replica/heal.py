@@ -152,7 +152,7 @@ class Healing:
         if proof.covers(place):
             return place.stop
         differs = proof.diverges_at is not None and proof.diverges_at < place.start
-        if differs or place.stop >= place.log.wrote or place.kind == OUTVOTED:
+        if differs or place.kind == OUTVOTED:
             return place.start
         return proved_until(self.store, self.verified, replica, place)
 

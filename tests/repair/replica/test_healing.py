@@ -465,6 +465,20 @@ def test_a_lost_tail_comes_back_but_for_what_the_replica_has_damaged(tmp_path: P
     assert not problem_counts(look(store)[1].report)
 
 
+def test_a_lost_tail_is_proved_by_the_epoch_where_no_record_before_it_is_left_in_the_replica(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-controller-slave", tmp_path)
+    other = copy_store("5.4.0-controller-master", tmp_path)
+    found = rows(store)
+    paths = sorted({row.path for row in found})
+    damage.zero(paths[-1], 0, paths[-1].stat().st_size)
+    (other / "commitlog" / paths[-2].name).unlink()
+    shutil.rmtree(store / "index")
+    plan = plan_healing(store, [other])
+    assert plan.loss.messages == 0
+    journal.apply(plan, force_digest=plan.digest if plan.brakes else None)
+    assert [row.message for row in rows(store)][: len(found)] == [row.message for row in found]
+
+
 def message(row: Row) -> object:
     return row.message
 
