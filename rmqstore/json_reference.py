@@ -117,7 +117,7 @@ version str: Broker version whose start is forecast.
 evidence str: run (rules confirmed with the real classes) or by source (rules read in the source).
 starts bool: Whether the broker starts.
 reason str/null: Why it does not start.
-exit_code int/null: Exit code of a broker that does not start.
+exit_code int/null: Exit code of a broker that does not start. Null if it starts, or if its start never ends.
 log_line str/null: Text to search for in store.log.
 clean_exit bool: Whether the broker treats its last stop as a clean one.
 start_file str/null: File that recovery begins with.

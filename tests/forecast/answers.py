@@ -17,7 +17,7 @@ HEAP = 400 << 20
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Loads or not (and dies in the attempt or not), the log's ends, queue ends, files that are gone."""
+    """Loads or not (and dies, or never ends, in the attempt), the log's ends, queue ends, files that are gone."""
 
     load: bool
     dies: bool
@@ -52,7 +52,9 @@ def of_forecast(forecast: StartForecast, store: Path) -> Answer:
     gone |= {path for name in forecast.files_deleted if (path := _below(store, name)) is not None}
     return Answer(
         forecast.starts,
-        forecast.exit_code == PROCESS_EXIT and HIDDEN not in forecast.notes,  # the store's classes gave false there
+        not forecast.starts
+        and forecast.exit_code in (PROCESS_EXIT, None)
+        and HIDDEN not in forecast.notes,  # the store's classes gave false there
         forecast.min_offset,
         forecast.max_offset,
         dict(sorted(ends.items())),

@@ -7,8 +7,6 @@ import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.math.BigInteger;
 import java.nio.ByteBuffer;
-import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
 import java.util.ArrayList;
@@ -23,6 +21,7 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Consumer;
 import java.util.function.Function;
 import org.apache.rocketmq.common.BrokerConfig;
+import org.apache.rocketmq.common.MixAll;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.UtilAll;
 import org.apache.rocketmq.common.message.MessageDecoder;
@@ -221,10 +220,10 @@ public final class Oracle {
     /** config/topics.json says which topics have batch consume queues, so the store needs it. */
     private void readTopics() throws IOException {
         File file = new File(root, "config/topics.json");
-        if (!file.exists()) {
+        String json = MixAll.file2String(file); // null: no file
+        if (json == null) {
             return;
         }
-        String json = new String(Files.readAllBytes(file.toPath()), StandardCharsets.UTF_8);
         for (String name : new String[] {
             "org.apache.rocketmq.remoting.protocol.body.TopicConfigSerializeWrapper",
             "org.apache.rocketmq.common.protocol.body.TopicConfigSerializeWrapper"}) {

@@ -224,6 +224,7 @@ class DLedgerStart(PlainStart):
             self.rules.batch_queues and self.config.bool("recheckReputOffsetFromCq")
         ):
             begin = self._dispatch(max(self.queues.max_address(), self._min_offset(), 0), known)
+            self._wait_for_dispatch(begin, known)
             self.queues.correct_min_offsets(self._min_offset())
         if self.data.files and self.commits_from is None:
             self.entries.jumped_at = None  # jumps so far do not depend on commits

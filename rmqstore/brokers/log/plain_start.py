@@ -311,14 +311,28 @@ class PlainStart:
             self._dispatch_unconfirmed()
         if not by_queues or self.rocksdb:
             return
-        if self.parser.duplication:
-            self.notes.append("duplicationEnable: re-dispatch waits for a confirm offset")
-            return
         begin = max(self.queues.max_address(), self.log.min_offset(), 0)
         end = self.log.max_offset()
+        if self.parser.duplication:
+            self._wait_for_dispatch(begin, end)
+            self.notes.append("duplicationEnable: re-dispatch waits for a confirm offset")
+            return
         if begin < end:
-            self.reader.reput(begin, end, self.queues)
+            self._wait_for_dispatch(self.reader.reput(begin, end, self.queues), end)
         self.queues.correct_min_offsets(self._min_offset())
+
+    def _wait_for_dispatch(self, stop: int, end: int) -> None:
+        """Fail if re-dispatch stops before the end of the log, and the start waits for it.
+
+        Source: DefaultMessageStore#start 4.9.7, `while (true)` around dispatchBehindBytes()
+        """
+        if self.rules.reput is Reput.CQ_MAX and stop < end:
+            raise StartFails(
+                f"re-dispatch stops at {stop:,}, before the end of the log at {end:,}, and the start waits for it"
+                " without end",
+                "Try to finish doing reput the messages fall behind during the starting",
+                None,
+            )
 
     def _gets_a_role(self) -> bool:
         """Return whether a controller gives the broker its role: until then, every broker is a slave."""
@@ -340,7 +354,7 @@ class PlainStart:
 
     # --- forecast -------------------------------------------------------------------------------------------------
 
-    def _refused(self, reason: str, log_line: str, exit_code: int = LOAD_FALSE) -> StartForecast:
+    def _refused(self, reason: str, log_line: str, exit_code: int | None = LOAD_FALSE) -> StartForecast:
         if exit_code == LOAD_FALSE:
             exit_code = exit_without_store(self.rules, self.config)
             if exit_code != LOAD_FALSE:

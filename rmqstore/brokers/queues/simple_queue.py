@@ -26,9 +26,9 @@ Int64s = NDArray[np.int64]
 
 
 class StartFails(Exception):
-    """The simulated start fails: an exception in load() (exit code 253), or System.exit(-1) (255)."""
+    """The simulated start fails: an exception in load() (exit code 253), System.exit(-1) (255), or no end (None)."""
 
-    def __init__(self, reason: str, log_line: str, exit_code: int = 253) -> None:
+    def __init__(self, reason: str, log_line: str, exit_code: int | None = 253) -> None:
         super().__init__(reason)
         self.reason = reason
         self.log_line = log_line

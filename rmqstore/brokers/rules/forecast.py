@@ -44,6 +44,7 @@ class StartForecast:
     starts: bool
     reason: str | None = None
     exit_code: int | None = None
+    """Exit code of a broker that does not start. None: it starts, or its start never ends."""
     log_line: str | None = None
     """Text to search for in the broker's store.log."""
     clean_exit: bool = True
@@ -114,7 +115,7 @@ class StartForecast:
         """The verdict in one sentence; `nothing` is the wording for a start that loses no message."""
         who = f"RocketMQ {self.version}"
         if not self.starts:
-            how = "with an exception" if self.exit_code is None else f"exit {self.exit_code}"
+            how = "its start never ends" if self.exit_code is None else f"exit {self.exit_code}"
             return f"{who} would not start ({how}): {self.reason}"
         if not self.messages_lost and self.units_cut:
             cut = _count(sum(self.units_cut.values()), "message")
