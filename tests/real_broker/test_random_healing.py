@@ -86,6 +86,8 @@ def one_round(name: str, seed: int, folder: Path, sounds: Sounds) -> int:
     unseen = hit & {row.offset for row in rows(store.path)}  # such as a bit of BORNHOST, which no CRC covers
     back = available(hit - unseen, replicas)
     back = frozenset(at for at in back if at < proved_until(store, hit, replicas))
+    if any(sound(r.name).hit_in(r.path) & {row.offset for row in rows(r.path)} for r in replicas):
+        back = frozenset()  # no CRC covers what is wrong there: nothing is taken where the replicas disagree
     blanks = lost_blanks(store, replicas)
     if hit == unseen:
         return 0
@@ -99,7 +101,8 @@ def one_round(name: str, seed: int, folder: Path, sounds: Sounds) -> int:
         assert not back, said
         return 0
     assert [snapshot(replica.path) for replica in replicas] == theirs, said
-    left = sound(name).hit_in(store.path)
+    end = rows(store.path)[-1].offset
+    left = sound(name).hit_in(store.path) | {at for at in sound(name).records if at > end}
     gone = hit - unseen - back | blanks
     if done["strategy"] == "truncate" and gone:  # a node of a group gets the rest from its master again
         back = frozenset(at for at in back if at < min(gone))
@@ -199,7 +202,11 @@ def compare_real(
     was = sounds.read(name, settings, [cell])[cell]
     assert (now.load, now.crash) == (was.load, was.crash)
     assert messages(was)
-    assert set(not_the_same(was, now).values()) <= left
+    others = not_the_same(was, now)
+    if name in DLEDGER and cell[1]:
+        # with `abort` such a start cuts the queues before the log's end (DLedgerCommitLog#dledgerRecoverAbnormally)
+        others = {place: at for place, at in others.items() if place in messages(now)}
+    assert set(others.values()) <= left
     more = {place: m.digest for place, m in messages(now).items() if place not in messages(was)}
     if more:  # the end of the log came back, with what the replicas had behind it
         theirs = [
