@@ -14,6 +14,7 @@ from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.problem import Area
 from rmqstore.checks.problems.table import PROBLEMS
 
+pytestmark = pytest.mark.xdist_group("walls")  # one process parses all sources
 HOUSE = Path(__file__).parent.parent / "rmqstore"
 SOURCES = sorted(HOUSE.rglob("*.py"))
 

@@ -119,6 +119,7 @@ class Examination:
         report.unchecked.extend(directory.unchecked)
         report.unchecked.extend(config.unchecked)
         report.notes.extend(directory.notes)
+        report.notes.extend(_unsaid_mode(store))
         self.verified.config, self.verified.directory = config, directory
 
     def index(self) -> None:
@@ -273,7 +274,7 @@ class Examination:
         if store.kind is StoreKind.ROCKSDB:
             from rmqstore.checks.queues.rocksdb import check_rocksdb_queues
 
-            in_rows = check_rocksdb_queues(store, logs, self.findings)
+            in_rows = check_rocksdb_queues(store, logs, self.findings, self.verified.batch_topics)
             self.states = in_rows.states
             self.report.unchecked.extend(in_rows.unchecked)
             self.report.notes.extend(in_rows.notes)
@@ -288,7 +289,8 @@ class Examination:
             self.report.notes.extend([note] * bool(note))
             self.report.unchecked.extend([unchecked] * bool(unchecked))
             self.verified.damaged_rows = not note
-        self.states.update(check_batch_queues(store, logs, self.findings))
+        if store.kind is not StoreKind.ROCKSDB:
+            self.states.update(check_batch_queues(store, logs, self.findings))
 
     @property
     def queue_range(self) -> Callable[[str, int], tuple[int, int] | None] | None:
@@ -358,3 +360,15 @@ class Examination:
 def _lead(queue: MappedFileQueue) -> int:
     """Bytes in front of each record: those of an entry in DLedger data."""
     return ENTRY_SIZE if queue.name == "dledger" else 0
+
+
+def _unsaid_mode(store: Store) -> list[str]:
+    """A broker.conf that leaves out enableDLegerCommitLog, for a store with DLedger entries: is it all of the file?"""
+    config, files = store.config, store.dledger
+    if not config.source or "enableDLegerCommitLog" in config.given or files is None or not files.data.files:
+        return []
+    name = files.directory.name
+    return [
+        f"{config.source} does not set enableDLegerCommitLog, and true is assumed: a broker with this very file would "
+        f"start without DLedger, and deliver no message of {name}/"
+    ]

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqstore.brokers.rules.forecast import StartOptions
-from rmqstore.brokers.simulate import simulate_start
+from rmqstore.brokers.simulate import in_dledger_mode, simulate_start
 from rmqstore.checks.beside.permissions import rights_words
 from rmqstore.checks.log import delay_levels as delays
 from rmqstore.checks.problems import codes as problem_codes
@@ -15,6 +15,7 @@ from rmqstore.checks.problems.damage_words import damage_words
 from rmqstore.checks.problems.report import Fact, Finding, Report
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.queues.undelivered import NothingOwed, left_unreadable, never_dispatched, nothing_owed
+from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import Store, StoreKind
 
 if TYPE_CHECKING:
@@ -59,12 +60,20 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
         facts: dict[str, Fact] = {"messages": left.gone.messages, "queues": left.gone.queues}
         facts["broker"] = forecast.version
         report.findings.add(Finding(problem_codes.CQ_LEFT_BEHIND, "consumequeue", "", 0, 0, facts))
-    if forecast.starts and forecast.messages_taken and report.clean and not report.live:
-        facts = {"messages": forecast.messages_taken, "broker": forecast.version}
+    # of a deleted topic messages stay in the log, too; but not those that a broker without DLedger does not read
+    taken = forecast.messages_taken or (left.gone.messages if _leaves_dledger(store, options) else 0)
+    if forecast.starts and taken and report.clean and not report.live:
+        facts = {"messages": taken, "broker": forecast.version}
         report.findings.add(Finding(problem_codes.BR_START_LOSES, "store", "", 0, 0, facts))
     report.notes.extend([words] if (words := delays.note(store)) else [])
     if report.live:
         report.notes.append("a broker is running on this store: the forecast is not final")
+
+
+def _leaves_dledger(store: Store, options: VerifyOptions) -> bool:
+    """Whether the store has DLedger entries that the broker, as it is configured, does not read."""
+    config = BrokerConfig({**store.config.given, **dict(options.settings)})
+    return store.dledger is not None and bool(store.dledger.data.files) and not in_dledger_mode(store, config)
 
 
 def _assumed_size(store: Store) -> str:

@@ -8,9 +8,7 @@ from typing import NamedTuple
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.records import MAX_RECORD
-from rmqstore.formats.message import HEADS_BY_FLAG, parse_message
-
-_HEAD = HEADS_BY_FLAG[0x30].size
+from rmqstore.formats.message import parse_message
 
 
 class VerifyRange(NamedTuple):

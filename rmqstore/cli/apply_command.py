@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +14,13 @@ from rmqstore.errors import AppliedUnchecked, NotReadable, Refused, RmqStoreErro
 
 if TYPE_CHECKING:
     from rmqstore.checks.problems.report import Report
+    from rmqstore.checks.verify import Verified, VerifyOptions
     from rmqstore.cli.options import Applying
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
     from rmqstore.repair.migrate.to_dledger_preflight import Refusal
     from rmqstore.repair.plan.plan import Plan
+    from rmqstore.repair.rebuild.unit_buffer import KeptUnits
 
 _SHOWN_QUEUES = 20
 _MAX_PLAN = 1 << 30  # bytes; a plan holds what it will write
@@ -30,7 +32,6 @@ class Change:
 
     schema: str
     store: Store
-    config: BrokerConfig
     plan: Plan
     report: Report
     wrote: Mapping[str, Any]
@@ -91,6 +92,31 @@ def save_plan(path: Path, plan: Plan, store: Path) -> None:
     with saving.stream() as file:
         for piece in plan.iter_json():
             file.write(piece.encode())
+
+
+def plan_change(
+    out: Output,
+    schema: str,
+    store: Store,
+    options: VerifyOptions,
+    plan: Callable[[Store, Verified], Plan],
+    *,
+    keep_units: Callable[[], KeptUnits] | None = None,
+    cures: bool = True,
+) -> Change:
+    """Verify a store and plan; `keep_units` and `cures` as for `examine_and_plan`.
+
+    Errors: as of `examine_and_plan`.
+    """
+    from rmqstore.repair.beside_live import NOTE, examine_and_plan
+    from rmqstore.repair.log.store_guard import wrote_positions
+
+    with out.progress("verify", store.log_bytes) as progress:
+        options = replace(options, progress=progress.add)
+        look, verified, made = examine_and_plan(store, options, plan, keep_units=keep_units, cures=cures)
+    if verified.report.live:
+        out.note(f"note: {NOTE}")
+    return Change(schema, look, made, verified.report, wrote_positions(verified))
 
 
 def finish(out: Output, change: Change, applying: Applying, jobs: int | None) -> int:
@@ -165,7 +191,7 @@ def _verify_again(out: Output, change: Change, jobs: int | None) -> Report:
     from rmqstore.checks.verify import VerifyOptions, verify
     from rmqstore.files.store import open_store
 
-    store = open_store(change.store.path, change.config)
+    store = open_store(change.store.path, change.store.config)
     with out.progress("verify again", store.log_bytes) as progress:
         return verify(store, VerifyOptions(jobs=jobs, progress=progress.add))
 

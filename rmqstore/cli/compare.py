@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqstore.cli.options import FILE, command
+from rmqstore.cli.options import FILE, Work, command
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import bytes_text, many, time_text
 from rmqstore.errors import CouldNotCheck, UsageError
@@ -45,8 +45,7 @@ def compare(
     other: Path | None,
     fingerprint_out: Path | None,
     against: Path | None,
-    jobs: int | None,
-    max_rate: int | None,
+    work: Work,
 ) -> int:
     """Compare two replicas, record by record at the same offset: nodes of a DLedger group, or master and slave.
 
@@ -64,13 +63,15 @@ def compare(
     if opened.lock_state().held:
         out.note("note: a broker is running on this store; it is compared up to the current end of its log")
     if fingerprint_out is not None:
-        return _write(out, opened, fingerprint_out, jobs, max_rate)
+        return _write(out, opened, fingerprint_out, work)
     if against is not None:
         from rmqstore.views.compare.fingerprint import compare_with, read_fingerprint
 
         theirs = read_fingerprint(against)
         with out.busy("reading the log"):
-            found = while_files_expire(opened, lambda s: compare_with(s, theirs, jobs=jobs, max_rate=max_rate or 0))
+            found = while_files_expire(
+                opened, lambda s: compare_with(s, theirs, jobs=work.jobs, max_rate=work.max_rate)
+            )
         if out.as_json:
             out.report(found.to_json())
         else:
@@ -85,7 +86,7 @@ def compare(
     with out.busy("reading both logs"):
         answer = while_files_expire(
             opened,
-            lambda s: while_files_expire(against_it, lambda o: run(s, o, jobs=jobs, max_rate=max_rate or 0)),
+            lambda s: while_files_expire(against_it, lambda o: run(s, o, jobs=work.jobs, max_rate=work.max_rate)),
         )
     if out.as_json:
         out.report(answer.to_json())
@@ -101,7 +102,7 @@ def _exit_code(equal: bool, *sides: Side) -> int:
     return CouldNotCheck.exit_code if any(side.unreadable for side in sides) else 0
 
 
-def _write(out: Output, opened: object, path: Path, jobs: int | None, max_rate: int | None) -> int:
+def _write(out: Output, opened: object, path: Path, work: Work) -> int:
     from rmqstore.checks.expiring import while_files_expire
     from rmqstore.cli.output import json_bytes
     from rmqstore.files.store import Store
@@ -111,7 +112,7 @@ def _write(out: Output, opened: object, path: Path, jobs: int | None, max_rate: 
     target = Output(path=path)
     target.keep_out_of(opened.path)
     with out.busy("reading the log"):
-        made = while_files_expire(opened, lambda s: fingerprint(s, jobs=jobs, max_rate=max_rate or 0))
+        made = while_files_expire(opened, lambda s: fingerprint(s, jobs=work.jobs, max_rate=work.max_rate))
     data = json_bytes(made.to_json()) + b"\n"
     with target.stream() as file:
         file.write(data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import click
 
 from rmqstore.cli.filters import Filters, note_no_message, note_unknown_topics
 from rmqstore.cli.metrics import Metrics, metrics_option, of_usage
-from rmqstore.cli.options import command
+from rmqstore.cli.options import Work, command, gathered
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import bytes_text, columns, fitted, many
 from rmqstore.errors import NotAStore, UsageError
@@ -34,6 +35,16 @@ _TITLES = {
     "hour": "hour (UTC)",
 }
 _SPARKS = " ▁▂▃▄▅▆▇█"
+
+
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """What to count by, and how to show it."""
+
+    by: tuple[str, ...]
+    plot: bool
+    files: bool
+    top: int | None
 
 
 @command(
@@ -62,18 +73,15 @@ _SPARKS = " ▁▂▃▄▅▆▇█"
     help="Show only the N largest rows, but all days and hours (default: 10 in text, all in JSON).",
 )
 @metrics_option
+@gathered("counting", Counting)
 def du(
     out: Output,
     store: Path,
     config: BrokerConfig,
-    by: tuple[str, ...],
-    plot: bool,
-    files: bool,
-    top: int | None,
+    counting: Counting,
     metrics: Path | None,
     filters: Filters,
-    jobs: int | None,
-    max_rate: int | None,
+    work: Work,
 ) -> int:
     """Count messages and bytes per topic, queue, tag, producer host, day and hour (UTC).
 
@@ -90,8 +98,8 @@ def du(
     from rmqstore.views.usage import usage
 
     opened = open_store(store, config)
-    if files:
-        return _files(out, store, opened, (by, plot, top), filters, metrics)
+    if counting.files:
+        return _files(out, store, opened, counting, filters, metrics)
     logs = logs_of(opened)
     if not logs and not (opened.commitlog or opened.dledger):
         raise NotAStore(f"{store} has no log", "name a store, or its commitlog/")
@@ -101,15 +109,15 @@ def du(
         out.note("note: a broker is running on this store; the numbers change")
     selection = filters.selection()
     note_unknown_topics(out, opened, filters.topics, selection.queues)
-    wanted = _dimensions(by, plot)
+    wanted, top = _dimensions(counting.by, counting.plot), counting.top
     damage = Damage(live=live)
-    options = ScanOptions(crc=False, drop_cache=live, max_rate=max_rate or 0)
+    options = ScanOptions(crc=False, drop_cache=live, max_rate=work.max_rate)
     with out.progress("du", sum(log.queue.bytes_on_disk for log in logs)) as progress:
         found = usage(
             opened,
             wanted,
             selection,
-            jobs=jobs_or_default(jobs),
+            jobs=jobs_or_default(work.jobs),
             options=options,
             damage=damage,
             progress=progress.add,
@@ -118,9 +126,8 @@ def du(
     if out.as_json:
         out.report(found.to_json(str(store), top))
     else:
-        out.lines(
-            _text(found, str(store), wanted, top or _TOP, out.width) if not plot else _plot(found, wanted, top, out)
-        )
+        plot = _plot(found, wanted, top, out)
+        out.lines(plot if counting.plot else _text(found, str(store), wanted, top or _TOP, out.width))
     if not found.messages:
         note_no_message(out, selection, logs)
     return tell_damage(out, damage)
@@ -241,20 +248,19 @@ def _files(
     out: Output,
     store: Path,
     opened: Store,
-    others: tuple[tuple[str, ...], bool, int | None],
+    counting: Counting,
     filters: Filters,
     metrics: Path | None,
 ) -> int:
     from rmqstore.views.disk_usage import disk_usage
 
-    by, plot, top = others
-    if by or plot or metrics or filters != Filters():
+    if counting.by or counting.plot or metrics or filters != Filters():
         raise UsageError("--files counts files: it has no --by, --plot, --metrics and no filters", "leave them out")
     found = disk_usage(opened)
     if out.as_json:
         out.report({"schema": "rmqstore.du/1", "store": str(store), "files": found.to_json()})
         return 0
-    out.lines(_files_text(found, str(store), top or _TOP, out.width))
+    out.lines(_files_text(found, str(store), counting.top or _TOP, out.width))
     return 0
 
 

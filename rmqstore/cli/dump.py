@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from rmqstore.cli.filters import (
     refuse_filters,
     refuse_with_positions,
 )
-from rmqstore.cli.options import command
+from rmqstore.cli.options import Work, command, gathered
 from rmqstore.cli.output import Output, Progress
 from rmqstore.cli.quantities import Offset, in_words, many
 from rmqstore.cli.table_output import with_body, write_rows
@@ -27,7 +27,6 @@ from rmqstore.errors import NotAStore, UsageError
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
-    from rmqstore.messages.rows import BodyStyle
     from rmqstore.views.dump.messages import Damage, Job
     from rmqstore.views.dump.selection import Selection
 
@@ -65,6 +64,35 @@ _OF_PART = {
     "timerwheel": "timerwheel",
     "config": "config",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which records to print beside the shared filters, and how."""
+
+    tags: tuple[str, ...]
+    keys: tuple[str, ...]
+    msg_ids: tuple[str, ...]
+    start: int | None
+    stop: int | None
+    limit: int | None
+    reverse: bool
+    positions: bool
+    body: str | None
+    raw_body: bool
+
+    def selection(self, filters: Filters) -> Selection:
+        """The records that all filters together select."""
+        return replace(
+            filters.selection(),
+            tags=frozenset(self.tags),
+            keys=frozenset(self.keys),
+            msg_ids=frozenset(i.upper() if len(i) in (32, 56) else i for i in self.msg_ids),
+            start=self.start,
+            stop=self.stop,
+            limit=self.limit,
+            reverse=self.reverse,
+        )
 
 
 @command(
@@ -110,25 +138,15 @@ _OF_PART = {
     metavar="VERSION",
     help="Version whose recovery end `--positions` marks (4.3 … 5.4; default: the newest).",
 )
+@gathered("asked", Asked)
 def dump(
     out: Output,
     store: Path,
     config: BrokerConfig,
     what: str | None,
     filters: Filters,
-    tags: tuple[str, ...],
-    keys: tuple[str, ...],
-    msg_ids: tuple[str, ...],
-    start: int | None,
-    stop: int | None,
-    limit: int | None,
-    reverse: bool,
-    positions: bool,
-    body: str | None,
-    raw_body: bool,
-    broker: str | None,
-    jobs: int | None,
-    max_rate: int | None,
+    asked: Asked,
+    work: Work,
 ) -> int:
     """Print the records of a store: messages, consume queue units, index entries, checkpoint or configuration.
 
@@ -138,36 +156,29 @@ def dump(
     """
     from rmqstore.files.store import open_store
     from rmqstore.messages.rows import BodyStyle
+    from rmqstore.scan.window import ScanOptions
+    from rmqstore.views.dump.messages import CHUNK, Job
 
     opened = open_store(store, config)
     what = what or _OF_PART.get(opened.part or "commitlog", "checkpoint")
-    selection = replace(
-        filters.selection(),
-        tags=frozenset(tags),
-        keys=frozenset(keys),
-        msg_ids=frozenset(i.upper() if len(i) in (32, 56) else i for i in msg_ids),
-        start=start,
-        stop=stop,
-        limit=limit,
-        reverse=reverse,
-    )
-    _refuse_what_does_not_apply(out, what, selection, positions)
+    selection = asked.selection(filters)
+    _refuse_what_does_not_apply(out, what, selection, asked.positions)
     note_unknown_topics(out, opened, filters.topics, selection.queues)
     live = opened.lock_state().held
     if live:
         out.note("note: a broker is running on this store; what it writes from now on may be missing")
-    style = BodyStyle(body or ("base64" if raw_body else None), raw_body)
-    if positions:
-        return _positions(out, opened, what, broker, jobs)
-    if what in MESSAGES:
-        return (
-            _hex(out, opened, what, selection, style)
-            if out.format == "hex"
-            else _messages(out, opened, what, selection, style, jobs, max_rate or 0, live)
-        )
+    if asked.positions:
+        return _positions(out, opened, what, work.broker, work.jobs)
     if what in UNITS:
         return dump_units(out, opened, what, selection)
-    return dump_small(out, opened, what, limit)
+    if what in SMALL:
+        return dump_small(out, opened, what, asked.limit)
+    style = BodyStyle(asked.body or ("base64" if asked.raw_body else None), asked.raw_body)
+    if out.format == "hex":
+        return _hex(out, opened, what, selection, shown=style.style is not None)
+    scan = ScanOptions(drop_cache=live, max_rate=work.max_rate, chunk=CHUNK)
+    job = Job(selection, "text", what == "dledger", style, foreign=what == "commitlog", scan=scan)
+    return _messages(out, opened, what, job, work)
 
 
 def _refuse_what_does_not_apply(out: Output, what: str, selection: Selection, positions: bool) -> None:
@@ -197,53 +208,41 @@ _MESSAGE_COLUMNS = (
 _ENTRY_COLUMNS = ("offset", "index", "term", "size", "body_length")
 
 
-def _messages(
-    out: Output,
-    store: Store,
-    what: str,
-    selection: Selection,
-    body: BodyStyle,
-    jobs: int | None,
-    max_rate: int,
-    live: bool,
-) -> int:
+def _messages(out: Output, store: Store, what: str, job: Job, work: Work) -> int:
     from itertools import chain
 
-    from rmqstore.scan.window import ScanOptions
     from rmqstore.scan.workers import jobs_or_default
-    from rmqstore.views.dump.messages import CHUNK, Damage, Job, logs_of, read_messages
+    from rmqstore.views.dump.messages import Damage, logs_of, read_messages
 
     logs = logs_of(store, what)
     if not logs and not (store.commitlog or store.dledger):
         raise NotAStore(f"{store.path} has no log", "see `rmqstore info`, or name another part with --what")
-    damage = Damage(live=live)
+    damage = Damage(live=job.scan.drop_cache)
     total = sum(log.queue.bytes_on_disk for log in logs)
-    entries = what == "dledger"
-    scan = ScanOptions(drop_cache=live, max_rate=max_rate, chunk=CHUNK)
-    form = _text_form(out, selection, body)
-    job = Job(selection, form or "text", entries, body, foreign=what == "commitlog", scan=scan)
-    count = jobs_or_default(jobs) if total > ALONE and not max_rate else 1
+    count = jobs_or_default(work.jobs) if total > ALONE and not work.max_rate else 1
+    form = _text_form(out, job)
     if form:
+        job = replace(job, form=form)
         with out.progress("dump", total) as progress:
             found = write_text(out, store, what, job, damage, count, progress)
     else:
         found_rows = read_messages(store, what, job, damage, jobs=count)
         rows: Iterable[dict[str, Any]] = chain.from_iterable(found_rows)
-        columns = _ENTRY_COLUMNS if entries else _MESSAGE_COLUMNS
-        if body.style and out.format == "table":
+        columns = _ENTRY_COLUMNS if job.entries else _MESSAGE_COLUMNS
+        if job.body.style and out.format == "table":
             rows, columns = map(with_body, rows), (*columns, "body")
         found = write_rows(out, rows, columns)
     if not found:
-        note_no_message(out, selection, logs, "DLedger entry" if entries else "message")
+        note_no_message(out, job.selection, logs, "DLedger entry" if job.entries else "message")
     return tell_damage(out, damage)
 
 
-def _text_form(out: Output, selection: Selection, body: BodyStyle) -> str:
+def _text_form(out: Output, job: Job) -> str:
     """As what `views.messages` makes the text itself; empty where it is made here, row by row."""
     if out.format == "ndjson" and not out.string_ints:
         return "text"
-    whole = selection.limit is None and not selection.reverse  # a row of CSV may be several lines
-    return "csv" if out.format == "csv" and whole and not body.style else ""
+    whole = job.selection.limit is None and not job.selection.reverse  # a row of CSV may be several lines
+    return "csv" if out.format == "csv" and whole and not job.body.style else ""
 
 
 def write_text(out: Output, store: Store, what: str, job: Job, damage: Damage, jobs: int, progress: Progress) -> int:
@@ -315,13 +314,12 @@ def _broker_stop(out: Output, store: Store, broker: str | None) -> dict[str, Any
     return {"broker": forecast["version"], "broker_stop": forecast["commitlog_stop"]}
 
 
-def _hex(out: Output, store: Store, what: str, selection: Selection, body: BodyStyle) -> int:
+def _hex(out: Output, store: Store, what: str, selection: Selection, *, shown: bool) -> int:
     from rmqstore.views.dump.hexdump import annotate, hex_lines
     from rmqstore.views.dump.messages import Damage, Job, logs_of, read_messages
 
     logs = logs_of(store, what)
     damage = Damage()
-    shown = body.style is not None
     with out.stream() as file:
 
         def show(lines: Iterator[str]) -> None:

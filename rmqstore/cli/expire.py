@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqstore.cli.options import Applying, applying, command
+from rmqstore.cli.options import Applying, Work, applying, command
 from rmqstore.cli.output import Output
 
 if TYPE_CHECKING:
@@ -43,9 +43,7 @@ def expire(
     reserved: int | None,
     any_hour: bool,
     applying: Applying,
-    jobs: int | None,
-    max_rate: int | None,
-    broker: str | None,
+    work: Work,
 ) -> int:
     """Show which files the broker's clean-up would delete now, why it keeps the others, and what becomes unreadable.
 
@@ -53,29 +51,16 @@ def expire(
     deletes ten files per round; this command shows all rounds. With --apply the files are moved to quarantine:
     `rmqstore undo` restores them, and removing the journal directory frees the space.
     """
-    from rmqstore.checks.verify import VerifyOptions
-    from rmqstore.cli.apply_command import Change, finish, open_for, read_plan_of
-    from rmqstore.repair.beside_live import NOTE, examine_and_plan
+    from rmqstore.cli.apply_command import finish, open_for, plan_change, read_plan_of
     from rmqstore.repair.expire import ExpireOptions, plan_expire
-    from rmqstore.repair.log.store_guard import wrote_positions
 
     opened = open_for(out, store, config, applying)
 
     def plan(look: Store, _: Verified) -> Plan:
         if applying.plan_file is not None:
             return read_plan_of(applying.plan_file, look, "expire")
-        return plan_expire(look, ExpireOptions(reserved, any_hour, version=broker)).plan
+        return plan_expire(look, ExpireOptions(reserved, any_hour, version=work.broker)).plan
 
-    with out.progress("verify", opened.log_bytes) as progress:
-        planned = examine_and_plan(
-            opened,
-            VerifyOptions(jobs=jobs, quick=True, broker=broker or "", max_rate=max_rate or 0, progress=progress.add),
-            plan,
-            cures=False,
-        )
-    if planned.verified.report.live:
-        out.note(f"note: {NOTE}")
-    wrote = wrote_positions(planned.verified)
-    change = Change("rmqstore.expire/1", planned.store, config, planned.plan, planned.verified.report, wrote)
-    code = finish(out, change, applying, jobs)
-    return 0 if planned.plan.empty else code  # what else is wrong with the store is verify's to say
+    change = plan_change(out, "rmqstore.expire/1", opened, work.verifying(quick=True), plan, cures=False)
+    code = finish(out, change, applying, work.jobs)
+    return 0 if change.plan.empty else code  # what else is wrong with the store is verify's to say

@@ -11,7 +11,7 @@ import click
 
 from rmqstore.cli.dump import ALONE, write_text
 from rmqstore.cli.filters import Filters, note_no_message, note_unknown_topics
-from rmqstore.cli.options import command
+from rmqstore.cli.options import Work, command
 from rmqstore.cli.output import Output, Progress
 from rmqstore.cli.quantities import many
 from rmqstore.errors import NotAStore, UsageError
@@ -46,8 +46,7 @@ def export(
     store: Path,
     config: BrokerConfig,
     filters: Filters,
-    jobs: int | None,
-    max_rate: int | None,
+    work: Work,
     tags: tuple[str, ...],
     keys: tuple[str, ...],
     limit: int | None,
@@ -81,11 +80,11 @@ def export(
         out.note("note: a broker is running on this store; what it writes from now on may be missing")
     selection = replace(filters.selection(), tags=frozenset(tags), keys=frozenset(keys), limit=limit)
     note_unknown_topics(out, opened, filters.topics, selection.queues)
-    scan = ScanOptions(drop_cache=live, max_rate=max_rate or 0, chunk=CHUNK)
+    scan = ScanOptions(drop_cache=live, max_rate=work.max_rate, chunk=CHUNK)
     options = ExportOptions(body=not no_body, decode=decode, text=text, positions=positions, scan=scan)
     damage = Damage(live=live)
     total = sum(log.queue.bytes_on_disk for log in logs)
-    count = jobs_or_default(jobs) if total > ALONE and not max_rate else 1
+    count = jobs_or_default(work.jobs) if total > ALONE and not work.max_rate else 1
     with out.progress("export", total) as progress:
         if out.format in ("parquet", "arrow"):
             written = _write_arrow(out, opened, options, selection, damage, progress)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rmqstore.cli.filters import Filters, note_unknown_topics
-from rmqstore.cli.options import command
+from rmqstore.cli.options import Work, command, gathered
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import columns, in_words, many, time_text
 from rmqstore.errors import NotAStore, UsageError
+from rmqstore.formats.properties import SCHEDULE_TOPIC, TIMER_TOPIC
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
@@ -55,6 +57,22 @@ _RELATIONS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The options of `find`."""
+
+    grep: str
+    limit: int
+    read_log: bool
+    index_only: bool
+    body: str | None
+
+    @property
+    def depth(self) -> str:
+        """Whether to read the log."""
+        return "always" if self.read_log else "never" if self.index_only else "if-needed"
+
+
 @command(
     "find",
     report=True,
@@ -72,19 +90,15 @@ _RELATIONS = {
 @click.option("--read-log", is_flag=True, help="Read the log even if the index answers: for an index in doubt.")
 @click.option("--index-only", is_flag=True, help="Do not read the log, however little ids and index tell.")
 @click.option("--body", type=click.Choice(_BODIES), help="Show bodies, in this form (default: not shown).")
+@gathered("asked", Asked)
 def find(
     out: Output,
     store: Path,
     config: BrokerConfig,
     texts: tuple[str, ...],
     filters: Filters,
-    grep: str,
-    limit: int,
-    read_log: bool,
-    index_only: bool,
-    body: str | None,
-    jobs: int | None,
-    max_rate: int | None,
+    asked: Asked,
+    work: Work,
 ) -> int:
     """Find messages, and say whether consumers get them.
 
@@ -99,9 +113,9 @@ def find(
     from rmqstore.scan.workers import jobs_or_default
     from rmqstore.views.find.search import Means, Question
 
-    if read_log and index_only:
+    if asked.read_log and asked.index_only:
         raise UsageError("--read-log and --index-only exclude each other", "leave one of them out")
-    if grep and index_only:
+    if asked.grep and asked.index_only:
         raise UsageError("--grep reads the log: it cannot be used with --index-only", "leave one of them out")
     if filters.queues:
         raise UsageError("find has no --queue", "use --topic, or TOPIC/QUEUE/OFFSET as TEXT")
@@ -112,27 +126,31 @@ def find(
     if live:
         out.note("note: a broker is running on this store; what it stores meanwhile is not found")
     note_unknown_topics(out, opened, filters.topics)
-    depth = "always" if read_log else "never" if index_only else "if-needed"
     question = Question(
-        tuple(dict.fromkeys(texts)), frozenset(filters.topics), filters.since, filters.until, grep, limit, depth
+        tuple(dict.fromkeys(texts)),
+        frozenset(filters.topics),
+        filters.since,
+        filters.until,
+        asked.grep,
+        asked.limit,
+        asked.depth,
     )
-    scan = ScanOptions(drop_cache=live, max_rate=max_rate or 0)
-    means = Means(jobs_or_default(jobs), scan, lambda said: out.note(f"note: {said}"), None, live)
+    scan = ScanOptions(drop_cache=live, max_rate=work.max_rate)
+    means = Means(jobs_or_default(work.jobs), scan, lambda said: out.note(f"note: {said}"), None, live)
     started = time.monotonic()
     answer = _search(out, opened, question, means)
     found = list(_described(opened, answer))
+    style = BodyStyle(asked.body, False)
     if out.as_json:
-        rows = [_row(*one, BodyStyle(body, False)) for one in found]
+        rows = [_row(*one, style) for one in found]
         out.report(_report(store, answer, rows, time.monotonic() - started))
     else:
-        out.lines(_text(found, answer, BodyStyle(body, False), out.width))
+        out.lines(_text(found, answer, style, out.width))
     _tell(out, question.texts, answer)
     return 0 if found else 1
 
 
 def _search(out: Output, opened: Store, question: Any, means: Means) -> Answer:
-    from dataclasses import replace
-
     from rmqstore.views.find.search import search
 
     with out.progress("find", opened.log_bytes) as progress:
@@ -310,7 +328,7 @@ def _consumers(found: Found, fate: Fate) -> Iterator[str]:
     if fate.consumers is None:
         yield "  consumers    not known: the progress of consumer groups cannot be read"
         return
-    if found.message.topic_text in ("SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"):
+    if found.message.topic_text in (SCHEDULE_TOPIC, TIMER_TOPIC):
         return  # the broker itself reads it
     if not fate.consumers:
         yield "  consumers    no group has consumed this topic"

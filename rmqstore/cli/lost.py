@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqstore.cli.options import FILE, command
+from rmqstore.cli.options import FILE, Work, command, gathered
 from rmqstore.cli.output import Output, new_directory
 from rmqstore.cli.quantities import columns, fitted, many, time_text
 from rmqstore.cli.table_output import write_rows
@@ -25,6 +26,16 @@ if TYPE_CHECKING:
 _SHOWN = 100
 _LARGEST_LIST = 256 << 20
 Row = tuple["LostMessage", tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The options of `lost`."""
+
+    journal: Path | None
+    next_start: bool
+    bodies: Path | None
+    keys: Path | None
 
 
 @command(
@@ -58,17 +69,13 @@ Row = tuple["LostMessage", tuple[str, ...]]
     metavar="FILE",
     help="Only messages that one of these keys belongs to, one key per line; also by the hashes in the index.",
 )
+@gathered("asked", Asked)
 def lost(
     out: Output,
     store: Path,
     config: BrokerConfig,
-    journal: Path | None,
-    next_start: bool,
-    bodies: Path | None,
-    keys: Path | None,
-    jobs: int | None,
-    max_rate: int | None,
-    broker: str | None,
+    asked: Asked,
+    work: Work,
 ) -> int:
     """List every message that is lost or damaged.
 
@@ -79,16 +86,16 @@ def lost(
     from rmqstore.files.store import open_store
     from rmqstore.views.lost import LostMessages
 
-    if journal is not None and next_start:
+    if asked.journal is not None and asked.next_start:
         raise UsageError("--journal and --next-start exclude each other", "leave one of them out")
     opened = open_store(store, config)
     if opened.part is not None:
         raise NotAStore(f"{store} is a part of a store", "name the whole store: queues and index tell what is lost")
-    wanted = _read_keys(keys)
-    if bodies is not None:
-        _check_bodies(bodies, store)
+    wanted = _read_keys(asked.keys)
+    if asked.bodies is not None:
+        _check_bodies(asked.bodies, store)
     view = LostMessages(opened)
-    folder = None if next_start else _journal(opened, journal)
+    folder = None if asked.next_start else _journal(opened, asked.journal)
     if folder is not None:
         report = None
         losses = view.in_repair(folder, folder.load_plan())
@@ -96,10 +103,10 @@ def lost(
             f"note: this is what the repair {folder.name} could not keep; --next-start looks at the store as it is"
         )
     else:
-        opened, view, losses, report = _before(out, opened, (jobs, max_rate, broker))
+        opened, view, losses, report = _before(out, opened, work)
     rows = _rows(view, losses, wanted)
-    if bodies is not None:
-        rows = _saved(out, rows, bodies)
+    if asked.bodies is not None:
+        rows = _saved(out, rows, asked.bodies)
     found = _write(out, store, losses, rows, folder, report)
     return _exit_code(losses, found, report)
 
@@ -133,17 +140,16 @@ def _journal(opened: Store, path: Path | None) -> JournalFolder | None:
     return None
 
 
-def _before(out: Output, opened: Store, work: tuple[int | None, int | None, str | None]) -> Any:
+def _before(out: Output, opened: Store, work: Work) -> Any:
     """The store as it was examined, and what is lost in it."""
     from rmqstore.checks.expiring import while_files_expire
-    from rmqstore.checks.verify import VerifyOptions, examine_lasting
+    from rmqstore.checks.verify import examine_lasting
     from rmqstore.repair.plan.recover_options import SALVAGE, RecoverOptions
     from rmqstore.repair.recover import plan_recovery
     from rmqstore.views.lost import LostMessages
 
-    jobs, max_rate, broker = work
     with out.progress("lost", opened.log_bytes) as progress:
-        options = VerifyOptions(jobs=jobs, max_rate=max_rate or 0, broker=broker or "", progress=progress.add)
+        options = work.verifying(progress.add)
         look, verified = while_files_expire(opened, lambda look: examine_lasting(look, options))
     report = verified.report
     if report.live:

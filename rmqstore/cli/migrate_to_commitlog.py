@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rmqstore.cli.apply_command import tell_refusals
-from rmqstore.cli.options import command
+from rmqstore.cli.options import Work, command, gathered
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import many
 from rmqstore.errors import NotReadable, OutputExists, UsageError
@@ -23,6 +24,30 @@ if TYPE_CHECKING:
     from rmqstore.repair.migrate.to_commitlog_build import Built
 
 _PATH = click.Path(path_type=Path)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What the operator says about the other nodes, and about entries that may not be committed."""
+
+    peers: str | None
+    replicas: tuple[Path, ...]
+    include_uncommitted: bool
+    only_committed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What to make, and whether to make it now."""
+
+    target: Path
+    id_map: Path | None
+    dry_run: bool
+
+    @property
+    def ids(self) -> Path:
+        """The file for old and new message ids."""
+        return self.id_map or self.target.with_name(f"{self.target.name}.message-ids.csv")
 
 
 @command(
@@ -56,20 +81,16 @@ _PATH = click.Path(path_type=Path)
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be done; write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+@gathered("group", Group)
+@gathered("made", Made)
 def migrate_to_commitlog(
     out: Output,
     store: Path,
     config: BrokerConfig,
-    target: Path,
     self_id: str | None,
-    peers: str | None,
-    replicas: tuple[Path, ...],
-    include_uncommitted: bool,
-    only_committed: bool,
-    id_map: Path | None,
-    dry_run: bool,
-    jobs: int | None,
-    max_rate: int | None,
+    group: Group,
+    made: Made,
+    work: Work,
 ) -> int:
     """Make a plain store from a DLedger store, beside it. The DLedger store is only read.
 
@@ -81,7 +102,7 @@ def migrate_to_commitlog(
     entries above that need the stores of the other nodes (--replica) or your decision (--include-uncommitted,
     --only-committed). Exit code 0: done; 5: refused.
     """
-    from rmqstore.checks.verify import VerifyOptions, examine
+    from rmqstore.checks.verify import examine
     from rmqstore.files.broker_config import BrokerConfig as Config
     from rmqstore.files.store import open_store
     from rmqstore.repair.journal.liveness import refuse_in_use
@@ -92,17 +113,16 @@ def migrate_to_commitlog(
         config = Config({**config.given, "dLegerSelfId": self_id}, config.source)
     opened = open_store(store, config)
     refuse_in_use(opened.root, opened.places, stopped=True)  # it is only read
-    ids = id_map if id_map is not None else target.with_name(f"{target.name}.message-ids.csv")
+    target, ids = made.target, made.ids
     _free_places(opened, target, ids)
-    choice = _choice(opened, peers, replicas, include_uncommitted, only_committed, jobs)
+    choice = _choice(opened, group, work.jobs)
     with out.progress("verify", opened.log_bytes) as progress:
-        options = VerifyOptions(jobs=jobs, max_rate=max_rate or 0, progress=progress.add)
-        verified = examine(opened, options)
+        verified = examine(opened, work.verifying(progress.add))
     migration = plan_migration_to_commitlog(opened, verified, choice, target)
     document = migration.to_json() | {"output": str(target), "written": False}
     if not migration.ready:
         return tell_refusals(out, migration.store, document, migration.refusals)
-    if dry_run:
+    if made.dry_run:
         if out.as_json:
             out.report(document)
         else:
@@ -140,27 +160,25 @@ def _free_places(store: Store, target: Path, ids: Path) -> None:
             raise NotReadable(f"{path.parent}: no such directory")
 
 
-def _choice(
-    store: Store, peers: str | None, replicas: tuple[Path, ...], include: bool, only: bool, jobs: int | None
-) -> Choice:
+def _choice(store: Store, group: Group, jobs: int | None) -> Choice:
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import open_store
     from rmqstore.repair.migrate.to_commitlog import Choice, Replica
     from rmqstore.views.compare.compare import compare
 
-    if include and only:
+    if group.include_uncommitted and group.only_committed:
         raise UsageError("--include-uncommitted and --only-committed exclude each other")
-    text = peers if peers is not None else store.config.given.get("dLegerPeers", "")
+    text = group.peers if group.peers is not None else store.config.given.get("dLegerPeers", "")
     if text.strip().isdigit():
         nodes: int | None = int(text)
     else:
         nodes = len([p for p in text.split(";") if p.strip()]) or None
     if nodes is not None and nodes < 1:
         raise UsageError("--peers: a group has at least one node")
-    if nodes is not None and len(replicas) >= nodes:
-        raise UsageError(f"{len(replicas)} replicas are more than the other nodes of a group of {nodes}")
+    if nodes is not None and len(group.replicas) >= nodes:
+        raise UsageError(f"{len(group.replicas)} replicas are more than the other nodes of a group of {nodes}")
     found = []
-    for path in replicas:
+    for path in group.replicas:
         if real_path(path) == real_path(store.path):
             raise UsageError(f"--replica {path} is the store itself", "give the other node's store")
         sizes = {k: v for k, v in store.config.given.items() if k == "mappedFileSizeCommitLog"}
@@ -171,7 +189,7 @@ def _choice(
         own = answer.store.dledger or {"last_index": -1}
         equal = own["last_index"] if answer.equal else answer.equal_index
         found.append(Replica(str(path), equal, other["last_index"]))
-    return Choice(nodes, tuple(found), include, only)
+    return Choice(nodes, tuple(found), group.include_uncommitted, group.only_committed)
 
 
 def _plan_lines(migration: CommitLogMigration) -> Iterator[str]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rmqstore.cli.apply_command import after_apply, read_plan, save_plan, tell_refusals
-from rmqstore.cli.options import Applying, applying, command
+from rmqstore.cli.options import Applying, Work, applying, command, gathered
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import many
 from rmqstore.errors import NotReadable, UsageError
@@ -23,6 +24,15 @@ if TYPE_CHECKING:
     from rmqstore.files.store import Store
     from rmqstore.repair.migrate.to_dledger import DLedgerMigration
     from rmqstore.repair.migrate.to_dledger_preflight import ReplicaCheck, Target
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """This node, and the group that it will be in."""
+
+    self_id: str
+    group: str | None
+    peers: str | None
 
 
 @command(
@@ -49,18 +59,15 @@ if TYPE_CHECKING:
     help="Store or fingerprint file of another node; must be equal (may be repeated).",
 )
 @applying()
+@gathered("member", Member)
 def migrate_to_dledger(
     out: Output,
     store: Path,
     config: BrokerConfig,
-    self_id: str,
-    group: str | None,
-    peers: str | None,
+    member: Member,
     replicas: tuple[Path, ...],
     applying: Applying,
-    jobs: int | None,
-    max_rate: int | None,
-    broker: str | None,
+    work: Work,
 ) -> int:
     """Convert a plain store to DLedger, as the first start of a broker in DLedger mode does.
 
@@ -78,12 +85,12 @@ def migrate_to_dledger(
 
     opened = open_store(store, config)
     refuse_in_use(opened.root, opened.places, stopped=applying.stopped or not applying.apply_it)
-    target = _target(opened, self_id, group, peers, broker)
+    target = _target(opened, member, work.broker)
     if applying.plan_file is not None:
         return _apply_saved(out, opened, applying.plan_file, applying)
-    checks = [_compare(opened, path, jobs) for path in replicas]
+    checks = [_compare(opened, path, work.jobs) for path in replicas]
     with out.progress("verify", opened.log_bytes) as progress:
-        verified = examine(opened, VerifyOptions(jobs=jobs, max_rate=max_rate or 0, progress=progress.add))
+        verified = examine(opened, work.verifying(progress.add))
     migration = plan_migration_to_dledger(opened, verified, target, replicas=checks)
     document = migration.to_json() | {"applied": False, "journal": None}
     if not migration.ready:
@@ -99,7 +106,7 @@ def migrate_to_dledger(
     out.check()
     applied = apply(migration.plan, **applying.how)
     with after_apply(out, applied.journal):
-        after = examine(open_store(store, config), VerifyOptions(jobs=jobs)).report
+        after = examine(open_store(store, config), VerifyOptions(jobs=work.jobs)).report
         left = _remaining(after)
         document |= {"applied": True, "journal": str(applied.journal), "remaining": {"counts": left}}
         _tell(out, document, _done_lines(migration, applied.journal, left))
@@ -113,15 +120,15 @@ def _tell(out: Output, document: dict[str, Any], lines: Iterable[str]) -> None:
         out.lines(lines, wrap=True)
 
 
-def _target(store: Store, self_id: str, group: str | None, peers: str | None, broker: str | None) -> Target:
+def _target(store: Store, member: Member, broker: str | None) -> Target:
     from rmqstore.repair.migrate.to_dledger_preflight import DEFAULT_GROUP, Target
 
     given = store.config.given
     return Target(
         str(store.path),
-        self_id,
-        group or given.get("dLegerGroup") or given.get("brokerName") or DEFAULT_GROUP,
-        peers if peers is not None else given.get("dLegerPeers", ""),
+        member.self_id,
+        member.group or given.get("dLegerGroup") or given.get("brokerName") or DEFAULT_GROUP,
+        member.peers if member.peers is not None else given.get("dLegerPeers", ""),
         broker or "",
         given.get("brokerIP1", "127.0.0.1"),
     )

@@ -4,7 +4,8 @@
     def info(out: Output, store: Path, config: BrokerConfig) -> int: ...
 
 The function gets `out` instead of the options about output, `config` instead of `-c`, `filters` instead of those
-about topics, queues and times, and returns the exit code.
+about topics, queues and times, `work` instead of --jobs, --max-rate and --broker, and returns the exit code.
+`@gathered` makes one value of the options of a single command.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
 
@@ -21,12 +22,14 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from rmqstore.cli.completion import Completer, completer_of
+from rmqstore.cli.filters import Filters
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import UTC_KEY, Size, Time
 from rmqstore.cli.settings import config_of, defaults
 from rmqstore.errors import UsageError
 
 if TYPE_CHECKING:
+    from rmqstore.checks.verify import VerifyOptions
     from rmqstore.files.broker_config import BrokerConfig
 
 P = ParamSpec("P")
@@ -49,6 +52,23 @@ _BROKER_CONF = "broker.conf with the paths, file sizes and DLedger settings."
 def config_option(words: str = _BROKER_CONF) -> Callable[[Callable[P, int]], Callable[P, int]]:
     """-c of a command whose stores are not one STORE, as `broker_conf`."""
     return click.option("-c", "--config", "broker_conf", type=FILE, metavar="FILE", help=words)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """--jobs (None: one process per core), --max-rate (bytes per second, 0: no limit), --broker (None: the newest)."""
+
+    jobs: int | None
+    max_rate: int
+    broker: str | None = None
+
+    def verifying(self, progress: Callable[[int], None] | None = None, **more: Any) -> VerifyOptions:
+        """How to verify a store with these."""
+        from rmqstore.checks.verify import VerifyOptions
+
+        return VerifyOptions(
+            jobs=self.jobs, max_rate=self.max_rate, broker=self.broker or "", progress=progress, **more
+        )
 
 
 class Command(click.Command):
@@ -83,7 +103,7 @@ def command(
     """A click command with the conventions asked for.
 
     `store` STORE and -c; `report` --json; `formats` --format with these choices; `filters` --topic, --queue, --since,
-    --until; `work` --jobs and --max-rate; `broker` --broker.
+    --until; `work` --jobs and --max-rate, and with `broker` also --broker.
     """
 
     def decorate(function: Callable[..., int]) -> click.Command:
@@ -94,14 +114,16 @@ def command(
             _refuse_empty(values, "start", "stop", "--from", "--to")
             out = Output.from_options(values, as_json=values.pop("as_json", False), formats=formats)
             if filters:
-                from rmqstore.cli.filters import Filters
-
-                values["filters"] = Filters(**{name: values.pop(name) for name in Filters.__slots__})
+                _gather(values, "filters", Filters)
+            if work:
+                values["max_rate"] = values["max_rate"] or 0
+                _gather(values, "work", Work)
             if formats:
                 out.refuse_existing()
             if store:
                 config_path = config_path or _config_by_settings(out, values["store"])
-                values["config"] = read_config(out, config_path, values.get("broker"))
+                version = values["work"].broker if work else None
+                values["config"] = read_config(out, config_path, version)
                 out.keep_out_of(values["store"])
             return function(out=out, **values)
 
@@ -121,6 +143,25 @@ def command(
         return result
 
     return decorate
+
+
+def gathered(name: str, kind: type) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Pass the options that are fields of the dataclass `kind` as one argument `name`."""
+
+    def decorate(function: Callable[..., int]) -> Callable[..., int]:
+        @functools.wraps(function)
+        def call(**values: Any) -> int:
+            _gather(values, name, kind)
+            return function(**values)
+
+        return call
+
+    return decorate
+
+
+def _gather(values: dict[str, Any], name: str, kind: type) -> None:
+    """Replace the values that are fields of a dataclass by one of it."""
+    values[name] = kind(**{field.name: values.pop(field.name) for field in fields(kind) if field.name in values})
 
 
 def _complete(
@@ -322,8 +363,8 @@ def applying() -> Callable[[Callable[..., int]], Callable[..., int]]:
         def call(**values: Any) -> int:
             if values["plan_file"] is not None:
                 _refuse_beside_a_plan()
-            own = {name: values.pop(name) for name in Applying.__slots__}
-            return function(applying=Applying(**own), **values)
+            _gather(values, "applying", Applying)
+            return function(**values)
 
         for option in reversed(options):
             call = option(call)

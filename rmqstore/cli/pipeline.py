@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqstore.cli.options import SINCE, command, config_option
+from rmqstore.cli.options import SINCE, command, config_option, gathered
 from rmqstore.cli.output import Output, Progress
 from rmqstore.cli.quantities import Size, Time, bytes_text, many
 from rmqstore.errors import UsageError
@@ -21,6 +22,33 @@ _NEEDS_OUTPUT = ("export", "rebuild")
 _ROWS = 1000
 _FINDINGS = 20
 _TOP = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """The Spark session to open."""
+
+    master: str | None
+    settings: tuple[str, ...]
+    py_files: str | None
+
+    def spark_settings(self) -> dict[str, str]:
+        """Errors: UsageError for a setting that is not KEY=VALUE."""
+        given = dict(_pair(text) for text in self.settings)
+        return given | ({"spark.submit.pyFiles": self.py_files} if self.py_files else {})
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the job is to do."""
+
+    body: str | None
+    topics: tuple[str, ...]
+    since: int | None
+    until: int | None
+    quick: bool
+    broker: str | None
+    split_size: int | None
 
 
 @command(
@@ -55,22 +83,16 @@ _TOP = 10
 @click.option("--broker", metavar="VERSION", help="verify: broker version whose start-up to forecast.")
 @click.option("--split-size", type=Size(), metavar="SIZE", help="Bytes per task (default: 64M; export: 256M).")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+@gathered("session", Session)
+@gathered("asked", Asked)
 def pipeline(
     out: Output,
     job: str,
     stores: tuple[str, ...],
-    master: str | None,
-    settings: tuple[str, ...],
-    py_files: str | None,
+    session: Session,
     target: str | None,
     broker_conf: Path | None,
-    body: str | None,
-    topics: tuple[str, ...],
-    since: int | None,
-    until: int | None,
-    quick: bool,
-    broker: str | None,
-    split_size: int | None,
+    asked: Asked,
 ) -> int:
     """Run a job on many stores, or on very large ones, with Spark. The answers equal those of the local commands.
 
@@ -85,28 +107,15 @@ def pipeline(
         raise UsageError(f"{job} needs at least one STORE")
     if job in _NEEDS_OUTPUT and target is None:
         raise UsageError(f"{job} needs --output DIR")
-    given = dict(_pair(text) for text in settings)
-    if py_files:
-        given["spark.submit.pyFiles"] = py_files
     from rmqstore.spark.session import open_session
 
     with out.progress(job, None, "B") as progress:
-        spark = open_session(master, given)
+        spark = open_session(session.master, session.spark_settings())
         try:
             work = _Work(out, spark, list(stores), broker_conf, progress)
             if job == "sql":
-                return work.sql(query, body or "", target)
-            result = work.run(
-                job,
-                target or "",
-                body=body or "",
-                topics=topics,
-                since=since,
-                until=until,
-                quick=quick,
-                broker=broker or "",
-                split=split_size,
-            )
+                return work.sql(query, asked.body or "", target)
+            result = work.run(job, target or "", asked)
         finally:
             progress.close()
             spark.stop()
@@ -143,19 +152,7 @@ class _Work:
         self.config = config
         self.progress = progress
 
-    def run(
-        self,
-        job: str,
-        target: str,
-        *,
-        body: str,
-        topics: tuple[str, ...],
-        since: int | None,
-        until: int | None,
-        quick: bool,
-        broker: str,
-        split: int | None,
-    ) -> JobResult:
+    def run(self, job: str, target: str, asked: Asked) -> JobResult:
         """Everything but sql."""
         from rmqstore.checks.verify import VerifyOptions
         from rmqstore.spark.jobs import jobs
@@ -163,10 +160,11 @@ class _Work:
         from rmqstore.views.dump.selection import Selection
 
         where: dict[str, Any] = {"config": self.config, "progress": self.progress}
+        split = asked.split_size
         # a split size that is asked for holds for small stores, too
         size: dict[str, Any] = {} if split is None else {"task_bytes": split, "whole_below": min(split, WHOLE_BELOW)}
         if job in ("verify", "crosscheck"):
-            options = VerifyOptions(quick=quick, broker=broker, split_size=split)
+            options = VerifyOptions(quick=asked.quick, broker=asked.broker or "", split_size=split)
             run = jobs.verify if job == "verify" else jobs.crosscheck
             result = run(self.spark, self.stores, options=options, **where, **size)
             if job == "crosscheck" and target:
@@ -175,7 +173,7 @@ class _Work:
                 crosscheck_rows(self.spark, self.stores, config=self.config).write.parquet(target)
             return result
         if job == "du":
-            wanted = Selection(topics=frozenset(topics), since=since, until=until)
+            wanted = Selection(topics=frozenset(asked.topics), since=asked.since, until=asked.until)
             return jobs.du(self.spark, self.stores, selection=wanted, split_size=split, **where, **size)
         if job == "compare":
             from rmqstore.spark.jobs.compare import compare
@@ -191,10 +189,10 @@ class _Work:
             self.spark,
             self.stores,
             target,
-            body=body,
-            topics=topics,
-            since=since,
-            until=until,
+            body=asked.body or "",
+            topics=asked.topics,
+            since=asked.since,
+            until=asked.until,
             split_bytes=split or SPLIT,
             **where,
         )

@@ -2,22 +2,60 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from rmqstore.cli.filters import refuse_unknown_codes
-from rmqstore.cli.options import Applying, applying, command
+from rmqstore.cli.options import Applying, Work, applying, command, gathered
 from rmqstore.cli.output import Output
 from rmqstore.errors import UsageError
 
 if TYPE_CHECKING:
-    from rmqstore.checks.verify import Verified, VerifyOptions
+    from rmqstore.checks.verify import Verified
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
     from rmqstore.repair.plan.plan import Plan
+    from rmqstore.repair.plan.recover_options import RecoverOptions
     from rmqstore.repair.replica.replica import Replica
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What to repair, and what a repair may do."""
+
+    strategy: str | None
+    role: str | None
+    only: tuple[str, ...]
+    accept_fillers: bool
+    accept_shift: bool
+    merge_neighbours: bool
+    accept_odds: bool
+
+    def options(self) -> RecoverOptions:
+        """The same for the planner."""
+        from rmqstore.repair.plan.recover_options import RecoverOptions
+
+        return RecoverOptions(
+            strategy=self.strategy or "",
+            role=self.role or "",
+            only=self.only,
+            accept_fillers=self.accept_fillers,
+            allow_shift=self.accept_shift,
+            merge_neighbours=self.merge_neighbours,
+            accept_odds=self.accept_odds,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What to take from which replicas."""
+
+    replicas: tuple[Path, ...]
+    extend: bool
+    heal_fillers: bool
 
 
 @command(
@@ -72,24 +110,16 @@ if TYPE_CHECKING:
     is_flag=True,
     help="With --replica: also restore messages that earlier repairs replaced by fillers.",
 )
+@gathered("allowed", Allowed)
+@gathered("taken", Taken)
 def recover(
     out: Output,
     store: Path,
     config: BrokerConfig,
     applying: Applying,
-    strategy: str | None,
-    role: str | None,
-    only: tuple[str, ...],
-    accept_fillers: bool,
-    accept_shift: bool,
-    merge_neighbours: bool,
-    accept_odds: bool,
-    replicas: tuple[Path, ...],
-    extend: bool,
-    heal_fillers: bool,
-    jobs: int | None,
-    max_rate: int | None,
-    broker: str | None,
+    allowed: Allowed,
+    taken: Taken,
+    work: Work,
 ) -> int:
     """Repair a store so that every broker version that its format allows starts, and keep every message that is left.
 
@@ -97,58 +127,47 @@ def recover(
     Exit code 0: nothing to do, or done and no problems left; 1: a plan that is not applied, or problems left; 4:
     nothing to do, but not everything was checked; 5: refused.
     """
-    from rmqstore.checks.verify import VerifyOptions
-    from rmqstore.cli.apply_command import Change, finish, open_for, read_plan
+    from rmqstore.cli.apply_command import finish, open_for, plan_change, read_plan
     from rmqstore.files.store import QueueKind, StoreKind
-    from rmqstore.repair.beside_live import NOTE, examine_and_plan
-    from rmqstore.repair.log.store_guard import wrote_positions
-    from rmqstore.repair.plan.recover_options import RecoverOptions
     from rmqstore.repair.rebuild.unit_buffer import KeptUnits
     from rmqstore.repair.recover import plan_recovery
     from rmqstore.repair.replica.heal import plan_with_replicas
     from rmqstore.repair.replica.places import Wishes
 
-    refuse_unknown_codes(only)
-    if (extend or heal_fillers) and not replicas:
-        option = "--extend" if extend else "--heal-fillers"
+    refuse_unknown_codes(allowed.only)
+    if (taken.extend or taken.heal_fillers) and not taken.replicas:
+        option = "--extend" if taken.extend else "--heal-fillers"
         raise UsageError(f"{option} needs --replica", "give the store of another node, or a backup")
     opened = open_for(out, store, config, applying)
     # without consume queues all of them are rebuilt, from the units that this pass meets
     gone = opened.kind is not StoreKind.ROCKSDB and not any(True for _ in opened.queue_directories(QueueKind.SIMPLE))
-    wishes = RecoverOptions(
-        strategy=strategy or "",
-        role=role or "",
-        only=only,
-        accept_fillers=accept_fillers,
-        allow_shift=accept_shift,
-        merge_neighbours=merge_neighbours,
-        accept_odds=accept_odds,
-    )
-
-    how = VerifyOptions(jobs=jobs, max_rate=max_rate or 0, broker=broker or "", units=KeptUnits() if gone else None)
-    found = _open_replicas(replicas, config, how)
+    wishes = allowed.options()
+    how = work.verifying(units=KeptUnits() if gone else None)
+    found = _open_replicas(taken.replicas, config, work)
 
     def plan(look: Store, verified: Verified) -> Plan:
         if applying.plan_file is not None:
             return read_plan(applying.plan_file, look)
         if found:
-            return plan_with_replicas(look, verified, found, Wishes(extend, heal_fillers), wishes, how)
+            return plan_with_replicas(look, verified, found, Wishes(taken.extend, taken.heal_fillers), wishes, how)
         return plan_recovery(look, verified, wishes)
 
-    with out.progress("verify", opened.log_bytes) as progress:
-        options = VerifyOptions(jobs=jobs, max_rate=max_rate or 0, broker=broker or "", progress=progress.add)
-        cures = applying.plan_file is None and not replicas
-        planned = examine_and_plan(opened, options, plan, keep_units=KeptUnits if gone else None, cures=cures)
-    if planned.verified.report.live:
-        out.note(f"note: {NOTE}")
-    wrote = wrote_positions(planned.verified)
-    change = Change("rmqstore.recover/1", planned.store, config, planned.plan, planned.verified.report, wrote)
-    return finish(out, change, applying, jobs)
+    cures = applying.plan_file is None and not taken.replicas
+    change = plan_change(
+        out,
+        "rmqstore.recover/1",
+        opened,
+        work.verifying(),
+        plan,
+        keep_units=KeptUnits if gone else None,
+        cures=cures,
+    )
+    return finish(out, change, applying, work.jobs)
 
 
-def _open_replicas(paths: tuple[Path, ...], config: BrokerConfig, how: VerifyOptions) -> list[Replica]:
+def _open_replicas(paths: tuple[Path, ...], config: BrokerConfig, work: Work) -> list[Replica]:
     """What --replica names, before the store itself is read. Errors: as `open_replica`."""
     from rmqstore.repair.replica.replica import open_replica
 
     sizes = {k: v for k, v in config.given.items() if k.startswith(("mappedFileSize", "mapperFileSize"))}
-    return [open_replica(path, sizes, jobs=how.jobs, max_rate=how.max_rate) for path in paths]
+    return [open_replica(path, sizes, jobs=work.jobs, max_rate=work.max_rate) for path in paths]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqstore.cli.options import FILE, command
+from rmqstore.cli.options import FILE, Work, command
 from rmqstore.cli.output import Output
 from rmqstore.errors import Refused
 
@@ -34,28 +34,21 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="The page to make; it must not exist yet.",
 )
-def report(
-    out: Output, store: Path, config: BrokerConfig, jobs: int | None, max_rate: int | None, broker: str | None
-) -> int:
+def report(out: Output, store: Path, config: BrokerConfig, work: Work) -> int:
     """Verify a store, and make one HTML page of what was found.
 
     The verdict, what the next start of each tested version would do, the problems with the commands that cure them, a
     map of the log, messages over time and by topic, the lag of consumer groups, and what was not checked. The page
     needs no network and no JavaScript, and no body is in it. Exit code: as of verify.
     """
-    from rmqstore.checks.verify import VerifyOptions
     from rmqstore.files.store import open_store
-    from rmqstore.scan.workers import jobs_or_default
     from rmqstore.views.report import store_report
 
     assert out.path is not None
     refuse_existing(out.path)
     opened = open_store(store, config)
     with out.progress("report", None) as progress:
-        options = VerifyOptions(
-            jobs=jobs_or_default(jobs), max_rate=max_rate or 0, broker=broker or "", progress=progress.add
-        )
-        found = store_report(opened, options, progress=progress.add)
+        found = store_report(opened, work.verifying(progress.add), progress=progress.add)
     write_page(out, found)
     return found.report.exit_code
 

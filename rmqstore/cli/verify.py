@@ -11,7 +11,7 @@ import click
 
 from rmqstore.cli.filters import Filters, note_unknown_topics, parse_queues, refuse_unknown_codes
 from rmqstore.cli.metrics import Metrics, metrics_option, of_report
-from rmqstore.cli.options import FILE, command
+from rmqstore.cli.options import FILE, Work, command
 from rmqstore.cli.output import Output, json_bytes
 from rmqstore.cli.quantities import Span
 from rmqstore.cli.report import refuse_existing, write_page
@@ -73,9 +73,7 @@ def verify(
     html: Path | None,
     metrics: Path | None,
     filters: Filters,
-    jobs: int | None,
-    max_rate: int | None,
-    broker: str | None,
+    work: Work,
 ) -> int:
     """Find everything that is wrong with a store, and forecast what the next broker start would do to it.
 
@@ -85,7 +83,7 @@ def verify(
     Exit code 0: no problems; 1: problems; 4: not everything was checked.
     """
     from rmqstore.checks.expiring import while_files_expire
-    from rmqstore.checks.verify import VerifyOptions, examine_lasting
+    from rmqstore.checks.verify import examine_lasting
     from rmqstore.files.store import open_store
 
     refuse_unknown_codes(only)
@@ -102,12 +100,10 @@ def verify(
     ids, pairs = parse_queues(filters.queues)
     note_unknown_topics(out, opened, filters.topics, pairs)
     with out.progress("verify", opened.log_bytes) as progress, _sink(out, opened, findings_out) as sink:
-        options = VerifyOptions(
-            jobs=jobs,
+        options = work.verifying(
+            progress.add,
             quick=quick,
             only=only,
-            broker=broker or "",
-            max_rate=max_rate or 0,
             max_duration=max_duration,
             start_at=_resume_point(opened) if resume else None,
             topics=filters.topics,
@@ -115,7 +111,6 @@ def verify(
             since=filters.since,
             until=filters.until,
             sink=sink,
-            progress=progress.add,
         )
         look, verified = while_files_expire(opened, lambda look: examine_lasting(look, options))
         report = verified.report

@@ -1,11 +1,13 @@
 """Load the JSON files of config/ as a broker does, with the fallback to .bak, and read consumer offsets from them.
 
 Source: ConfigManager#load, #loadBak; ConsumerOffsetManager#decode, LmqConsumerOffsetManager#decode,
-DelayOffsetSerializeWrapper (RocketMQ 4.9.7 to 5.4.0)
+DelayOffsetSerializeWrapper, TopicConfigManager#decode, SubscriptionGroupManager#decode (RocketMQ 4.9.7 to 5.4.0; the
+classes of 4.9.7, 5.1.4 and 5.4.0 were given files with values of wrong types)
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -38,9 +40,24 @@ def config_object(path: Path) -> dict[str, JsonValue] | None:
     """Parse a JSON file of config/; None if a broker would fall back to its .bak."""
     raw = config_bytes(path)
     try:
-        return parse_config_object(raw) if raw else None
+        table = parse_config_object(raw) if raw else None
     except ConfigJsonError:
         return None
+    return None if table is None or wrong_type(path.name, table) else table
+
+
+def wrong_type(name: str, table: Mapping[str, JsonValue]) -> str:
+    """The first value in a file of config/, or in its .bak, whose type a broker rejects; empty: there is none.
+
+    A broker's JSON parser throws there, and the broker takes the .bak, as if the text were not JSON.
+    """
+    check = _CHECKS.get(name.removesuffix(".bak"))
+    try:
+        if check is not None:
+            check(table)
+    except _WrongType as error:
+        return str(error)
+    return ""
 
 
 def loaded_config(root: Path, name: str, read: Callable[[dict[str, JsonValue]], T | None]) -> T | None:
@@ -59,17 +76,8 @@ def committed_offsets(table: Mapping[str, JsonValue]) -> list[Committed] | None:
     Light message queues have only queue 0.
     """
     try:
-        rows: list[tuple[str, str, JsonValue]] = [
-            (name, queue_id, offset)
-            for name, offsets in _section(table, "offsetTable").items()
-            for queue_id, offset in _object(offsets).items()
-        ]
-        rows += [(name, "0", offset) for name, offset in _section(table, "lmqOffsetTable").items()]
-        return [
-            Committed(name.partition("@")[0], name.partition("@")[2], _integer(queue_id, 32), _integer(offset, 64))
-            for name, queue_id, offset in rows
-        ]
-    except (TypeError, ValueError, OverflowError):
+        return _committed(table)
+    except _WrongType:
         return None
 
 
@@ -79,26 +87,101 @@ def delay_offsets(table: Mapping[str, JsonValue]) -> dict[int, int] | None:
     None if a value makes a broker reject the file.
     """
     try:
-        levels = _section(table, "offsetTable").items()
-        return {_integer(level, 32) - 1: _integer(offset, 64) for level, offset in levels}
-    except (TypeError, ValueError, OverflowError):
+        return _delays(table)
+    except _WrongType:
         return None
+
+
+class _WrongType(ValueError):
+    """A broker's JSON parser throws at this value."""
+
+
+_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_LONGEST = 20  # digits and sign of 64 bits
+_INTEGERS = ("perm", "readQueueNums", "writeQueueNums", "topicSysFlag", "retryQueueNums", "retryMaxTimes", "brokerId")
+_BOOLEANS = ("order", "consumeEnable", "consumeFromMinEnable", "consumeBroadcastEnable")
+
+
+def _committed(table: Mapping[str, JsonValue]) -> list[Committed]:
+    rows: list[tuple[str, str, JsonValue]] = [
+        (name, queue_id, offset)
+        for name, offsets in _section(table, "offsetTable").items()
+        for queue_id, offset in _object(offsets, name).items()
+    ]
+    rows += [(name, "0", offset) for name, offset in _section(table, "lmqOffsetTable").items()]
+    return [
+        Committed(
+            name.partition("@")[0],
+            name.partition("@")[2],
+            _integer(queue_id, 32, f"queue id of {name}"),
+            _integer(offset, 64, f"offset of {name}"),
+        )
+        for name, queue_id, offset in rows
+    ]
+
+
+def _delays(table: Mapping[str, JsonValue]) -> dict[int, int]:
+    levels = _section(table, "offsetTable").items()
+    return {
+        _integer(level, 32, "delay level") - 1: _integer(offset, 64, f"offset of {level}") for level, offset in levels
+    }
+
+
+def _entries(table: Mapping[str, JsonValue], section: str, *, nullable: bool = False) -> None:
+    """A table of objects, of which the broker reads some fields as numbers."""
+    if section in table and table[section] is None and not nullable:
+        raise _WrongType(f"{section} is null")
+    for name, entry in _section(table, section).items():
+        fields = _object(entry, name)
+        for key in _INTEGERS:
+            if fields.get(key) is not None:
+                _integer(fields[key], 64, f"{key} of {name}")
+        for key in _BOOLEANS:
+            if not isinstance(fields.get(key), bool | int | None) and fields[key] not in ("true", "false"):
+                raise _WrongType(f"{key} of {name} is not a boolean")
+        if fields.get("attributes") is not None:
+            _object(fields["attributes"], f"attributes of {name}")
+
+
+def _orders(table: Mapping[str, JsonValue]) -> None:
+    for name, queues in _section(table, "table").items():
+        for queue_id, entry in _object(queues, name).items():
+            _integer(queue_id, 32, f"queue id of {name}")
+            _object(entry, f"{name}/{queue_id}")
+
+
+_CHECKS: Mapping[str, Callable[[Mapping[str, JsonValue]], object]] = {
+    "consumerOffset.json": _committed,
+    "lmqConsumerOffset.json": _committed,
+    "delayOffset.json": _delays,
+    "topics.json": lambda table: _entries(table, "topicConfigTable"),
+    "subscriptionGroup.json": lambda table: _entries(table, "subscriptionGroupTable"),
+    "topicQueueMapping.json": lambda table: _entries(table, "topicQueueMappingInfoMap"),
+    "consumerFilter.json": lambda table: _entries(table, "filterDataByTopic", nullable=True),
+    "consumerOrderInfo.json": _orders,
+    "timermetrics": lambda table: _entries(table, "timingCount"),
+}
 
 
 def _section(table: Mapping[str, JsonValue], name: str) -> dict[str, JsonValue]:
     value = table.get(name)
-    return {} if value is None else _object(value)
+    return {} if value is None else _object(value, name)
 
 
-def _object(value: JsonValue) -> dict[str, JsonValue]:
+def _object(value: JsonValue, name: str) -> dict[str, JsonValue]:
     if not isinstance(value, dict):
-        raise TypeError
+        raise _WrongType(f"{name} is not an object")
     return value
 
 
-def _integer(value: JsonValue, bits: int) -> int:
+def _integer(value: JsonValue, bits: int, what: str) -> int:
     """Convert like fastjson, which also accepts a quoted number, truncates a fraction and takes true as 1."""
-    number = int(value)  # type: ignore[arg-type]  # TypeError for a list, an object and null
+    if isinstance(value, str):
+        number = int(value) if len(value) <= _LONGEST and _INTEGER.fullmatch(value) else None
+    else:
+        number = int(value) if isinstance(value, int | float) else None
+    if number is None:
+        raise _WrongType(f"{what} is not a number")
     if not -1 << bits - 1 <= number < 1 << bits - 1:
-        raise OverflowError
+        raise _WrongType(f"{what} does not fit into {bits} bits")
     return number

@@ -31,6 +31,7 @@ from rmqstore.files.mapped_file_queue import (
     MappedFileQueue,
     list_directory,
 )
+from rmqstore.files.overlap import overlap_at
 from rmqstore.files.places import place_of_entry_file, place_of_log_file
 from rmqstore.files.queue_home import has_database
 from rmqstore.files.recognise import is_root, kind_of_directory, kind_of_file, store_below
@@ -173,6 +174,8 @@ class Store(StoreQueues):
             return None
         found = self.dledger_at(self.root / name)
         legacy = self.commitlog
+        if self._has_no_dledger and legacy is not None and overlap_at(legacy, found.data) is not None:
+            return None
         if legacy is not None and legacy.files:  # no DLedger file expires while the legacy commitlog has files
             return found
         return replace(found, data=found.data.without_oldest(self.expiring))
@@ -202,9 +205,26 @@ class Store(StoreQueues):
         chosen = self.dledger.directory.name if self.dledger else ""
         return sorted(n for n, e in self.top.items() if n.startswith("dledger-") and e.directory and n != chosen)
 
+    @property
+    def _has_no_dledger(self) -> bool:
+        """Whether broker.conf says that the broker runs without DLedger."""
+        return "enableDLegerCommitLog" in self.config.given and not self.config.bool("enableDLegerCommitLog")
+
+    @property
+    def left_by_dledger(self) -> list[str]:
+        """Names of DLedger directories that this broker has left behind: it writes to its commitlog again."""
+        return self.other_dledger if self.dledger is None and self._has_no_dledger else []
+
+    @cached_property
+    def overlap(self) -> int | None:
+        """The first address that both the commitlog and DLedger have (global offset); None: no such address."""
+        if self.commitlog is None or self.dledger is None:
+            return None
+        return overlap_at(self.commitlog, self.dledger.data)
+
     def relist_logs(self) -> None:
         """Discard the cached listings of the logs, so that the next access lists them again."""
-        for name in ("commitlog", "dledger"):
+        for name in ("commitlog", "dledger", "overlap"):
             self.__dict__.pop(name, None)
 
     def relist_index(self) -> None:

@@ -13,7 +13,6 @@ from rmqstore.formats.message import COMPRESSED, COMPRESSION_TYPE_MASK
 
 DEFAULT_LIMIT = 64 << 20
 TYPE_SHIFT = 8
-ZLIB_LEVEL = 5  # the clients' default
 LZ4_MAGIC = 0x04224D18  # the first four bytes of a frame, as one big-endian number
 ZSTD_MAGIC = 0x28B52FFD
 
@@ -127,23 +126,10 @@ def decompress(sys_flag: int, body: bytes, limit: int = DEFAULT_LIMIT) -> bytes:
     return _frame("zstd", zstd.ZstdDecompressor(), (zstd.ZstdError, MemoryError), body, limit)
 
 
-def compress(kind: Compression, body: bytes) -> bytes:
-    """Compress a body as RocketMQ clients do; the matching SYSFLAG bits are `kind.sys_flag`."""
-    if kind is Compression.ZLIB:
-        return zlib.compress(body, ZLIB_LEVEL)
-    if kind is Compression.LZ4:
-        import lz4.frame
-
-        return bytes(lz4.frame.compress(body))
-    return bytes(_zstd().compress(body))
-
-
 class _Zstd(Protocol):
     ZstdError: type[Exception]
 
     def ZstdDecompressor(self) -> _FrameDecompressor: ...
-
-    def compress(self, data: bytes) -> bytes: ...
 
 
 def _zstd() -> _Zstd:

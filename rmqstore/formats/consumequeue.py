@@ -131,12 +131,28 @@ def pre_blanks(queue_offset: int, file_size: int) -> int:
     return queue_offset * UNIT.size % file_size // UNIT.size
 
 
-def is_ext_address(tags_code: int) -> bool:
-    """Whether a unit's tags code is really an address in the consume queue extension, not a hash.
+@overload
+def is_ext_address(tags_code: int) -> bool: ...
+@overload
+def is_ext_address(tags_code: Ints) -> Bools: ...
+def is_ext_address(tags_code: int | Ints) -> bool | Bools:
+    """Whether a unit's tags code is really an address in the consume queue extension, not a hash. Numbers or arrays.
 
     Source: ConsumeQueueExt#isExtAddr
     """
     return tags_code <= EXT_MAX_ADDRESS
+
+
+@overload
+def ext_offset(address: int) -> int: ...
+@overload
+def ext_offset(address: Ints) -> Ints: ...
+def ext_offset(address: int | Ints) -> int | Ints:
+    """Position in the extension (bytes) of an address, or of an array of addresses.
+
+    Source: ConsumeQueueExt#unDecorate
+    """
+    return address - (-1 << 63)
 
 
 def is_directory_name(topic: bytes) -> bool:

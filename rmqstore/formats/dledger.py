@@ -62,11 +62,6 @@ COMMITTED_INDEX, END_INDEX = "committedIndex", "endIndex"
 CURR_TERM, VOTE_LEADER = "currTerm", "voteLeader"
 
 
-def build_entry(body: bytes, *, index: int, term: int, pos: int) -> bytes:
-    """Return the bytes of one entry with this body."""
-    return ENTRY.build(size=ENTRY.size + len(body), index=index, term=term, pos=pos, body_length=len(body)) + body
-
-
 def build_blank(size: int) -> bytes:
     """Return the 8 bytes of a BLANK; `size` is the number of bytes left in the file."""
     return BLANK.build(size=size)

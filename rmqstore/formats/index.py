@@ -91,14 +91,6 @@ def entries(index_count: int) -> int:
     return max(0, index_count - 1)
 
 
-def is_full(index_count: int, units: int = DEFAULT_UNITS) -> bool:
-    """Whether no entry can be added.
-
-    Source: IndexFile#isWriteFull
-    """
-    return index_count >= units
-
-
 def time_diff(store_timestamp: int, begin_timestamp: int) -> int:
     """Return the time difference (s) that putKey stores for a store time and the header's begin time (both ms).
 

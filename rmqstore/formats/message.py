@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 from construct import (
     Bytes,
@@ -29,6 +29,14 @@ from construct import (
 )
 
 from rmqstore.formats.layout import Buffer, Field, Kind, Layout, Record, fixed_part
+from rmqstore.formats.messageid import offset_message_id
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Ints = npt.NDArray[np.integer]
+    Bools = npt.NDArray[np.bool_]
 
 crc32: Callable[..., int]
 try:
@@ -183,8 +191,8 @@ class Message:
 
     @property
     def is_dispatched(self) -> bool:
-        """Whether the broker dispatches the message to its consume queue: all but prepared and rollback messages."""
-        return self.transaction_type not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
+        """Whether the broker dispatches the message to its consume queue."""
+        return is_dispatched(self.sys_flag)
 
     @property
     def topic_text(self) -> str:
@@ -192,11 +200,21 @@ class Message:
         return self.topic.decode("utf-8", "backslashreplace")
 
     def offset_message_id(self) -> str:
-        """Return the offset message id: store host and PHYSICALOFFSET in upper-case hex.
+        """Return the offset message id: store host and PHYSICALOFFSET in upper-case hex."""
+        return offset_message_id(self.store_host, self.physical_offset)
 
-        Source: MessageDecoder#createMessageId
-        """
-        return (self.store_host + self.physical_offset.to_bytes(8, "big", signed=True)).hex().upper()
+
+@overload
+def is_dispatched(sys_flag: int) -> bool: ...
+@overload
+def is_dispatched(sys_flag: Ints) -> Bools: ...
+def is_dispatched(sys_flag: int | Ints) -> bool | Bools:
+    """Whether a queue gets a message: neither a prepared one nor a rollback. Numbers or arrays.
+
+    Source: CommitLogDispatcherBuildConsumeQueue#dispatch
+    """
+    transaction = sys_flag & TRANSACTION_MASK
+    return (transaction != TRANSACTION_PREPARED) & (transaction != TRANSACTION_ROLLBACK)
 
 
 def body_crc(body: Buffer) -> int:

@@ -124,23 +124,3 @@ def decode_uniq_key(text: str) -> UniqKey | None:
         values["span"],
         values["counter"] & 0xFFFF,
     )
-
-
-def build_uniq_key(ip: str, pid: int, class_loader: int, span: int, counter: int) -> str:
-    """Encode a UNIQ_KEY; the inverse of `decode_uniq_key`.
-
-    Errors: ValueError if `ip` is not an address.
-    """
-    address = ipaddress.ip_address(ip).packed
-
-    def signed(value: int) -> int:
-        return ((value & 0xFFFF) ^ 0x8000) - 0x8000
-
-    layout = UNIQ_KEYS[len(address) + 12]
-    return (
-        layout.build(
-            address=address, pid=signed(pid), class_loader=class_loader, span=span & 0xFFFFFFFF, counter=signed(counter)
-        )
-        .hex()
-        .upper()
-    )

@@ -129,9 +129,3 @@ def parse_offset_key(key: bytes) -> OffsetKey | None:
     if tail["control"] != CTRL_1 or tail["control2"] != CTRL_1 or tail["bound"] not in (b"max", b"min"):
         return None
     return OffsetKey(parts[0], "max" if tail["bound"] == b"max" else "min", tail["queue_id"])
-
-
-def queue_range(topic: bytes, queue_id: int) -> tuple[bytes, bytes]:
-    """Return the half-open key range of one queue in the column family `default`, as in the broker's range delete."""
-    start = UnitKey(topic, queue_id, 0).build()[: -UNIT_KEY_TAIL.size + UNIT_KEY_TAIL.at("control2")]
-    return start + CTRL_0, start + CTRL_2

@@ -27,6 +27,11 @@ def sizes_brakes(store: Store, findings: Iterable[Finding]) -> Iterator[str]:
         elif finding.code == codes.DIR_DUPLICATE_FILE:
             path, other = finding.facts.get("path"), finding.facts.get("other")
             yield f"{path} and {other} start at the same offset: keep one of them"
+        elif finding.code == codes.DL_OVERLAP:
+            yield (
+                f"the commitlog and DLedger both have messages from {finding.offset:,} on: say with -c broker.conf "
+                "(enableDLegerCommitLog=false) that the broker now runs without DLedger"
+            )
         elif finding.code == codes.CL_FOREIGN_FILE:
             yield f"{finding.queue}/{finding.file} belongs to another log: put the right file there, or move it away"
         elif finding.code == codes.DIR_OPEN_JOURNAL:
@@ -50,6 +55,16 @@ def damage_brakes(results: Iterable[LogResult], counts: Mapping[str, int], optio
             yield f"{bad * 100 // whole} % of {result.queue.name} is damaged ({bad:,} of {whole:,} bytes)"
         if not result.messages and any(r.kind is Kind.DIRTY for r in result.tiling):
             yield f"{result.queue.name} has no good record"
+
+
+def path_brakes(store: Store, counts: Mapping[str, int]) -> Iterator[str]:
+    """A disk that is not mounted leaves an empty directory, and the log without the files that are on it."""
+    if store.commitlog is None or not (counts.get(codes.CL_MISSING_FILE) or counts.get(codes.CQ_BEYOND_LOG)):
+        return
+    used = {file.path.parent for file in store.commitlog.files}
+    for directory in store.commitlog_directories:
+        if len(store.commitlog_directories) > 1 and directory not in used:
+            yield f"{directory} is configured and empty, and files of the log are missing: is a disk not mounted?"
 
 
 def offset_brakes(results: Iterable[LogResult]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from rmqstore.repair.beside.rocksdb import refuse_rows, tell_left
 from rmqstore.repair.log.contradicted import tell_contradicted
 from rmqstore.repair.log.redispatch import Name
 from rmqstore.repair.log.repaired_log import RepairedLog
-from rmqstore.repair.log.store_guard import data_roots, refuse_whole
+from rmqstore.repair.log.store_guard import data_roots, refuse_overlap, refuse_whole
 from rmqstore.repair.plan.content import Literal
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
@@ -39,6 +39,7 @@ def plan_rebuild(
     if part not in (CQ, INDEX, CHECKPOINT, DLEDGER_INDEX):
         raise UsageError(f"unknown part {part!r}", f"it is one of {CQ}, {INDEX}, {CHECKPOINT}, {DLEDGER_INDEX}")
     refuse_whole(store, verified)
+    refuse_overlap(store)
     results = [r for r in (verified.legacy, verified.dledger) if r is not None]
     if not any(r.messages for r in results):
         raise Refused("the log has no good message to build from", "run `rmqstore verify` on it")

@@ -26,8 +26,8 @@ from rmqstore.repair.beside.directory import gone_with_files, plan_directories
 from rmqstore.repair.beside.dledger import plan_dledger
 from rmqstore.repair.beside.rocksdb import refuse_rows, tell_left
 from rmqstore.repair.beside.timer import plan_timer
-from rmqstore.repair.brakes import damage_brakes, offset_brakes, sizes_brakes
-from rmqstore.repair.log.contradicted import CODE, doubtful_tags, tell_contradicted
+from rmqstore.repair.brakes import damage_brakes, offset_brakes, path_brakes, sizes_brakes
+from rmqstore.repair.log.contradicted import CODE, doubtful_tags, list_damaged, tell_contradicted
 from rmqstore.repair.log.misplaced_files import but_names, plan_misplaced, store_in_place
 from rmqstore.repair.log.redispatch import Dispatcher, Name
 from rmqstore.repair.log.repaired_log import RepairedLog
@@ -97,6 +97,7 @@ class Recovery:
         if not draft.brakes:
             draft.brakes.extend(damage_brakes(self.results, self.counts, options))
             draft.brakes.extend(offset_brakes(self.results))
+            draft.brakes.extend(path_brakes(self.store, self.counts))
             plan_misplaced(draft, self.verified)
             filled = options.accept_fillers or self.choice.strategy == TRUNCATE
             plan_directories(draft, self.verified, options, filled=filled)
@@ -180,6 +181,7 @@ class Recovery:
             draft.facts["fillers"] = [f.to_json() for f in result.fillers if f.kind == "visible"]
         if result.restored:
             draft.facts["mended"] = [asdict(r) for r in result.restored]
+        list_damaged(draft, result.damaged)
         if result.given_up:
             draft.more["good_messages_given_up"] = result.given_up
         draft.more["groups_that_will_see_them"] = dict(result.groups_that_will_see_them)
@@ -251,24 +253,8 @@ class Recovery:
         if self.store.kind is StoreKind.ROCKSDB:
             self._rows()
             return
-        wanted = self.rebuilt = self._wanted()
-        if wanted is None or wanted:
-            work = QueueRebuild(
-                self.draft,
-                self.verified,
-                self._views(),
-                wanted,
-                RebuildChoices(
-                    allow_gaps=self.options.allow_shift,
-                    limit=self.limit,
-                    rewrite_codes=TAG_CODE in self.options.only,
-                ),
-            )
-            work.read()
-            if work.plan():
-                found = cured(self.draft, (c for c in self.counts if PROBLEMS[c].of_queues))
-                found -= {TAG_CODE} if work.kept_codes else set()
-                self.draft.cures |= found - {codes.CQ_DELETED_TOPIC} - work.left
+        wanted = self._wanted()
+        self._rebuild(QueueRebuild, wanted)
         if TAG_CODE not in self.options.only and doubtful_tags(self.verified, self._views()):
             self.draft.cures.discard(TAG_CODE)  # also where salvage mended the message, but not its TAGS
         if self.cut is not None:
@@ -281,16 +267,22 @@ class Recovery:
         refuse_rows(self.store, touches_log=self._touches_log())
         from rmqstore.repair.rebuild.rocksdb_queues import RowsRebuild
 
+        self._rebuild(RowsRebuild, None)
+
+    def _rebuild(self, kind: type[QueueRebuild], wanted: frozenset[Name] | None) -> None:
+        """The queues wanted (None: all) again from the log, and what that cures."""
+        self.rebuilt = wanted
+        if wanted is not None and not wanted:
+            return
         choices = RebuildChoices(
             allow_gaps=self.options.allow_shift, limit=self.limit, rewrite_codes=TAG_CODE in self.options.only
         )
-        work = RowsRebuild(self.draft, self.verified, self._views(), None, choices)
+        work = kind(self.draft, self.verified, self._views(), wanted, choices)
         work.read()
-        self.rebuilt = None
         if work.plan():
             found = cured(self.draft, (c for c in self.counts if PROBLEMS[c].of_queues))
             found -= {TAG_CODE} if work.kept_codes else set()
-            self.draft.cures |= found - {codes.CQ_DELETED_TOPIC}
+            self.draft.cures |= found - {codes.CQ_DELETED_TOPIC} - work.left
 
     def _beside(self) -> bool:
         """A RocksDB beside queues in files gets the same rows; whether it fits the repaired log then."""
@@ -309,10 +301,11 @@ class Recovery:
     def _rows_are_wanted(self) -> bool:
         if self._touches_log() or self.cut is not None or self.salvaged.rebuild_queues or self.shortened:
             return True
-        if not self.options.wants_area(Area.QUEUE, Area.DIRECTORY):
+        if not self.options.wants_area(Area.QUEUE, Area.BATCH_QUEUE, Area.DIRECTORY):
             return False
         found = (PROBLEMS[c] for c in self.counts if self.options.wants(c))
-        wrong = any(p.area is Area.QUEUE and (p.severity > Severity.NOTE or self.options.only) for p in found)
+        areas = (Area.QUEUE, Area.BATCH_QUEUE)  # rows of batch topics are in the same database
+        wrong = any(p.area in areas and (p.severity > Severity.NOTE or self.options.only) for p in found)
         return wrong or self.verified.damaged_rows
 
     def _wanted(self) -> frozenset[Name] | None:

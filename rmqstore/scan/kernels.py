@@ -79,6 +79,20 @@ def i64(buf: U8) -> I64:
     return np.ndarray((max(0, len(buf) - 7),), dtype=">i8", buffer=buf, strides=(1,))
 
 
+def consecutive(numbers: npt.NDArray[np.integer]) -> list[tuple[int, int]]:
+    """Positions [start, stop) of the stretches in which every number is one more than the number before it."""
+    if not len(numbers):
+        return []
+    edges = (np.flatnonzero(np.diff(numbers) != 1) + 1).tolist()
+    return list(zip([0, *edges], [*edges, len(numbers)], strict=True))
+
+
+def grouped(numbers: npt.NDArray[np.integer]) -> list[I64]:
+    """The positions of each different number, in order; the groups by number."""
+    order = np.argsort(numbers, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1) if len(order) else []
+
+
 def body_crcs(raw: bytearray, starts: I64, stops: I64) -> I64:
     """Compute the CRC-32, with the top bit cleared, of every range; 0 for an empty one.
 

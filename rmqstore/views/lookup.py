@@ -181,7 +181,7 @@ class QueueUnits:
         self._read: tuple[MappedFile, Array] | None = None
 
     def bounds(self, log_start: int = 0) -> tuple[int, int] | None:
-        """Logical offsets [min, max) as consumers see them; None where there is no such queue."""
+        """Logical offsets [min, max) as consumers see them; None for an unknown queue."""
         if self._rows is not None and isinstance(self._simple, RocksDBQueue):
             last = self._rows.last(self._simple)
             if last is not None or self._simple.files:

@@ -17,6 +17,7 @@ from rmqstore.errors import UsageError
 from rmqstore.files.store import Store
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.window import ScanOptions
+from rmqstore.scan.workers import jobs_or_default
 from rmqstore.views.usage import Usage, usage
 
 CELLS = 200
@@ -90,7 +91,7 @@ def report_of(
     out.usage = usage(
         store,
         ("topic", "hour"),
-        jobs=options.jobs or 1,
+        jobs=jobs_or_default(options.jobs),
         options=ScanOptions(crc=False, drop_cache=verified.report.live, max_rate=options.max_rate),
         progress=progress,
     )

@@ -1,4 +1,4 @@
-"""SQL over stores with DuckDB, in this process: each view is read anew for a query, and only the columns that it names.
+"""SQL over stores with DuckDB, in this process: a query reads only the columns that it names, from the stores.
 
 A view is a `pyarrow.dataset.Dataset` whose scanner reads a store: DuckDB tells it the columns and the simple filters
 of a query, and takes one batch after the other. The views and their columns are those of `rmqstore pipeline sql`.
@@ -23,7 +23,6 @@ except ImportError as error:  # the extra `sql` is not installed
     raise UsageError("sql needs duckdb and pyarrow", "pip install 'rmqstore[sql]'") from error
 
 from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
-from rmqstore.scan.tiling import Kind, Run
 from rmqstore.views.dump.messages import Damage, logs_of
 from rmqstore.views.dump.selection import Selection
 from rmqstore.views.tables import reading
@@ -149,12 +148,9 @@ class Query:
         for ref in self.refs:
             for log in logs_of(ref.open(), view):
                 damage = Damage(live=ref.label in self._live)
-                reached: int | None = None
                 try:
                     for piece in log_pieces(ref.label, log.name, log.queue, log.lead, _WHOLE):
-                        if reached is not None and piece.file.start > reached:
-                            damage.feed(log.name, Run(Kind.HOLE, reached, piece.file.start))
-                        reached = piece.file.stop
+                        damage.at_file(log.name, piece.file)
                         yield from reading.read_messages([piece], how, damage.feed)
                         self._progress(piece.file.length)
                     damage.close()

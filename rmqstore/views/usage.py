@@ -242,11 +242,8 @@ def usage(
     selection = selection or Selection()
     work = partial(count_split, dimensions, selection, options)
     for log in logs_of(store):
-        before = None
         for split, part in joined(work, list(splits_for(log, selection, split_size)), jobs, mapper):
-            if before is not None and split.file.start > before:
-                damage.feed(log.name, Run(Kind.HOLE, before, split.file.start))
-            before = split.file.stop
+            damage.at_file(log.name, split.file)
             out.add(part.usage)
             for run in part.runs:
                 damage.feed(log.name, run)

@@ -11,9 +11,9 @@ from rmqstore.append.dledger.dledger_member import MemberState, Role
 from rmqstore.errors import MessageRefused, Refused
 from rmqstore.formats.dledger import (
     BODY_OFFSET,
+    ENTRY,
     INDEX_UNIT,
     build_blank,
-    build_entry,
     parse_currterm,
     parse_dledger_checkpoint,
 )
@@ -49,7 +49,8 @@ def test_a_leader_numbers_entries_and_the_hook_writes_their_address(tmp_path: Pa
     assert second.pos == first.pos + first.size
     at = HEAD.at("physical_offset")
     assert int.from_bytes(second.body[at : at + 8], "big") == second.pos + BODY_OFFSET
-    assert store.data.read(3 * SIZE, first.size) == build_entry(first.body, index=0, term=3, pos=3 * SIZE)
+    head = ENTRY.build(size=first.size, index=0, term=3, pos=3 * SIZE, body_length=len(first.body))
+    assert store.data.read(3 * SIZE, first.size) == head + first.body
     assert (store.begin_index, store.end_index, store.get(1), store.get(2)) == (0, 1, second, None)
     with pytest.raises(MessageRefused, match="DLedger's limit is"):
         store.append_as_leader(bytes(4 << 20))

@@ -60,7 +60,7 @@ def findings(store: Path, *words: str) -> Mapping[tuple[str, int, int], int]:
 
 
 def own_words(store: Path) -> set[bytes]:
-    """Topics, groups, tags, keys, ids and body texts of a store that are no words of RocketMQ."""
+    """Topics, groups, tags, keys, ids and body texts of a store that are not words of RocketMQ."""
     texts: set[str] = set()
     bodies: set[bytes] = set()
     for record in find_records(store):
@@ -89,10 +89,12 @@ def everything(folder: Path) -> bytes:
     found: set[bytes] = set()
     for path in folder.rglob("*"):
         found.update(TEXT.findall(os.fsencode(path.name)))
-        found.update(TEXT.findall(path.read_bytes()) if path.is_file() else ())
+        if path.is_file():  # long runs of zeros are shortened: searching all of a timer wheel takes a second
+            found.update(TEXT.findall(path.read_bytes().replace(bytes(4096), b"\0")))
     return b"\n".join(found)
 
 
+@pytest.mark.quick_rows(10)
 @pytest.mark.parametrize("name", [name for name in STORES if "rocksdb" not in name])
 def test_a_bundle_has_the_findings_of_its_store_and_none_of_its_words(name: str, tmp_path: Path) -> None:
     store = unpack(name)

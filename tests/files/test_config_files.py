@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 from rmqstore.files import config_files
-from rmqstore.files.config_files import Committed, committed_offsets, config_bytes, delay_offsets, loaded_config
+from rmqstore.files.config_files import (
+    Committed,
+    committed_offsets,
+    config_bytes,
+    delay_offsets,
+    loaded_config,
+    wrong_type,
+)
 from rmqstore.formats.configjson import parse_config_object
 
 BACKUP = '{"offsetTable":{"T@G":{0:9}}}'
@@ -77,3 +84,42 @@ def test_a_file_above_the_limit_is_not_read(tmp_path: Path, monkeypatch: pytest.
 def test_delay_levels_are_queues_from_zero() -> None:
     assert delay_offsets(parse_config_object(b'{"offsetTable":{1:7,18:2}}')) == {0: 7, 17: 2}
     assert delay_offsets(parse_config_object(b'{"offsetTable":{1:[]}}')) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("consumerOffset.json", '{"offsetTable":[]}', "offsetTable is not an object"),
+        ("consumerOffset.json.bak", '{"offsetTable":{"T@G":{0:"x"}}}', "offset of T@G is not a number"),
+        ("consumerOffset.json", '{"offsetTable":{"T@G":{0:" 7"}}}', "offset of T@G is not a number"),
+        ("consumerOffset.json", '{"offsetTable":{"T@G":{x:7}}}', "queue id of T@G is not a number"),
+        ("consumerOffset.json", '{"offsetTable":{"T@G":{4294967296:7}}}', "queue id of T@G does not fit into 32 bits"),
+        ("lmqConsumerOffset.json", '{"lmqOffsetTable":{"%LMQ%a@G":[]}}', "offset of %LMQ%a@G is not a number"),
+        ("delayOffset.json", '{"offsetTable":{"3":""}}', "offset of 3 is not a number"),
+        ("topics.json", '{"topicConfigTable":null}', "topicConfigTable is null"),
+        ("topics.json", '{"topicConfigTable":{"T":[]}}', "T is not an object"),
+        ("topics.json", '{"topicConfigTable":{"T":{"perm":"x"}}}', "perm of T is not a number"),
+        ("topics.json", '{"topicConfigTable":{"T":{"order":"x"}}}', "order of T is not a boolean"),
+        ("topics.json", '{"topicConfigTable":{"T":{"attributes":[]}}}', "attributes of T is not an object"),
+        ("subscriptionGroup.json", '{"subscriptionGroupTable":"x"}', "subscriptionGroupTable is not an object"),
+        ("subscriptionGroup.json", '{"subscriptionGroupTable":{"G":null}}', "G is not an object"),
+    ],
+)
+def test_values_of_wrong_types_are_named(name: str, text: str, said: str) -> None:
+    """Each of these makes #decode of the manager throw in 5.1.4 and 5.4.0."""
+    assert wrong_type(name, parse_config_object(text.encode())) == said
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("consumerOffset.json", '{"offsetTable":{"T@G":{0:"7"}},"pullOffsetTable":7}'),
+        ("delayOffset.json", '{"offsetTable":null}'),
+        ("topics.json", '{"topicConfigTable":{"T":{"perm":"6","readQueueNums":null,"attributes":null,"other":[1]}}}'),
+        ("topics.json", '{"dataVersion":{"counter":5}}'),
+        ("subscriptionGroup.json", '{"subscriptionGroupTable":{"G":{"consumeEnable":true,"groupName":7}}}'),
+        ("brokerIdentity", '{"offsetTable":[]}'),
+    ],
+)
+def test_values_that_a_broker_converts_or_ignores_are_no_fault(name: str, text: str) -> None:
+    assert wrong_type(name, parse_config_object(text.encode())) == ""

@@ -63,6 +63,36 @@ def test_unreadable_configuration_ends_a_broker_as_it_did(
     assert forecast.starts or name in (forecast.reason or "")
 
 
+# whole brokers ended so with both the file and its .bak holding this
+WRONG_TYPES: dict[str, tuple[str, dict[str, int | None]]] = {
+    "consumerOffset.json": ('{"offsetTable":[]}', {"4.9.7": 253, "5.1.4": 255, "5.4.0": 253}),
+    "delayOffset.json": ('{"offsetTable":{"3":"x"}}', {"4.9.7": 253, "5.1.4": 253, "5.4.0": 253}),
+    "subscriptionGroup.json": ('{"subscriptionGroupTable":[]}', {"5.1.4": 255, "5.4.0": 253}),
+    "topics.json": ('{"topicConfigTable":{"Order_11":[]}}', {"5.1.4": 255, "5.4.0": 253}),
+    "topicQueueMapping.json": ('{"topicQueueMappingInfoMap":null}', {"5.1.4": 255, "5.4.0": 253}),
+    "consumerOrderInfo.json": ('{"table":{"T@G":{"x":7}}}', {"5.1.4": 255, "5.4.0": 253}),
+    "consumerFilter.json": ('{"filterDataByTopic":[]}', {"5.1.4": 255, "5.4.0": 253}),
+    "timermetrics": ('{"timingCount":{"T":7}}', {"5.1.4": 253, "5.4.0": 253}),
+    "transactionMetrics": ('{"transactionCount":[]}', {"5.1.4": None, "5.4.0": None}),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "text", "code"),
+    [(n, v, text, code) for n, (text, codes) in WRONG_TYPES.items() for v, code in codes.items()],
+)
+def test_configuration_with_values_of_wrong_types_ends_a_broker_as_it_did(
+    name: str, version: str, text: str, code: int | None, tmp_path: Path
+) -> None:
+    store = copy_store(f"{version}-clean", tmp_path)
+    for path in (store / "config" / name, store / "config" / f"{name}.bak"):
+        path.write_text(text)
+    config = BrokerConfig(meta(f"{version}-clean").oracle_args)
+    forecast = simulate_start(open_store(store, config), version=version, options=StartOptions(dispatch=False))
+    assert (forecast.starts, forecast.exit_code) == (code is None, code)
+    assert forecast.starts or name in (forecast.reason or "")
+
+
 @pytest.mark.parametrize(
     ("path", "kind", "starts"),
     [

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqstore.formats import bodies
-from rmqstore.formats.bodies import BodyError, Compression, compress, compression, decompress
+from rmqstore.formats.bodies import BodyError, Compression, compression, decompress
+from tests.packing import compress
 
 # three messages of 4096 zero bytes in the commitlog of a 4.9.7 broker: SYSFLAG, stored body
 REAL = [

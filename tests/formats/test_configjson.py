@@ -173,19 +173,14 @@ def test_damage_is_classified_with_its_position(text: bytes, condition: Conditio
     assert str(error.value).endswith(f"(byte {position})")
 
 
-def _condition(text: bytes) -> Condition:
-    try:
-        cj.parse_config_object(text)
-    except ConfigJsonError as e:
-        return e.condition
-    return Condition.SOUND
-
-
 @pytest.mark.parametrize("text", FASTJSON1 + FASTJSON2)
 def test_every_cut_of_a_real_file_is_a_cut(text: bytes) -> None:
-    assert _condition(text) is Condition.SOUND
-    assert {_condition(text[:stop]) for stop in range(1, len(text))} == {Condition.CUT}
-    assert {_condition(text[:stop].ljust(len(text), b"\0")) for stop in range(1, len(text))} == {Condition.CUT}
+    cj.parse_config_object(text)
+    for stop in range(1, len(text)):
+        for cut in (text[:stop], text[:stop].ljust(len(text), b"\0")):
+            with pytest.raises(ConfigJsonError) as error:
+                cj.parse_config_object(cut)
+            assert error.value.condition is Condition.CUT
 
 
 @pytest.mark.parametrize(

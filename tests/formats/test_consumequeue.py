@@ -79,9 +79,14 @@ def test_extension_unit_bytes() -> None:
     assert head + bytes(8) == bytes.fromhex("001C000000000027A807000001A1FB3D2AF500080000000000000000")
 
 
-@pytest.mark.parametrize("raw", ["8000000000000000", "8000000003000000", "FFFFFFFF7FFFFFFF"])
-def test_extension_addresses_lie_below_every_hash(raw: str) -> None:
-    assert cq.is_ext_address(int.from_bytes(bytes.fromhex(raw), "big", signed=True))
+@pytest.mark.parametrize(
+    ("offset", "raw"),
+    [(0, "8000000000000000"), (48 << 20, "8000000003000000"), ((1 << 63) - (1 << 31) - 1, "FFFFFFFF7FFFFFFF")],
+)
+def test_an_extension_address_is_the_offset_with_the_sign_bit_set(offset: int, raw: str) -> None:
+    address = int.from_bytes(bytes.fromhex(raw), "big", signed=True)
+    assert cq.is_ext_address(address)
+    assert cq.ext_offset(address) == offset
 
 
 def test_hashes_are_not_extension_addresses() -> None:

@@ -44,7 +44,6 @@ def test_real_file_holds_the_hashes_of_its_keys() -> None:
         "hash_slot_count": 99,
         "index_count": 400,
     }
-    assert index.is_full(400, 400) and not index.is_full(399, 400)
     assert index.entries(400) == 399 and index.entries(0) == 0
     values = {"UNIQ_KEY": "FD00000000000000000000000000000253C14E0E2F2A68891E4E0000", "KEYS": "ready"}
     hashes = [index.key_hash(text) for text in index_keys("Order_11", values)]

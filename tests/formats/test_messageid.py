@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
+from ipaddress import IPv4Address, IPv6Address
 
 import pytest
 from hypothesis import given
@@ -56,7 +57,8 @@ def test_uniq_key_time_of_garbage_is_the_span() -> None:
     st.ip_addresses(), st.integers(0, 65535), st.integers(-(1 << 31), (1 << 31) - 1), st.integers(0, (1 << 32) - 1),
     st.integers(0, 65535),
 )  # fmt: skip
-def test_uniq_key_builds_and_decodes(ip: object, pid: int, loader: int, span: int, counter: int) -> None:
-    text = m.build_uniq_key(str(ip), pid, loader, span, counter)
-    assert len(text) in (32, 56) and text == text.upper()
-    assert m.decode_uniq_key(text) == m.UniqKey(str(ip), pid, loader, span, counter)
+def test_every_uniq_key_decodes(ip: IPv4Address | IPv6Address, pid: int, loader: int, span: int, counter: int) -> None:
+    layout = m.UNIQ_KEYS[len(ip.packed) + 12]
+    pid_, counter_ = (int.from_bytes(n.to_bytes(2), signed=True) for n in (pid, counter))
+    raw = layout.build(address=ip.packed, pid=pid_, class_loader=loader, span=span, counter=counter_)
+    assert m.decode_uniq_key(raw.hex().upper()) == m.UniqKey(str(ip), pid, loader, span, counter)

@@ -309,3 +309,21 @@ def test_units_that_point_into_a_missing_file_stay(tmp_path: Path) -> None:
     plan = plan_of(store, RecoverOptions(only=("CQ-MISSING-UNIT",)))
     apply(plan, force_digest=plan.digest)
     assert queue.read_bytes() == before
+
+
+def test_an_empty_path_of_a_log_with_missing_files_may_be_a_disk_that_is_not_mounted(tmp_path: Path) -> None:
+    store, second = copy_store("5.4.0-clean", tmp_path), tmp_path / "second"
+    second.mkdir()
+    paths = f"{store / 'commitlog'},{second}"
+    brake = f"{second} is configured and empty, and files of the log are missing: is a disk not mounted?"
+    assert plan_of(store, storePathCommitLog=paths).brakes == ()
+    files = sorted((store / "commitlog").iterdir())
+    files[-1].rename(second / files[-1].name)
+    assert plan_of(store, storePathCommitLog=paths).brakes == ()
+    files[-3].rename(second / files[-3].name)
+    for path in second.iterdir():
+        path.unlink()
+    plan = plan_of(store, storePathCommitLog=paths)
+    assert brake in plan.brakes
+    with pytest.raises(Refused, match="is a disk not mounted"):
+        apply(plan)

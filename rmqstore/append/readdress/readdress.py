@@ -23,6 +23,7 @@ from rmqstore.append.store.commitlog import CommitLog
 from rmqstore.append.store.dispatch import Dispatcher, DispatchOptions
 from rmqstore.append.store.index import IndexService
 from rmqstore.files.mapped_file_queue import MappedFile
+from rmqstore.formats import properties
 from rmqstore.formats.checkpoint import StoreCheckpoint
 from rmqstore.formats.message import (
     CRC32_PROPERTY,
@@ -38,8 +39,8 @@ from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, i64, u64
 
 _CRC32_NAME = int.from_bytes(CRC32_PROPERTY[:8], "big")
-HALF_TOPICS = (b"RMQ_SYS_TRANS_HALF_TOPIC", b"RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC")
-WHEEL_TOPIC = b"rmq_sys_wheel_timer"
+HALF_TOPICS = (properties.HALF_TOPIC.encode(), b"RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC")
+WHEEL_TOPIC = properties.TIMER_TOPIC.encode()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ Source: as `rmqstore.append.store.dispatch`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 
 import numpy as np
@@ -19,7 +19,7 @@ from rmqstore.errors import MessageRefused
 from rmqstore.formats.consumequeue import UNIT
 from rmqstore.formats.properties import SCHEDULE_TOPIC
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.kernels import I64, Bool
+from rmqstore.scan.kernels import I64, Bool, grouped
 from rmqstore.scan.properties.texts import PropertyTexts, read_texts
 from rmqstore.scan.queues import QueueTable
 
@@ -135,12 +135,10 @@ class BulkDispatch:
                 file.relax()
 
 
-def by_queue(numbers: I64, owed: Bool) -> Iterator[I64]:
-    """Yield, for each queue, the rows that should have a unit, in order."""
-    order = np.argsort(numbers, kind="stable")
-    order = order[owed[order]]
-    if len(order):
-        yield from np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)
+def by_queue(numbers: I64, owed: Bool) -> list[I64]:
+    """Return, for each queue, the rows that should have a unit, in order."""
+    rows = np.flatnonzero(owed)
+    return [rows[group] for group in grouped(numbers[rows])]
 
 
 def _append(queue: ConsumeQueue, offsets: I64, sizes: I64, tags: I64) -> None:

@@ -18,9 +18,7 @@ from rmqstore.append.store.index import IndexService
 from rmqstore.formats import properties as props
 from rmqstore.formats.message import (
     INNER_BATCH,
-    TRANSACTION_MASK,
-    TRANSACTION_PREPARED,
-    TRANSACTION_ROLLBACK,
+    is_dispatched,
 )
 from rmqstore.formats.properties import DEFAULT_DELAY_LEVELS, DelayLevels
 from rmqstore.formats.text.javatext import java_text
@@ -162,7 +160,7 @@ class Dispatcher:
     ) -> None:
         """Dispatch a record that has been written to the log. Errors: NoSpace."""
         found = read_properties(record.properties)
-        if to_queue and record.sys_flag & TRANSACTION_MASK not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
+        if to_queue and is_dispatched(record.sys_flag):
             self._to_queue(topic, state, record, found)
         if to_index and self.options.index:
             keys = index_keys(found, tag_key=self.options.tag_key)

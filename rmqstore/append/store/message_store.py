@@ -51,8 +51,7 @@ from rmqstore.formats.message import (
     BLANK_SIZE,
     INNER_BATCH,
     TRANSACTION_MASK,
-    TRANSACTION_PREPARED,
-    TRANSACTION_ROLLBACK,
+    is_dispatched,
 )
 from rmqstore.messages.table import MessageTable
 from rmqstore.scan.columns import Columns
@@ -368,9 +367,8 @@ class MessageStore:
         m = prepared.message
         topic = prepared.topic
         state = self.dispatcher.queue(topic.text, m.queue_id)
-        transaction = m.sys_flag & TRANSACTION_MASK
-        unqueued = transaction in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
-        queue_offset = 0 if unqueued else self._queue_offset(m, state)
+        queued = is_dispatched(m.sys_flag)
+        queue_offset = self._queue_offset(m, state) if queued else 0
         batched = topic.text in self.options.dispatch.batch_topics
         if batched or self.options.dispatch.lmq:
             prepared = self._with_offsets(prepared, queue_offset, batched)
@@ -388,7 +386,7 @@ class MessageStore:
         except RmqStoreError as error:
             self._fail(error)
         self.appended += 1
-        if not unqueued:
+        if queued:
             state.next_offset = queue_offset + (messages_in(m.sys_flag, m.properties) if batched else 1)
             state.started = True
         return PutResult(offset, prepared.size, queue_offset, timestamp, m.store_host)

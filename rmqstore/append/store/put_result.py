@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from rmqstore.append.messages.encoder import NewMessage
 from rmqstore.append.store.dispatch import property_value
+from rmqstore.formats.messageid import offset_message_id
 
 
 class PutStatus(StrEnum):
@@ -33,8 +34,8 @@ class PutResult:
 
     @property
     def message_id(self) -> str:
-        """The offset message id (MessageDecoder#createMessageId)."""
-        return (self.store_host + self.offset.to_bytes(8, "big", signed=True)).hex().upper()
+        """The offset message id."""
+        return offset_message_id(self.store_host, self.offset)
 
 
 def waits(message: NewMessage) -> bool:

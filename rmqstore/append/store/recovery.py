@@ -21,15 +21,17 @@ from rmqstore.append.messages.encoder import TopicName
 from rmqstore.append.store.commitlog import RecordLog
 from rmqstore.append.store.consumequeue import BatchConsumeQueue, ConsumeQueue
 from rmqstore.append.store.dispatch import Dispatcher, WrittenRecord, messages_in
+from rmqstore.checks.log.owed_units import owed_units
 from rmqstore.errors import Refused
 from rmqstore.files.mapped_file_queue import MappedFile as FileToRead
 from rmqstore.files.store import QueueKind, open_store
 from rmqstore.files.topic_types import configured_types
 from rmqstore.formats.checkpoint import StoreCheckpoint
 from rmqstore.formats.consumequeue import UNIT
-from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, parse_message
+from rmqstore.formats.message import is_dispatched, parse_message
 from rmqstore.formats.properties import is_lmq, is_system_topic
 from rmqstore.scan.columns import Columns
+from rmqstore.scan.kernels import grouped
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
@@ -162,9 +164,7 @@ class _Known:
     def lacks_unit(self, columns: Columns) -> npt.NDArray[np.bool_]:
         """Return which records lack their unit, judged by the end of their queue."""
         numbers = self._numbers(columns)
-        kind = columns.sys_flag & TRANSACTION_MASK
-        queued = (kind != TRANSACTION_PREPARED) & (kind != TRANSACTION_ROLLBACK)
-        queued &= self.known[numbers] | (columns.offset >= self.deleted_before)
+        queued = owed_units(columns) & (self.known[numbers] | (columns.offset >= self.deleted_before))
         lacks: npt.NDArray[np.bool_] = queued & (columns.offset + columns.size > self.reached[numbers])
         return lacks
 
@@ -190,8 +190,7 @@ class _Known:
                 first = min(first, int(columns.offset[0]))
             numbers = self._numbers(columns)
             hidden = np.flatnonzero(~lacks & self.known[numbers] & (columns.queue_offset < self.first[numbers]))
-            kind = columns.sys_flag[hidden] & TRANSACTION_MASK
-            hidden = hidden[(kind != TRANSACTION_PREPARED) & (kind != TRANSACTION_ROLLBACK)]
+            hidden = hidden[is_dispatched(columns.sys_flag[hidden])]
             if len(hidden):
                 i = int(hidden[0])
                 raise Refused(
@@ -204,8 +203,7 @@ class _Known:
     def _refuse_gaps(self, columns: Columns, rows: npt.NDArray[np.int64]) -> None:
         """Refuse records without units that do not continue their queue. Errors: Refused."""
         numbers = self._numbers(columns)[rows]
-        order = np.argsort(numbers, kind="stable")
-        for group in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1):
+        for group in grouped(numbers):
             number = int(numbers[group[0]])
             if not self.numbered[number]:
                 continue
@@ -278,7 +276,7 @@ def _dispatch(columns: Columns, known: _Known, dispatcher: Dispatcher, index_end
             to_queue=bool(lacks[i]) or options.lmq,
             to_index=offset >= index_end,
         )
-        if lacks[i] and sys_flag & TRANSACTION_MASK not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
+        if lacks[i] and is_dispatched(sys_flag):
             count = messages_in(sys_flag, text) if topic.text in options.batch_topics else 1
             state.next_offset = max(state.next_offset, queue_offset + count)
             state.started = True

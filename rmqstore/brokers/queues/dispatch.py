@@ -18,19 +18,17 @@ import numpy as np
 from rmqstore.brokers.load.mapped_files import SimulatedFile, SimulatedFiles
 from rmqstore.brokers.queues.batch_queue import BatchQueue
 from rmqstore.brokers.queues.simple_queue import SimpleQueue
-from rmqstore.brokers.rules.record import SCHEDULE_TOPIC, Checked
+from rmqstore.brokers.rules.record import Checked
 from rmqstore.brokers.rules.versions import BrokerRules
 from rmqstore.files.mapped_file_queue import list_directory
-from rmqstore.formats.message import TRANSACTION_COMMIT, TRANSACTION_MASK
+from rmqstore.formats.message import is_dispatched
+from rmqstore.formats.properties import LMQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.kernels import I64, Bool
+from rmqstore.scan.kernels import I64, Bool, grouped
 from rmqstore.scan.properties.texts import PARSED_NAMES
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.units import KnownUnits
 
-_LMQ_PREFIX = "%LMQ%"
-_RETRY_PREFIX = "%RETRY%"
-_TIMER_TOPIC = "rmq_sys_wheel_timer"
 QueueKey = tuple[str, int]
 
 
@@ -144,7 +142,7 @@ class Queues:
 
     def dispatch(self, record: Checked) -> None:
         """Dispatch one message."""
-        if record.sys_flag & TRANSACTION_MASK not in (0, TRANSACTION_COMMIT):
+        if not is_dispatched(record.sys_flag):
             return
         queue = self.find(record.topic, record.queue_id)
         if self._stops(queue):
@@ -179,7 +177,7 @@ class Queues:
 
     def _fan_out(self, record: Checked, names: str, offsets: str) -> None:
         new = self.rules.binary_min_offset  # 5.0.0 and newer exclude some topics
-        if new and (record.topic.startswith(_RETRY_PREFIX) or record.topic in (_TIMER_TOPIC, SCHEDULE_TOPIC)):
+        if new and (record.topic.startswith(RETRY_PREFIX) or record.topic in (TIMER_TOPIC, SCHEDULE_TOPIC)):
             return
         queues, at = names.split(","), offsets.split(",")
         if len(queues) != len(at):
@@ -187,14 +185,14 @@ class Queues:
         for name, offset in zip(queues, at, strict=True):
             if (new and "/" in name) or not offset.strip().lstrip("+-").isdigit():
                 continue
-            queue_id = 0 if self.settings.lmq and name.startswith(_LMQ_PREFIX) else record.queue_id
+            queue_id = 0 if self.settings.lmq and name.startswith(LMQ_PREFIX) else record.queue_id
             queue = self.find(name, queue_id)
             if isinstance(queue, SimpleQueue) and not self._stops(queue):
                 queue.put(record.physical_offset, record.size, int(offset))
 
     def dispatch_columns(self, columns: Columns, mask: Bool) -> None:
         """Dispatch the messages of a chunk selected by `mask`, in log order; none may need the exact parser."""
-        mask = mask & np.isin(columns.sys_flag & TRANSACTION_MASK, (0, TRANSACTION_COMMIT))
+        mask = mask & is_dispatched(columns.sys_flag)
         index = np.flatnonzero(mask)
         if not len(index):
             return
@@ -206,9 +204,7 @@ class Queues:
             if not len(index):
                 return
         physical, size, offset = chosen.physical_offset, chosen.size, chosen.queue_offset
-        order = np.argsort(numbers, kind="stable")
-        cuts = np.flatnonzero(np.diff(numbers[order])) + 1
-        for group in np.split(order, cuts):
+        for group in grouped(numbers):
             number = int(numbers[group[0]])
             queue = self._numbered(number)
             before = queue.dispatched

@@ -21,8 +21,8 @@ from rmqstore.formats.message import (
     SYS_FLAG_AT,
     body_crc,
 )
+from rmqstore.formats.properties import SCHEDULE_TOPIC
 
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 _INTEGER = re.compile(r"[+-]?[0-9]+\Z")
 _MAX_ARRAY = 0x7FFFFFFD  # the longest array that a Java VM allocates
 DEFAULT_HEAP = 8 << 30  # bin/runserver.sh gives a broker 8 GiB

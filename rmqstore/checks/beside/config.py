@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
-from rmqstore.files.config_files import LARGEST, committed_offsets, delay_offsets
+from rmqstore.files.config_files import LARGEST, committed_offsets, delay_offsets, wrong_type
 from rmqstore.files.disk.reading import open_regular
 from rmqstore.files.mapped_file_queue import list_directory
 from rmqstore.files.store import Store
@@ -220,7 +220,11 @@ def _read_json(path: Path, facts: ConfigFacts) -> _Read:
     if isinstance(raw, str):
         return _Read(raw, raw)
     try:
-        return _Read(Condition.SOUND, None, 0, len(raw), parse_config_object(raw))
+        table = parse_config_object(raw)
+        wrong = wrong_type(path.name, table)
+        if wrong:
+            return _Read(Condition.BROKEN, wrong, 0, len(raw))
+        return _Read(Condition.SOUND, None, 0, len(raw), table)
     except ConfigJsonError as e:
         return _Read(e.condition, str(e), min(e.position, len(raw)), max(0, len(raw) - e.position))
 

@@ -132,7 +132,8 @@ def _top(store: Store, findings: Findings, facts: DirectoryFacts) -> None:
 def paths_that_miss(store: Store) -> list[tuple[Path, bool]]:
     """Configured log paths that are not there and should be, and whether each is DLedger's."""
     out = []
-    dledger = store.dledger is not None and bool(store.dledger.data.files)
+    dledger = store.config.bool("enableDLegerCommitLog")
+    dledger |= store.dledger is not None and bool(store.dledger.data.files)
     dledger_paths = set(store.config.paths("storePathDLedgerCommitLog"))
     log_paths = store.config.paths("storePathCommitLog")
     for path in store.missing_paths:
@@ -333,7 +334,10 @@ def _not_read(store: Store, facts: DirectoryFacts, looked_into: Collection[str])
     used = [key for key in _ROCKSDB_FEATURES if store.config.bool(key)]
     if "rocksdbstore" in store.top and used:
         facts.unchecked.append(f"rocksdbstore/: not checked, in use by {', '.join(used)}")
-    facts.unchecked += [f"{name}/: a second DLedger directory, not checked" for name in store.other_dledger]
+    left = store.left_by_dledger
+    facts.notes += [f"{name}/: left by DLedger, without which the broker now runs: not checked" for name in left]
+    others = [name for name in store.other_dledger if name not in left]
+    facts.unchecked += [f"{name}/: a second DLedger directory, not checked" for name in others]
     if "tiered_index_file" in store.top:
         facts.notes.append("tiered_index_file/ belongs to tiered storage and is not read")
 

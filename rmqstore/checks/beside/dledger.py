@@ -57,6 +57,7 @@ def check_dledger(
 ) -> DLedgerFacts:
     """Everything of a DLedger group but its runs: `tally` has seen all good entries, `tiling` explains gaps."""
     killed = live or store.abort
+    _overlap(store, files, findings)
     _missing_files(store, files, findings)
     _gaps(tally, tiling, files, findings)
     if files.index.directories:
@@ -91,6 +92,13 @@ def check_dledger_texts(store: Store, findings: Findings) -> None:
     elif store.part == CURRTERM and (faults := dledger.parse_currterm(raw).faults):
         facts: dict[str, Fact] = {"reason": "; ".join(faults)}
         findings.add(Finding(codes.DL_TERM, "dledger", store.path.name, 0, len(raw), facts))
+
+
+def _overlap(store: Store, files: DLedgerFiles, findings: Findings) -> None:
+    legacy, at = store.commitlog, store.overlap if files is store.dledger else None
+    if legacy is not None and at is not None:
+        facts: dict[str, Fact] = {"dledger_begins": files.data.start, "commitlog_files_end": legacy.stop}
+        findings.add(Finding(codes.DL_OVERLAP, "commitlog", offset_to_file_name(at), at, 0, facts))
 
 
 def _missing_files(store: Store, files: DLedgerFiles, findings: Findings) -> None:

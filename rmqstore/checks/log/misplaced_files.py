@@ -38,7 +38,7 @@ _NEAR = (-2, -1, 1, 2)  # files from its place: one file between may be missing
 _NOWHERE = -1
 COPY = "another file holds the same bytes, and goes there"
 IN_PLACE = "another file holds the same bytes, and is there"
-"""Why a claim is not followed that is no loss: every byte of the file is in another one that gets the name."""
+"""Why a claim is not followed without a loss: another file with all bytes of this one gets the name."""
 
 
 class Claim(NamedTuple):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import numpy as np
 
 from rmqstore.formats import properties
-from rmqstore.formats.message import CRC32_RESERVED_LEN, TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from rmqstore.formats.message import CRC32_RESERVED_LEN, is_dispatched
 from rmqstore.formats.text.javatext import java_text
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, Bool
@@ -65,8 +65,7 @@ def owed_units(columns: Columns) -> Bool:
 
     Shape: (n,)
     """
-    transaction = columns.sys_flag & TRANSACTION_MASK
-    return (transaction != TRANSACTION_PREPARED) & (transaction != TRANSACTION_ROLLBACK)
+    return is_dispatched(columns.sys_flag)
 
 
 def filler_offsets(columns: Columns, number: I64, queues: QueueNames, marked: Iterable[int]) -> list[int]:

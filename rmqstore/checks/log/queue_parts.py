@@ -16,7 +16,7 @@ from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding
 from rmqstore.formats import consumequeue
 from rmqstore.formats.properties import DEFAULT_DELAY_LEVELS, SCHEDULE_TOPIC, DelayLevels
-from rmqstore.scan.kernels import I64, Bool
+from rmqstore.scan.kernels import I64, Bool, consecutive
 from rmqstore.scan.unit_rows import Laid, Rows, Units, lay_out
 
 WINDOW = 1 << 18
@@ -298,7 +298,7 @@ class QueueRows:
             points = inside & (found["commitlog_offset"] == offset)
             points &= consumequeue.is_message_unit(found["commitlog_offset"], size)
             # an extension address replaces the tags code; the extension's own check compares that
-            same_tag = (code == tags) | ((code < 0) & (code <= consumequeue.EXT_MAX_ADDRESS))
+            same_tag = (code == tags) | (consumequeue.is_ext_address(code))
             if name[0] == SCHEDULE_TOPIC:
                 # a broker delivers by the time in the unit: one of another messageDelayLevel is right as it is
                 same_tag |= due_by_another_table(code, tags, self.levels.longest(name[1] + 1))
@@ -347,22 +347,10 @@ class QueueRows:
                     part.add_shifted(Shifted(int(there[a]), int(there[b - 1]) + 1, int(by[a])))
             lost = rows[~hit]
             self._missing(part, index[lost], offset[lost])
-        for a, b in _intervals(accounted):
-            add_interval(part.accounted, a, b)
+        for a, b in consecutive(accounted):
+            add_interval(part.accounted, int(accounted[a]), int(accounted[b - 1]) + 1)
 
     @staticmethod
     def _missing(part: QueuePart, index: I64, offset: I64) -> None:
-        if not len(index):
-            return
-        edges = np.flatnonzero(np.diff(index) != 1) + 1
-        for a, b in zip([0, *edges.tolist()], [*edges.tolist(), len(index)], strict=True):
+        for a, b in consecutive(index):
             part.add_missing(Missing(int(index[a]), int(index[b - 1]) + 1, int(offset[a]), int(offset[b - 1])))
-
-
-def _intervals(sorted_unique: I64) -> list[tuple[int, int]]:
-    if not len(sorted_unique):
-        return []
-    edges = np.flatnonzero(np.diff(sorted_unique) != 1) + 1
-    starts = sorted_unique[np.concatenate(([0], edges))].tolist()
-    stops = (sorted_unique[np.concatenate((edges - 1, [len(sorted_unique) - 1]))] + 1).tolist()
-    return list(zip(starts, stops, strict=True))

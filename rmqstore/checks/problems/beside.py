@@ -230,7 +230,11 @@ CONFIG: Rows = (
             why="neither the file nor its .bak can be parsed",
             do="write a new file, or take the file from a replica or a backup",
         ),
-        about="Neither the file nor its .bak is valid JSON: the broker does not start (exit 253).",
+        about=(
+            "Neither the file nor its .bak is valid JSON with values of the types that the broker reads: the broker "
+            "does not start (exit 253). With no .bak it starts, but without what the file says: as if there were no "
+            "topics, or no consumer had committed an offset."
+        ),
     ),
     Problem(
         code=codes.CFG_NO_TOPICS,
@@ -256,8 +260,8 @@ CONFIG: Rows = (
         remedy="recover",
         safe=True,
         about=(
-            "The file is missing, empty, truncated or full of NUL bytes, as after a power failure. The broker falls "
-            "back to the .bak; 5.4.0 deletes the broken file."
+            "The file is missing, empty, truncated or full of NUL bytes, as after a power failure, or has a value of a "
+            "wrong type. The broker falls back to the .bak; 5.4.0 deletes the broken file."
         ),
     ),
     Problem(
@@ -266,7 +270,7 @@ CONFIG: Rows = (
         severity=_N,
         remedy="recover",
         safe=True,
-        about="The .bak cannot be parsed. The file itself is good.",
+        about="The .bak cannot be parsed, or has a value of a wrong type. The file itself is good.",
     ),
     Problem(
         code=codes.CFG_OFFSET_BEYOND,
@@ -383,12 +387,17 @@ BROKER: Rows = (
         safe=True,
         needs_operator=OperatorTask(
             why="the rules of this broker version lose them, not damage of the store",
-            do="start a version that loses nothing: `rmqstore verify --broker VERSION` forecasts it",
+            do=(
+                "start a version that loses nothing: `rmqstore verify --broker VERSION` forecasts it; and a store with "
+                "DLedger entries with enableDLegerCommitLog=true"
+            ),
         ),
         about=(
-            "Nothing is damaged, but a start of this broker version takes messages away. After a crash, 5.4 cuts the "
-            "consume queues of a DLedger store 48 bytes per entry too early and does not always dispatch the messages "
-            "again (DLedgerCommitLog#dledgerRecoverAbnormally). `rmqstore recover` makes the next start a normal one."
+            "Nothing is damaged, but a start of this broker version takes messages away, or does not deliver them: a "
+            "broker with enableDLegerCommitLog=false does not read the DLedger entries of a store. After a crash, 5.4 "
+            "cuts the consume queues of a DLedger store 48 bytes per entry too early and does not always dispatch the "
+            "messages again (DLedgerCommitLog#dledgerRecoverAbnormally). `rmqstore recover` makes the next start a "
+            "normal one."
         ),
     ),
 )

@@ -554,6 +554,25 @@ DLEDGER: Rows = (
         about="Any file of a different length in data/ or index/ ends the process with exit code 255.",
     ),
     Problem(
+        code=codes.DL_OVERLAP,
+        title="commitlog and DLedger have messages at the same addresses",
+        severity=_E,
+        explains=7,
+        needs_operator=OperatorTask(
+            why="two logs have the same addresses, and only the operator knows which of them the broker reads",
+            do=(
+                "run rmqstore with -c broker.conf that has enableDLegerCommitLog=false if the broker now runs without "
+                "DLedger; otherwise move the commitlog files from this address on away, after `rmqstore export`"
+            ),
+            stops_all=True,
+        ),
+        about=(
+            "DLedger was switched off, and the broker appended to its old commitlog again. Consumers get either the "
+            "messages of DLedger or those of the commitlog from this address on, never both. With "
+            "enableDLegerCommitLog=true the broker reads DLedger."
+        ),
+    ),
+    Problem(
         code=codes.DL_COMMITTED,
         title="committedIndex does not match the log",
         severity=_W,

@@ -64,10 +64,6 @@ class Finding:
             "next": next_command(self, store, config),
         }
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Finding:
-        return cls(data["code"], data["queue"], data["file"], data["offset"], data["length"], dict(data["facts"]))
-
 
 TAG_CODE = codes.CQ_WRONG_TAG
 

@@ -18,12 +18,18 @@ UNIT = consumequeue.BATCH_UNIT.size
 Name = tuple[str, int]
 
 
-def check_batch_queues(store: Store, logs: Logs, findings: Findings) -> dict[str, QueueState]:
-    """All batch consume queues against the batches that the pass met; returns their state."""
+def batches_of(logs: Logs) -> dict[Name, list[BatchRow]]:
+    """The messages and inner batches of every batch queue, in the order of the log."""
     owed: dict[Name, list[BatchRow]] = {}
     for result in logs.results:
         for name, rows in result.batches.items():
             owed.setdefault(name, []).extend(rows)
+    return owed
+
+
+def check_batch_queues(store: Store, logs: Logs, findings: Findings) -> dict[str, QueueState]:
+    """All batch consume queues against the batches that the pass met; returns their state."""
+    owed = batches_of(logs)
     states: dict[str, QueueState] = {}
     seen: set[Name] = set()
     for files in store.consume_queues(QueueKind.BATCH):

@@ -75,7 +75,7 @@ def _addresses(store: Store, files: ConsumeQueueFiles, starts: I64, findings: Fi
     low = files.queue.start
     for chunk in unit_chunks(queue, consumequeue.UNIT):
         tags: I64 = chunk.units["tags_code"].astype(np.int64)
-        rows = np.flatnonzero((tags <= consumequeue.EXT_MAX_ADDRESS) & (chunk.units["size"] > 0))
+        rows = np.flatnonzero(consumequeue.is_ext_address(tags) & (chunk.units["size"] > 0))
         if not len(rows):
             continue
         real = tags[rows] - np.iinfo(np.int64).min

@@ -28,7 +28,7 @@ from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import ConsumeQueueFiles, Store
 from rmqstore.formats import consumequeue
 from rmqstore.formats.message import TRANSACTION_COMMIT
-from rmqstore.scan.kernels import I64, Bool
+from rmqstore.scan.kernels import I64, Bool, consecutive
 from rmqstore.scan.units import last_nonzero_in, recovery_end, unit_chunks
 
 
@@ -361,10 +361,5 @@ class QueueCheck:
 
 def _stretches(sorted_index: I64) -> Iterator[tuple[int, int]]:
     """Runs of consecutive numbers, half-open."""
-    if not len(sorted_index):
-        return
-    edges = np.flatnonzero(np.diff(sorted_index) != 1) + 1
-    starts = [0, *edges.tolist()]
-    stops = [*edges.tolist(), len(sorted_index)]
-    for a, b in zip(starts, stops, strict=True):
+    for a, b in consecutive(sorted_index):
         yield int(sorted_index[a]), int(sorted_index[b - 1]) + 1

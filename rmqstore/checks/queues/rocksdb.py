@@ -20,6 +20,7 @@ from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueState
 from rmqstore.checks.queues.consumequeue import check_consume_queues
 from rmqstore.checks.queues.queue_check import QueueCheck
+from rmqstore.checks.queues.rocksdb_batches import check_batch_rows
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.queue_home import QueueHome
 from rmqstore.files.rocksdb.config import TABLES, config_table
@@ -32,6 +33,10 @@ DIRECTORY = "consumequeue/"
 WHICH = (
     "the store has queues in files and in RocksDB, and nothing says which of them the broker reads: give its "
     "broker.conf with -c (storeType, rocksdbCQDoubleWriteEnable); until then the files are not checked"
+)
+_NO_BATCHES = (
+    "a broker with its queues in RocksDB does not deliver all messages of a batch topic (queue.type=BatchCQ); which of "
+    "them is not forecast"
 )
 _SAID = 20  # queues that cannot be read, named one by one
 
@@ -46,6 +51,8 @@ class RocksDBFacts:
     unreadable: dict[Name, int] = field(default_factory=dict)
     """Messages per queue whose rows cannot be read."""
     damaged: bool = False
+    undelivered: list[str] = field(default_factory=list)
+    """Batch topics, of which a broker does not deliver all messages, in words."""
 
 
 @dataclass(slots=True)
@@ -106,8 +113,10 @@ def _config(store: Store, name: str, out: RowsRead) -> None:
         out.unchecked.append(f"config/{name}/: {broken} of its values are not JSON")
 
 
-def check_rocksdb_queues(store: Store, logs: Logs, findings: Findings) -> RocksDBFacts:
-    """All consume queues of a RocksDB.
+def check_rocksdb_queues(
+    store: Store, logs: Logs, findings: Findings, batch_topics: frozenset[str] = frozenset()
+) -> RocksDBFacts:
+    """All consume queues of a RocksDB, also those of `batch_topics`.
 
     Errors: none; what cannot be read is said in `unchecked`.
     """
@@ -135,6 +144,8 @@ def check_rocksdb_queues(store: Store, logs: Logs, findings: Findings) -> RocksD
     names.update(bounds or ())
     if not complete:
         names.update(logs.queues)
+    batches = {name for name in names if name[0] in batch_topics}
+    names -= batches
     checks: list[_RowsCheck] = []
     unread: list[str] = []
 
@@ -154,16 +165,42 @@ def check_rocksdb_queues(store: Store, logs: Logs, findings: Findings) -> RocksD
                 facts.unreadable[files.topic, files.queue_id] = count
 
     facts.states = check_consume_queues(store, logs, findings, kept(), judge)
+    for label, reason in _batches(queues, batches, bounds, logs, findings, facts):
+        unread.append(label)
+        reasons.append(reason)
     if reasons:
         facts.damaged = True
         count = sum(facts.unreadable.values())
         findings.add(damaged_database(reasons[0], messages=count, queues=", ".join(unread[:_SAID])))
+    facts.unchecked.extend(facts.undelivered)
     if next(store.queue_directories(QueueKind.SIMPLE), None) is not None:
         if store.queue_home is QueueHome.ROCKSDB:
             facts.notes.append(f"{DIRECTORY}: queues in files beside the RocksDB, which this broker does not read")
         else:
             facts.unchecked.append(f"{DIRECTORY}: {WHICH}")
     return facts
+
+
+def _batches(
+    queues: RocksDBQueues,
+    names: set[Name],
+    bounds: Mapping[Name, Mapping[str, Bound]] | None,
+    logs: Logs,
+    findings: Findings,
+    facts: RocksDBFacts,
+) -> list[tuple[str, str]]:
+    """Adds the states of batch queues to `facts`; queues with rows that cannot be read, and why."""
+    unread: list[tuple[str, str]] = []
+    topics: set[str] = set()
+    for name, rows, state in check_batch_rows(queues, names, bounds, logs, findings):
+        label = f"{name[0]}/{name[1]}"
+        facts.states[label] = state
+        unread.extend((label, one.reason) for one in rows.unreadable[:1])
+        if count := rows.unreadable_in(0, state.expected_max):
+            facts.unreadable[name] = count
+        topics.add(name[0])
+    facts.undelivered = [f"{topic}: {_NO_BATCHES}" for topic in sorted(topics)]
+    return unread
 
 
 class _RowsCheck(QueueCheck):

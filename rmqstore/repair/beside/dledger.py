@@ -23,6 +23,7 @@ from rmqstore.repair.log.repaired_log import RepairedLog
 from rmqstore.repair.plan.content import Literal
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
+from rmqstore.scan.kernels import consecutive
 from rmqstore.scan.units import last_nonzero_in
 
 _UNIT = dledger.INDEX_UNIT
@@ -84,10 +85,9 @@ class IndexPlan:
     def run(self) -> tuple[int, int] | None:
         """Add the steps; index and term of the last entry."""
         for units in self._units():
-            index = units["index"].astype(np.int64)
-            for part in np.split(units, np.flatnonzero(np.diff(index) != 1) + 1):  # where entries are missing, or wrong
-                if int(part["index"][0]) >= 0:
-                    self._compare(part)
+            for a, b in consecutive(units["index"].astype(np.int64)):  # apart where entries are missing, or wrong
+                if int(units["index"][a]) >= 0:
+                    self._compare(units[a:b])
         why = "units rebuilt from the entries"
         for at, content in self.runs:
             file = self.existing[at // self.queue.file_size * self.queue.file_size]

@@ -16,7 +16,7 @@ from rmqstore.repair.log.repaired_log import RepairedLog
 from rmqstore.repair.plan.content import Json
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 
-__all__ = ["CODE", "FACT", "contradicted_messages", "doubtful_tags", "tell_contradicted"]
+__all__ = ["CODE", "FACT", "contradicted_messages", "doubtful_tags", "list_damaged", "tell_contradicted"]
 
 FACT = "damaged"
 """In a plan's facts: messages that stay in the log with damaged properties."""
@@ -57,8 +57,9 @@ def tell_contradicted(draft: PlanBuilder, verified: Verified, views: Sequence[Re
     """List the messages that stay damaged in the plan's facts: those of index entries, then those of units."""
     messages = contradicted_messages(verified, views)
     rows: list[Json] = [_of_unit(f) for at, f in sorted(doubtful_tags(verified, views).items()) if at not in messages]
-    if messages or rows:
-        draft.facts[FACT] = [
+    list_damaged(
+        draft,
+        [
             {
                 "topic": one.topic,
                 "queue_id": one.queue_id,
@@ -71,7 +72,17 @@ def tell_contradicted(draft: PlanBuilder, verified: Verified, views: Sequence[Re
                 "key_hashes": list(one.hashes),
             }
             for _, one in sorted(messages.items())
-        ] + rows
+        ]
+        + rows,
+    )
+
+
+def list_damaged(draft: PlanBuilder, rows: Sequence[Json]) -> None:
+    """Add messages that stay in the log with damaged properties to the plan's facts."""
+    if rows:
+        listed = draft.facts.setdefault(FACT, [])
+        assert isinstance(listed, list)
+        listed.extend(rows)
 
 
 def _of_unit(finding: Finding) -> dict[str, Json]:

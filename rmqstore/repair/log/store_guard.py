@@ -30,6 +30,18 @@ def refuse_whole(store: Store, verified: Verified) -> None:
         )
 
 
+def refuse_overlap(store: Store) -> None:
+    """Two logs with the same addresses: nothing says which of them a unit or an index entry means.
+
+    Errors: Refused.
+    """
+    if store.overlap is not None:
+        raise Refused(
+            f"the commitlog and DLedger both have messages from {store.overlap:,} on: DLedger was switched off",
+            "give -c broker.conf with enableDLegerCommitLog=false if the broker now runs without DLedger",
+        )
+
+
 def data_roots(store: Store) -> list[Path]:
     """Directories with files of the log; those outside of the store's root are named in a plan."""
     roots = list(store.commitlog_directories)

@@ -7,7 +7,6 @@ bound. In a group of one every whole entry is committed; in a larger group the o
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -35,7 +34,6 @@ _LEFT_BEHIND = frozenset(
 )
 _ROCKSDB_FEATURES = ("indexRocksDBEnable", "transRocksDBEnable", "timerRocksDBEnable")
 _SLACK = 64 << 20
-Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from rmqstore.errors import BrokenPlan
 from rmqstore.repair.plan import content as contents
 from rmqstore.repair.plan.content import Content, Json, Literal, Parts, Reencoded, Zeros
 from rmqstore.repair.plan.steps import (
+    JSON_FIELDS,
     Create,
     Discard,
     Extend,
@@ -194,22 +195,8 @@ def step_summary(step: Step) -> dict[str, Json]:
 
 
 def _step_head(step: Step) -> dict[str, Json]:
-    row: dict[str, Json] = {"do": step.do, "path": step.path}
-    if isinstance(step, Overwrite):
-        row |= {"at": step.at, "length": step.length, "expect": step.expect}
-    elif isinstance(step, Truncate):
-        row |= {"from": step.from_size, "to": step.to_size, "expect": step.expect}
-    elif isinstance(step, Extend):
-        row |= {"from": step.from_size, "to": step.to_size}
-    elif isinstance(step, Create):
-        row |= {"size": step.size, "like": step.like}
-    elif isinstance(step, Discard | SetAside):
-        row |= {"expect": step.expect, "length": step.length}
-    elif isinstance(step, Rename):
-        row |= {"source": step.source, "length": step.length}
-    elif isinstance(step, MakeDirectory):
-        row |= {"like": step.like}
-    return {**row, "why": step.why}
+    own = {key: getattr(step, attribute) for key, attribute in JSON_FIELDS[type(step)].items()}
+    return {"do": step.do, "path": step.path, **own, "why": step.why}
 
 
 def _step_to_json(step: Step) -> dict[str, Json]:

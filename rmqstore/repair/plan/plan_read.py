@@ -5,28 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rmqstore.errors import BrokenPlan, UsageError
 from rmqstore.files.disk.paths import real_path
 from rmqstore.repair.plan import content as contents
 from rmqstore.repair.plan.content import Content, Json
 from rmqstore.repair.plan.plan import SCHEMA, Loss, Plan
-from rmqstore.repair.plan.steps import (
-    Create,
-    Discard,
-    Extend,
-    MakeDirectory,
-    Overwrite,
-    RemoveEmptyDirectory,
-    Rename,
-    SetAside,
-    Span,
-    Step,
-    Truncate,
-)
+from rmqstore.repair.plan.steps import JSON_FIELDS, Create, Extend, Overwrite, Span, Step
 
 _T = TypeVar("_T")
+_KINDS: Mapping[str, type[Step]] = {kind.do: kind for kind in JSON_FIELDS}
 
 
 class _Reader:
@@ -143,34 +132,25 @@ def _span_from_json(value: object) -> Span:
 
 def _step_from_json(value: object, read_content: Callable[[object], Content]) -> Step:
     reader = _Reader(value, "a step")
-    do, path, why = reader.take("do", str), reader.take("path", str), reader.take("why", str, "")
-    length = reader.take("length", int, -1)
-
-    def content() -> Content:
-        return read_content(reader.left.pop("content", None))
-
-    step: Step
-    if do == Overwrite.do:
-        step = Overwrite(path, reader.take("at", int), content(), reader.take("expect", str), why)
-        if length not in (-1, step.length):
-            raise UsageError(f"plan: {path}: length {length} does not fit the content of {step.length} bytes")
-    elif do == Truncate.do:
-        step = Truncate(path, reader.take("from", int), reader.take("to", int), reader.take("expect", str), why)
-    elif do == Extend.do:
-        step = Extend(path, reader.take("from", int), reader.take("to", int), content(), why)
-    elif do == Create.do:
-        step = Create(path, reader.take("size", int), content(), reader.optional_text("like"), why)
-    elif do == Discard.do:
-        step = Discard(path, reader.take("expect", str), why, max(length, 0))
-    elif do == SetAside.do:
-        step = SetAside(path, reader.take("expect", str), why, max(length, 0))
-    elif do == Rename.do:
-        step = Rename(path, reader.take("source", str), why, max(length, 0))
-    elif do == MakeDirectory.do:
-        step = MakeDirectory(path, reader.optional_text("like"), why)
-    elif do == RemoveEmptyDirectory.do:
-        step = RemoveEmptyDirectory(path, why)
-    else:
+    do = reader.take("do", str)
+    kind = _KINDS.get(do)
+    if kind is None:
         raise UsageError(f"plan: unknown step {do!r}; was it made by a newer rmqstore?")
+    values: dict[str, Any] = {"path": reader.take("path", str), "why": reader.take("why", str, "")}
+    length = reader.take("length", int, -1)
+    for key, attribute in JSON_FIELDS[kind].items():
+        if key == "length":
+            values[key] = max(length, 0)
+        elif key == "like":
+            values[key] = reader.optional_text(key)
+        else:
+            values[attribute] = reader.take(key, str if key in ("expect", "source") else int)
+    if kind in (Overwrite, Create, Extend):
+        values["content"] = read_content(reader.left.pop("content", None))
+    if kind is Overwrite:
+        del values["length"]  # of its content
     reader.finish()
+    step = kind(**values)
+    if isinstance(step, Overwrite) and length not in (-1, step.length):
+        raise UsageError(f"plan: {step.path}: length {length} does not fit the content of {step.length} bytes")
     return step

@@ -6,7 +6,7 @@ roots.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import ClassVar, TypeAlias
@@ -159,6 +159,20 @@ PHASES: tuple[type[Step], ...] = (
     *(MakeDirectory, Create, Overwrite, Truncate, Extend),
 )
 """Steps are carried out in this order; within one kind in the plan's order."""
+
+
+JSON_FIELDS: Mapping[type[Step], Mapping[str, str]] = {
+    Overwrite: {"at": "at", "length": "length", "expect": "expect"},
+    Truncate: {"from": "from_size", "to": "to_size", "expect": "expect"},
+    Extend: {"from": "from_size", "to": "to_size"},
+    Create: {"size": "size", "like": "like"},
+    Discard: {"expect": "expect", "length": "length"},
+    SetAside: {"expect": "expect", "length": "length"},
+    Rename: {"source": "source", "length": "length"},
+    MakeDirectory: {"like": "like"},
+    RemoveEmptyDirectory: {},
+}
+"""What a step has in JSON beside do, path, content and why: key → attribute."""
 
 
 @dataclass(frozen=True, slots=True)

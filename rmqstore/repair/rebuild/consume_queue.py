@@ -215,7 +215,7 @@ class QueueImage:
             same &= due_by_another_table(was_due, due, self.codes.delay)
         else:
             same &= old["tags_code"] != new["tags_code"]
-            addresses = same & (old["tags_code"] <= consumequeue.EXT_MAX_ADDRESS)
+            addresses = same & consumequeue.is_ext_address(old["tags_code"])
             if addresses.any() and self.codes.extension is not None:
                 addresses &= self.codes.extension.holds(old["tags_code"], new["tags_code"])
             same &= np.isin(old["commitlog_offset"], sorted(self.codes.messages))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.log.logs import Logs
-from rmqstore.checks.log.queue_parts import QueuePart
 from rmqstore.checks.problems import codes as problem_codes
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified
@@ -146,7 +145,7 @@ class QueueRebuild:
         return kept if isinstance(kept, KeptUnits) and same else None
 
     def _buffer(self) -> UnitBuffer:
-        return UnitBuffer(self.wanted, _parts(self.logs), self.limit, self.kept.spill if self.kept else None)
+        return UnitBuffer(self.wanted, self.logs.queues, self.limit, self.kept.spill if self.kept else None)
 
     def read(self) -> None:
         """One pass over the log; none where the verification's pass has kept what is needed."""
@@ -299,7 +298,3 @@ def _batch_end(files: ConsumeQueueFiles, stop: int) -> int:
     last = stop // consumequeue.BATCH_UNIT.size - 1
     unit = files.queue.unit(consumequeue.BATCH_UNIT, last) if stop > files.queue.start else None
     return unit["base_offset"] + unit["batch_size"] if unit is not None else 0
-
-
-def _parts(logs: Logs) -> Mapping[Name, QueuePart]:
-    return logs.queues

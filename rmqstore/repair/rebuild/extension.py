@@ -16,8 +16,6 @@ from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.units import last_nonzero_in, unit_chunks
 
-_LONG_MIN = np.iinfo(np.int64).min
-
 
 class Extension:
     """The sound units of one queue's extension; `breaks` are where the units of a file stop making sense."""
@@ -41,7 +39,7 @@ class Extension:
         """Whether each address is that of a unit with this tags code."""
         if not len(self._starts):
             return np.zeros(len(address), dtype=np.bool_)
-        place = address.astype(np.int64) - _LONG_MIN
+        place = consumequeue.ext_offset(address.astype(np.int64))
         i = np.minimum(np.searchsorted(self._starts, place), len(self._starts) - 1)
         held: Bool = (self._starts[i] == place) & (self._tags[i] == tags)
         return held
@@ -53,8 +51,8 @@ class Extension:
         count = 0
         for chunk in unit_chunks(queue.queue, consumequeue.UNIT):
             tags: I64 = chunk.units["tags_code"].astype(np.int64)
-            rows = (tags <= consumequeue.EXT_MAX_ADDRESS) & (chunk.units["size"] > 0)
-            count += int((rows & ~np.isin(tags - _LONG_MIN, self._starts)).sum()) if rows.any() else 0
+            rows = consumequeue.is_ext_address(tags) & (chunk.units["size"] > 0)
+            count += int((rows & ~np.isin(consumequeue.ext_offset(tags), self._starts)).sum()) if rows.any() else 0
         return count
 
     def plan(self, draft: PlanBuilder, queue: ConsumeQueueFiles) -> None:

@@ -129,7 +129,7 @@ class RowsImage(QueueImage):
         super().__init__(*given)
 
     def rows_now(self, start: int, count: int) -> Rows:
-        """The rows [start, start + count) of the old database; zeros where there are none."""
+        """The rows [start, start + count) of the old database; zeros for missing ones."""
         if self._last[0] == start and len(self._last[1]) == count:
             return self._last[1]
         out: Rows = np.zeros(count, dtype=UNIT_VALUE.dtype)

@@ -58,7 +58,7 @@ def _read(spill: Scratch, count: int, at: int) -> np.ndarray[tuple[int], np.dtyp
 class QueueUnits:
     """Where the units of one queue lie in the spill.
 
-    `segments`: first queue offset, number, position in the spill; three numbers each. A unit met first counts.
+    `segments`: first queue offset, number, position in the spill; three numbers each.
     """
 
     spill: Scratch
@@ -80,13 +80,31 @@ class QueueUnits:
         return _triples(self.segments)
 
     def fill(self, target: bytearray, start: int) -> None:
-        """Write the units [start, start + len(target) // 20) that are known over the target."""
+        """Write the units [start, start + len(target) // 20) that are known over the target, the units that are there.
+
+        Where several messages have a queue offset, the one that the unit points to counts: consumers get that one. A
+        topic that was deleted and created again has such offsets. Without such a unit the earliest message counts.
+        """
         stop = start + len(target) // UNIT
-        for first, count, at in reversed(list(self._segments())):  # the earliest record of an offset wins
+        near = [one for one in self._segments() if one[0] < stop and start < one[0] + one[1]]
+        was = bytes(target) if _overlap(near) else b""
+        for first, count, at in reversed(near):
             a, b = max(first, start), min(first + count, stop)
-            if a < b:
-                known = self.spill.read((b - a) * UNIT, at + (a - first) * UNIT)
-                target[(a - start) * UNIT : (b - start) * UNIT] = known
+            known = self.spill.read((b - a) * UNIT, at + (a - first) * UNIT)
+            target[(a - start) * UNIT : (b - start) * UNIT] = known
+        if was:
+            self._stay(target, was, start, near)
+
+    def _stay(self, target: bytearray, was: bytes, start: int, near: list[tuple[int, int, int]]) -> None:
+        """Units of `was` that lead to a message of their queue offset are written over the target."""
+        old, stop = consumequeue.UNIT.array(was), start + len(was) // UNIT
+        rows = np.frombuffer(target, dtype=np.uint8).reshape(-1, UNIT)
+        for first, count, at in near:
+            a, b = max(first, start), min(first + count, stop)
+            known = self.spill.read((b - a) * UNIT, at + (a - first) * UNIT)
+            units, there = consumequeue.UNIT.array(known), old[a - start : b - start]
+            same = (units["commitlog_offset"] == there["commitlog_offset"]) & (units["size"] == there["size"])
+            rows[a - start : b - start][same] = np.frombuffer(known, dtype=np.uint8).reshape(-1, UNIT)[same]
 
     def store_times(self, start: int, count: int) -> I64:
         """Store times (ms) of the units [start, start + count); 0 where none is known. Shape: (count,)."""
@@ -97,6 +115,15 @@ class QueueUnits:
                 place = (at // UNIT + a - first) * out.itemsize
                 out[a - start : b - start] = np.frombuffer(self.times.read((b - a) * out.itemsize, place), np.int64)
         return out
+
+
+def _overlap(segments: list[tuple[int, int, int]]) -> bool:
+    reached = -1
+    for first, count, _ in sorted(segments):
+        if first < reached:
+            return True
+        reached = first + count
+    return False
 
 
 class KeptUnits:

@@ -15,7 +15,7 @@ from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.verify import Verified, VerifyOptions, examine, problem_counts
 from rmqstore.errors import Refused, StoreIsLive
 from rmqstore.files.store import Store
-from rmqstore.repair.log.store_guard import refuse_whole
+from rmqstore.repair.log.store_guard import refuse_overlap, refuse_whole
 from rmqstore.repair.plan.content import Json
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
@@ -88,6 +88,7 @@ class Healing:
         """Errors: Refused for a store that cannot be healed now, and for a replica that is the same; StoreIsLive."""
         store, verified = self.store, self.verified
         refuse_whole(store, verified)
+        refuse_overlap(store)
         if verified.report.live:
             raise StoreIsLive(f"a broker is running on {store.path}: its log cannot be compared with a replica's")
         if verified.misplaced is not None and verified.misplaced.store.is_rearranged:

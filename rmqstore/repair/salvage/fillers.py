@@ -242,7 +242,7 @@ def _tags(slot: QueueSlot) -> Iterator[dict[str, str]]:
 def _fits_code(slot: QueueSlot, tags: str | None) -> bool:
     """Whether kept tags give the code that the unit has."""
     code = slot.tags_code
-    if code is None or slot.topic == properties.SCHEDULE_TOPIC or code <= consumequeue.EXT_MAX_ADDRESS:
+    if code is None or slot.topic == properties.SCHEDULE_TOPIC or consumequeue.is_ext_address(code):
         return True
     return properties.tags_code(tags) == code
 

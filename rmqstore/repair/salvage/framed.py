@@ -317,7 +317,11 @@ class FramedRecords:
                 fix.slot = slot or QueueSlot(after.topic_text, after.queue_id, after.queue_offset, code)
                 return
             new, unproved = mended.record, mended.unproved
-            reasons.append("its property text is sound again")
+            reasons.append(
+                "the damaged characters of its property text replaced"
+                if unproved
+                else "its property text is sound again"
+            )
             queues.add((after.topic_text, after.queue_id))
             proofs |= {Proof.TAGS} if code is not None and not unproved else set()
         elif slot is not None:
@@ -332,7 +336,7 @@ class FramedRecords:
         if message.topic_text == properties.SCHEDULE_TOPIC:
             return None
         unit = self.evidence.unit(message.topic_text, message.queue_id, message.queue_offset)
-        if unit is None or unit["commitlog_offset"] != at or unit["tags_code"] <= consumequeue.EXT_MAX_ADDRESS:
+        if unit is None or unit["commitlog_offset"] != at or consumequeue.is_ext_address(unit["tags_code"]):
             return None
         return unit["tags_code"]
 
@@ -376,7 +380,7 @@ class FramedRecords:
             self._change(suspect.log, suspect.start, new, "the upper bytes of its hosts' ports are cleared")
 
     def _fix_tags(self, finding: Finding) -> None:
-        """A unit with another tags code than its message: the unit is right where only one bit of the TAGS explains it.
+        """A unit with another tags code than its message: one flipped bit in the TAGS that explains it proves the unit.
 
         Where one bit of the unit explains the difference as well, the unit is taken to be wrong.
         """

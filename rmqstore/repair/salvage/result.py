@@ -45,7 +45,8 @@ class SalvageResult:
     """The part of a plan that covers damage within the logs.
 
     `steps` and `spans` (bytes kept in lost+found) go into the plan as they are. `lost_spans`: (global offset, length)
-    of what is covered. `restored`: messages that a CRC makes whole again. `entries`: DLedger entries that
+    of what is covered. `restored`: messages that a CRC makes whole again. `damaged`: messages that
+    stay readable although some of their original bytes are unknown, as facts of a plan. `entries`: DLedger entries that
     were rebuilt. `rebuild_queues`: queues whose consume queue must be brought to the repaired log. `given_up` counts
     good messages that made room for damage beside them. `cures` are problem codes that the steps cure. `brakes` stop
     an apply until the operator decides; `refusals` are damages that stay as they are, with the option that would
@@ -57,6 +58,7 @@ class SalvageResult:
     lost_spans: tuple[tuple[int, int], ...] = ()
     fillers: tuple[Filler, ...] = ()
     restored: tuple[Restored, ...] = ()
+    damaged: tuple[Json, ...] = ()
     entries: tuple[Entry, ...] = ()
     rebuild_queues: frozenset[tuple[str, int]] = frozenset()
     loss: Loss = field(default_factory=Loss)

@@ -182,6 +182,7 @@ class _Salvage:
             lost_spans=tuple(sorted(steps.lost_spans)),
             fillers=tuple(sorted(steps.fillers, key=lambda f: f.offset)),
             restored=tuple(sorted(steps.restored, key=lambda r: r.offset)),
+            damaged=tuple(steps.damaged),
             entries=tuple(steps.entries),
             rebuild_queues=frozenset(steps.rebuild),
             loss=steps.loss.loss(),

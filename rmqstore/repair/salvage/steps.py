@@ -7,7 +7,7 @@ from dataclasses import replace
 from rmqstore.formats import dledger, properties
 from rmqstore.formats import message as records
 from rmqstore.formats.message import Message, parse_message
-from rmqstore.repair.plan.content import Content, Literal, Zeros, chunks
+from rmqstore.repair.plan.content import Content, Json, Literal, Zeros, chunks
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.steps import Extend, Span
 from rmqstore.repair.salvage.candidates.edit import Mended, Restored
@@ -43,6 +43,7 @@ class Steps:
         self.loss = Ledger()
         self.fillers: list[Filler] = []
         self.restored: list[Restored] = []
+        self.damaged: list[Json] = []
         self.entries: list[Entry] = []
         self.lost_spans: list[tuple[int, int]] = []
         self.rebuild: set[Name] = set()
@@ -91,7 +92,7 @@ class Steps:
         for cell in layout.cells:
             if isinstance(cell.kept, Mended) and cell.kept.unproved:
                 place, length = cell.start + layout.lead, cell.length - layout.lead
-                self.draft.notes.append(f"the message at {place:,} stays: {cell.kept.unproved}")
+                self._tell_damaged(cell.kept.record, place, cell.kept.unproved)
                 self.draft.spans.append(Span(path, place - damage.file.start, length, f"{place}.bin", why))
         dirty = [run for run in damage.runs if run.kind is Kind.DIRTY]
         gone = [c for c in layout.cells if c.kept is None]
@@ -194,8 +195,24 @@ class Steps:
         self.covered.append((at - log.lead, at + len(fix.old)))
         self.rebuild.update(fix.queues)
         if fix.unproved:
-            self.draft.notes.append(f"the message at {at:,} stays: {', '.join(fix.unproved)}")
+            self._tell_damaged(new, at, ", ".join(fix.unproved))
         return True
+
+    def _tell_damaged(self, record: bytes, at: int, why: str) -> None:
+        """Note a message that stays readable, although some of its original bytes are unknown."""
+        self.draft.notes.append(f"the message at {at:,} stays: {why}")
+        message, _ = parse_message(record)
+        if message is not None:
+            self.damaged.append(
+                {
+                    "topic": message.topic_text,
+                    "queue_id": message.queue_id,
+                    "queue_offset": message.queue_offset,
+                    "offset": at,
+                    "size": len(record),
+                    "store_timestamp": message.store_timestamp,
+                }
+            )
 
 
 def _frames(layout: Layout) -> bool:

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 from rmqstore.files.mapped_file_queue import MappedFileQueue
-from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import SPLIT_SIZE, Mapper, joined, plan_splits
 from rmqstore.views.dump.messages import Damage
@@ -46,12 +45,10 @@ def passed_over(
     damage = Damage(live=live)
     splits = plan_splits(stretch.queue, lead=stretch.lead, size=split_size)
     mine = [s for s in splits if stretch.start <= s.file.start < stretch.stop]
-    before = [f.stop for f in stretch.queue.files if f.start < stretch.start]
-    reached = before[-1] if before else None
+    for file in [f for f in stretch.queue.files if f.start < stretch.start][-1:]:
+        damage.at_file(stretch.log, file)
     for split, part in joined(partial(count_split, (), Selection(), ScanOptions(crc=False)), mine, 1, mapper):
-        if reached is not None and split.file.start > reached:
-            damage.feed(stretch.log, Run(Kind.HOLE, reached, split.file.start))
-        reached = split.file.stop
+        damage.at_file(stretch.log, split.file)
         for run in part.runs:
             damage.feed(stretch.log, run)
     damage.close(records_follow=stretch.end > stretch.stop)

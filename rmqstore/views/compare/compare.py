@@ -14,7 +14,7 @@ from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.store import Store
 from rmqstore.formats.dledger import parse_dledger_checkpoint
-from rmqstore.scan.kernels import I64, Bool
+from rmqstore.scan.kernels import I64, Bool, consecutive
 from rmqstore.scan.queues import U64, QueueTable
 from rmqstore.scan.tiling import Kind
 from rmqstore.views.compare.comparison import BothDamaged, Comparison, Divergence, Messages, Place, Side, State
@@ -290,8 +290,7 @@ def _messages(rows: Rows, table: QueueTable) -> Messages:
     out = Messages(len(rows))
     for queue in np.unique(rows.queue).tolist():
         offsets = np.unique(rows.queue_offset[rows.queue == queue])
-        cuts = np.flatnonzero(np.diff(offsets) != 1) + 1
-        ranges = [(int(part[0]), int(part[-1])) for part in np.split(offsets, cuts)]
+        ranges = [(int(offsets[a]), int(offsets[b - 1])) for a, b in consecutive(offsets)]
         label = f"{table.topics[queue].decode('utf-8', 'backslashreplace')}/{table.queue_ids[queue]}"
         out.queues[label] = (int(np.count_nonzero(rows.queue == queue)), ranges)
     out.listed = [place_of(rows, i, table) for i in range(min(len(rows), LISTED))]

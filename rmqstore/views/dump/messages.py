@@ -61,9 +61,16 @@ class Damage:
     live: bool = False
     """A broker is writing: what follows the last record may be half written."""
     _pending: tuple[str, Run] | None = None
+    _reached: int | None = None  # where the last file of the queue ends
 
     def __bool__(self) -> bool:
         return self.count > 0 or self.shown > 0
+
+    def at_file(self, queue: str, file: MappedFile) -> None:
+        """The file that the next runs are of; files missing before it are a hole."""
+        if self._reached is not None and file.start > self._reached:
+            self.feed(queue, Run(Kind.HOLE, self._reached, file.start))
+        self._reached = file.stop
 
     def feed(self, queue: str, run: Run, shown: bool = False) -> None:
         """The next run of a queue; zeros and holes count only when records follow them."""
@@ -92,7 +99,7 @@ class Damage:
         """The end of a queue, or of a file that is not the last."""
         if records_follow:
             self._settle()
-        self._pending = None
+        self._pending = self._reached = None
 
     def _settle(self) -> None:
         """Records follow what was waiting: damage, unless a broker wrote there after it was read, and went on."""
@@ -161,7 +168,7 @@ class Rendered:
     """A worker's result: the bounds of its runs, `count` records as rows or as text, and the runs that are not records.
 
     `used` bytes of the text are in the area that the worker was given, the rest is in `text`. `ends` is where each
-    line ends, where only some of them may be wanted.
+    line ends, if only some of them may be wanted.
     """
 
     begin: int | None = None
@@ -340,13 +347,10 @@ def _parts(store: Store, what: str, job: Job, damage: Damage, jobs: int, progres
 
 def _forwards(log: Log, job: Job, damage: Damage, jobs: int, progress: Progress) -> Iterator[Rendered]:
     splits = list(splits_for(log, job.selection))
-    stop_of_last: int | None = None
     render = partial(render_split, job)
     mapper = partial(map_into_shared, jobs=jobs) if jobs > 1 and job.form in ("text", "csv") else None
     for split, part in joined(render, splits, jobs, mapper):
-        if stop_of_last is not None and split.file.start > stop_of_last:
-            damage.feed(log.name, Run(Kind.HOLE, stop_of_last, split.file.start))
-        stop_of_last = split.file.stop
+        damage.at_file(log.name, split.file)
         for run, shown in part.runs:
             damage.feed(log.name, run, shown)
         if progress is not None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.formats import dledger
 from rmqstore.formats.layout import Field, arrow_type
-from rmqstore.formats.message import BORN_HOST_V6, HEAD, STORE_HOST_V6
+from rmqstore.formats.message import HEAD
 from rmqstore.messages.arrow import Pairs, host_array, message_ids, text_array
 from rmqstore.messages.bodies import bodies_of
 from rmqstore.messages.hosts import host_digits_table
@@ -27,7 +27,6 @@ from rmqstore.scan.properties.texts import read_texts
 from rmqstore.scan.queues import QueueTable
 
 MAP = pa.map_(pa.string(), pa.string())
-_V6 = BORN_HOST_V6 | STORE_HOST_V6
 _DAY = 86_400_000
 _HOSTS = ("born_host", "store_host")
 
@@ -160,10 +159,6 @@ def _day(chunk: Chunk) -> Any:
     days, where = np.unique(_sane(chunk.columns.store_timestamp) // _DAY, return_inverse=True)
     texts = np.datetime_as_string(days.astype("datetime64[D]"))
     return pa.array(texts.tolist(), pa.string()).take(pa.array(where.astype(np.int64)))
-
-
-def _message_ids(chunk: Chunk) -> Any:
-    return message_ids(chunk.columns, host_digits_table())
 
 
 def message_columns(options: MessageOptions) -> list[Column]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -186,6 +187,10 @@ def test_a_store_that_is_dledger_from_the_start_needs_no_commitlog_directory(sto
     assert said(check(store, {"storePathCommitLog": str(store / "commitlog")})[0]) == []
     config = BrokerConfig({"storePathCommitLog": str(store / "commitlog"), "enableDLegerCommitLog": "true"})
     assert info(open_store(store, config)).unchecked == []
+    shutil.rmtree(store / "dledger-n0")  # killed before it had a leader
+    (store / "dledger-n0" / "data").mkdir(parents=True)
+    (store / "dledger-n0" / "index").mkdir()
+    assert said(check(store, config.given)[0]) == []
 
 
 @pytest.mark.parametrize("part", ["data", "index"])

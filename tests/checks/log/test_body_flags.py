@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.formats.bodies import Compression, compress, proved_sys_flag
+from rmqstore.formats.bodies import Compression, proved_sys_flag
 from rmqstore.formats.message import HEAD
 from tests import damage
 from tests.command import run_json
+from tests.packing import compress
 from tests.repair.salvaging import Row, look, pick
 from tests.stores import copy_store
 

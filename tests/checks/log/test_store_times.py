@@ -60,3 +60,24 @@ def test_a_wrong_time_is_not_the_time_of_the_log(tmp_path: Path) -> None:
     report = run_json("verify", str(store), exit_code=1)
     assert report["commitlog"] == was
     assert report["counts"] == {CODE: 2, "IX-BAD-ENTRY": 2}
+
+
+def test_a_delayed_message_after_a_pause_ends_a_file(tmp_path: Path) -> None:
+    """Its broker was killed, started a minute later, and delivered what was due: a file ends with such a record."""
+    store = copy_store("5.4.0-clean", tmp_path)
+    all_rows = rows(store)
+    last = max(i for i, row in enumerate(all_rows) if row.path == all_rows[100].path)
+    for row in all_rows[last:]:
+        hosts = len(row.message.born_host) - 8
+        time = row.message.store_timestamp + 88_000
+        damage.overwrite(row.path, row.at + HEAD.at("store_timestamp") + hosts, time.to_bytes(8, "big"))
+    assert _found(store) == []
+
+
+@pytest.mark.parametrize(("bits", "found"), [(range(17, 32), False), (range(32, 33), True), (range(63, 64), True)])
+def test_only_a_time_beyond_any_pause_is_wrong_at_the_end_of_a_file(bits: range, found: bool, tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    all_rows = rows(store)
+    row = [row for row in all_rows if row.path == all_rows[100].path][-1]
+    _flip(row, next(bit for bit in bits if not row.message.store_timestamp >> bit & 1 or bit >= 32))
+    assert _found(store) == [row.offset] * found

@@ -43,6 +43,7 @@ def test_ranks_of_problems_that_explain_others() -> None:
         (4, "CL-NO-MESSAGES"),
         (5, "CQ-FOREIGN"),
         (6, "CL-MISSING-FILE"),
+        (7, "DL-OVERLAP"),
     ]
 
 
@@ -54,6 +55,7 @@ def test_nothing_is_planned_before_these_are_settled() -> None:
         "DIR-FILE-SIZE",
         "DIR-MISSING-PATH",
         "DIR-OPEN-JOURNAL",
+        "DL-OVERLAP",
     }
 
 

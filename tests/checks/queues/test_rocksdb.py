@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,12 +14,13 @@ import pytest
 
 from rmqstore.checks.problems.report import Finding, Report
 from rmqstore.checks.verify import VerifyOptions, verify
+from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
 from tests.checks.sound import above_note
-from tests.command import run
+from tests.command import run, run_json
 from tests.rocksdb_rows import Rows, changing, need_rocksdict, opened_rows, without_extra
 from tests.seeds import fresh
-from tests.stores import copy_store, meta, unpack
+from tests.stores import copy_store, meta, unpack, write_broker_conf
 from tests.untouched import assert_untouched
 
 need_rocksdict()
@@ -343,3 +346,26 @@ def test_a_database_without_its_store_is_not_taken_for_clean() -> None:
             "no log: consumequeue was checked by itself, not against messages",
         ],
     )
+
+
+def test_a_batch_has_one_row_and_its_topic_is_not_called_clean(tmp_path: Path) -> None:
+    """As whole brokers of 5.4.0 write them: rows at the first queue offset of each batch, and gaps between them.
+
+    Such a broker read 5 messages of the two queues of a store with 16 batches.
+    """
+    store = copy_store("5.4.0-formats", tmp_path)
+    for directory in ("consumequeue", "batchconsumequeue"):
+        shutil.rmtree(store / directory)
+    conf = write_broker_conf("5.4.0-formats", store, storeType="defaultRocksDB")
+    assert run("rebuild", str(store), "cq", "-c", str(conf), "--apply").exit_code in (0, 4)
+    batches = ["BatchCq_11: a broker with its queues in RocksDB does not deliver all messages of a batch topic"]
+    report = verify(open_store(store, BrokerConfig.read(conf)), VerifyOptions(jobs=1))
+    assert (report.exit_code, dict(report.findings.counts)) == (4, {})
+    assert [reason.partition(" (")[0] for reason in report.unchecked] == batches
+    assert report.queues["BatchCq_11/0"].max <= report.queues["BatchCq_11/0"].expected_max
+    with changing(store) as rows:
+        rows.drop("BatchCq_11", 0, 0)
+    damaged = run_json("verify", str(store), "-c", str(conf), exit_code=1)
+    assert damaged["counts"] == {"BCQ-MISSING-UNIT": 1}
+    done = json.loads(run("recover", str(store), "-c", str(conf), "--apply", "--json").stdout)
+    assert (done["applied"], done["loss"]["messages"], done["remaining"]["counts"]) == (True, 0, {})

@@ -14,6 +14,7 @@ from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
 from rmqstore.formats import consumequeue
 from rmqstore.formats.checkpoint import parse_checkpoint
+from rmqstore.formats.message import HEAD
 from rmqstore.repair.journal.journal import apply
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.rebuild.unit_buffer import QueueUnits
@@ -23,6 +24,7 @@ from tests import damage
 from tests.cases.case import locate_record
 from tests.checks.looks import records
 from tests.command import run, run_json
+from tests.repair.salvaging import rows
 from tests.stores import copy_store, write_broker_conf
 
 PRE_BLANK = consumequeue.PRE_BLANK
@@ -277,3 +279,23 @@ def test_the_first_record_of_a_queue_offset_counts() -> None:
     units.fill(target, 4)
     assert target == bytes(20) + first
     assert units.ranges() == [(5, 6)]
+
+
+def test_a_topic_that_was_created_again_keeps_its_units_where_its_first_message_is_damaged(tmp_path: Path) -> None:
+    """The log then does not show that the queue began again at 0, and has two messages of each queue offset."""
+    store = copy_store("5.4.0-clean", tmp_path)
+    mine = [row for row in rows(store) if (row.message.topic, row.message.queue_id) == (b"Order_11", 0)]
+    new = mine[len(mine) // 2 :]
+    for number, row in enumerate(new):
+        damage.overwrite(row.path, row.at + HEAD.at("queue_offset"), number.to_bytes(8, "big"))
+    path = next((store / "consumequeue" / "Order_11" / "0").iterdir())
+    units = path.read_bytes()
+    start, stop = (len(mine) - len(new)) * 20, len(mine) * 20
+    path.write_bytes((units[start:stop]).ljust(len(units), b"\0"))
+    before = path.read_bytes()
+    counts = examine(open_store(store), VerifyOptions(jobs=1)).report.findings.counts
+    assert dict(counts) == {"CL-QUEUE-RESTARTED": 1, "CFG-OFFSET-BEYOND": 1}
+    damage.zero(new[0].path, new[0].at, new[0].stop - new[0].at)
+    done = run_json("recover", str(store), "--apply", exit_code=1)
+    assert (done["applied"], done["loss"]["messages"]) == (True, 1)  # type: ignore[index]
+    assert path.read_bytes() == before

@@ -164,7 +164,7 @@ def _agrees(message: Message, at: int, expected: Expected | None) -> bool:
     slot, code = expected.slot, expected.slot.tags_code
     if (message.topic_text, message.queue_id, message.queue_offset) != slot.key:
         return False
-    if code is None or slot.topic == properties.SCHEDULE_TOPIC or code <= consumequeue.EXT_MAX_ADDRESS:
+    if code is None or slot.topic == properties.SCHEDULE_TOPIC or consumequeue.is_ext_address(code):
         return True
     return properties.tags_code(properties.parse_properties(message.properties).get(properties.TAGS)) == code
 
