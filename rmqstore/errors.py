@@ -158,3 +158,15 @@ class BadRow(RmqStoreError):
     code = "bad-row"
     exit_code = 3
     advice = "correct or remove the line; no part of the new store is visible yet"
+
+
+def install_command(*packages: str) -> str:
+    """The command that installs packages beside this rmqstore, in whatever environment it runs."""
+    import importlib.util
+    import shlex
+    import sys
+
+    python, names = shlex.quote(sys.executable), " ".join(packages)
+    if importlib.util.find_spec("pip") is None:  # as in an environment that uv made
+        return f"uv pip install --python {python} {names}"
+    return f"{python} -m pip install {names}"

@@ -190,7 +190,12 @@ findings [@finding]: Findings, worst first; at most 10,000.
 unchecked [str]: What could not be checked.
 notes [str]: Further remarks.
 fillers [@fillers]: Records that repairs put in place of lost messages.
+reused @reused/null: Log files that --since-last did not read again; null when everything was read.
 resume_at {int}/null (bytes): Offset by log where --max-duration ended the check.""",
+    "reused": """
+files [str]: Paths of the files. They are unchanged, and an earlier run found nothing wrong in them.
+bytes int (bytes): What was not read of them.
+read_at int (ms): When the one was read that was not read for longest.""",
     "fillers": """
 repair str/null: Name of the repair's journal.
 count int (messages): Records that it put in place of lost messages.""",

@@ -123,6 +123,13 @@ def _main_page(cli: click.Group, ctx: click.Context) -> str:
         ".B CLICOLOR_FORCE",
         _escape("Enables colours even if stdout is not a terminal, if set and not 0."),
         ".TP",
+        ".B RMQSTORE_PAGER, PAGER",
+        _escape(
+            "Command that shows text longer than the screen, when stdin and stdout are a terminal; default: less, with "
+            "-FRX unless LESS says otherwise. Empty or cat: none. --json, NDJSON, CSV and commands that are changing a "
+            "store never use it."
+        ),
+        ".TP",
         ".B RMQSTORE_JOBS",
         _escape(
             f"Default of --jobs. The options {', '.join(OPTIONS)} each have such a variable. "

@@ -161,6 +161,8 @@ class Examination:
             levels=delay_levels(store),
             index=self.verified.index,
         )
+        if options.last_run is not None:
+            options.last_run.begin()
         deadline = self.started + options.max_duration if options.max_duration else None
         for queue in self.log_files:
             lead = _lead(queue)
@@ -174,6 +176,7 @@ class Examination:
                 self.mapper,
                 deadline,
                 options.units,
+                options.last_run,
             )
             bounded = replace(passing, stop_before=end_of_log(part, lead)) if report.live else passing
             result = read_log(part, bounded, self.findings, lead=lead, work=work)
@@ -186,6 +189,8 @@ class Examination:
             if result.cut_at is not None:
                 report.resume_at = {queue.name: result.cut_at}
                 break
+        if options.last_run is not None:
+            report.reused = options.last_run.reused
         if store.part is None:
             check_batch_topics(store, self.verified.config, self.verified.batch_topics, self.findings)
         elif not self.log_alone:

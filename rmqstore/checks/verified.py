@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rmqstore.checks.beside.directory import DirectoryFacts
     from rmqstore.checks.beside.timer import TimerFacts
     from rmqstore.checks.index.catalog import IndexCatalog
+    from rmqstore.checks.log.last_run import LastRun
     from rmqstore.checks.log.misplaced_files import Misplaced
 
 
@@ -28,7 +29,7 @@ class VerifyOptions:
     such messages; `max_duration` (s) ends the reading early, `start_at` (log name -> offset, as `Report.resume_at`
     says) goes on from there. `units` gets the units that the messages should have. `keep` findings are listed, all are
     counted; `split_size` bytes of the log are one process's share; `settings` override broker.conf's in the
-    forecast.
+    forecast. `last_run` knows files of the log that need not be read again.
     Whatever is left out is never taken for clean.
     """
 
@@ -49,6 +50,7 @@ class VerifyOptions:
     max_duration: float | None = None
     start_at: Mapping[str, int] | None = None
     units: UnitKeeper | None = None
+    last_run: LastRun | None = None
 
 
 @dataclass(slots=True)

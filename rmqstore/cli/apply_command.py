@@ -292,9 +292,9 @@ def _wrote_lines(change: Change, verbose: int) -> Iterator[str]:
 
         said = parse_checkpoint(read_at(checkpoint.path, FILE_SIZE, 0))
         yield (
-            f"last message {_time(last, time_text)}; the checkpoint claims "
-            f"{_time(said.physic_msg_timestamp, time_text)} for the log, "
-            f"{_time(said.logics_msg_timestamp, time_text)} for the queues"
+            f"last message {_time(last, time_text)}; checkpoint: "
+            f"log {_time(said.physic_msg_timestamp, time_text)}, "
+            f"queues {_time(said.logics_msg_timestamp, time_text)}"
         )
     rows = [(label, state) for label, state in sorted(report.queues.items()) if state.max != state.expected_max]
     shown = rows if verbose else rows[:_SHOWN_QUEUES]
@@ -305,7 +305,7 @@ def _wrote_lines(change: Change, verbose: int) -> Iterator[str]:
 
 
 def _time(value: int, text: Any) -> str:
-    if value <= 0 or value > 253_370_764_800_000:
+    if value < 0 or value > 253_370_764_800_000:
         return f"{value}"
     return str(text(value))
 

@@ -176,6 +176,9 @@ def _lines(answer: Comparison) -> Iterator[str]:
     if answer.moved:
         yield ""
         yield f"At different offsets on the two sides: {many(answer.moved, 'message')}"
+    if not answer.equal and not answer.equal_messages:
+        yield ""
+        yield "No message is equal: these stores are not replicas of each other."
     if answer.heal_commands:
         yield ""
         yield from (f"Next: {words}" for words in answer.heal_commands)

@@ -126,8 +126,10 @@ def du(
     if out.as_json:
         out.report(found.to_json(str(store), top))
     else:
-        plot = _plot(found, wanted, top, out)
-        out.lines(plot if counting.plot else _text(found, str(store), wanted, top or _TOP, out.width))
+        if counting.plot:
+            out.lines(_plot(found, wanted, top, out))
+        else:
+            out.lines(_text(found, str(store), wanted, top or _TOP, out.width))
     if not found.messages:
         note_no_message(out, selection, logs)
     return tell_damage(out, damage)

@@ -320,7 +320,7 @@ def _hex(out: Output, store: Store, what: str, selection: Selection, *, shown: b
 
     logs = logs_of(store, what)
     damage = Damage()
-    with out.stream() as file:
+    with out.paged() as file:
 
         def show(lines: Iterator[str]) -> None:
             file.write(("\n".join(lines) + "\n\n").encode("utf-8", "backslashreplace"))

@@ -70,7 +70,7 @@ def get(out: Output, store: Path, config: BrokerConfig, where: str, body: str, s
     if out.as_json:
         out.report({"schema": "rmqstore.get/1", "store": str(store), "message": row})
     else:
-        out.lines(_text(found, row, short=body == "auto"))
+        out.lines(_text(found, row, short=body == "auto", width=out.terminal_width))
     return 0 if found.sound else 1
 
 
@@ -124,7 +124,7 @@ def _row(found: Found, body: str) -> dict[str, Any]:
     return row
 
 
-def _text(found: Found, row: Mapping[str, Any], *, short: bool) -> Iterator[str]:
+def _text(found: Found, row: Mapping[str, Any], *, short: bool, width: int | None) -> Iterator[str]:
     message = found.message
     place = "not in a log" if found.offset is None else f"log offset {found.offset:,}"
     stored = time_text(message.store_timestamp)
@@ -144,18 +144,28 @@ def _text(found: Found, row: Mapping[str, Any], *, short: bool) -> Iterator[str]
     yield from (f"  {name:<13}{text}" for name, text in rows.items())
     yield "  properties"
     yield from (f"    {name} = {value}" for name, value in row["properties"].items())
-    yield from body_lines(row, message.body_length, compressed="compressed" in row["flags"], short=short)
+    yield from body_lines(row, message.body_length, compressed="compressed" in row["flags"], short=short, width=width)
 
 
-def body_lines(row: Mapping[str, Any], length: int, *, compressed: bool, short: bool = False) -> Iterator[str]:
-    """The body of a message's row as text; `length`: of the body as stored, bytes. `short`: not all of a binary one."""
+def body_lines(
+    row: Mapping[str, Any], length: int, *, compressed: bool, short: bool = False, width: int | None = None
+) -> Iterator[str]:
+    """The body of a message's row as text; `length`: of the body as stored, bytes.
+
+    `short`: not all of a binary one, in lines of `width` columns.
+    """
     shown = next((name for name in ("body", "body_base64", "body_hex") if name in row), None)
     packed = " as stored, compressed" if compressed else ""
-    yield f"  body ({length:,} bytes{packed})" + (f": {row['body_error']}" if "body_error" in row else "")
+    yield f"  body ({length:,} bytes{packed})"
+    if "body_error" in row:
+        yield f"    cannot be unpacked: {row['body_error']}"
     if shown is None:
         return
     if short and shown == "body_base64" and len(row[shown]) > _SHORT:
-        yield f"    base64: {row[shown][:_SHORT]}… (all of it: --body base64, --body hex or --save-body FILE)"
+        start = f"base64: {row[shown][:_SHORT]}…"
+        step = len(start) if width is None else width - 4
+        yield from (f"    {start[at : at + step]}" for at in range(0, len(start), step))
+        yield "    all of it: --body base64, --body hex or --save-body FILE"
         return
     value = row[shown]
     text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)

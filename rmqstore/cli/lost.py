@@ -282,7 +282,8 @@ def _text(losses: Losses, rows: list[Row], report: Report | None, width: int) ->
         return
     if damaged or unlisted:
         left = sum(one.body != "gone" for one in damaged)
-        saved = f"; {many(left, 'body', 'bodies')} left, perhaps in part (--bodies saves)" if left else ""
+        them = "it" if left == 1 else "them"
+        saved = f"; {many(left, 'body', 'bodies')} left, perhaps in part (--bodies DIR saves {them})" if left else ""
         at_least = "at least " if losses.at_least else ""
         yield f"lost to damage: {at_least}{many(len(damaged) + unlisted, 'message')}{saved}"
     if mended:

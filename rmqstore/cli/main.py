@@ -68,6 +68,7 @@ MEANT = {
     "clean": ("expire", ""),
     "diff": ("compare", ""),
     "usage": ("du", ""),
+    "lag": ("report", "its page shows the lag of consumer groups"),
     "rollback": ("undo", ""),
     "revert": ("undo", ""),
     "continue": ("resume", ""),

@@ -27,6 +27,8 @@ _HELP = {
     "rmqstore_messages_lost_at_next_start": "Messages that the next broker start would delete.",
     "rmqstore_messages": "Messages in the log; info: in the consume queues.",
     "rmqstore_bytes": "Bytes of the messages; info: of the log's files.",
+    "rmqstore_reused_bytes": "Bytes of the log that were not read: unchanged since an earlier run (--since-last).",
+    "rmqstore_reused_read_timestamp_seconds": "When the one of these files was read that was not read for longest.",
     "rmqstore_exit_code": "Exit code of the command.",
     "rmqstore_last_run_timestamp_seconds": "When the command ended.",
     "rmqstore_run_seconds": "How long the command took.",
@@ -109,6 +111,9 @@ def of_report(report: Report) -> Iterator[Sample]:
     if logs:
         yield Sample("rmqstore_messages", sum(int(log.get("messages") or log.get("entries") or 0) for log in logs))
         yield Sample("rmqstore_bytes", sum(int(log.get("bytes") or 0) for log in logs))
+    if report.reused is not None:
+        yield Sample("rmqstore_reused_bytes", report.reused.bytes)
+        yield Sample("rmqstore_reused_read_timestamp_seconds", report.reused.read_at / 1000)
 
 
 def of_info(seen: Info) -> Iterator[Sample]:

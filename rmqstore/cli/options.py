@@ -255,6 +255,8 @@ def _shared(
                 else []
             ),
         ]
+    if report or "table" in formats:
+        out.append(_option("--no-pager", is_flag=True, help="Print text longer than the screen without a pager."))
     return out + _talk_options()
 
 

@@ -90,9 +90,35 @@ def remove_file(path: Path) -> None:
         path.unlink()
 
 
+class _Screen:
+    """Who has the terminal: the bars that are on it, and lines that wait until a pager is gone."""
+
+    def __init__(self) -> None:
+        self.bars: list[Progress] = []
+        self.waiting: list[str] | None = None
+
+    def give_to_pager(self) -> None:
+        """Take the bars away, and keep lines for later."""
+        self.waiting = []
+        for bar in self.bars:
+            bar.end()
+
+    def take_back(self) -> None:
+        """The pager is gone: write the lines."""
+        lines, self.waiting = self.waiting or [], None
+        for line in lines:
+            warn(line)
+
+
+_SCREEN = _Screen()
+
+
 def warn(message: str) -> None:
     """A line on stderr; names in it cannot steer the terminal."""
     if sys.stderr is None:
+        return
+    if _SCREEN.waiting is not None:
+        _SCREEN.waiting.append(message)
         return
     with contextlib.suppress(OSError, ValueError):
         print(message.translate(_CONTROLS), file=sys.stderr, flush=True)  # noqa: T201  # the one place that talks
@@ -117,6 +143,12 @@ def _stdout() -> BinaryIO:
         raise NotReadable("stdout is closed", "give it somewhere to go, or use -o FILE")
     sys.stdout.flush()
     return sys.stdout.buffer
+
+
+def _harmless(file: Any) -> Any:
+    from rmqstore.cli.text_layer import Harmless
+
+    return Harmless(file)
 
 
 def _is_terminal(stream: TextIO | None) -> bool:
@@ -187,6 +219,7 @@ class Output:
         color: str = "auto",
         string_ints: bool = False,
         overwrite: bool = True,
+        pager: bool = False,
     ) -> None:
         self.as_json = as_json
         self.format = format
@@ -197,6 +230,7 @@ class Output:
         self.color = color
         self.string_ints = string_ints
         self.overwrite = overwrite
+        self.pager = pager
 
     @classmethod
     def from_options(cls, values: dict[str, Any], *, as_json: bool, formats: tuple[str, ...]) -> Output:
@@ -214,6 +248,8 @@ class Output:
             color=values.pop("color", "auto"),
             string_ints=values.pop("string_ints", False),
             overwrite=values.pop("overwrite", True),
+            # while a store is changed, nobody must have to quit a pager first
+            pager=not values.pop("no_pager", True) and not values.get("apply_it"),
         )
         if formats and out.format is None:
             if out.path is not None and not _is_no_file(out.path):
@@ -265,20 +301,16 @@ class Output:
     # --- stdout ------------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def stream(self, *, data: bool = False) -> Iterator[BinaryIO]:
+    def stream(self, *, data: bool = False, private: bool = False) -> Iterator[BinaryIO]:
         """stdout, or a file that appears when everything is written.
 
         `data`: bytes of a store; on a terminal their control characters are shown as dots.
+        `private`: nobody but the user may read or change the file.
         A link is kept. A device or a pipe is written to directly, and never replaced by a file.
         """
         if self.path is None:
             stdout = _stdout()
-            if data and sys.stdout.isatty():
-                from rmqstore.cli.text_layer import Harmless
-
-                yield Harmless(stdout)  # type: ignore[misc]  # what writes data needs no more of a file
-            else:
-                yield stdout
+            yield _harmless(stdout) if data and sys.stdout.isatty() else stdout
             stdout.flush()
             return
         if _is_no_file(self.path):
@@ -289,6 +321,8 @@ class Output:
         building = target.with_name(f".{target.name}.{os.getpid()}.part")
         try:
             with _opened(building, self.path) as file:
+                if private:
+                    os.fchmod(file.fileno(), 0o600)
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
@@ -296,6 +330,32 @@ class Output:
         finally:
             with contextlib.suppress(OSError):  # as without its directory: the first error is the one to report
                 building.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def paged(self, *, data: bool = False) -> Iterator[BinaryIO]:
+        """As `stream`; text that is longer than the screen of a terminal goes through a pager."""
+        text = self.format in (None, "table", "hex") and not self.as_json and self.path is None
+        if not text or not self.pager or not _is_terminal(sys.stdout) or not _is_terminal(sys.stdin):
+            with self.stream(data=data) as file:
+                yield file
+            return
+        from rmqstore.cli.pager import Paged, pager_command
+
+        words = pager_command()
+        with self.stream(data=data) as file:
+            if not words:
+                yield file
+                return
+            pages = Paged(file, words, _SCREEN.give_to_pager)
+            try:
+                yield _harmless(pages) if data else pages  # type: ignore[misc]  # what writes needs no more of a file
+            except BrokenPipeError:
+                if not pages.is_open:
+                    raise
+                # somebody has seen enough and quit the pager
+            finally:
+                pages.close()
+                _SCREEN.take_back()
 
     def report(self, value: Json) -> None:
         """One JSON object."""
@@ -315,7 +375,7 @@ class Output:
     def lines(self, lines: Iterable[str], *, wrap: bool = False) -> None:
         """Plain text, a line each; names in it cannot steer the terminal. `wrap`: to the width of the terminal."""
         width = self.terminal_width if wrap else None
-        with self._to_the_end(), self.stream() as file:
+        with self._to_the_end(), self.paged() as file:
             for line in lines if width is None else _wrapped(lines, width):
                 file.write(line.translate(_CONTROLS).encode("utf-8", "surrogateescape") + b"\n")
 
@@ -339,7 +399,7 @@ class Output:
         """Text for people, by rich; names in it cannot steer the terminal."""
         from rich.text import Text
 
-        with self._to_the_end(), self.stream() as file:
+        with self._to_the_end(), self.paged() as file:
             console = self.console(file)
             for part in parts:
                 if isinstance(part, Text):
@@ -453,8 +513,9 @@ class Progress:
 
             tqdm.monitor_interval = 0  # its thread would keep workers from being forked
             self._bar = tqdm(
-                total=total, desc=what, unit=unit, unit_scale=True, unit_divisor=1024, leave=False, delay=0.5
+                total=total, desc=what, unit=unit, unit_scale=unit == "B", unit_divisor=1024, leave=False, delay=0.5
             )
+            _SCREEN.bars.append(self)
 
     def __call__(self, done: int, total: int | None = None) -> None:
         if self.mode == "none":
@@ -475,5 +536,11 @@ class Progress:
 
     def close(self) -> None:
         """Takes the bar away."""
+        if self._bar is not None:
+            self._bar.close()
+            _SCREEN.bars.remove(self)
+
+    def end(self) -> None:
+        """Takes the bar away before the work is done: the screen is needed."""
         if self._bar is not None:
             self._bar.close()

@@ -39,7 +39,7 @@ def write_rows(out: Output, rows: Rows, columns: tuple[str, ...] = ()) -> int:
     if out.format == "table":
         _table(out, rows, columns)
         return count
-    with out.stream(data=True) as file:
+    with out.paged(data=True) as file:
         if out.format == "csv":
             _csv(file, rows)
         else:
@@ -103,7 +103,7 @@ def _table(out: Output, rows: Rows, columns: tuple[str, ...]) -> None:
     widths: list[int] = []
     room = out.terminal_width
     first = _FIRST_BLOCK
-    with out.stream() as file:
+    with out.paged() as file:
         while block := list(islice(rows, first)):
             lines = []
             for row in block:

@@ -19,6 +19,7 @@ from rmqstore.errors import UsageError
 from rmqstore.files.disk.paths import real_path
 
 if TYPE_CHECKING:
+    from rmqstore.checks.log.last_run import LastRun
     from rmqstore.checks.problems.report import Finding, Report
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     examples=(
         "rmqstore verify /data/rocketmq/store -c /etc/rocketmq/broker.conf",
         "rmqstore verify /data/rocketmq/store --broker 4.9.7 --json > report.json",
-        "rmqstore verify /data/rocketmq/store/commitlog --findings-out findings.ndjson",
+        "rmqstore verify /data/rocketmq/store -q --since-last /var/lib/rmqstore/last-run",
     ),
 )
 @click.option(
@@ -48,6 +49,13 @@ if TYPE_CHECKING:
     "--max-duration", type=Span(), metavar="TIME", help="Stop after this time, such as 10m or 2h; --resume continues."
 )
 @click.option("--resume", is_flag=True, help="Continue where --max-duration stopped.")
+@click.option(
+    "--since-last",
+    type=FILE,
+    metavar="FILE",
+    help="Do not read log files again that have not changed since the last run, and use its result for them, marked"
+    " as such. FILE keeps what that needs.",
+)
 @click.option(
     "--findings-out",
     type=FILE,
@@ -69,6 +77,7 @@ def verify(
     quick: bool,
     max_duration: float | None,
     resume: bool,
+    since_last: Path | None,
     findings_out: Path | None,
     html: Path | None,
     metrics: Path | None,
@@ -87,6 +96,8 @@ def verify(
     from rmqstore.files.store import open_store
 
     refuse_unknown_codes(only)
+    if since_last is not None:
+        _refuse_with_since_last(resume, max_duration, html, filters)
     out.keep_out_of(store)
     opened = open_store(store, config)
     measured = Metrics(out, metrics, "verify", store)
@@ -99,7 +110,11 @@ def verify(
         out.note("note: a broker is running on this store; records that it is writing now are not reported as damage")
     ids, pairs = parse_queues(filters.queues)
     note_unknown_topics(out, opened, filters.topics, pairs)
-    with out.progress("verify", opened.log_bytes) as progress, _sink(out, opened, findings_out) as sink:
+    with (
+        out.progress("verify", opened.log_bytes) as progress,
+        _sink(out, opened, findings_out) as sink,
+        _last_run(out, opened, since_last) as last_run,
+    ):
         options = work.verifying(
             progress.add,
             quick=quick,
@@ -111,6 +126,7 @@ def verify(
             since=filters.since,
             until=filters.until,
             sink=sink,
+            last_run=last_run,
         )
         look, verified = while_files_expire(opened, lambda look: examine_lasting(look, options))
         report = verified.report
@@ -140,7 +156,47 @@ def _in_a_line(report: Report) -> Iterator[str]:
     codes = ", ".join(f"{code} x {count:,}" for code, count in sorted(report.findings.counts.items()))
     unchecked = f"; not checked: {'; '.join(report.unchecked)}" if report.unchecked else ""
     found = report.verdict or ("problems were found" if report.exit_code == 1 else "no problems were found")
-    yield f"{report.store}: {found}{f' ({codes})' if codes else ''}{unchecked}"
+    reused = ""
+    if report.reused is not None:
+        from rmqstore.cli.verify_text import reused_words
+
+        reused = f"; {reused_words(report.reused)}"
+    yield f"{report.store}: {found}{f' ({codes})' if codes else ''}{unchecked}{reused}"
+
+
+def _refuse_with_since_last(resume: bool, max_duration: float | None, html: Path | None, filters: Filters) -> None:
+    """Errors: UsageError for options that leave parts of the log out, and for --html, which maps every byte."""
+    others = {
+        "--resume": resume,
+        "--max-duration": max_duration is not None,
+        "--html": html is not None,
+        "--since": filters.since is not None,
+        "--until": filters.until is not None,
+    }
+    for name in (name for name, given in others.items() if given):
+        raise UsageError(f"--since-last and {name} exclude each other", "leave one of them out")
+
+
+@contextlib.contextmanager
+def _last_run(out: Output, store: Store, path: Path | None) -> Iterator[LastRun | None]:
+    """The state of --since-last, replaced by the new one when the check is done."""
+    if path is None:
+        yield None
+        return
+    from rmqstore import __version__
+    from rmqstore.checks.log.last_run import LastRun, OldState
+
+    target = Output(path=path)
+    if target.path is None:
+        raise UsageError("--since-last needs a file", "name one outside the store")
+    target.keep_out_of(store.path)
+    old = OldState(path, store.path, __version__)
+    if old.why_not:
+        out.note(f"note: {old.why_not}: every file is read")
+    with target.stream(private=True) as file:
+        last_run = LastRun(store.path, old, file.write)
+        yield last_run
+        last_run.end()
 
 
 def _state_folder() -> Path:

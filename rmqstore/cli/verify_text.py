@@ -11,7 +11,7 @@ from typing import Any
 from rich.text import Text
 
 from rmqstore.checks.problems import codes as problem_codes
-from rmqstore.checks.problems.report import Fact, Finding, Report, next_command, option_of, store_words
+from rmqstore.checks.problems.report import Fact, Finding, Report, Reused, next_command, option_of, store_words
 from rmqstore.checks.problems.table import PROBLEMS, Problem, Severity
 from rmqstore.cli.quantities import bytes_text, in_words, many, time_text
 
@@ -76,6 +76,8 @@ def _verdict(report: Report, width: int) -> Text:
         state = f"{many(problems, 'problem')} found."
     else:
         state = f"{many(problems, 'problem')} of {kinds} kinds found."
+    if report.clean and report.reused is not None:
+        state += f" That includes an old result: {many(len(report.reused.files), 'unchanged log file')} not read again."
     verdict = report.verdict.rstrip(".")
     text = f"{verdict}. {state}" if verdict else state
     return Text("\n".join(textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)), style=style)
@@ -94,10 +96,8 @@ def _what(report: Report, width: int) -> Iterator[Text]:
         behind = sum(1 for q in report.queues.values() if q.max < q.expected_max)
         ahead = sum(1 for q in report.queues.values() if q.max > q.expected_max)
         topics = len({name.rpartition("/")[0] for name in report.queues})
-        state = ", ".join(
-            words for n, words in ((behind, f"{behind} behind the log"), (ahead, f"{ahead} ahead of the log")) if n
-        )
-        state = state or "lengths match the log"
+        lengths = [f"{n} {words}" for n, words in ((behind, "shorter"), (ahead, "longer")) if n]
+        state = f"{', '.join(lengths)} than the log says" if lengths else "lengths match the log"
         if not report.commitlog and not report.dledger:
             state = "not compared with a log"
         elif report.resume_at is not None:
@@ -105,10 +105,19 @@ def _what(report: Report, width: int) -> Iterator[Text]:
         yield from _row(
             "queues", f"{many(len(report.queues), 'consume queue')} of {many(topics, 'topic')}, {state}", width
         )
+    if report.reused is not None:
+        yield from _row("old result", reused_words(report.reused), width)
     if report.broker:
         yield from _forecast(report.broker, width)
     for note in [*report.notes, *report.filler_notes]:
         yield from _row("note", note, width)
+
+
+def reused_words(reused: Reused) -> str:
+    """What an earlier run answers for."""
+    files = many(len(reused.files), "unchanged log file")
+    were = "was" if len(reused.files) == 1 else "were"
+    return f"{files} ({bytes_text(reused.bytes)}) {were} not read again; found sound on {time_text(reused.read_at)}"
 
 
 def _log_words(log: dict[str, Any], counted: str, start: str) -> str:

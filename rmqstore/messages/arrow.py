@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from rmqstore.errors import UsageError
+from rmqstore.errors import UsageError, install_command
 from rmqstore.formats import properties
 from rmqstore.formats.message import COMPRESSED, COMPRESSION_TYPE_MASK, MAGIC_V2_U32, host_text
 from rmqstore.messages.bodies import INVALID, Bodies, bodies_of, contents
@@ -32,7 +32,7 @@ from rmqstore.scan.queues import QueueTable
 try:
     import pyarrow as pa
 except ImportError as error:  # the extra `arrow` is not installed
-    raise UsageError("Parquet and Arrow need pyarrow", "pip install 'rmqstore[arrow]'") from error
+    raise UsageError("Parquet and Arrow need pyarrow", install_command("pyarrow")) from error
 
 _TYPES = {
     "int32": pa.int32(),

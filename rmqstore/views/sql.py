@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from rmqstore.errors import RmqStoreError, UsageError
+from rmqstore.errors import RmqStoreError, UsageError, install_command
 
 try:
     import duckdb
     import pyarrow as pa
     import pyarrow.dataset
 except ImportError as error:  # the extra `sql` is not installed
-    raise UsageError("sql needs duckdb and pyarrow", "pip install 'rmqstore[sql]'") from error
+    raise UsageError("sql needs duckdb and pyarrow", install_command("duckdb", "pyarrow")) from error
 
 from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
 from rmqstore.views.dump.messages import Damage, logs_of

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import tarfile
+import time
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +18,9 @@ import pytest
 from rmqstore.files.store import open_store
 from rmqstore.formats.bodies import Compression, decompress
 from rmqstore.formats.properties import is_system_topic
+from rmqstore.views.bundle import index as bundle_index
 from rmqstore.views.bundle import noise
+from rmqstore.views.bundle.archive import _Reader
 from rmqstore.views.bundle.names import PROPERTY_NAMES, SYSTEM_WORDS, Names
 from rmqstore.views.bundle.texts import JSON_WORDS, json_text
 from tests.cases.case import case_names, make, options, read_case
@@ -243,3 +246,33 @@ def test_broken_json_stays_broken_in_the_same_place() -> None:
     assert len(replaced) == len(text)
     assert replaced.startswith(b'{"topicConfigTable":{"')
     assert b"Ord" not in replaced
+
+
+@pytest.mark.parametrize("block", [64, 1 << 10])
+def test_index_entries_follow_messages_that_are_longer_than_a_block(
+    block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = copy_store(STORE, tmp_path, rename="original")
+    monkeypatch.setattr(bundle_index, "_BLOCK", block)
+    copy = unpacked(store, tmp_path, "--whole")
+    assert findings(copy) == findings(store)
+
+
+def test_a_large_piece_is_read_in_blocks_without_copying_its_rest() -> None:
+    piece, left = os.urandom(1 << 20) * 64, time.process_time()
+    reader = _Reader([piece[:1000], b"", piece[1000:]])
+    blocks = iter(lambda: reader.read(1 << 14), b"")
+    assert b"".join(blocks) == piece
+    assert time.process_time() - left < 10  # with copies 1,000 times as long
+
+
+def test_a_key_has_the_hash_of_its_pseudonym(tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path, rename="original")
+    copy = unpacked(store, tmp_path, "--whole")
+    renamed = {r.position: r for r in find_records(copy)}
+    old = next(r for r in find_records(store) if len(r.properties.get("KEYS", "").split()) == 1)
+    new = renamed[old.position]
+    assert new.properties["KEYS"] != old.properties["KEYS"]
+    found = run_json("find", str(copy), new.properties["KEYS"], exit_code=0)
+    assert old.position in [message["offset"] for message in found["messages"]]
+    assert found["searched"] == "index"

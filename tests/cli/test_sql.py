@@ -248,11 +248,15 @@ def test_an_unreadable_file_is_an_error_of_reading(monkeypatch: pytest.MonkeyPat
     assert "Permission denied" in result.stderr
 
 
-def test_without_duckdb_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("pip", "command"), [(True, "{} -m pip install"), (False, "uv pip install --python {}")])
+def test_without_duckdb_the_error_says_how_to_install_it(
+    pip: bool, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object() if pip else None)
     monkeypatch.delitem(sys.modules, "rmqstore.views.sql", raising=False)
     monkeypatch.setitem(sys.modules, "duckdb", None)
     assert refused(str(unpack(PLAIN)), "select 1") == (
-        "error: sql needs duckdb and pyarrow — pip install 'rmqstore[sql]'\n"
+        f"error: sql needs duckdb and pyarrow — {command.format(sys.executable)} duckdb pyarrow\n"
     )
 
 

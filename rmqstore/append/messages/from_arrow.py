@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 
 from rmqstore.append.messages.exchange import Chunk, Unusual, assembled, in_range, table_of_rows
-from rmqstore.errors import BadRow, UsageError
+from rmqstore.errors import BadRow, UsageError, install_command
 from rmqstore.messages.cells import Part, Spans, assemble
 from rmqstore.messages.table import NUMBERS, MessageTable
 from rmqstore.scan.kernels import I64, Bool
@@ -18,7 +18,7 @@ from rmqstore.scan.kernels import I64, Bool
 try:
     import pyarrow as pa
 except ImportError as error:  # the extra `arrow` is not installed
-    raise UsageError("Parquet and Arrow need pyarrow", "pip install 'rmqstore[arrow]'") from error
+    raise UsageError("Parquet and Arrow need pyarrow", install_command("pyarrow")) from error
 
 ROWS = 8192  # maximum number of rows per table
 

@@ -6,6 +6,8 @@ the log concerns; damage only makes a block's range wider.
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,8 @@ from rmqstore.scan.kernels import I64, Bool
 
 _PIECE = 1 << 31  # bytes of log that one comparison covers: offset and hash then fit into 62 bits
 _NO_END = (1 << 63) - 1
+Entries = tuple[I64, I64, I64, I64, I64]
+"""File number, unit number, offset, hash and time difference (s) of index entries."""
 
 
 def _among(values: I64, known: I64) -> Bool:
@@ -73,24 +77,54 @@ class IndexCatalog:
             return _NO_END
         return max((f.end_phy_offset for f in self.files if f.last), default=0)
 
-    def check(self, start: int, stop: int, keys: Keys, tally: IndexTally, columns: Columns | None = None) -> None:
+    def check(
+        self,
+        start: int,
+        stop: int,
+        keys: Keys,
+        tally: IndexTally,
+        columns: Columns | None = None,
+        seen: Callable[[int, int, bytes], None] | None = None,
+    ) -> None:
         """Compare the entries that point into [start, stop) with what the messages there are owed.
 
         `start` and `stop` bound good records only (a RECORDS run), `keys` are those of all messages between, `columns`
-        the messages themselves, which entries may prove to be damaged.
+        the messages themselves, which entries may prove to be damaged. `seen` gets each piece and what `told` says
+        of it.
         """
         for lo in range(start, stop, _PIECE):
             hi = min(lo + _PIECE, stop)
             inside = (keys.offset >= lo) & (keys.offset < hi)
-            self._check(lo, hi, keys.take(inside), tally, columns)
+            entries, whole = self._entries(lo, hi)
+            if seen is not None:
+                seen(lo, hi, self._digest(entries, whole))
+            self._check(lo, entries, whole, (keys.take(inside), columns), tally)
 
     def hashes(self, lo: int, hi: int) -> tuple[I64, I64]:
         """Offsets and key hashes of all entries that point into [lo, hi)."""
         (_, _, offset, key_hash, _), _ = self._entries(lo, hi)
         return offset, key_hash
 
-    def _check(self, lo: int, hi: int, keys: Keys, tally: IndexTally, columns: Columns | None) -> None:
-        (number, unit, offset, key_hash, diff), whole = self._entries(lo, hi)
+    def told(self, lo: int, hi: int) -> bytes:
+        """A digest of all entries that point into [lo, hi), with what their files say of all their entries."""
+        return self._digest(*self._entries(lo, hi))
+
+    def _digest(self, entries: Entries, whole: bool) -> bytes:
+        number, *columns = entries
+        digest = hashlib.blake2b(b"\1" if whole else b"\0", digest_size=16)
+        for n in np.unique(number).tolist():  # files expire, and others get their number
+            rows = np.flatnonzero(number == n)
+            file = self.files[n]
+            digest.update(f"{file.name} {file.begin_timestamp} {len(rows)} ".encode("utf-8", "surrogateescape"))
+            for column in columns:
+                digest.update(np.ascontiguousarray(column[rows]).tobytes())
+        return digest.digest()
+
+    def _check(
+        self, lo: int, entries: Entries, whole: bool, messages: tuple[Keys, Columns | None], tally: IndexTally
+    ) -> None:
+        number, unit, offset, key_hash, diff = entries
+        keys, columns = messages
         have = (offset - lo) << 31 | key_hash
         owed = (keys.offset - lo) << 31 | keys.hash
         begin = self.start
@@ -130,7 +164,7 @@ class IndexCatalog:
         late[found] = (diff[found] != wanted) & (unit[found] != 1)
         _count(tally.late, late, number, unit, offset)
 
-    def _entries(self, lo: int, hi: int) -> tuple[tuple[I64, I64, I64, I64, I64], bool]:
+    def _entries(self, lo: int, hi: int) -> tuple[Entries, bool]:
         """File number, unit number, offset, hash and time difference (s) of all entries that point into [lo, hi).
 
         The second part is False when a file has expired, or cannot be read any more: nothing is then missing.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqstore.checks.index.tally import IndexTally
 from rmqstore.checks.log.control_tally import ControlTally
@@ -23,6 +23,9 @@ from rmqstore.scan.tiling import Kind, Run, Tiling
 from rmqstore.scan.units import KnownUnits
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import SPLIT_SIZE, Mapper, Split, joined, plan_splits
+
+if TYPE_CHECKING:
+    from rmqstore.checks.log.last_run import LastRun
 
 Progress = Callable[[int], None]
 UnitOf = Callable[[str, int, int], int | None]
@@ -193,6 +196,7 @@ class PassWork:
 
     `mapper` does the work in place of `jobs` processes. Behind `deadline` (monotonic clock, s) no further split is
     begun: `LogResult.cut_at` then says how far the pass came. `units` gets the units that the messages should have.
+    `last_run` knows parts that need not be read again.
     """
 
     jobs: int = 1
@@ -201,6 +205,15 @@ class PassWork:
     mapper: Mapper | None = None
     deadline: float | None = None
     units: UnitKeeper | None = None
+    last_run: LastRun | None = None
+
+    def parts(self, splits: Sequence[Split], options: PassOptions) -> Iterator[tuple[Split, LogPart]]:
+        """What the splits say, joined."""
+        mapper = self.mapper
+        if self.last_run is not None and not options.keep_units:  # units are not kept
+            options = replace(options, watch=True)
+            mapper = self.last_run.mapper(options, self.jobs, self.mapper)
+        return joined(partial(scan_split, options=options), splits, self.jobs, mapper)
 
 
 def read_log(
@@ -218,14 +231,12 @@ def read_log(
         options = replace(options, keep_units=True)
         units.begin_log()
     splits = plan_splits(queue, lead=lead, size=work.split_size)
-    jobs, mapper = work.jobs, work.mapper
-    parts = joined(partial(scan_split, options=options), splits, jobs, mapper)
-    result = _pass(queue, lead, options, parts, findings, work)
+    result = _pass(queue, lead, options, work.parts(splits, options), findings, work)
     if result.inner:
         options = replace(options, batch_topics=options.batch_topics | result.inner)
         if units is not None:
             units.forget_log()
-        parts = joined(partial(scan_split, options=options), splits, jobs, mapper)
+        parts = work.parts(splits, options)
         silent = replace(work, progress=None)
         inner, result = result.inner, _pass(queue, lead, options, parts, Findings(keep=0), silent)
         result.inner |= inner
@@ -233,10 +244,9 @@ def read_log(
     if result.stale_from is not None:  # what stale records say of queues, keys and entries is not of this log
         stop = min(result.stale_from, options.stop_before)
         valid = [s for s in splits if s.file.start < stop]
-        bounded = partial(scan_split, options=replace(options, stop_before=stop))
         if units is not None:
             units.forget_log()
-        parts = joined(bounded, valid, jobs, mapper)
+        parts = work.parts(valid, replace(options, stop_before=stop))
         again = _pass(queue, lead, options, parts, Findings(keep=0), replace(work, progress=None, deadline=None))
         again.tiling, again.stale_from = result.tiling, result.stale_from
         again.back_from, again.back_max = result.back_from, result.back_max

@@ -6,17 +6,27 @@ It merges in address order, so that it does not depend on how the data was split
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.formats import dledger
+from rmqstore.formats.layout import Layout
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64
 
 _UNIT = dledger.INDEX_UNIT
 _MAX_GAPS = 1000
+
+
+class EntryUnits(Protocol):
+    """The units of the DLedger index, as `MappedFileQueue` gives them."""
+
+    def pread(self, size: int, offset: int, /) -> bytes:
+        """Bytes at an offset; short at the end."""
+
+    def unit(self, layout: Layout, number: int, /) -> dict[str, Any] | None:
+        """One unit by its number; None without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +94,7 @@ class EntryTally:
             self.last_wrong = max(self.last_wrong, other.last_wrong)
 
 
-def add_entries(columns: Columns, index: MappedFileQueue | None, tally: EntryTally) -> None:
+def add_entries(columns: Columns, index: EntryUnits | None, tally: EntryTally) -> None:
     """Take the entries of a RECORDS run into the tally, compared with their index units (None: no index).
 
     Call it run by run in address order.
@@ -106,7 +116,7 @@ def add_entries(columns: Columns, index: MappedFileQueue | None, tally: EntryTal
     tally.merge(part)
 
 
-def add_internal(raw: bytes, begin: int, index: MappedFileQueue | None, tally: EntryTally) -> None:
+def add_internal(raw: bytes, begin: int, index: EntryUnits | None, tally: EntryTally) -> None:
     """Take an entry without a message into the tally: `raw` is its head, `begin` its offset.
 
     DLedger 0.4 gives the unit of an entry that it appends as a leader the type NORMAL, whatever the entry's is.
@@ -123,7 +133,7 @@ def add_internal(raw: bytes, begin: int, index: MappedFileQueue | None, tally: E
     tally.merge(part)
 
 
-def _compare(columns: Columns, numbers: I64, index: MappedFileQueue, part: EntryTally) -> None:
+def _compare(columns: Columns, numbers: I64, index: EntryUnits, part: EntryTally) -> None:
     low, high = int(numbers.min()), int(numbers.max())
     if low < 0 or high - low >= 4 * len(numbers) + 64:  # not one behind the other: damage that the scan has named
         return

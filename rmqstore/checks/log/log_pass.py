@@ -18,7 +18,7 @@ from rmqstore.checks.index.tally import IndexTally
 from rmqstore.checks.log.body_flags import flag_findings
 from rmqstore.checks.log.control_tally import ControlTally
 from rmqstore.checks.log.delay_levels import delay_levels
-from rmqstore.checks.log.entry_tally import EntryTally, add_entries, add_internal
+from rmqstore.checks.log.entry_tally import EntryTally, EntryUnits, add_entries, add_internal
 from rmqstore.checks.log.hosts import host_findings
 from rmqstore.checks.log.owed_units import (
     QueueNames,
@@ -50,6 +50,8 @@ from rmqstore.scan.workers import Split
 if TYPE_CHECKING:
     from rmqstore.checks.index.catalog import IndexCatalog
     from rmqstore.checks.index.keys import KeyReader
+    from rmqstore.checks.log.beside_split import BesideSplit, WatchedReads
+    from rmqstore.files.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,7 @@ class PassOptions:
     levels: DelayLevels | None = None  # of the store; None: each split looks for them
     index: IndexCatalog | None = None  # entries to compare with the messages' keys
     keep_units: bool = False  # give the units that the messages should have: see LogPart.units
+    watch: bool = False  # note what is read beside the log: see LogPart.beside
     look: bytes = field(default_factory=lambda: os.urandom(8))  # a worker lists the store once for each
 
 
@@ -121,6 +124,20 @@ class LogPart:
     fillers: list[int] = field(default_factory=list)
     controls: ControlTally = field(default_factory=ControlTally)
     findings: Findings = field(default_factory=Findings)
+    beside: BesideSplit | None = None  # what was read beside the log, where that was asked for
+
+
+def watched_reads(lead: int, options: PassOptions) -> WatchedReads:
+    """What a split of a log (`lead` 0 or 48) is compared with, watched."""
+    from rmqstore.checks.log.beside_split import WatchedReads
+
+    store = opened(options.store, options.given, options.look)
+    return WatchedReads(_units(options), options.index, _entry_units(store, lead))
+
+
+def _entry_units(store: Store, lead: int) -> MappedFileQueue | None:
+    files = store.dledger if lead else None
+    return files.index if files is not None and files.index.directories else None
 
 
 def _units(options: PassOptions) -> UnitReader | None:
@@ -173,6 +190,7 @@ def scan_split(split: Split, options: PassOptions) -> LogPart:
     part.units = scan.rows.kept
     part.units_complete &= not part.batches
     part.findings.extend(scan.rows.findings)
+    part.beside = scan.watched.result() if scan.watched is not None else None
     return part
 
 
@@ -193,7 +211,9 @@ class _SplitScan:
         self.options = options
         self.store = opened(options.store, options.given, options.look)
         self.units = _units(options)
-        reading = (self.units.read, self.units.file_of) if self.units else (None, _no_file)
+        self.watched = watched_reads(split.lead, options) if options.watch else None
+        units = self.watched if self.watched is not None else self.units
+        reading = (units.read, self.units.file_of) if self.units and units is not None else (None, _no_file)
         self.levels = options.levels or delay_levels(self.store)
         self.rows = QueueRows(*reading, keep=options.keep_units, levels=self.levels)
         self.table = QueueTable()
@@ -202,12 +222,9 @@ class _SplitScan:
             from rmqstore.checks.index.keys import KeyReader
 
             self.keys = KeyReader(self.table)
-        self.entry_units = self._entry_units()
+        index = _entry_units(self.store, split.lead)
+        self.entry_units: EntryUnits | None = self.watched if index is not None and self.watched is not None else index
         self.queues = QueueNames(self.table, options.batch_topics, lambda topic, _: is_sound_topic(topic))
-
-    def _entry_units(self) -> MappedFileQueue | None:
-        files = self.store.dledger if self.split.lead else None
-        return files.index if files is not None and files.index.directories else None
 
     def run(self, run: Run) -> None:
         part = self.part
@@ -244,7 +261,8 @@ class _SplitScan:
         if self.options.index is not None and self.keys is not None:
             stop = int(columns.offset[-1] + columns.size[-1])
             keys = self.keys.keys(columns, number, properties_of)
-            self.options.index.check(int(columns.offset[0]) - columns.lead, stop, keys, part.index, columns)
+            seen = self.watched.index if self.watched is not None else None
+            self.options.index.check(int(columns.offset[0]) - columns.lead, stop, keys, part.index, columns, seen)
         part.findings.extend(flag_findings(columns, self.split.file.name))
         part.findings.extend(host_findings(columns, self.split.file.name))
         texts = read_texts(columns, tags=tags, texts=properties_of)

@@ -166,6 +166,18 @@ class Fillers:
         return f"{what} of the repair {self.repair}" if self.repair else f"{what} of a repair whose journal is not here"
 
 
+@dataclass(frozen=True, slots=True)
+class Reused:
+    """Files of the log that were not read: they did not change, and an earlier run found nothing wrong in them.
+
+    `bytes` of these files; `read_at`: when the one was read that was not read for longest, epoch ms.
+    """
+
+    files: list[str]
+    bytes: int
+    read_at: int
+
+
 @dataclass(slots=True)
 class QueueState:
     """A consume queue in numbers: min and max logical offsets as a reader sees them, and the max the log asks for."""
@@ -191,6 +203,7 @@ class Report:
     notes: list[str] = field(default_factory=list)
     fillers: list[Fillers] = field(default_factory=list)
     live: bool = False
+    reused: Reused | None = None
     resume_at: dict[str, int] | None = None  # log name -> offset, when a deadline ended the reading
     seconds: float = 0.0
     config: str = ""  # the broker.conf that the store was read with
@@ -244,6 +257,9 @@ class Report:
             "unchecked": self.unchecked,
             "notes": [*self.notes, *self.filler_notes],
             "fillers": [{"repair": row.repair or None, "count": row.count} for row in self.fillers],
+            "reused": None
+            if self.reused is None
+            else {"files": self.reused.files, "bytes": self.reused.bytes, "read_at": self.reused.read_at},
             "resume_at": self.resume_at,
             "seconds": round(self.seconds, 3),
         }

@@ -56,33 +56,31 @@ def doubtful_tags(verified: Verified, views: Sequence[RepairedLog]) -> Mapping[i
 def tell_contradicted(draft: PlanBuilder, verified: Verified, views: Sequence[RepairedLog]) -> None:
     """List the messages that stay damaged in the plan's facts: those of index entries, then those of units."""
     messages = contradicted_messages(verified, views)
-    rows: list[Json] = [_of_unit(f) for at, f in sorted(doubtful_tags(verified, views).items()) if at not in messages]
-    list_damaged(
-        draft,
-        [
-            {
-                "topic": one.topic,
-                "queue_id": one.queue_id,
-                "queue_offset": one.queue_offset,
-                "offset": one.offset,
-                "size": one.size,
-                "store_timestamp": one.store_timestamp,
-                "unique_key": one.unique_key,
-                "keys": one.keys,
-                "key_hashes": list(one.hashes),
-            }
-            for _, one in sorted(messages.items())
-        ]
-        + rows,
-    )
+    list_damaged(draft, [_of_entries(one) for _, one in sorted(messages.items())])
+    list_damaged(draft, [_of_unit(f) for _, f in sorted(doubtful_tags(verified, views).items())])
 
 
-def list_damaged(draft: PlanBuilder, rows: Sequence[Json]) -> None:
-    """Add messages that stay in the log with damaged properties to the plan's facts."""
+def list_damaged(draft: PlanBuilder, rows: Sequence[Mapping[str, Json]]) -> None:
+    """Add messages that stay in the log with damaged properties to the plan's facts, each once."""
     if rows:
         listed = draft.facts.setdefault(FACT, [])
         assert isinstance(listed, list)
-        listed.extend(rows)
+        known = {row["offset"] for row in listed if isinstance(row, dict)}
+        listed.extend(dict(row) for row in rows if row["offset"] not in known)
+
+
+def _of_entries(message: Contradicted) -> dict[str, Json]:
+    return {
+        "topic": message.topic,
+        "queue_id": message.queue_id,
+        "queue_offset": message.queue_offset,
+        "offset": message.offset,
+        "size": message.size,
+        "store_timestamp": message.store_timestamp,
+        "unique_key": message.unique_key,
+        "keys": message.keys,
+        "key_hashes": list(message.hashes),
+    }
 
 
 def _of_unit(finding: Finding) -> dict[str, Json]:

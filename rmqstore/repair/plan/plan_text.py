@@ -148,7 +148,7 @@ def _describe_fillers(rows: Json) -> Iterator[str]:
     if not isinstance(rows, list) or not rows:
         return
     number = _count(len(rows), "visible filler")
-    yield f"{number} in place of lost messages, with the groups that have yet to read there:"
+    yield f"{number} in place of lost messages; consumer groups that have not read there yet:"
     places: dict[tuple[str, str], dict[str, list[int]]] = {}
     for row in rows:
         if isinstance(row, Mapping):

@@ -31,7 +31,7 @@ _SIZE_KEY = {
     QueueKind.SIMPLE: "mappedFileSizeConsumeQueue",
     QueueKind.BATCH: "mapperFileSizeBatchConsumeQueue",
 }
-WHY = "the log's messages, at their queue offsets"
+WHY = "rebuilt from the log: its messages, at their queue offsets"
 
 
 def wanted_queues(store: Store, verified: Verified, also: Iterable[Name] = ()) -> frozenset[Name] | None:

@@ -41,7 +41,7 @@ from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.queues import QueueTable
 
-WHY = "the keys of the log's messages"
+WHY = "rebuilt from the keys of the log's messages"
 _SAMPLE = 4096
 _FAR = (1 << 63) - 1
 

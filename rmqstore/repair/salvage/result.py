@@ -58,7 +58,7 @@ class SalvageResult:
     lost_spans: tuple[tuple[int, int], ...] = ()
     fillers: tuple[Filler, ...] = ()
     restored: tuple[Restored, ...] = ()
-    damaged: tuple[Json, ...] = ()
+    damaged: tuple[Mapping[str, Json], ...] = ()
     entries: tuple[Entry, ...] = ()
     rebuild_queues: frozenset[tuple[str, int]] = frozenset()
     loss: Loss = field(default_factory=Loss)

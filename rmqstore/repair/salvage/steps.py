@@ -43,7 +43,7 @@ class Steps:
         self.loss = Ledger()
         self.fillers: list[Filler] = []
         self.restored: list[Restored] = []
-        self.damaged: list[Json] = []
+        self.damaged: list[dict[str, Json]] = []
         self.entries: list[Entry] = []
         self.lost_spans: list[tuple[int, int]] = []
         self.rebuild: set[Name] = set()

@@ -134,14 +134,17 @@ class _Reader:
 
     def __init__(self, parts: Iterable[bytes]) -> None:
         self._parts = iter(parts)
-        self._left = b""
+        self._left = memoryview(b"")  # a slice of bytes would copy the rest of a part for each block that is read
 
     def read(self, size: int) -> bytes:
-        out = [self._left[:size]]
-        self._left = self._left[size:]
-        missing = size - len(out[0])
-        while missing > 0 and (part := next(self._parts, None)) is not None:
-            out.append(part[:missing])
-            self._left = part[missing:]
-            missing -= len(out[-1])
+        out = []
+        while size > 0:
+            if not self._left:
+                part = next(self._parts, None)
+                if part is None:
+                    break
+                self._left = memoryview(part)
+            out.append(self._left[:size])
+            self._left = self._left[size:]
+            size -= len(out[-1])
         return b"".join(out)

@@ -11,12 +11,16 @@ from pathlib import Path
 
 import numpy as np
 
-from rmqstore.files.mapped_file_queue import MappedFileQueue
-from rmqstore.files.records import message_at
+from rmqstore.checks.index.keys import KeyReader, Keys
+from rmqstore.files.disk.reading import read_at
+from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
+from rmqstore.files.records import MAX_RECORD
 from rmqstore.formats import index
-from rmqstore.formats.message import Message
-from rmqstore.formats.properties import index_keys, parse_properties
+from rmqstore.formats.message import MIN_SIZE
+from rmqstore.scan.columns import Columns, framed
 from rmqstore.scan.kernels import I64, U8, Bool
+from rmqstore.scan.queues import QueueTable
+from rmqstore.scan.window import SLACK
 from rmqstore.views.bundle.logs import Piece
 from rmqstore.views.bundle.names import Names
 from rmqstore.views.bundle.noise import byte_noise
@@ -26,28 +30,104 @@ _BLOCK = 1 << 20
 
 
 class IndexHashes:
-    """What becomes of the hash of an entry, by the message that it points to."""
+    """What becomes of the hashes of entries, by the messages that they point to.
+
+    The messages are read in blocks of the log, and their keys taken from whole blocks: an index file has an entry for
+    each key of each message.
+    """
 
     def __init__(self, logs: Iterable[MappedFileQueue], names: Names) -> None:
         self._names = names
         self._logs = list(logs)
-        self._offset = -1
-        self._hashes: dict[int, int] = {}
+        self._old, self._new = QueueTable(), QueueTable()
+        self._readers = KeyReader(self._old), KeyReader(self._new)
 
-    def new(self, key_hash: int, offset: int) -> int:
-        """The hash of the pseudonym of a key, tag or id that has this hash; of none, another hash."""
-        if offset != self._offset:
-            self._offset = offset
-            found = (message_at(log, offset) for log in self._logs)
-            self._hashes = next((self._of(message) for message in found if message is not None), {})
-        return self._hashes[key_hash] if key_hash in self._hashes else self._names.key_hash(key_hash)
+    def new(self, hashes: I64, offsets: I64) -> I64:
+        """The hashes of the pseudonyms of the keys, tags and ids that have these hashes; of none, another hash.
 
-    def _of(self, message: Message) -> dict[int, int]:
-        topic = self._names.topic(message.topic).decode("utf-8", "replace")
-        new = parse_properties(property_text(message.properties, self._names))
-        old_texts = index_keys(message.topic_text, parse_properties(message.properties), tag_key=True)
-        new_texts = index_keys(topic, new, tag_key=True)
-        return {index.key_hash(a): index.key_hash(b) for a, b in zip(old_texts, new_texts, strict=False)}
+        Shape: (n,) each, also of the result.
+        """
+        out = np.full(len(hashes), -1, dtype=np.int64)
+        order = np.argsort(offsets, kind="stable")
+        ordered = offsets[order]
+        for columns in self._messages(np.unique(offsets)):
+            row, old, new = self._pairs(columns)
+            low, high = np.searchsorted(ordered, [columns.offset[0], columns.offset[-1] + 1])
+            mine = order[low:high]
+            of = np.searchsorted(columns.offset, offsets[mine])
+            asked = (of << 32 | hashes[mine])[columns.offset[of] == offsets[mine]]
+            mine = mine[columns.offset[of] == offsets[mine]]
+            told = row << 32 | old
+            by = np.argsort(told, kind="stable")
+            at = np.minimum(np.searchsorted(told[by], asked, side="right") - 1, len(by) - 1)
+            found = (at >= 0) & (told[by][at] == asked) if len(by) else np.zeros(len(asked), dtype=np.bool_)
+            out[mine[found]] = new[by][at[found]]
+        unknown = np.flatnonzero(out < 0)
+        others = {h: self._names.key_hash(h) for h in np.unique(hashes[unknown]).tolist()}
+        out[unknown] = [others[h] for h in hashes[unknown].tolist()]
+        return out
+
+    def _pairs(self, columns: Columns) -> tuple[I64, I64, I64]:
+        """(row, hash, hash of the pseudonym) of the keys of all messages of a block."""
+        renamed = bytearray(columns.raw)
+        spans = (columns.topic_at, columns.topic_length, columns.properties_at, columns.properties_length)
+        for topic, length, at, size in zip(*(span.tolist() for span in spans), strict=True):
+            renamed[topic : topic + length] = self._names.topic(bytes(columns.raw[topic : topic + length]))
+            renamed[at : at + size] = property_text(bytes(columns.raw[at : at + size]), self._names)
+        others = Columns(renamed, columns.base, columns.at)
+        (rows, old), (other_rows, new) = (
+            _in_order(one, reader.keys(one, table.of(one)))
+            for one, reader, table in zip((columns, others), self._readers, (self._old, self._new), strict=True)
+        )
+        if not np.array_equal(rows, other_rows):  # a text that is not one any more, or now is one
+            _, first, second = np.intersect1d(_numbered(rows), _numbered(other_rows), True, return_indices=True)
+            rows, old, new = rows[first], old[first], new[second]
+        return rows, old, new
+
+    def _messages(self, wanted: I64) -> Iterator[Columns]:
+        """The messages at some global offsets, in order and without repeats, as far as there are any."""
+        for log in self._logs:
+            for file in log.files:
+                low, high = np.searchsorted(wanted, [file.start, min(file.stop, file.start + file.length)])
+                yield from _read(file, wanted[low:high])
+
+
+def _read(file: MappedFile, wanted: I64) -> Iterator[Columns]:
+    """The messages of a file at some global offsets, block by block."""
+    length, block, i = min(file.length, file.file_size), _BLOCK, 0
+    while i < len(wanted):
+        start = int(wanted[i]) - file.start
+        raw = read_at(file.path, min(block, length - start), start)
+        at = wanted[i : int(np.searchsorted(wanted, file.start + start + len(raw) - 4, side="right"))]
+        at = at - (file.start + start)
+        columns = Columns(bytearray(raw + bytes(SLACK)), file.start + start, at)
+        stops = at + (columns.i32(at) if len(at) else at)
+        possible = (stops - at >= MIN_SIZE) & (stops - at <= MAX_RECORD) & (stops <= length - start)
+        whole = possible & (stops <= len(raw))
+        cut = np.flatnonzero(possible & ~whole)
+        if len(cut) and cut[0] == 0 and len(raw) == block:
+            block = int(stops[0])  # a message that is longer than a block
+            continue
+        block = _BLOCK
+        take = len(at) if not len(cut) else max(1, int(cut[0]))
+        i += max(take, 1)
+        rows = np.flatnonzero(whole[:take])
+        some = columns.take(rows)
+        if len(rows) and (good := framed(some, stops[rows])).any():
+            yield columns.take(rows[good])
+
+
+def _in_order(columns: Columns, keys: Keys) -> tuple[I64, I64]:
+    """Row and hash of keys, in the order of the messages, and of each message in that in which a broker writes them."""
+    rows = np.searchsorted(columns.offset, keys.offset)
+    order = np.argsort(rows, kind="stable")
+    return rows[order], keys.hash[order]
+
+
+def _numbered(rows: I64) -> I64:
+    """Numbers that tell which key of which row one is."""
+    which: I64 = np.arange(len(rows)) - np.searchsorted(rows, rows)
+    return rows << 32 | which
 
 
 def index_pieces(path: Path, slots: int, hashes: IndexHashes) -> Iterator[Piece]:
@@ -64,13 +144,10 @@ def index_pieces(path: Path, slots: int, hashes: IndexHashes) -> Iterator[Piece]
         rest = file.read(index.UNIT.size) if used == count else b""
     old = _field(units, "key_hash")
     offsets = _field(units, "phy_offset", 8)
-    new = np.array(
-        [
-            hashes.new(h, p) if i and h >= 0 else h
-            for i, (h, p) in enumerate(zip(old.tolist(), offsets.tolist(), strict=True))
-        ],
-        dtype=np.int64,
-    )
+    new = old.copy()
+    real = np.flatnonzero(old >= 0)
+    real = real[real > 0]
+    new[real] = hashes.new(old[real], offsets[real])
     previous = _field(units, "prev_index")
     told = int(index.HEADER.unpack(head)["index_count"])
     entries = min({told, used}, key=lambda n: _wrong(*_chains(old, slots, n), actual, previous))

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.formats import dledger
 from rmqstore.formats.crcbits import flip, flipped_bits
-from rmqstore.formats.layout import Layout
 from rmqstore.formats.message import (
+    CRC32_PROPERTY,
     CRC32_RESERVED_LEN,
     HEAD,
     HEADS_BY_FLAG,
@@ -39,6 +39,10 @@ _MAGIC_AT = HEAD.at("magic")
 _CRC_AT = HEAD.at("body_crc")
 _DAMAGED_BITS = 4  # of a magic that is still taken for one
 _BLOCK = 1 << 20
+_HOSTS_AT = {
+    flag: ((at("born_host"), at("store_timestamp")), (at("store_host"), at("reconsume_times")))
+    for flag, at in ((flag, layout.at) for flag, layout in HEADS_BY_FLAG.items())
+}
 
 
 def log_pieces(file: MappedFile, lead: int, names: Names, *, check_offset: bool = True) -> Iterator[Piece]:
@@ -74,8 +78,7 @@ def _records(run: Run, names: Names) -> bytes:
     assert columns is not None
     first = int(columns.at[0]) - columns.lead
     out = bytearray(columns.raw[first : first + run.stop - run.start])
-    for at, size in zip(columns.at.tolist(), columns.size.tolist(), strict=True):
-        lo = at - first
+    for lo, size in zip((columns.at - first).tolist(), columns.size.tolist(), strict=True):
         out[lo : lo + size] = record(bytes(out[lo : lo + size]), names)
     return bytes(out)
 
@@ -84,15 +87,14 @@ def record(data: bytes, names: Names) -> bytes:
     """One framed record with pseudonyms and noise."""
     out = bytearray(data)
     sys_flag = int.from_bytes(data[SYS_FLAG_AT : SYS_FLAG_AT + 4], "big")
-    layout = HEADS_BY_FLAG[sys_flag & 0x30]
-    _hosts(out, layout, names)
-    body_at = layout.size
+    _hosts(out, sys_flag & 0x30, names)
+    body_at = HEADS_BY_FLAG[sys_flag & 0x30].size
     length = max(0, int.from_bytes(data[body_at - 4 : body_at], "big", signed=True))
     body = data[body_at : body_at + length]
     if body:
-        stored = int.from_bytes(data[_CRC_AT : _CRC_AT + 4], "big")
-        error = stored ^ body_crc(body)
-        bits = flipped_bits(length, stored, body_crc(body)) if error else []
+        stored, computed = int.from_bytes(data[_CRC_AT : _CRC_AT + 4], "big"), body_crc(body)
+        error = stored ^ computed
+        bits = flipped_bits(length, stored, computed) if error else []
         if len(bits) == 1:  # a repair flips it back, and then the body unpacks, or is text
             body = flip(body_noise(flip(body, *bits[0]), sys_flag, sound=True), *bits[0])
         else:
@@ -104,16 +106,16 @@ def record(data: bytes, names: Names) -> bytes:
     topic_stop = topic_at + int.from_bytes(data[topic_at - wide : topic_at], "big")
     out[topic_at:topic_stop] = names.topic(data[topic_at:topic_stop])
     out[topic_stop + 2 :] = property_text(data[topic_stop + 2 :], names)
-    told, computed = record_crc(data, 0, len(data))
+    told, computed = record_crc(data, 0, len(data)) if CRC32_PROPERTY in data[topic_stop:] else (None, 0)
     if told is not None:
         new = int(crc32(out[:-CRC32_RESERVED_LEN])) & 0x7FFFFFFF
         out[-11:-1] = f"{told ^ computed ^ new:010d}".encode()[::-1]
     return bytes(out)
 
 
-def _hosts(out: bytearray, layout: Layout, names: Names) -> None:
-    born, store = layout.at("born_host"), layout.at("store_host")
-    for start, stop in ((born, layout.at("store_timestamp")), (store, layout.at("reconsume_times"))):
+def _hosts(out: bytearray, flag: int, names: Names) -> None:
+    """Other hosts in the head of a record; `flag` tells which of them are IPv6."""
+    for start, stop in _HOSTS_AT[flag]:
         out[start:stop] = names.host(bytes(out[start:stop]))
 
 
@@ -132,11 +134,12 @@ def _dirty(read: Read, start: int, stop: int, base: int, lead: int, names: Names
         out = bytearray(byte_noise(data))
         for lo in _heads(data, base + at, lead):
             head = lo + lead
-            layout = HEADS_BY_FLAG[int.from_bytes(data[head + SYS_FLAG_AT : head + SYS_FLAG_AT + 4], "big") & 0x30]
-            kept = bytearray(data[lo : head + layout.size])
-            if len(kept) == lead + layout.size:
+            flag = int.from_bytes(data[head + SYS_FLAG_AT : head + SYS_FLAG_AT + 4], "big") & 0x30
+            size = HEADS_BY_FLAG[flag].size
+            kept = bytearray(data[lo : head + size])
+            if len(kept) == lead + size:
                 fixed = kept[lead:]
-                _hosts(fixed, layout, names)
+                _hosts(fixed, flag, names)
                 kept[lead:] = fixed
             out[lo : lo + len(kept)] = kept
         yield at, bytes(out)

@@ -7,10 +7,10 @@ names of properties and settings.
 
 from __future__ import annotations
 
-import hmac
 import re
 import secrets
 from collections.abc import Iterable
+from hashlib import blake2b
 
 from rmqstore.formats import properties
 from rmqstore.formats.properties import DLQ_PREFIX, LMQ_PREFIX, RETRY_PREFIX, is_system_topic
@@ -20,6 +20,7 @@ _AS_NAME = bytes(_LETTERS[i % len(_LETTERS)] for i in range(256))
 _AS_HEX = bytes(b"0123456789ABCDEF"[i % 16] for i in range(256))
 _HEX = re.compile(rb"[0-9A-F]{16,}")
 _CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
+_PLAIN = re.compile(rb"[ -~]*")
 _SHORT = 8  # of shorter names two could become the same
 _MOST_KNOWN = 1 << 18
 _NEAR = 2  # bytes in which a damaged name differs from the one that it was
@@ -61,15 +62,17 @@ class Names:
         self._known: dict[bytes, bytes] = {}
         self._taken: set[bytes] = set()
         self._topic_names: dict[bytes, bytes] = {}
+        self._property_names: dict[bytes, bytes] = {}
         self._hosts: dict[bytes, bytes] = {}
+        self._tags: dict[bytes, bytes] = {}
         self.codes: dict[int, int] = {}
         """Tags code of a tag → tags code of its pseudonym."""
 
     def stream(self, text: bytes, size: int) -> bytes:
         """`size` bytes that follow from a text and the secret."""
-        out = hmac.digest(self._secret, text, "sha256")
+        out = blake2b(text, key=self._secret).digest()  # keyed: nobody can try texts without the secret
         while len(out) < size:
-            out += hmac.digest(self._secret, out[-32:] + text, "sha256")
+            out += blake2b(out[-64:] + text, key=self._secret).digest()
         return out[:size]
 
     def word(self, text: bytes) -> bytes:
@@ -95,6 +98,16 @@ class Names:
                 name = self.stream(bytes([i]) + text, size).translate(_AS_NAME)
             self._taken.add(name)
         return _with_faults_of(text, name)
+
+    def property_name(self, text: bytes) -> bytes:
+        """The name of a property: one that clients and brokers set stays, also a damaged one."""
+        found = self._property_names.get(text)
+        if found is None:
+            kept = text in PROPERTY_NAMES or nearest(text, PROPERTY_NAMES) is not None
+            found = text if kept else self.word(text)
+            if len(self._property_names) < _MOST_KNOWN:
+                self._property_names[text] = found
+        return found
 
     def topic(self, text: bytes) -> bytes:
         """The pseudonym of a topic, group or queue directory; prefixes and system topics stay."""
@@ -130,9 +143,12 @@ class Names:
 
     def tags(self, text: bytes) -> bytes:
         """The pseudonym of a TAGS value; remembers what becomes of its tags code."""
-        new = self.word(text)
-        if len(self.codes) < _MOST_KNOWN:
-            self.codes.setdefault(_code(text), _code(new))
+        new = self._tags.get(text)
+        if new is None:
+            new = self.word(text)
+            if len(self.codes) < _MOST_KNOWN:
+                self.codes.setdefault(_code(text), _code(new))
+                self._tags[text] = new
         return new
 
     def code(self, code: int) -> int:
@@ -184,6 +200,8 @@ def nearest(text: bytes, names: Iterable[bytes]) -> bytes | None:
 
 def _with_faults_of(text: bytes, name: bytes) -> bytes:
     """A pseudonym with what no name has where its text has it: control characters, and bytes that are not UTF-8."""
+    if _PLAIN.fullmatch(text):
+        return name
     out = bytearray(name)
     for match in _CONTROL.finditer(text):
         out[match.start()] = text[match.start()]

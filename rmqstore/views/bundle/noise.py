@@ -15,6 +15,7 @@ from rmqstore.formats.bodies import LZ4_MAGIC, ZSTD_MAGIC
 from rmqstore.formats.message import COMPRESSED, COMPRESSION_TYPE_MASK
 
 _RNG = np.random.default_rng()
+_POOL = 1 << 20  # bytes that are made at once: a call for each of many small bodies takes longer than its bytes
 _TEXT = bytes((*b"\t\n\r", *range(0x20, 0x7F)))
 _AS_TEXT = bytes(0x20 + i % 95 for i in range(256))
 _ZLIB_BLOCK = 0xFFFF
@@ -22,6 +23,22 @@ _ZSTD_BLOCK = 128 << 10
 _LZ4_HEAD = LZ4_MAGIC.to_bytes(4, "big") + bytes.fromhex("604082")  # blocks of 64 KiB, independent, no checksums
 _LZ4_BLOCK = 64 << 10
 _ZSTD_HEAD = ZSTD_MAGIC.to_bytes(4, "big") + bytes.fromhex("0048")  # a window of 512 KiB, no checksum
+
+
+class _Noise:
+    def __init__(self) -> None:
+        self._left = memoryview(b"")
+
+    def bytes(self, size: int) -> bytes:
+        if size > len(self._left):
+            if size > _POOL:
+                return _RNG.bytes(size)
+            self._left = memoryview(_RNG.bytes(_POOL))
+        out, self._left = bytes(self._left[:size]), self._left[size:]
+        return out
+
+
+_NOISE = _Noise()
 
 
 def body_noise(body: bytes, sys_flag: int, *, sound: bool) -> bytes:
@@ -34,7 +51,7 @@ def body_noise(body: bytes, sys_flag: int, *, sound: bool) -> bytes:
                     return packed if sound else _with_zeros_of(body, packed)
     if not sound:
         return byte_noise(body)
-    noise = _RNG.bytes(len(body))
+    noise = _NOISE.bytes(len(body))
     return noise.translate(_AS_TEXT) if body.isascii() and not body.translate(None, _TEXT) else noise
 
 

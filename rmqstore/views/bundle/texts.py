@@ -51,11 +51,12 @@ def property_text(data: bytes, names: Names) -> bytes:
     parts = []
     for part in data.split(b"\x02"):
         name, separator, value = part.partition(b"\x01")
-        if not separator:
+        if separator:
+            parts.append(names.property_name(name) + separator + _value(name, value, names))
+        elif part:
             parts.append(b"".join(names.word(t) if t.strip() else t for t in re.split(rb"(\s+)", part)))
-            continue
-        kept = name in PROPERTY_NAMES or nearest(name, PROPERTY_NAMES) is not None
-        parts.append((name if kept else names.word(name)) + separator + _value(name, value, names))
+        else:  # behind the last separator
+            parts.append(part)
     return b"\x02".join(parts)
 
 
@@ -64,32 +65,38 @@ def _value(name: bytes, value: bytes, names: Names) -> bytes:
         return value
     if b"\x01" in value:  # the separator of the next property is lost
         return b"\x01".join(v if v in PROPERTY_NAMES else names.word(v) for v in value.split(b"\x01"))
-    if name == p.TAGS.encode():
-        return names.tags(value)
-    if name in _TOPICS:
-        return names.topic(value)
-    if name == p.KEYS.encode():
-        return _each(value, b" ", names.word)
-    if name == p.INNER_MULTI_DISPATCH.encode():
-        return _each(value, b",", names.topic)
-    if name == p.POP_CK.encode():
-        return _each(value, b" ", lambda word: word if _NUMBERS.fullmatch(word) else names.topic(word))
-    if name in _IDS and len(value) in (32, 56):
-        return _offset_id(value, names)
-    return names.word(value)
+    rename = _KINDS.get(name)
+    return names.word(value) if rename is None else rename(value, names)
 
 
 def _each(value: bytes, separator: bytes, rename: Callable[[bytes], bytes]) -> bytes:
     return separator.join(rename(word) for word in value.split(separator))
 
 
-def _offset_id(value: bytes, names: Names) -> bytes:
+def _offset_id_or_word(value: bytes, names: Names) -> bytes:
     """An offset message id with another host; the offset in the log stays."""
+    if len(value) not in (32, 56):
+        return names.word(value)
     try:
         raw = bytes.fromhex(value.decode())
     except ValueError:
         return names.word(value)
     return (names.host(raw[:-8]) + raw[-8:]).hex().upper().encode()
+
+
+def _pop_check(value: bytes, names: Names) -> bytes:
+    return _each(value, b" ", lambda word: word if _NUMBERS.fullmatch(word) else names.topic(word))
+
+
+_KINDS: dict[bytes, Callable[[bytes, Names], bytes]] = {
+    p.TAGS.encode(): lambda value, names: names.tags(value),
+    p.KEYS.encode(): lambda value, names: _each(value, b" ", names.word),
+    p.INNER_MULTI_DISPATCH.encode(): lambda value, names: _each(value, b",", names.topic),
+    p.POP_CK.encode(): _pop_check,
+    **dict.fromkeys(_TOPICS, lambda value, names: names.topic(value)),
+    **dict.fromkeys(_IDS, _offset_id_or_word),
+}
+"""What becomes of the value of a property; of the others, a word."""
 
 
 def json_text(data: bytes, names: Names) -> bytes:

@@ -158,7 +158,9 @@ class Comparison:
             (self.store, self.other, self.damaged_in_store, "store_state"),
             (self.other, self.store, self.damaged_in_other, "other_state"),
         )
-        out = []
+        out: list[str] = []
+        if not self.equal_messages:
+            return out  # no replica of each other: recover would refuse
         for broken, good, damaged, name in sides:
             state = getattr(self.divergence, name, "")
             words = f"rmqstore recover {shlex.quote(broken.path)} --replica {shlex.quote(good.path)}"

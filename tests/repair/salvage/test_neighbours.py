@@ -74,7 +74,7 @@ def test_plan_and_json_say_what_is_given_up(tmp_path: Path) -> None:
     text = run("recover", str(store), "--merge-neighbours").output
     assert "Lost: 1 message of 1 topic" in text
     assert "a good message is given up" in text
-    assert "1 visible filler in place of lost messages, with the groups that have yet to read there:" in text
+    assert "1 visible filler in place of lost messages; consumer groups that have not read there yet:" in text
     assert "(marked by property)" in text
     done = run_json("recover", str(store), "--merge-neighbours", "--apply", exit_code=0)
     loss = done["loss"]

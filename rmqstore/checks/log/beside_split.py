@@ -1,0 +1,92 @@
+"""What a split of the log was compared with: the ranges that were read beside it, and digests of what they held.
+
+A split that is read in the same way later, with equal digests, is compared with the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rmqstore.files.mapped_file_queue import MappedFileQueue
+from rmqstore.formats.layout import Layout
+
+if TYPE_CHECKING:
+    from rmqstore.checks.index.catalog import IndexCatalog
+    from rmqstore.checks.log.stored_units import UnitReader
+
+
+@dataclass(slots=True)
+class BesideSplit:
+    """Ranges in the order in which they were read, and one digest for each kind.
+
+    `units`: (topic, queue id, first unit, count) of consume queues; `index`: global offsets [low, high) of the log
+    whose index entries were read; `entries`: (bytes, offset) of the DLedger index.
+    """
+
+    units: list[tuple[str, int, int, int]] = field(default_factory=list)
+    index: list[tuple[int, int]] = field(default_factory=list)
+    entries: list[tuple[int, int]] = field(default_factory=list)
+    digests: tuple[str, str, str] = ("", "", "")
+
+
+class WatchedReads:
+    """Reads beside the log, noted. Each source may be missing."""
+
+    def __init__(
+        self, units: UnitReader | None, catalog: IndexCatalog | None, entry_units: MappedFileQueue | None
+    ) -> None:
+        self._units, self._catalog, self._entry_units = units, catalog, entry_units
+        self._seen = BesideSplit()
+        self._hashes = tuple(hashlib.blake2b(digest_size=16) for _ in range(3))
+
+    def read(self, topic: str, queue_id: int, first: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+        """As `UnitReader.read`."""
+        if self._units is None:
+            raise ValueError("no consume queues to read")
+        found = self._units.read(topic, queue_id, first, count)
+        self._seen.units.append((topic, queue_id, first, count))
+        self._hashes[0].update(len(found).to_bytes(8, "big") + found.tobytes())
+        return found
+
+    def index(self, low: int, high: int, told: bytes) -> None:
+        """Index entries of [low, high) were read; `told` is `IndexCatalog.told` of them."""
+        self._seen.index.append((low, high))
+        self._hashes[1].update(told)
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """As `MappedFileQueue.pread`, of the DLedger index."""
+        if self._entry_units is None:
+            raise ValueError("no DLedger index to read")
+        found = self._entry_units.pread(size, offset)
+        self._seen.entries.append((size, offset))
+        self._hashes[2].update(len(found).to_bytes(8, "big") + found)
+        return found
+
+    def unit(self, layout: Layout, number: int) -> dict[str, Any] | None:
+        """As `MappedFileQueue.unit`, of the DLedger index."""
+        raw = self.pread(layout.size, number * layout.size) if number >= 0 else b""
+        return layout.unpack(raw) if len(raw) == layout.size else None
+
+    def result(self) -> BesideSplit:
+        """What was read so far."""
+        a, b, c = (one.hexdigest() for one in self._hashes)
+        self._seen.digests = (a, b, c)
+        return self._seen
+
+    def finds_the_same(self, known: BesideSplit) -> bool:
+        """Whether the ranges that were read once still hold what they held; for a `WatchedReads` that is new."""
+        if (known.units and self._units is None) or (known.index and self._catalog is None):
+            return False
+        if known.entries and self._entry_units is None:
+            return False
+        for one in known.units:
+            self.read(*one)
+        for low, high in known.index:
+            self.index(low, high, self._catalog.told(low, high) if self._catalog is not None else b"")
+        for size, offset in known.entries:
+            self.pread(size, offset)
+        return self.result().digests == known.digests

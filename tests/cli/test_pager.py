@@ -1,0 +1,141 @@
+"""Text that is longer than the screen goes through a pager: in a real terminal, and nowhere else."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.command import run
+from tests.damage import flip
+from tests.stores import copy_store, unpack
+
+STORE = "5.4.0-clean"
+COUNTER = "import sys; print(f'PAGED {len(sys.stdin.readlines())} lines')"
+QUITTER = "import sys; sys.stdin.readline(); print('QUIT')"
+
+
+def in_a_terminal(
+    *words: str, lines: int = 24, pager: str | None = COUNTER, environment: Mapping[str, str] | None = None
+) -> tuple[int, str]:
+    """Exit code and what is on the terminal; `pager` is a program for Python in place of $RMQSTORE_PAGER."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, 100, 0, 0))
+    hidden = ("COLUMNS", "LINES", "PAGER", "RMQSTORE_PAGER", "LESS")
+    variables = {k: v for k, v in os.environ.items() if k not in hidden} | {"TERM": "xterm-256color"}
+    if pager is not None:
+        variables["RMQSTORE_PAGER"] = f'{sys.executable} -c "{pager}"'
+    variables |= environment or {}
+    command = [sys.executable, "-m", "rmqstore", *words]
+    with subprocess.Popen(command, env=variables, stdin=theirs, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        printed = bytearray()
+        try:
+            while more := os.read(ours, 65536):
+                printed += more
+        except OSError:  # the other end of the terminal is closed
+            pass
+        code = process.wait(60)
+    os.close(ours)
+    text = printed.decode("utf-8", "replace").replace("\r\n", "\n")
+    assert "Traceback" not in text, text
+    return code, text
+
+
+def test_a_long_table_is_paged_and_a_short_one_is_not() -> None:
+    store = str(unpack(STORE))
+    code, text = in_a_terminal("dump", store, "--limit", "100", "--topic", "Order_11")
+    assert (code, "PAGED 101 lines" in text) == (0, True)
+    code, text = in_a_terminal("dump", store, "--limit", "5", "--topic", "Order_11")
+    assert (code, "PAGED" in text, text.count("Order_11")) == (0, False, 5)
+
+
+def test_what_fits_exactly_is_not_paged() -> None:
+    words = ("dump", str(unpack(STORE)), "--limit", "10", "--topic", "Order_11", "-q")  # 11 lines, and the prompt's
+    assert "PAGED" not in in_a_terminal(*words, lines=12)[1]
+    assert "PAGED 11 lines" in in_a_terminal(*words, lines=11)[1]
+
+
+def test_findings_are_paged_with_their_exit_code(tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path)
+    flip(store / "commitlog" / f"{196608:020}", 47521)
+    for pager in (COUNTER, QUITTER):
+        code, text = in_a_terminal("verify", str(store), lines=10, pager=pager)
+        assert code == 1
+        assert "PAGED" in text or "QUIT" in text
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--no-pager",),
+        ("--format", "ndjson"),
+        ("--format", "csv"),
+    ],
+)
+def test_data_is_never_paged(words: tuple[str, ...]) -> None:
+    code, text = in_a_terminal("dump", str(unpack(STORE)), *words)
+    assert code == 0
+    assert "PAGED" not in text and text.count("\n") > 500
+
+
+def test_json_is_never_paged() -> None:
+    code, text = in_a_terminal("verify", str(unpack(STORE)), "--json", lines=5)
+    assert code == 0
+    assert "rmqstore.verify/1" in text and "PAGED" not in text
+
+
+def test_a_repair_does_not_wait_for_a_pager(tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path)
+    flip(store / "commitlog" / f"{196608:020}", 47521)
+    code, text = in_a_terminal("recover", str(store), lines=5)
+    assert code == 1 and "PAGED" in text
+    code, text = in_a_terminal("recover", str(store), "--apply", lines=5)
+    assert code == 0 and "PAGED" not in text
+
+
+@pytest.mark.parametrize("value", ["", "cat", "no-such-program", "'"])
+def test_without_a_pager_the_text_is_printed(value: str) -> None:
+    words = ("dump", str(unpack(STORE)), "--limit", "40")
+    code, text = in_a_terminal(*words, lines=5, pager=None, environment={"RMQSTORE_PAGER": value})
+    assert code == 0
+    assert text.count("\n") >= 41
+
+
+def test_pager_is_used_where_rmqstore_has_none_of_its_own() -> None:
+    other = {"PAGER": f'{sys.executable} -c "{COUNTER}"'}
+    words = ("dump", str(unpack(STORE)), "--limit", "40")
+    assert "PAGED 41 lines" in in_a_terminal(*words, pager=None, environment=other)[1]
+    assert "PAGED" not in in_a_terminal(*words, pager=None, environment={**other, "RMQSTORE_PAGER": "cat"})[1]
+
+
+def test_quitting_the_pager_ends_the_reading() -> None:
+    began = time.monotonic()
+    code, text = in_a_terminal("dump", str(unpack(STORE)), pager=QUITTER)
+    assert code == 0
+    assert "QUIT" in text
+    assert time.monotonic() - began < 30
+
+
+def test_notes_wait_for_the_end_of_the_pager() -> None:
+    slow = "import sys, time; n = len(sys.stdin.readlines()); time.sleep(1); print('PAGED')"
+    words = ("dump", str(unpack(STORE)), "--topic", "Order_11", "--topic", "NoSuchTopic", "--limit", "60")
+    _, text = in_a_terminal(*words, lines=10, pager=slow)
+    assert "PAGED" in text
+    assert "%|" not in text.partition("PAGED")[0].rpartition("\n")[2]  # no bar on the pager's screen
+
+
+def test_output_that_is_no_terminal_is_not_paged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RMQSTORE_PAGER", "false")
+    result = run("dump", str(unpack(STORE)), "--format", "table")
+    assert result.exit_code == 0
+    assert result.stdout.count("\n") > 500
