@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
+import os
 import shutil
 import statistics
 import subprocess
@@ -21,6 +21,7 @@ from pathlib import Path
 from benchmarks import rivals
 from benchmarks.append import ask
 from benchmarks.generate import generate, parse_size
+from benchmarks.measure import run
 from benchmarks.parts import Options
 
 PYARROW = """
@@ -32,13 +33,30 @@ pq.write_table(table, sys.argv[2], row_group_size=1 << 16, **parquet_options(tab
 print(time.perf_counter() - began, time.process_time() - used)
 """
 
+SQL = "select topic, count(*), sum(size), min(store_timestamp), max(store_timestamp) from messages group by topic"
 
-def spent(command: list[str]) -> tuple[float, float]:
+
+def spent(command: list[str], work: Path) -> tuple[float, float]:
     """Seconds of the clock and of the processor that a process takes."""
-    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.perf_counter() - began, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    ran = run(command, work / "stdout")
+    if ran.exit_code:
+        raise SystemExit(f"{' '.join(command)}: exit {ran.exit_code}: {ran.complaint}")
+    return ran.seconds, ran.cpu
+
+
+def first_screen(command: list[str]) -> tuple[float, float]:
+    """The same until 25 lines have come through a pipe; the process is ended then."""
+    began = time.perf_counter()
+    child = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    for _ in range(25):
+        child.stdout.readline()
+    seconds = time.perf_counter() - began
+    child.kill()
+    child.stdout.close()
+    _, _, used = os.wait4(child.pid, 0)
+    child.returncode = -9
+    return seconds, used.ru_utime + used.ru_stime
 
 
 def main() -> None:
@@ -58,6 +76,8 @@ def main() -> None:
         cases = {
             "dump ndjson": [*ours, "dump", plain, "-q", "-o", f"{out}.ndjson"],
             "dump table": [*ours, "dump", plain, "-q", "-o", f"{out}.txt"],
+            "du": [*ours, "du", plain, "-q"],
+            "sql: topic, size, time": [*ours, "sql", plain, SQL, "-q"],
             "export ndjson": [*ours, "export", plain, "-q", "-o", f"{out}.ndjson"],
             "export csv": [*ours, "export", plain, "-q", "-o", f"{out}.csv"],
             "export parquet": [*ours, "export", plain, "-q", "-o", f"{out}.parquet"],
@@ -74,9 +94,10 @@ def main() -> None:
         rates: list[float] = []
         for _ in range(args.rounds):
             for name, command in cases.items():
-                found.setdefault(name, []).append(spent(command))
+                found.setdefault(name, []).append(spent(command, work))
                 for path in work.glob("out*"):
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
+            found.setdefault("dump, first screen", []).append(first_screen([*ours, "dump", plain]))
             text = subprocess.run(
                 [sys.executable, "-c", PYARROW, f"{work}/kept.parquet", f"{out}.parquet"],
                 check=True,

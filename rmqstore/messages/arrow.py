@@ -13,19 +13,20 @@ from functools import cached_property
 from typing import Any, BinaryIO
 
 import numpy as np
+import numpy.typing as npt
 
 from rmqstore.errors import UsageError, install_command
 from rmqstore.formats import properties
-from rmqstore.formats.message import COMPRESSED, COMPRESSION_TYPE_MASK, MAGIC_V2_U32, host_text
+from rmqstore.formats.message import COMPRESSED, COMPRESSION_TYPE_MASK, MAGIC_V2_U32
 from rmqstore.messages.bodies import INVALID, Bodies, bodies_of, contents
-from rmqstore.messages.cells import KeyTable, Spans, assemble, hexadecimal, listed
-from rmqstore.messages.hosts import host_digits, host_digits_table, raw_hosts
+from rmqstore.messages.cells import Part, Spans, TextTable, assemble, hexadecimal, listed
+from rmqstore.messages.hosts import HostTexts, host_digits, host_digits_table
 from rmqstore.messages.properties import rebuilt, untold
 from rmqstore.messages.rows import BodyStyle
 from rmqstore.messages.schema import BODY, COLUMNS, EXPORTED, POSITIONS, SIDE
 from rmqstore.scan import native
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.kernels import I64, Bool
+from rmqstore.scan.kernels import I64, U8, Bool
 from rmqstore.scan.properties.texts import not_utf8
 from rmqstore.scan.queues import QueueTable
 
@@ -55,30 +56,66 @@ def field_of(name: str, *, text_body: bool = False) -> Any:
     return pa.field(name, kind, metadata={"about": column.about, "unit": column.unit})
 
 
+# pa.array and Array.to_numpy import pandas where it is installed, and take imports pyarrow.compute: 0.4 s that no
+# command needs. Arrays are made of their buffers instead.
+
+
+def number_array(values: npt.NDArray[Any], kind: Any = None, missing: Bool | None = None) -> Any:
+    """Numbers as an Arrow array (of `kind`, which has as many bytes), null where `missing`."""
+    kind = kind or pa.from_numpy_dtype(values.dtype)
+    return pa.Array.from_buffers(kind, len(values), [_validity(missing), pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def bool_array(values: Bool, missing: Bool | None = None) -> Any:
+    """Truth values as an Arrow array, null where `missing`."""
+    bits = pa.py_buffer(np.packbits(values, bitorder="little"))
+    return pa.Array.from_buffers(pa.bool_(), len(values), [_validity(missing), bits])
+
+
+def _validity(missing: Bool | None) -> Any:
+    return None if missing is None else pa.py_buffer(np.packbits(~missing, bitorder="little"))
+
+
 def text_array(spans: Spans, missing: Bool | None = None, kind: Any = None) -> Any:
     """Texts as an Arrow array of strings (or of `kind`), null where `missing`."""
     if missing is not None and not missing.any():
         missing = None
-    data, ends = (spans if missing is None else spans.where(~missing)).joined()
-    offsets = np.zeros(len(ends) + 1, dtype=np.int32)
-    offsets[1:] = ends
-    valid = None if missing is None else pa.py_buffer(np.packbits(~missing, bitorder="little"))
-    buffers = [valid, pa.py_buffer(offsets), pa.py_buffer(data)]
-    return pa.Array.from_buffers(kind or pa.string(), len(ends), buffers)
+    return part_array(len(spans), spans if missing is None else spans.where(~missing), missing=missing, kind=kind)
 
 
-def host_array(columns: Columns, name: str) -> Any:
-    """`born_host` or `store_host` as text, such as 10.0.0.1:10911."""
-    raw = text_array(raw_hosts(columns, name), kind=pa.binary()).dictionary_encode()
-    texts = [host_text(host) for host in raw.dictionary.to_pylist()]
-    return pa.array(texts, pa.string()).take(raw.indices)
+def part_array(n: int, *parts: Part, missing: Bool | None = None, kind: Any = None) -> Any:
+    """The same of n lines of parts."""
+    offsets = np.zeros(n + 1, dtype=np.int32)
+    data: U8 = np.empty(0, dtype=np.uint8)
+    if n:
+        data, offsets[1:] = assemble(n, parts)
+    buffers = [_validity(missing), pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(kind or pa.string(), n, buffers)
 
 
-def message_ids(columns: Columns, hosts: KeyTable) -> Any:
-    """Offset message ids."""
-    parts = [host_digits(columns, hosts), hexadecimal(columns.physical_offset)]
-    texts, ends = assemble(len(columns), parts)
-    return text_array(Spans(texts, np.concatenate(([0], ends[:-1])), ends))
+class Names:
+    """Topics, hosts and message ids of the records of one scan as arrays; each topic and host becomes text once."""
+
+    def __init__(self) -> None:
+        self.queues = QueueTable()
+        self._topics = TextTable()
+        self._hosts = HostTexts()
+        self._hex_hosts = host_digits_table()
+
+    def topics(self, numbers: I64) -> Any:
+        """Topics of queues, given as numbers of `queues`."""
+        for raw in self.queues.topics[len(self._topics) :]:
+            self._topics.add(raw.decode("utf-8", "backslashreplace").encode())
+        return part_array(len(numbers), self._topics.rows(numbers) if len(numbers) else b"")
+
+    def hosts(self, columns: Columns, name: str) -> Any:
+        """`born_host` or `store_host`, such as 10.0.0.1:10911."""
+        return part_array(len(columns), self._hosts.of(columns, name) if len(columns) else b"")
+
+    def message_ids(self, columns: Columns) -> Any:
+        """Offset message ids."""
+        parts = [host_digits(columns, self._hex_hosts), hexadecimal(columns.physical_offset)]
+        return part_array(len(columns), *parts) if len(columns) else part_array(0)
 
 
 class ArrowRows:
@@ -87,14 +124,17 @@ class ArrowRows:
     def __init__(self, body: BodyStyle, *, positions: bool = False) -> None:
         self.body = body
         self.positions = positions
-        self.queues = QueueTable()
-        self.hosts = host_digits_table()
+        self.names = Names()
+        self._schemas: dict[tuple[str, ...], Any] = {}
 
     def schema(self, sides: Iterable[str]) -> Any:
         """The schema of a file with these columns besides those that every file has."""
-        names = [*EXPORTED, *(["body"] if self.body.style else []), *(n for n in (BODY[1], *SIDE) if n in sides)]
+        names = (*EXPORTED, *(["body"] if self.body.style else []), *(n for n in (BODY[1], *SIDE) if n in sides))
         names += POSITIONS if self.positions else ()
-        return pa.schema([field_of(name, text_body=self.body.style == "text") for name in names])
+        if names not in self._schemas:
+            fields = [field_of(name, text_body=self.body.style == "text") for name in names]
+            self._schemas[names] = pa.schema(fields)
+        return self._schemas[names]
 
     def batch(self, columns: Columns) -> Any:
         """The rows of a chunk, with those side columns that one of its rows needs."""
@@ -114,16 +154,13 @@ class _Arrays:
     def of(self, name: str) -> Any:
         columns = self.columns
         make: dict[str, Callable[[], Any]] = {
-            "topic": lambda: pa.array(
-                [t.decode("utf-8", "backslashreplace") for t in self.rows.queues.topics[: self._numbers.max() + 1]],
-                pa.string(),
-            ).take(pa.array(self._numbers)),
-            "store_host": lambda: host_array(columns, name),
-            "born_host": lambda: host_array(columns, name),
+            "topic": lambda: self.rows.names.topics(self._numbers),
+            "store_host": lambda: self.rows.names.hosts(columns, name),
+            "born_host": lambda: self.rows.names.hosts(columns, name),
             "properties": lambda: self._pairs.map,
-            "offset": lambda: pa.array(columns.physical_offset),
-            "sys_flag": lambda: pa.array(self._sys_flag().astype(np.int32)),
-            "msg_id": lambda: message_ids(columns, self.rows.hosts),
+            "offset": lambda: number_array(columns.physical_offset),
+            "sys_flag": lambda: number_array(self._sys_flag().astype(np.int32)),
+            "msg_id": lambda: self.rows.names.message_ids(columns),
         }
         if name in ("tags", "keys", "unique_key"):
             return self._pairs.values[("tags", "keys", "unique_key").index(name)]
@@ -131,13 +168,11 @@ class _Arrays:
             return make[name]()
         kind = COLUMNS[name].type
         values: I64 = getattr(columns, name)
-        if kind == "int32":
-            return pa.array(values.astype(np.int32))
-        return pa.Array.from_buffers(_TYPES[kind], len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
+        return number_array(values.astype(np.int32) if kind == "int32" else values, _TYPES[kind])
 
     @cached_property
     def _numbers(self) -> I64:
-        return self.rows.queues.of(self.columns)
+        return self.rows.names.queues.of(self.columns)
 
     @cached_property
     def _pairs(self) -> Pairs:
@@ -167,23 +202,28 @@ class _Arrays:
         """The side columns that a row of this chunk needs."""
         out, n = {}, len(self.columns)
         topics = {}
-        for number in np.unique(self._numbers).tolist():
-            raw = self.rows.queues.topics[number]
+        for number in np.flatnonzero(np.bincount(self._numbers)).tolist():
+            raw = self.rows.names.queues.topics[number]
             with suppress(UnicodeDecodeError):
                 raw.decode()
                 continue
             topics[number] = raw
         if topics:
-            out["topic_base64"] = pa.array([topics.get(k) for k in self._numbers.tolist()], pa.binary())
+            out["topic_base64"] = _some([topics.get(k) for k in self._numbers.tolist()])
         lacks, whole = untold(self.columns, self._pairs.unusual)
         if whole:
-            out["properties_base64"] = pa.array([whole.get(i) for i in range(n)], pa.binary())
+            out["properties_base64"] = _some([whole.get(i) for i in range(n)])
         if lacks.any():
-            out["last_separator"] = pa.array(np.zeros(n, dtype=np.bool_), mask=~lacks)
+            out["last_separator"] = bool_array(np.zeros(n, dtype=np.bool_), ~lacks)
         second = self.columns.magic == MAGIC_V2_U32
         if second.any():
-            out["version"] = pa.array(np.full(n, 2, dtype=np.int32), mask=~second)
+            out["version"] = number_array(np.full(n, 2, dtype=np.int32), missing=~second)
         return out
+
+
+def _some(texts: list[bytes | None]) -> Any:
+    missing = np.array([text is None for text in texts])
+    return text_array(listed([text or b"" for text in texts]), missing, pa.binary())
 
 
 class Pairs:
@@ -216,7 +256,7 @@ class Pairs:
             pa.Array.from_buffers(pa.string(), len(ends) - 1, [None, pa.py_buffer(ends), pa.py_buffer(data)])
             for data, ends in ((pairs.names, pairs.name_ends), (pairs.values, pairs.value_ends))
         )
-        self.map = pa.MapArray.from_arrays(pa.array(pairs.after), *pair_columns)
+        self.map = pa.MapArray.from_arrays(number_array(pairs.after), *pair_columns)
         self.values = [
             text_array(Spans(spans.source, np.maximum(a, 0), np.maximum(b, 0)), a < 0)
             for a, b in zip(pairs.first, pairs.last, strict=True)

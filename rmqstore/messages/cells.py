@@ -213,7 +213,7 @@ class KeyTable:
             if len(self._texts) > self._most:
                 self._clear()
                 numbers = self._look_up(keys)
-            for key in np.unique(keys[numbers < 0]).tolist():
+            for key in sorted({*keys[numbers < 0].tolist()}):  # np.unique imports numpy.ma: 10 ms
                 self._keys = np.append(self._keys, np.uint64(key))
                 self._numbers = np.append(self._numbers, len(self._texts))
                 self._texts.add(self._make(key))

@@ -1,10 +1,12 @@
-"""Store hosts in hex, as message ids have them, for all records of a chunk."""
+"""The hosts of all records of a chunk: as text, and in hex as message ids have them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from rmqstore.formats.message import HEAD, STORE_HOST_V6
+from rmqstore.formats.message import HEAD, STORE_HOST_V6, host_text
 from rmqstore.messages.cells import KeyTable, Part, Spans, listed
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, u64
@@ -17,6 +19,23 @@ def raw_hosts(columns: Columns, name: str) -> Spans:
     grown = born if name == "born_host" else columns.growth - born
     at = columns.at + before + HEAD.at(name)
     return Spans(columns.buf, at, at + 8 + grown)
+
+
+class HostTexts:
+    """Hosts as text, such as 10.0.0.1:10911, written by `write`; each is made once."""
+
+    def __init__(self, write: Callable[[str], bytes] = str.encode) -> None:
+        self._write = write
+        self._table = KeyTable(lambda key: write(host_text(key.to_bytes(8, "big"))))
+
+    def of(self, columns: Columns, name: str) -> Part:
+        """`born_host` or `store_host` of every record; there is at least one."""
+        hosts = raw_hosts(columns, name)
+        if not columns.moved:
+            return self._table.rows(u64(columns.buf)[hosts.starts].astype(np.uint64))
+        raw = hosts.raw()
+        texts = {host: self._write(host_text(host)) for host in {*raw}}
+        return listed([texts[host] for host in raw])
 
 
 def host_digits_table() -> KeyTable:

@@ -14,11 +14,10 @@ from functools import cached_property
 import numpy as np
 
 from rmqstore.formats import dledger
-from rmqstore.formats.message import COMPRESSED, COMPRESSION_TYPE_MASK, MAGIC_V2_U32, host_text
+from rmqstore.formats.message import COMPRESSED, COMPRESSION_TYPE_MASK, MAGIC_V2_U32
 from rmqstore.formats.text.controls import escape_csv
 from rmqstore.messages.bodies import C1, CONTROL, DELETE, INVALID, Bodies, bodies_of, contents
 from rmqstore.messages.cells import (
-    KeyTable,
     Part,
     Sink,
     Spans,
@@ -29,14 +28,14 @@ from rmqstore.messages.cells import (
     listed,
     new_array,
 )
-from rmqstore.messages.hosts import host_digits, host_digits_table, raw_hosts
+from rmqstore.messages.hosts import HostTexts, host_digits, host_digits_table
 from rmqstore.messages.properties import CSV, JSON, PropertySpans, Style, untold
 from rmqstore.messages.rows import BodyStyle, Row, body_fields, entry_row_of, row_of
 from rmqstore.messages.schema import BODY, DUMPED, EXPORTED, POSITIONS, SIDE
 from rmqstore.messages.text import csv_cell, dumps
 from rmqstore.scan import native
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.kernels import I64, Bool, u64
+from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.queues import QueueTable
 
 _ENTRY_FIELDS = ("offset", *(f.name for f in dledger.ENTRY))
@@ -74,7 +73,7 @@ class MessageLines:
         self.topics = TextTable()
         self.raw_topics = TextTable()  # in base64, empty where the topic itself tells it
         self.queue_ids = TextTable()
-        self.hosts = KeyTable(lambda key: self.style.text(host_text(key.to_bytes(8, "big"))))
+        self.hosts = HostTexts(self.style.text)
         self.hex_hosts = host_digits_table()
 
     def header(self) -> bytes:
@@ -162,8 +161,8 @@ class _Fields:
             "queue_id": lambda: [lines.queue_ids.rows(self._numbers)],
             "physical_offset": lambda: [decimals(columns.physical_offset)],
             "sys_flag": lambda: [decimals(self._sys_flag())],
-            "born_host": lambda: [self._host(name)],
-            "store_host": lambda: [self._host(name)],
+            "born_host": lambda: [lines.hosts.of(columns, name)],
+            "store_host": lambda: [lines.hosts.of(columns, name)],
             "topic": lambda: [lines.topics.rows(self._numbers)],
             "tags": lambda: [self._texts.tags],
             "keys": lambda: [self._texts.keys],
@@ -207,14 +206,6 @@ class _Fields:
             lines.raw_topics.add(b"" if told else _base64(raw))
         return numbers
 
-    def _host(self, name: str) -> Part:
-        hosts, style = raw_hosts(self.columns, name), self.lines.style
-        if not self.columns.moved:
-            return self.lines.hosts.rows(u64(self.columns.buf)[hosts.starts].astype(np.uint64))
-        raw = hosts.raw()
-        texts = {host: style.text(host_text(host)) for host in {*raw}}
-        return listed([texts[host] for host in raw])
-
     # --- what keeps an export lossless -------------------------------------------------------------------------------
 
     @cached_property
@@ -227,7 +218,7 @@ class _Fields:
         yield _where(lacks, b',"last_separator":false')
         if whole:
             yield _some(len(lacks), {i: b',"properties_base64":"' + _base64(text) + b'"' for i, text in whole.items()})
-        for number in np.unique(self._numbers).tolist():
+        for number in np.flatnonzero(np.bincount(self._numbers)).tolist():
             if topic := self.lines.raw_topics.texts[number]:
                 yield _where(self._numbers == number, b',"topic_base64":"' + topic + b'"')
         yield _where(self.columns.magic == MAGIC_V2_U32, b',"version":2')

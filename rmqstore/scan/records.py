@@ -208,12 +208,23 @@ class _Scan:
             yield Run(Kind.HOLE, self.base + at, self.base + window.file.file_size, cause=cause)
 
     def _is_cut_off(self, at: int) -> bool:
-        """Whether the record at `at` extends past the buffer according to its size, and must be read completely."""
+        """Whether the record at `at` extends past the buffer according to its size, and must be read completely.
+
+        A DLedger entry is judged together with the next one, which must then be in the buffer too. A size greater than
+        the buffer is taken for damage there.
+        """
         window = self.window
         left = window.base + window.have - at
         if window.base + window.have >= window.end:
             return False
-        return left < self.least or int.from_bytes(window.pread(4, at + self.size_at), "big") > left
+        size = self._size_at(at, left)
+        if size > left or self.entries is None:
+            return size > left
+        return left - size < self._size_at(at + size, left - size) <= len(window.buf)
+
+    def _size_at(self, at: int, left: int) -> int:
+        """Return the size in a record's header, or more than `left` if the header is not completely in the buffer."""
+        return int.from_bytes(self.window.pread(4, at + self.size_at), "big") if left >= self.least else left + 1
 
     def _good(self, at: int, stop: int) -> list[Run]:
         """Return the framed records in the buffer from `at` on as runs; empty if there is no framed record at `at`."""

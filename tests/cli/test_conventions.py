@@ -54,6 +54,22 @@ def test_info_loads_no_numpy() -> None:
     assert out.splitlines()[-1] == "[]"
 
 
+def test_export_and_import_load_no_pandas(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    file = str(tmp_path / "all.parquet")
+    for words in (
+        ["export", str(unpack("5.4.0-clean")), "-o", file],
+        ["import", file, "-o", str(tmp_path / "new"), "--dry-run"],
+    ):
+        code = (
+            f"import sys\nfrom rmqstore.cli.main import cli\ntry:\n cli.main({words!r}, prog_name='rmqstore')\n"
+            "except SystemExit as end:\n"
+            " print(end.code, [m for m in ('pandas', 'pyarrow.compute', 'numpy.ma') if m in sys.modules])"
+        )
+        out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert out.stdout.splitlines()[-1] == "0 []", out
+
+
 @pytest.mark.parametrize("command", sorted(command_names()))
 def test_every_help_ends_with_three_examples(command: str) -> None:
     result = run(command, "--help")

@@ -46,6 +46,18 @@ def scan(path: Path, base: int, size: int, lead: int, chunk: int = 1 << 20) -> l
     return list(scan_file(file, lead=lead, options=ScanOptions(chunk=chunk)))
 
 
+@pytest.mark.parametrize("log", ["plain", "dledger"])
+def test_a_chunk_of_sound_records_is_one_run(log: str) -> None:
+    name, folder, lead = LOGS[log]
+    path = min((unpack(name) / folder).glob("0*"))
+    runs = scan(path, 0, path.stat().st_size, lead, chunk=16 << 10)
+    starts = [run.start for run in runs if run.kind is Kind.RECORDS]
+    assert len(starts) > 2
+    # each run but the last leaves less than two records of its chunk to the next one
+    steps = [b - a for a, b in itertools.pairwise(starts)]
+    assert min(steps) > 8 << 10, steps
+
+
 def record_starts(path: Path, base: int, size: int, lead: int) -> set[int]:
     """Starts of all good records, gathered while the chunks are valid."""
     out: set[int] = set()

@@ -196,14 +196,20 @@ class MappedFile(ReferenceResource):
 
     # --- appending -----------------------------------------------------------------------------------------------
 
-    def append(self, data: bytes | bytearray) -> bool:
-        """Append bytes; False if they do not fit.
+    def append(self, data: bytes | bytearray | memoryview) -> bool:
+        """Append bytes; False if they do not fit. Large data is written to the file without a copy in the buffer.
 
         Source: DefaultMappedFile#appendMessage(byte[])
+        Errors: as `commit`
         """
         wrote = self.wrote_position + len(data)
         if wrote > self.file_size:
             return False
+        if len(data) >= COMMIT_AT:
+            self.commit(0)
+            self._pwrite(data, self.wrote_position)
+            self.wrote_position = self.committed_position = wrote
+            return True
         self._buffer += data
         self.wrote_position = wrote
         if len(self._buffer) >= COMMIT_AT:
@@ -334,7 +340,7 @@ class MappedFile(ReferenceResource):
         except OSError as error:
             raise explain(error, self.path) from error
 
-    def _pwrite(self, data: bytearray | memoryview, at: int) -> None:
+    def _pwrite(self, data: bytes | bytearray | memoryview, at: int) -> None:
         try:
             write_all(self._open(), data, at)
         except OSError as error:

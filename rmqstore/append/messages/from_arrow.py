@@ -21,6 +21,7 @@ except ImportError as error:  # the extra `arrow` is not installed
     raise UsageError("Parquet and Arrow need pyarrow", install_command("pyarrow")) from error
 
 ROWS = 8192  # maximum number of rows per table
+_REPEATED = ("topic", "born_host", "store_host")
 
 
 def batches_of(path: Path) -> Iterator[Chunk]:
@@ -45,7 +46,7 @@ def _read(path: Path) -> Iterator[Any]:
     if path.suffix.lower() == ".parquet":
         import pyarrow.parquet as pq
 
-        with pq.ParquetFile(path, pre_buffer=False) as file:
+        with pq.ParquetFile(path, pre_buffer=False, read_dictionary=list(_REPEATED)) as file:
             for group in range(file.num_row_groups):  # one at a time, or pyarrow would read ahead
                 yield from file.iter_batches(batch_size=ROWS, row_groups=[group], use_threads=False)
         return
@@ -77,7 +78,10 @@ def _plain_times(batch: Any) -> Any:
     """Convert timestamp columns to integers in ms."""
     for i, field in enumerate(batch.schema):
         if pa.types.is_timestamp(field.type):
-            times = batch.column(i).cast(pa.timestamp("ms", field.type.tz), safe=False).cast(pa.int64())
+            times = batch.column(i)
+            if field.type.unit != "ms":
+                times = times.cast(pa.timestamp("ms", field.type.tz), safe=False)
+            times = pa.Array.from_buffers(pa.int64(), len(times), times.buffers(), offset=times.offset)
             batch = batch.set_column(i, field.name, times)
     return batch
 
@@ -93,7 +97,7 @@ def _typed(batch: Any) -> MessageTable:
     if version is not None and version.null_count < batch.num_rows:
         if not pa.types.is_integer(version.type):
             raise Unusual
-        numbers["version"] = in_range(version.fill_null(0).cast(pa.int64()).to_numpy(zero_copy_only=False), "version")
+        numbers["version"] = in_range(np.where(_given(version), _numbers(version), 0), "version")
     body = _texts(columns, "body", "body_base64")
     hosts = _distinct(columns, "born_host"), _distinct(columns, "store_host")
     return assembled(numbers, _distinct(columns, "topic"), hosts, _properties(columns), body)
@@ -109,7 +113,25 @@ def _integers(columns: dict[str, Any], name: str) -> I64:
     column = _column(columns, name)
     if not pa.types.is_integer(column.type) or pa.types.is_uint64(column.type):
         raise Unusual
-    return in_range(column.cast(pa.int64()).to_numpy(zero_copy_only=False), name)
+    return in_range(_numbers(column), name)
+
+
+# Array.to_numpy and is_valid import pandas and pyarrow.compute: 0.4 s. Numbers are read from the buffers instead.
+
+
+def _numbers(column: Any) -> I64:
+    """The integers of a column; of nulls any number."""
+    width = column.type.bit_width
+    kind = f"{'u' if pa.types.is_unsigned_integer(column.type) else 'i'}{width // 8}"
+    data = column.buffers()[1]
+    if data is None:
+        return np.zeros(len(column), dtype=np.int64)
+    return np.frombuffer(data, dtype=kind)[column.offset : column.offset + len(column)].astype(np.int64)
+
+
+def _bits(data: Any, column: Any) -> Bool:
+    bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8), count=column.offset + len(column), bitorder="little")
+    return bits[column.offset :].astype(np.bool_)
 
 
 def _distinct(columns: dict[str, Any], name: str) -> tuple[list[str], I64]:
@@ -118,7 +140,7 @@ def _distinct(columns: dict[str, Any], name: str) -> tuple[list[str], I64]:
         column = column.dictionary_encode()
     if not (pa.types.is_string(column.type.value_type) or pa.types.is_large_string(column.type.value_type)):
         raise Unusual
-    return column.dictionary.to_pylist(), column.indices.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return column.dictionary.to_pylist(), _numbers(column.indices)
 
 
 def _spans(column: Any) -> Spans:
@@ -134,8 +156,8 @@ def _spans(column: Any) -> Spans:
 
 
 def _given(column: Any) -> Bool:
-    given: Bool = column.is_valid().to_numpy(zero_copy_only=False)
-    return given
+    given = column.buffers()[0]
+    return np.ones(len(column), dtype=np.bool_) if given is None else _bits(given, column)
 
 
 def _texts(columns: dict[str, Any], name: str, other: str) -> Spans:
@@ -182,7 +204,7 @@ def _properties(columns: dict[str, Any]) -> Spans:
     if last_separator is not None and last_separator.null_count < len(last_separator):
         if not pa.types.is_boolean(last_separator.type):
             raise Unusual
-        missing: Bool = ~last_separator.fill_null(True).to_numpy(zero_copy_only=False)
+        missing = _given(last_separator) & ~_bits(last_separator.buffers()[1], last_separator)
         stops = stops - (missing & (stops > starts))
     texts = Spans(data, starts, stops)
     raw = columns.get("properties_base64")

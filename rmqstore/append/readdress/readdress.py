@@ -106,9 +106,8 @@ class Readdressing:
             offsets = first + ends - part.size
             self._remember(part, offsets)
             i64(data)[ends - part.size + PHYSICAL_OFFSET_AT] = offsets
-            records = bytearray(data)
-            self._patch(part, records, ends - part.size)
-            self._log.write(records, int(part.store_timestamp[-1]))
+            self._patch(part, data.data, ends - part.size)
+            self._log.write(data.data, int(part.store_timestamp[-1]))
             parts.append(offsets)
             low += count
         self._dispatch(columns, np.concatenate(parts))
@@ -119,7 +118,7 @@ class Readdressing:
         """The physical offset of the next record (bytes)."""
         return self._log.queue.max_offset if self._log.queue.files else self.options.start
 
-    def _patch(self, columns: Columns, data: bytearray, at: I64) -> None:
+    def _patch(self, columns: Columns, data: memoryview, at: I64) -> None:
         """Set PREPAREDTXOFFSET, and then the record CRC, of the records at positions `at` of `data`."""
         prepared = columns.prepared_transaction_offset
         ends = columns.at + columns.size

@@ -82,7 +82,7 @@ class CommitLog:
             file = self._file = self.queue.last_file(self._start)
         return file.start + file.wrote_position
 
-    def write(self, record: bytes | bytearray, store_timestamp: int) -> None:
+    def write(self, record: bytes | bytearray | memoryview, store_timestamp: int) -> None:
         """Append one or more consecutive records at the reserved offset."""
         file = self._file
         if file is None or not file.append(record):

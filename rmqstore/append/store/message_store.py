@@ -260,7 +260,7 @@ class MessageStore:
             offsets[low : low + count] = offset + ends - part.size
             high, first = low + count, int(part.at[0])
             place_records(part, offsets[low:high], queue_offset[low:high], store_timestamp[low:high])
-            self.log.write(columns.raw[first : first + int(ends[-1])], int(store_timestamp[high - 1]))
+            self.log.write(memoryview(columns.raw)[first : first + int(ends[-1])], int(store_timestamp[high - 1]))
             low = high
         # new columns: those gathered before the records were placed are stale
         self._bulk.dispatch(Columns(columns.raw, 0, columns.at), offsets)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from rmqstore.messages.arrow import ArrowRows
 
 SPLIT = 4 << 20
-CHUNK = SPLIT // 2 + (64 << 10)  # two of them hold a split, and the record over its end
+CHUNK = SPLIT + (64 << 10)  # one of them holds a split, and the record over its end
 _WRONG_CRC = (Fault.BODY_CRC, Fault.RECORD_CRC)
 _KEPT = 100
 

@@ -18,13 +18,12 @@ from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.formats import dledger
 from rmqstore.formats.layout import Field, arrow_type
 from rmqstore.formats.message import HEAD
-from rmqstore.messages.arrow import Pairs, host_array, message_ids, text_array
+from rmqstore.messages.arrow import Names, Pairs, bool_array, number_array, part_array, text_array
 from rmqstore.messages.bodies import bodies_of
-from rmqstore.messages.hosts import host_digits_table
+from rmqstore.messages.cells import listed
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.properties.texts import read_texts
-from rmqstore.scan.queues import QueueTable
 
 MAP = pa.map_(pa.string(), pa.string())
 _DAY = 86_400_000
@@ -65,7 +64,7 @@ class Chunk:
         log: str,
         file: MappedFile,
         crc_ok: Bool | None,
-        queues: QueueTable,
+        names: Names,
         options: MessageOptions,
     ) -> None:
         self.columns = columns
@@ -73,7 +72,7 @@ class Chunk:
         self.log = log
         self.file = file
         self.crc_ok = crc_ok
-        self.queues = queues
+        self.names = names
         self.options = options
 
     def __len__(self) -> int:
@@ -83,20 +82,13 @@ class Chunk:
     def texts(self) -> Pairs:
         return Pairs(self.columns)
 
-    @cached_property
-    def topics(self) -> Any:
-        """Topics as an Arrow array: each name is decoded once."""
-        number = self.queues.of(self.columns)
-        names = [t.decode("utf-8", "backslashreplace") for t in self.queues.topics]
-        return pa.array(names, pa.string()).take(pa.array(number))
-
     @property
     def segment(self) -> str:
         """Which stretch of which store's log a record is of."""
         return segment_name(self.store, self.log, self.file.start, self.options.segment_bytes)
 
     def constant(self, text: str) -> Any:
-        return pa.repeat(pa.scalar(text.encode("utf-8", "backslashreplace").decode(), pa.string()), len(self))
+        return part_array(len(self), text.encode("utf-8", "backslashreplace"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +107,13 @@ def _number(field: Field) -> Column:
 
     def make(chunk: Chunk) -> Any:
         values: I64 = getattr(chunk.columns, field.name)
-        return pa.array(values.astype(narrow))  # the magic is gathered unsigned and stored signed
+        return number_array(values.astype(narrow))  # the magic is gathered unsigned and stored signed
 
     return Column(field.name, arrow_type(field), field.about, field.unit, make)
 
 
 def _host(field: Field) -> Column:
-    return Column(field.name, pa.string(), field.about, field.unit, lambda c: host_array(c.columns, field.name))
+    return Column(field.name, pa.string(), field.about, field.unit, lambda c: c.names.hosts(c.columns, field.name))
 
 
 def _entry_number(field: Field) -> Column:
@@ -131,15 +123,19 @@ def _entry_number(field: Field) -> Column:
         columns = chunk.columns
         position = columns.entry_at + at
         values = columns.i64(position) if field.size == 8 else columns.i32(position)
-        return pa.array(values.astype(np.dtype(field.dtype).newbyteorder("=")))
+        return number_array(values.astype(np.dtype(field.dtype).newbyteorder("=")))
 
     return Column(f"entry_{field.name}", arrow_type(field), field.about, field.unit, make)
+
+
+def _topics(chunk: Chunk) -> Any:
+    return chunk.names.topics(chunk.names.queues.of(chunk.columns))
 
 
 def _crc_ok(chunk: Chunk) -> Any:
     if not chunk.options.crc:
         return pa.nulls(len(chunk), pa.bool_())
-    return pa.repeat(pa.scalar(True), len(chunk)) if chunk.crc_ok is None else pa.array(chunk.crc_ok)
+    return bool_array(np.ones(len(chunk), dtype=np.bool_) if chunk.crc_ok is None else chunk.crc_ok)
 
 
 def _body(chunk: Chunk) -> Any:
@@ -152,13 +148,13 @@ def _sane(ms: I64) -> I64:
 
 
 def _time(chunk: Chunk) -> Any:
-    return pa.array(_sane(chunk.columns.store_timestamp) * 1000).cast(pa.timestamp("us", "UTC"))
+    return number_array(_sane(chunk.columns.store_timestamp) * 1000, pa.timestamp("us", "UTC"))
 
 
 def _day(chunk: Chunk) -> Any:
     days, where = np.unique(_sane(chunk.columns.store_timestamp) // _DAY, return_inverse=True)
-    texts = np.datetime_as_string(days.astype("datetime64[D]"))
-    return pa.array(texts.tolist(), pa.string()).take(pa.array(where.astype(np.int64)))
+    texts = listed([day.encode() for day in np.datetime_as_string(days.astype("datetime64[D]")).tolist()])
+    return text_array(texts.take(where))
 
 
 def message_columns(options: MessageOptions) -> list[Column]:
@@ -171,7 +167,11 @@ def message_columns(options: MessageOptions) -> list[Column]:
         Column("log", pa.string(), "commitlog or dledger.", "", lambda c: c.constant(c.log)),
         Column("file", pa.string(), "Name of the file.", "", lambda c: c.constant(c.file.name)),
         Column(
-            "offset", pa.int64(), "Where the message starts in its log.", "bytes", lambda c: pa.array(c.columns.offset)
+            "offset",
+            pa.int64(),
+            "Where the message starts in its log.",
+            "bytes",
+            lambda c: number_array(c.columns.offset),
         ),
     ]
     if options.entry:
@@ -179,7 +179,7 @@ def message_columns(options: MessageOptions) -> list[Column]:
     for field in HEAD:
         out.append(_host(field) if field.name in _HOSTS else _number(field))
     out += [
-        Column("topic", pa.string(), "Topic.", "", lambda c: c.topics),
+        Column("topic", pa.string(), "Topic.", "", _topics),
         Column("crc_ok", pa.bool_(), "Whether body and record CRC fit; null where they were not tested.", "", _crc_ok),
         Column("tags_code", pa.int64(), "Hash of TAGS, as consume queues have it; 0 without.", "", _tags_code),
         Column("store_time", pa.timestamp("us", "UTC"), "store_timestamp as a time.", "", _time),
@@ -204,7 +204,7 @@ def message_columns(options: MessageOptions) -> list[Column]:
                 pa.string(),
                 "Offset message id: store host and offset.",
                 "",
-                lambda c: message_ids(c.columns, host_digits_table()),
+                lambda c: c.names.message_ids(c.columns),
             ),
         ]
     if options.segment_bytes:
@@ -224,7 +224,7 @@ def message_columns(options: MessageOptions) -> list[Column]:
 
 
 def _tags_code(chunk: Chunk) -> Any:
-    return pa.array(read_texts(chunk.columns).tags_code)
+    return number_array(read_texts(chunk.columns).tags_code)
 
 
 def arrow_schema(columns: list[Column]) -> Any:

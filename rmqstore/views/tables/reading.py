@@ -16,7 +16,7 @@ from rmqstore.files.store import QueueKind, Store, open_store
 from rmqstore.formats import consumequeue, index
 from rmqstore.formats.layout import Layout
 from rmqstore.formats.message import Fault
-from rmqstore.scan.queues import QueueTable
+from rmqstore.messages.arrow import Names, number_array, part_array
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.units import file_chunks
@@ -74,10 +74,10 @@ def _each(
     pieces: Iterable[Piece], options: ReadOptions, columns: list[Column], schema: Any, seen: Seen | None
 ) -> Iterator[Any]:
     selector = Selector(options.selection)
-    queues = QueueTable()
+    names = Names()
     for piece in pieces:
         try:
-            for chunk in _chunks(piece, options, selector, queues, seen):
+            for chunk in _chunks(piece, options, selector, names, seen):
                 yield batch(columns, schema, chunk)
         except FileNotFoundError:
             continue
@@ -86,9 +86,7 @@ def _each(
                 raise
 
 
-def _chunks(
-    piece: Piece, options: ReadOptions, selector: Selector, queues: QueueTable, seen: Seen | None
-) -> Iterator[Chunk]:
+def _chunks(piece: Piece, options: ReadOptions, selector: Selector, names: Names, seen: Seen | None) -> Iterator[Chunk]:
     start = first_border(piece)
     if start is None:
         return
@@ -103,7 +101,7 @@ def _chunks(
             continue
         columns, crc_ok = wanted_records(run, columns, selector)
         if len(columns):
-            yield Chunk(columns, piece.store, piece.queue, file, crc_ok, queues, options.message)
+            yield Chunk(columns, piece.store, piece.queue, file, crc_ok, names, options.message)
 
 
 # --- consume queues ---------------------------------------------------------------------------------------------------
@@ -157,13 +155,13 @@ def _unit_batches(pieces: Iterable[Piece], layout: Layout, schema: Any, batch_un
                 continue
             named = {f.name: units[f.name][rows].astype(np.dtype(f.dtype).newbyteorder("=")) for f in layout}
             arrays: list[Any] = [
-                pa.repeat(pa.scalar(piece.store, pa.string()), len(rows)),
-                pa.repeat(pa.scalar(topic.encode("utf-8", "backslashreplace").decode(), pa.string()), len(rows)),
-                pa.repeat(pa.scalar(int(queue_id), pa.int32()), len(rows)),
+                part_array(len(rows), piece.store.encode("utf-8", "backslashreplace")),
+                part_array(len(rows), topic.encode("utf-8", "backslashreplace")),
+                number_array(np.full(len(rows), int(queue_id), dtype=np.int32)),
             ]
             if not batch_units:
-                arrays.append(pa.array(chunk.number + rows))
-            arrays += [pa.array(v) for v in named.values()]
+                arrays.append(number_array(chunk.number + rows))
+            arrays += [number_array(v) for v in named.values()]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -188,7 +186,7 @@ def read_index(label: str, path: Path, selection: Selection) -> Iterator[Any]:
         for column in schema:
             value: Any = label if column.name == "store" else one[column.name]
             if isinstance(value, np.ndarray):
-                arrays.append(pa.array(value.astype(column.type.to_pandas_dtype())))
+                arrays.append(number_array(value.astype(column.type.to_pandas_dtype())))
             else:
                 arrays.append(pa.repeat(pa.scalar(value, column.type), n))
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)

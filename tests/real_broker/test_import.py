@@ -1,0 +1,74 @@
+"""Stores that `import` made or appended to, opened by the real classes: they read every message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests import command
+from tests.real_broker.oracle import Oracle
+from tests.real_broker.reading import messages, unreadable
+from tests.stores import copy_store, meta, unpack
+
+
+def run(*words: str | Path) -> None:
+    result = command.run(*map(str, words), "-q")
+    assert result.exit_code == 0, result.output
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> Callable[[str], Path]:
+    """The sizes and switches of a fixture's broker."""
+
+    def write(name: str) -> Path:
+        path = tmp_path / "broker.conf"
+        path.write_text("".join(f"{key}={value}\n" for key, value in meta(name).settings.items()))
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("5.4.0-clean", "parquet"),
+        pytest.param("4.9.7-ipv6", "arrow", marks=pytest.mark.slow),
+        pytest.param("5.1.4-clean", "csv", marks=pytest.mark.slow),
+        pytest.param("5.4.0-dledger", "ndjson", marks=pytest.mark.slow),
+    ],
+)
+def test_the_real_store_reads_an_imported_store_as_the_original(
+    name: str, kind: str, tmp_path: Path, oracle: Callable[[str], Oracle], conf: Callable[[str], Path]
+) -> None:
+    made, file, new = meta(name), tmp_path / f"all.{kind}", tmp_path / "new"
+    run("export", unpack(name), "-o", file)
+    run("import", file, "-o", new, "-c", conf(name))
+    load = oracle(made.version).load
+    seen = load(new, made.oracle_args, start=True, list=True)
+    original = load(copy_store(name, tmp_path), made.oracle_args, start=True, list=True)
+    assert (seen.load, seen.crash) == (True, None)
+    assert messages(seen) == messages(original)
+    assert unreadable(seen) == {}
+    assert (seen.readable, seen.max_phy) == (made.oracle_start.readable, made.oracle_start.max_phy)
+
+
+@pytest.mark.parametrize("name", ["5.4.0-clean", pytest.param("5.4.0-dledger", marks=pytest.mark.slow)])
+def test_the_real_store_reads_what_was_imported_into_a_store(
+    name: str, tmp_path: Path, oracle: Callable[[str], Oracle], conf: Callable[[str], Path]
+) -> None:
+    """The store's own messages again: every queue is twice as long, and its second half has the same bodies."""
+    made, file, store = meta(name), tmp_path / "all.parquet", copy_store(name, tmp_path)
+    run("export", store, "-o", file)
+    options = ["--dledger", "n0"] if "dledger" in name else []
+    run("import", file, "--into", store, "--renumber", "-c", conf(name), *options)
+    seen = oracle(made.version).load(store, made.oracle_args, start=True, list=True)
+    assert (seen.load, seen.crash) == (True, None)
+    assert unreadable(seen) == {}
+    assert seen.readable == 2 * made.oracle_start.readable
+    for queue in seen.queues.values():
+        half = len(queue.messages) // 2
+        first, second = queue.messages[:half], queue.messages[half:]
+        assert [(m.size, m.body_crc) for m in second] == [(m.size, m.body_crc) for m in first]
+        assert [m.queue_offset for m in second] == [m.queue_offset + half for m in first]
