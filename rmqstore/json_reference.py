@@ -358,6 +358,7 @@ key_hashes [int]: Hashes of its index entries, if nothing else is left.
 unique_key str/null: The producer's message id.
 tags str/null: The property TAGS.
 store_timestamp int/null (ms): Its store time.
+indexed_time int/null (ms): Its store time by the index, up to a second too early.
 cause str: damage, or cut for a good message that the next start deletes.
 body str: intact, damaged or gone.
 mended bool: Whether a repair restores it, or has restored it.
@@ -516,6 +517,17 @@ with str: Label of the first store.
 first @side: The first store.
 clean bool: Whether the stores are equal.
 *comparison""",
+    "healing": """
+store str: Label of the damaged store.
+places int: Damaged places of its log.
+replicas [@offer]: Stores that have original bytes, the one with most of them first.
+refused {str}: The other stores by their path: why they are no help.
+note? str: Why the store could not be read.""",
+    "offer": """
+replica str: Path of the store that has the bytes.
+places int: Damaged places of which it has bytes.
+bytes int (bytes): Bytes that it has for them.
+command str: Command that shows the plan.""",
     "plan_step": """
 do str: What the step does.
 path str: File, relative to the store, or absolute outside it.
@@ -776,7 +788,8 @@ damaged_spans int: Damaged places that were skipped."""),
     "pipeline-rebuild": _pipeline("rebuild", "pipeline_rebuilt", "Consume queues built from the log.", """
 output str: Output directory."""),
     "pipeline-compare": _pipeline("compare", "pipeline_compared", "The first store against each of the others.", """
-first str: Label of the first store."""),
+first str: Label of the first store.
+heal [@healing]: Damaged stores, and which of the others can heal them."""),
     "pipeline-sql": Document("pipeline sql", "rmqstore.pipeline.sql/1", "Rows of a query.", ("""
 columns [str]: Names of the columns.
 rows [{any}]: The rows, by column; bytes in hex.

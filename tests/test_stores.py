@@ -21,7 +21,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def test_there_are_stores_of_every_kind() -> None:
-    assert (len(BROKER_STORES), len(CLASS_STORES)) == (28, 10)
+    assert (len(BROKER_STORES), len(CLASS_STORES)) == (31, 10)
 
 
 @pytest.mark.parametrize("name", ["4.9.7-killed", "5.4.0-rocksdb", "head_formats"])

@@ -101,7 +101,7 @@ class Examination:
         if store.has_rocksdb:
             from rmqstore.checks.queues.rocksdb import look_into_rocksdb
 
-            rows = look_into_rocksdb(store)
+            rows = look_into_rocksdb(store, self.findings)
             self.crosscheck, self.rocksdb_tables, looked_into = rows.queues, rows.tables, rows.directories
             self.verified.damaged_rows = rows.damaged
             report.unchecked.extend(rows.unchecked)
@@ -290,7 +290,7 @@ class Examination:
         if store.rocksdb_beside:
             from rmqstore.checks.queues.double_write import look_beside
 
-            note, unchecked = look_beside(store, self.states, live=self.report.live)
+            note, unchecked = look_beside(store, self.states, self.findings, live=self.report.live)
             self.report.notes.extend([note] * bool(note))
             self.report.unchecked.extend([unchecked] * bool(unchecked))
             self.verified.damaged_rows = not note

@@ -322,6 +322,7 @@ def _table(rows: list[Row], width: int, when: str) -> Iterator[str]:
 
 def _cells(one: LostMessage, fits: tuple[str, ...], when: str) -> list[str]:
     key = one.keys or one.unique_key or " ".join(fits) or (f"{many(len(one.key_hashes), 'hash', 'hashes')}")
+    time = one.indexed_time if one.store_timestamp is None else one.store_timestamp
     state = "mended" if one.mended and when == "repair" else one.body
     return [
         f"{one.topic}/{one.queue_id}".translate(_CONTROLS),
@@ -329,7 +330,7 @@ def _cells(one: LostMessage, fits: tuple[str, ...], when: str) -> list[str]:
         "" if one.offset is None else f"{one.offset:,}",
         state,
         key.translate(_CONTROLS),
-        "" if one.store_timestamp is None else time_text(one.store_timestamp),
+        "" if time is None else time_text(time),
         "not known" if one.consumed_by is None else ", ".join(one.consumed_by).translate(_CONTROLS),
     ]
 

@@ -99,7 +99,8 @@ def pipeline(
     JOB is one of export, verify, crosscheck, rebuild, du, compare, sql. STORE is a path, a quoted glob, or @FILE with
     one path per line; executors read the same paths from a shared file system. Without --master the job runs on this
     machine. The job sql takes its query before the stores; its views are messages, consumequeue, indexfile, dledger,
-    consumer_offsets and findings. The job compare takes the reference store first.
+    consumer_offsets and findings. The job compare takes the reference store first, and says for each damaged store
+    which of the others can heal it.
     """
     query, stores = _query(job, stores)
     if not stores:
@@ -246,6 +247,8 @@ def _text(result: JobResult) -> Iterator[str]:
             yield f"{store['store']}: not read: {store['error']}"
             continue
         yield from _STORE_TEXT[result.job](store)
+    for damaged in result.more.get("heal", ()):
+        yield from _heal_text(damaged)
         for text in store.get("unchecked") or ():
             yield f"  not checked: {text}"
     if result.job == "export":
@@ -305,6 +308,14 @@ def _compare_text(store: dict[str, Any]) -> Iterator[str]:
                 yield f"  {words}: {many(store[name]['messages'], 'message')}"
         yield f"  only here: {many(store['only_in_other']['messages'], 'message')}"
         yield f"  missing here: {many(store['only_in_store']['messages'], 'message')}"
+
+
+def _heal_text(damaged: dict[str, Any]) -> Iterator[str]:
+    yield f"{damaged['store']}: {many(damaged['places'], 'damaged place')} in the log"
+    for offer in damaged["replicas"]:
+        yield f"  {offer['replica']} has {offer['places']:,} of them, {bytes_text(offer['bytes'])}: {offer['command']}"
+    for replica, reason in damaged["refused"].items():
+        yield f"  {replica} is no help: {reason}"
 
 
 _STORE_TEXT = {

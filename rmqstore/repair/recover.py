@@ -293,7 +293,10 @@ class Recovery:
         from rmqstore.repair.rebuild.rocksdb_queues import plan_beside
 
         choices = RebuildChoices(allow_gaps=self.options.allow_shift, limit=self.limit)
-        return plan_beside(self.draft, self.verified, self._views(), None, choices)
+        fits = plan_beside(self.draft, self.verified, self._views(), None, choices)
+        if fits and codes.CQ_ROCKSDB in self.counts:
+            self.draft.cures.add(codes.CQ_ROCKSDB)
+        return fits
 
     def _rows_are_wanted(self) -> bool:
         if self._touches_log() or self.cut is not None or self.salvaged.rebuild_queues or self.shortened:

@@ -103,12 +103,19 @@ class IndexFiles:
                 return
 
 
-def hashes_at(files: Iterable[Path], sizes: tuple[int, int], offsets: Collection[int]) -> dict[int, list[int]]:
-    """Key hashes of the entries for messages at these log offsets, from index files that may lie anywhere.
+class Indexed(NamedTuple):
+    """What the entries of a message tell: hashes of its keys, and its store time (ms), up to a second too early."""
+
+    hashes: list[int]
+    time: int
+
+
+def entries_at(files: Iterable[Path], sizes: tuple[int, int], offsets: Collection[int]) -> dict[int, Indexed]:
+    """The entries for messages at these log offsets, from index files that may lie anywhere.
 
     Files whose header says that they hold none of them are not read.
     """
-    out: dict[int, list[int]] = {}
+    out: dict[int, Indexed] = {}
     wanted = np.array(sorted(offsets), dtype=np.int64)
     slots, units = sizes
     for path in files:
@@ -121,7 +128,9 @@ def hashes_at(files: Iterable[Path], sizes: tuple[int, int], offsets: Collection
             count = min(_UNITS, stop - first)
             rows = index.UNIT.array(read_at(path, count * index.UNIT.size, index.unit_at(first, slots)))
             for i in np.flatnonzero(np.isin(rows["phy_offset"].astype(np.int64), wanted)).tolist():
-                found = out.setdefault(int(rows["phy_offset"][i]), [])
-                if (key_hash := int(rows["key_hash"][i])) not in found:
-                    found.append(key_hash)
+                # the first entry of a file was put with the begin of the file before
+                later = 0 if first + i == 1 else 1000 * int(rows["time_diff"][i])
+                found = out.setdefault(int(rows["phy_offset"][i]), Indexed([], head["begin_timestamp"] + later))
+                if (key_hash := int(rows["key_hash"][i])) not in found.hashes:
+                    found.hashes.append(key_hash)
     return out

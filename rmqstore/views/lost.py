@@ -26,7 +26,7 @@ from rmqstore.repair.plan.plan import Plan
 from rmqstore.views import lookup
 from rmqstore.views.dump.messages import Damage, Job, read_messages
 from rmqstore.views.dump.selection import Selection
-from rmqstore.views.index_files import hashes_at
+from rmqstore.views.index_files import Indexed, entries_at
 from rmqstore.views.lookup import Found
 
 INTACT, DAMAGED, GONE = "intact", "damaged", "gone"
@@ -40,9 +40,10 @@ RecordAt = Callable[[int], Found | None]
 class LostMessage:
     """One message. What neither its record nor its queue entry tells is None.
 
-    `cause`: damage, or cut (a start would delete it, though it is sound). `body`: intact, damaged or gone. `mended`:
-    the repair restores it, or has. `filler`: a filler has its queue offset after the repair. `key_hashes`: of its
-    index entries. `consumed_by` is None where the progress of groups is not known. Units: bytes, ms.
+    `cause`: damage, or cut (a start would delete it, though it is sound). `body`: intact, damaged or gone.
+    `mended`: the repair restores it, or has. `filler`: a filler has its queue offset after the repair.
+    `key_hashes`: of its index entries; `indexed_time`: the store time that they tell, up to a second too early.
+    `consumed_by` is None where the progress of groups is not known. Units: bytes, ms.
     """
 
     topic: str
@@ -55,6 +56,7 @@ class LostMessage:
     tags: str | None = None
     store_timestamp: int | None = None
     key_hashes: tuple[int, ...] = ()
+    indexed_time: int | None = None
     cause: str = "damage"
     body: str = GONE
     mended: bool = False
@@ -75,6 +77,7 @@ class LostMessage:
             "unique_key": self.unique_key,
             "tags": self.tags,
             "store_timestamp": self.store_timestamp,
+            "indexed_time": self.indexed_time,
             "cause": self.cause,
             "body": self.body,
             "mended": self.mended,
@@ -102,6 +105,10 @@ class Losses:
     def count(self) -> int:
         """Messages that are lost for good, as far as they are known: those of `cut` left out."""
         return sum(not one.mended for one in self.damaged) + sum(self.unlisted.values())
+
+
+def _with_entries(one: LostMessage, entries: Indexed | None) -> LostMessage:
+    return one if entries is None else replace(one, key_hashes=tuple(entries.hashes), indexed_time=entries.time)
 
 
 class LostMessages:
@@ -165,14 +172,11 @@ class LostMessages:
             out.damaged.append(self._damaged(row, mended, record_at))
         offsets = {one.offset for one in out.damaged if one.offset is not None}
         sizes = index_sizes(self.store)
-        hashes: dict[int, list[int]] = {}
+        known: dict[int, Indexed] = {}
         for paths in index_paths if sizes is not None else ():
             assert sizes is not None
-            hashes |= hashes_at(paths, sizes, offsets - hashes.keys())
-        out.damaged = [
-            replace(one, key_hashes=tuple(hashes.get(-1 if one.offset is None else one.offset, ())))
-            for one in out.damaged
-        ]
+            known |= entries_at(paths, sizes, offsets - known.keys())
+        out.damaged = [_with_entries(one, known.get(-1 if one.offset is None else one.offset)) for one in out.damaged]
         listed = Counter(f"{one.topic}/{one.queue_id}" for one in out.damaged if not one.mended)
         for queue, count in plan.loss.queues.items():
             if count > listed[queue]:

@@ -12,6 +12,7 @@ import pytest
 from rmqstore.checks.problems.table import PROBLEMS
 from tests.cases.case import case_names, make, options, read_case
 from tests.command import run_json
+from tests.rocksdb_rows import need_rocksdict
 from tests.untouched import assert_untouched, content_only, snapshot
 
 JOURNAL = ".rmqstore"
@@ -42,6 +43,8 @@ def _cases() -> Iterator[object]:
 @pytest.mark.parametrize("name", [*_cases()])
 def test_damage_is_found_repaired_and_undone(name: str, tmp_path: Path) -> None:
     case = read_case(name)
+    if case.store.endswith("rocksdb"):
+        need_rocksdict()
     store = make(case, tmp_path)
     verify = ("verify", str(store), *options(case, store), *case.verify.options)
     with assert_untouched(store):

@@ -93,6 +93,7 @@ def test_before_and_after_the_repair_the_same_messages_are_lost(name: str, folde
     assert rows[first.position]["store_timestamp"] == first.store_timestamp
     assert rows[second.position]["size"] == second.size
     assert key_hash(f"{second.topic}#{second.properties['UNIQ_KEY']}") in rows[second.position]["key_hashes"]
+    assert 0 <= second.store_timestamp - rows[second.position]["indexed_time"] < 1000
 
     assert run("recover", str(store), "--apply").exit_code == 0
     after = lost(store)

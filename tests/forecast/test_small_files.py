@@ -133,7 +133,7 @@ def test_damaged_rows_are_reported_in_the_verdict(tmp_path: Path) -> None:
         "rows in RocksDB are damaged"
     )
     assert simulate_start(opened).sentence() == report.verdict
-    assert report.exit_code == 4
+    assert report.exit_code == 1
 
 
 def test_a_lost_current_without_a_log_makes_a_new_database(tmp_path: Path) -> None:

@@ -59,3 +59,37 @@ def test_a_healed_slave_goes_on_behind_its_master(tmp_path: Path, whole_broker: 
     assert answer.relation in ("equal", "store-is-prefix"), answer.divergence
     assert answer.store.damaged == 0
     assert answer.leading_messages >= len(rows(unpack("5.4.0-master")))
+
+
+@pytest.mark.slow
+def test_a_healed_follower_goes_on_in_its_dledger_group(tmp_path: Path, whole_broker: NewBroker) -> None:
+    nodes = [f"5.4.0-dledger3-n{node}" for node in range(3)]
+    stores = [copy_store(name, tmp_path) for name in nodes]
+    hurt(stores[2])
+    heal(stores[2], unpack(nodes[0]), "dledger-group")
+    before = len(rows(stores[0]))
+    version = meta(nodes[0]).version
+    brokers = [whole_broker(version, stores[0], meta(nodes[0]).broker_conf)]
+    names = brokers[0].name_server
+    brokers += [whole_broker(version, stores[n], meta(nodes[n]).broker_conf, namesrvAddr=names) for n in (1, 2)]
+    peers = ";".join(f"n{node}-{broker.dledger_address}" for node, broker in enumerate(brokers))
+    try:
+        for broker in brokers:
+            broker.join(peers)
+            broker.launch()
+        for broker in brokers:
+            broker.wait()
+        acknowledged = brokers[0].produce("Order_11", 20)
+        end = time.monotonic() + 60
+        while len({last_offset(store) for store in stores}) > 1 and time.monotonic() < end:
+            time.sleep(1)
+    finally:
+        for broker in reversed(brokers):
+            broker.stop()
+    assert len(acknowledged) == 20
+    assert len(rows(stores[0])) >= before + 20
+    for other in stores[1:]:
+        answer = compare(open_store(stores[0]), open_store(other), jobs=1)
+        assert (answer.relation, answer.store.damaged, answer.other.damaged) == ("equal", 0, 0), answer.divergence
+        assert answer.leading_messages == len(rows(stores[0]))
+    run_json("verify", str(stores[2]), exit_code=0)

@@ -133,7 +133,7 @@ class WholeBroker:
 
     @property
     def dledger_address(self) -> str:
-        """Address for the other nodes of a DLedger group."""
+        """Address for the other nodes of a DLedger group, and for the brokers of a controller."""
         return f"127.0.0.1:{self._dledger_port}"
 
     def join(self, peers: str) -> None:
@@ -148,14 +148,30 @@ class WholeBroker:
     def launch(self) -> None:
         """Starts the name server, waits for it, and starts the broker without waiting."""
         if self._has_name_server:
-            conf = {
-                "listenPort": str(self._name_server_port),
-                "kvConfigPath": str(self._home / "kv.json"),
-                "configStorePath": str(self._home / "namesrv.properties"),
-            }
-            self._launch("namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", conf)
-            self._wait("namesrv", 300)
+            self.start_name_server()
         self._launch("broker", "org.apache.rocketmq.broker.BrokerStartup", self._conf)
+
+    def start_name_server(self, *, controller: bool = False) -> None:
+        """Starts the name server alone, and waits for it; with `controller`, a controller listens in it.
+
+        The controller elects any broker that is there, also one that is behind.
+        """
+        conf = {
+            "listenPort": str(self._name_server_port),
+            "kvConfigPath": str(self._home / "kv.json"),
+            "configStorePath": str(self._home / "namesrv.properties"),
+        }
+        if controller:
+            conf |= {
+                "enableControllerInNamesrv": "true",
+                "controllerDLegerGroup": "controllers",
+                "controllerDLegerPeers": f"n0-{self.dledger_address}",
+                "controllerDLegerSelfId": "n0",
+                "controllerStorePath": str(self._home / "controller"),
+                "enableElectUncleanMaster": "true",
+            }
+        self._launch("namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", conf)
+        self._wait("namesrv", 300)
 
     def wait(self, timeout: float = 300) -> None:
         """Waits until the broker serves; raises BrokerDidNotStart."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import time
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,10 @@ from rmqstore.views.compare.compare import compare as compare_here
 from rmqstore.views.dump.messages import Damage
 from rmqstore.views.tables.stores import StoreRef
 from rmqstore.views.usage import usage
+from tests import damage
+from tests.command import run_json
 from tests.damage import overwrite
+from tests.repair.salvaging import rows
 from tests.spark.stores import (
     NAMES,
     conf_file,
@@ -240,6 +244,28 @@ def test_replicas_are_compared_as_locally(spark: Any, tmp_path: Path) -> None:
     assert found.exit_code == 1
     assert found.stores[0]["only_in_store"]["messages"] == 101
     assert found.stores[1]["damaged_in_other"]["messages"] > 0
+
+
+def test_a_fleet_is_told_who_can_heal_whom(spark: Any, tmp_path: Path) -> None:
+    leader, foreign = unpack("5.4.0-dledger3-n1"), unpack("5.4.0-dledger")
+    hurt = damaged_copy("5.4.0-dledger3-n0", tmp_path)
+    behind = copy_store("5.4.0-dledger3-n2", tmp_path)
+    entry = rows(behind)[20]
+    damage.garble(entry.path, entry.at, entry.size)
+    result = compare(spark, [leader, hurt, behind, foreign])
+    found = {one["store"]: one for one in result.more["heal"]}
+    assert found.keys() == {str(hurt), str(behind)}
+    for store, others in ((hurt, (leader, behind)), (behind, (leader, hurt))):
+        told = found[str(store)]
+        assert {offer["replica"] for offer in told["replicas"]} == {str(other) for other in others}
+        assert told["replicas"][0]["places"] == told["places"]
+        assert [*told["refused"]] == [str(foreign)]
+        assert "is not a replica" in told["refused"][str(foreign)]
+        plan = run_json(*shlex.split(told["replicas"][0]["command"])[1:], "--role", "single", exit_code=1)
+        assert plan["facts"]["restored"]["bytes"] == told["replicas"][0]["bytes"]  # type: ignore[index]
+    text = "\n".join(_text(result))
+    assert f"{behind}: 1 damaged place in the log" in text
+    assert f"  {leader} has 1 of them, {entry.size + 48:,} B: rmqstore recover {behind} --replica {leader}" in text
 
 
 def test_sql_sees_all_views(spark: Any) -> None:

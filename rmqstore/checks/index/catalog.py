@@ -100,6 +100,11 @@ class IndexCatalog:
                 seen(lo, hi, self._digest(entries, whole))
             self._check(lo, entries, whole, (keys.take(inside), columns), tally)
 
+    def hashes(self, lo: int, hi: int) -> tuple[I64, I64]:
+        """Offsets and key hashes of all entries that point into [lo, hi)."""
+        (_, _, offset, key_hash, _), _ = self._entries(lo, hi)
+        return offset, key_hash
+
     def told(self, lo: int, hi: int) -> bytes:
         """A digest of all entries that point into [lo, hi), with what their files say of all their entries."""
         return self._digest(*self._entries(lo, hi))

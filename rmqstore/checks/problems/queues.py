@@ -246,6 +246,18 @@ CONSUME_QUEUE: Rows = (
             "`recover` writes the tags code into the unit; the original bit map cannot be restored."
         ),
     ),
+    Problem(
+        code=codes.CQ_ROCKSDB,
+        title="RocksDB of the consume queues is damaged",
+        severity=_E,
+        remedy="recover",
+        safe=True,
+        about=(
+            "Files of the database in consumequeue/ are missing, or their bytes are wrong. A broker does not start, or "
+            "serves no message whose row it cannot read. `recover` and `rebuild STORE cq` make a new database from the "
+            "log, and keep the old one in the journal."
+        ),
+    ),
 )
 
 BATCH_CONSUME_QUEUE: Rows = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rmqstore.checks.problems.report import QueueState
+from rmqstore.checks.problems.report import Findings, QueueState
 from rmqstore.files.store import Store
 
 NAMED = "consumequeue/: a RocksDB of the same queues exists beside the files (rocksdbCQDoubleWriteEnable)"
@@ -18,9 +18,10 @@ BEFORE_READING = (
 )
 
 
-def look_beside(store: Store, states: Mapping[str, QueueState], *, live: bool) -> tuple[str, str]:
+def look_beside(store: Store, states: Mapping[str, QueueState], findings: Findings, *, live: bool) -> tuple[str, str]:
     """(a note, what was not checked) of the RocksDB beside queues in files; each may be empty."""
-    from rmqstore.files.rocksdb.database import MISSING_EXTRA, CannotRead, is_readable
+    from rmqstore.checks.queues.rocksdb import damaged_database
+    from rmqstore.files.rocksdb.database import MISSING_EXTRA, CannotRead, DamagedDatabase, is_readable
     from rmqstore.files.rocksdb.queues import RocksDBQueues
 
     if not is_readable():
@@ -28,10 +29,10 @@ def look_beside(store: Store, states: Mapping[str, QueueState], *, live: bool) -
     try:
         bounds = RocksDBQueues(store).bounds()
     except CannotRead as e:
-        return "", (
-            f"{NAMED}, and cannot be read: {e}; a broker that writes both does not start with it: `rmqstore recover` "
-            "makes a new one from the log"
-        )
+        if isinstance(e, DamagedDatabase) and store.dledger is None:
+            findings.add(damaged_database(str(e), beside="the queue files"))
+            return "", ""
+        return "", f"{NAMED}, and cannot be read: {e}; a broker that writes both does not start with it"
     ends = {f"{t}/{q}": b["max"].queue_offset + 1 for (t, q), b in bounds.items() if "max" in b}
     other = [name for name in {*states, *ends} if ends.get(name, 0) != _end(states, name)]
     words = "; consumers are served from the files, and its rows are not compared with the log"

@@ -17,7 +17,7 @@ import numpy as np
 from rmqstore.checks.log.logs import Logs, Name
 from rmqstore.checks.log.queue_parts import KEPT, Missing, QueuePart
 from rmqstore.checks.problems import codes
-from rmqstore.checks.problems.report import Fact, Findings, QueueState
+from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueState
 from rmqstore.checks.queues.consumequeue import check_consume_queues
 from rmqstore.checks.queues.queue_check import QueueCheck
 from rmqstore.checks.queues.rocksdb_batches import check_batch_rows
@@ -34,7 +34,6 @@ WHICH = (
     "the store has queues in files and in RocksDB, and nothing says which of them the broker reads: give its "
     "broker.conf with -c (storeType, rocksdbCQDoubleWriteEnable); until then the files are not checked"
 )
-_CURE = "`rmqstore recover` makes a new one from the log"
 _NO_BATCHES = (
     "a broker with its queues in RocksDB does not deliver all messages of a batch topic (queue.type=BatchCQ); which of "
     "them is not forecast"
@@ -68,7 +67,12 @@ class RowsRead:
     """Whether the library is there and cannot open the database of the queues."""
 
 
-def look_into_rocksdb(store: Store) -> RowsRead:
+def damaged_database(reason: str, **more: Fact) -> Finding:
+    """The finding for a database of consume queues with wrong bytes or missing files."""
+    return Finding(codes.CQ_ROCKSDB, "consumequeue", facts={"reason": reason, **more})
+
+
+def look_into_rocksdb(store: Store, findings: Findings) -> RowsRead:
     """Opens what a store has as RocksDB. `directories` are those that need no other word in `unchecked`.
 
     Errors: none.
@@ -86,10 +90,12 @@ def look_into_rocksdb(store: Store) -> RowsRead:
             try:
                 RocksDBQueues(store)
                 out.queues = True
+            except DamagedDatabase as e:
+                out.damaged = True
+                findings.add(damaged_database(str(e)))
             except CannotRead as e:
                 out.damaged = True
-                cure = f"; {_CURE}" if isinstance(e, DamagedDatabase) else ""
-                out.unchecked.append(f"{DIRECTORY}: the RocksDB of the consume queues cannot be read: {e}{cure}")
+                out.unchecked.append(f"{DIRECTORY}: the RocksDB of the consume queues cannot be read: {e}")
     if is_readable():
         for name in filter(TABLES.__contains__, store.rocksdb_config):
             out.directories.add(f"config/{name}")
@@ -123,15 +129,16 @@ def check_rocksdb_queues(
     names: set[Name] = set()
     bounds: dict[Name, dict[str, Bound]] | None = None
     complete = False
+    reasons: list[str] = []
     try:
         names.update(queues.names())
         complete = True
     except CannotRead as e:
-        facts.unchecked.append(f"{DIRECTORY}: some queues in the RocksDB cannot be found: {e}")
+        reasons.append(str(e))
     try:
         bounds = queues.bounds()
     except CannotRead as e:
-        facts.unchecked.append(f"{DIRECTORY}: the ends of queues in the RocksDB cannot be read: {e}")
+        reasons.append(str(e))
     if queues.foreign:
         facts.notes.append(f"{DIRECTORY}: {queues.foreign} keys in the RocksDB are not those of consume queue units")
     names.update(bounds or ())
@@ -151,18 +158,20 @@ def check_rocksdb_queues(
         for files in queues.files(names):
             yield files
             check = checks.pop()  # one queue at a time, however many there are
-            unread.extend(check.unread())
+            if check.rows.unreadable:
+                unread.append(check.label)
+                reasons.extend(one.reason for one in check.rows.unreadable)
             if count := check.unreadable_messages():
                 facts.unreadable[files.topic, files.queue_id] = count
 
     facts.states = check_consume_queues(store, logs, findings, kept(), judge)
-    unread += _batches(queues, batches, bounds, logs, findings, facts)
-    if facts.unchecked or unread:
+    for label, reason in _batches(queues, batches, bounds, logs, findings, facts):
+        unread.append(label)
+        reasons.append(reason)
+    if reasons:
         facts.damaged = True
-        facts.notes.append(f"{DIRECTORY}: rows in the RocksDB are damaged; {_CURE}")
-    facts.unchecked.extend(unread[:_SAID])
-    if len(unread) > _SAID:
-        facts.unchecked.append(f"{DIRECTORY}: units of {len(unread) - _SAID} more queues cannot be read")
+        count = sum(facts.unreadable.values())
+        findings.add(damaged_database(reasons[0], messages=count, queues=", ".join(unread[:_SAID])))
     facts.unchecked.extend(facts.undelivered)
     if next(store.queue_directories(QueueKind.SIMPLE), None) is not None:
         if store.queue_home is QueueHome.ROCKSDB:
@@ -179,26 +188,19 @@ def _batches(
     logs: Logs,
     findings: Findings,
     facts: RocksDBFacts,
-) -> list[str]:
-    """Adds the states of batch queues to `facts`; words for the rows that could not be read."""
-    unread: list[str] = []
+) -> list[tuple[str, str]]:
+    """Adds the states of batch queues to `facts`; queues with rows that cannot be read, and why."""
+    unread: list[tuple[str, str]] = []
     topics: set[str] = set()
     for name, rows, state in check_batch_rows(queues, names, bounds, logs, findings):
         label = f"{name[0]}/{name[1]}"
         facts.states[label] = state
-        unread.extend(_unread(label, rows))
+        unread.extend((label, one.reason) for one in rows.unreadable[:1])
         if count := rows.unreadable_in(0, state.expected_max):
             facts.unreadable[name] = count
         topics.add(name[0])
     facts.undelivered = [f"{topic}: {_NO_BATCHES}" for topic in sorted(topics)]
     return unread
-
-
-def _unread(label: str, rows: RocksDBQueue) -> Iterator[str]:
-    if rows.unreadable:
-        first = min(rows.unreadable, key=lambda u: u.start)
-        where = f"the units of {label}" if first.start == 0 else f"units of {label} from {first.start} on"
-        yield f"{DIRECTORY}: {where} cannot be read from the RocksDB: {first.reason}"
 
 
 class _RowsCheck(QueueCheck):
@@ -292,10 +294,6 @@ class _RowsCheck(QueueCheck):
             return 0
         first = self.ends["min"].queue_offset if "min" in self.ends else 0
         return self.rows.unreadable_in(first, self.ends["max"].queue_offset + 1)
-
-    def unread(self) -> Iterator[str]:
-        """Words for the rows that could not be read, if there are any."""
-        return _unread(self.label, self.rows)
 
     def state(self) -> QueueState:
         """Min and max as a reader sees them, and the max that the log asks for."""

@@ -24,7 +24,7 @@ _TRIES = 3  # a running broker may delete a file between listing and opening
 _MAX_OPEN = 4  # databases that `open_database` keeps open
 _VERSION_FAMILY, _VERSION_KEY = "kvDataVersion", b"kvDataVersionKey"
 _LINKED = re.compile(rf"[^\s']*/{PREFIX}[^/\s]+/")
-_DAMAGED = re.compile(r"Corruption: |IO error: No such file or directory")
+_DAMAGED = re.compile(r"(?!.*unsupported format_version)(Corruption: |IO error: No such file or directory)")
 
 T = TypeVar("T")
 
@@ -34,7 +34,10 @@ class CannotRead(Exception):
 
 
 class DamagedDatabase(CannotRead):
-    """A database has damaged or missing files, on which a broker's RocksDB fails too."""
+    """A database has damaged or missing files, on which a broker's RocksDB fails too.
+
+    Not a table format that the library does not know: a newer RocksDB may have written it.
+    """
 
 
 def is_readable() -> bool:

@@ -45,7 +45,6 @@ _OF_UNIT = [one.name for one in consumequeue.UNIT]
 """Fields that a row has from the unit of a queue in files."""
 WHY = "the RocksDB of the consume queues, from the log's messages"
 _NAMED = 10
-_NEWER = "unsupported format_version"  # BlockBasedTable::Open of a table format that the library does not know
 Rows = npt.NDArray[Any]
 
 
@@ -115,9 +114,9 @@ def unopenable(directory: Path) -> Unopenable | None:
     try:
         open_database(directory)
     except DamagedDatabase as e:
-        return Unopenable(str(e), _NEWER in str(e))
+        return Unopenable(str(e), blocks=False)
     except CannotRead as e:
-        return Unopenable(str(e), True)
+        return Unopenable(str(e), blocks=True)
     return None
 
 

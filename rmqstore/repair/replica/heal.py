@@ -8,7 +8,7 @@ stays damaged are judged by the log as it will be. Both stages together are one 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from rmqstore.checks.log.commitlog import LogResult
@@ -21,6 +21,7 @@ from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.recover import plan_recovery
+from rmqstore.repair.replica.branch import proved_until
 from rmqstore.repair.replica.healed_store import HealedStore, build, messages_in
 from rmqstore.repair.replica.judge import judge
 from rmqstore.repair.replica.merge import merged
@@ -49,15 +50,8 @@ def plan_with_replicas(
     Errors: Refused for a store that is not a replica, is the store itself, or has nothing for it; StoreIsLive;
     NoSpace; as `plan_recovery`.
     """
-    refuse_whole(store, verified)
-    refuse_overlap(store)
-    if verified.report.live:
-        raise StoreIsLive(f"a broker is running on {store.path}: its log cannot be compared with a replica's")
-    if verified.misplaced is not None and verified.misplaced.store.is_rearranged:
-        raise Refused(f"log files of {store.path} have wrong names", "run `rmqstore recover` without --replica first")
-    for replica in replicas:
-        refuse_same(store, replica)
-    work = _Healing(store, verified, replicas, wishes)
+    work = Healing(store, verified, replicas, wishes)
+    work.check()
     sources = work.sources()
     if not sources.taken:
         if not work.places:
@@ -78,7 +72,7 @@ def plan_with_replicas(
     return replace(whole, cures=tuple(sorted({*plan.cures, *cured})), notes=(*notes, *plan.notes), facts=facts)
 
 
-class _Healing:
+class Healing:
     """The first stage. `places` are those that need bytes, `proofs` what was proved of each replica's logs."""
 
     def __init__(self, store: Store, verified: Verified, replicas: Sequence[Replica], wishes: Wishes) -> None:
@@ -90,26 +84,41 @@ class _Healing:
         self.proofs: dict[tuple[str, str], Proof] = {}  # by names of log and replica
         self.notes: list[str] = []
 
+    def check(self) -> None:
+        """Errors: Refused for a store that cannot be healed now, and for a replica that is the same; StoreIsLive."""
+        store, verified = self.store, self.verified
+        refuse_whole(store, verified)
+        refuse_overlap(store)
+        if verified.report.live:
+            raise StoreIsLive(f"a broker is running on {store.path}: its log cannot be compared with a replica's")
+        if verified.misplaced is not None and verified.misplaced.store.is_rearranged:
+            raise Refused(
+                f"log files of {store.path} have wrong names", "run `rmqstore recover` without --replica first"
+            )
+        for replica in self.replicas:
+            refuse_same(store, replica)
+
     def sources(self) -> Sources:
         """Prove the replicas, and ask them for the places."""
         allowed: dict[Place, list[Replica]] = {}
         for log in self.verified.logs.results:
             having = [r for r in self.replicas if r.log(log.lead) is not None]
             places = find_places(self.store, self.verified, log, having, self.wishes)
-            self.places += places
             proofs = self._prove(log, having, places)
             for place in places:
-                allowed[place] = [r for r in having if proofs[r.name].covers(place)]
-                if not allowed[place]:
-                    self._not_covered(place, proofs)
+                for part, proved in self._parts(place, having, proofs):
+                    self.places.append(part)
+                    allowed[part] = proved
+                    if not proved:
+                        self._not_covered(part, proofs)
         if not self.verified.logs.results:
             raise Refused(
                 f"{self.store.path} has no file of its log left: nothing proves what is a replica of it",
                 "make the store again as a copy of the replica",
             )
-        proved = {name for _, name in self.proofs}
+        known = {name for _, name in self.proofs}
         for replica in self.replicas:
-            if replica.name not in proved:
+            if replica.name not in known:
                 kind = self.store.kind.value
                 raise Refused(f"{replica.name} is not a replica: this is a {kind} store, and it has no such log")
         return find_sources(self.places, allowed)
@@ -129,6 +138,24 @@ class _Healing:
                 )
         self.proofs |= {(log.queue.name, name): proof for name, proof in found.items()}
         return found
+
+    def _parts(
+        self, place: Place, replicas: Sequence[Replica], proofs: Mapping[str, Proof]
+    ) -> Iterator[tuple[Place, list[Replica]]]:
+        """A place in parts, each with the replicas that are proved for all of it."""
+        until = {r.name: self._proved_until(place, r, proofs[r.name]) for r in replicas}
+        start = place.start
+        for stop in sorted({place.stop, *until.values()} - {place.start}):
+            yield replace(place, start=start, stop=stop), [r for r in replicas if until[r.name] >= stop]
+            start = stop
+
+    def _proved_until(self, place: Place, replica: Replica, proof: Proof) -> int:
+        if proof.covers(place):
+            return place.stop
+        differs = proof.diverges_at is not None and proof.diverges_at < place.start
+        if differs or place.kind == OUTVOTED:
+            return place.start
+        return proved_until(self.store, self.verified, replica, place)
 
     def _not_covered(self, place: Place, proofs: Mapping[str, Proof]) -> None:
         if not proofs:
@@ -154,7 +181,7 @@ def _names(sources: Sources) -> str:
     return " and ".join(dict.fromkeys(taken.replica.name for taken in sources.taken))
 
 
-def _facts(healed: HealedStore, sources: Sources, work: _Healing) -> dict[str, Json]:
+def _facts(healed: HealedStore, sources: Sources, work: Healing) -> dict[str, Json]:
     """`{"messages", "bytes", "places": […], "replicas": […]}`."""
     places: list[Json] = []
     total: Counter[str] = Counter()

@@ -8,7 +8,7 @@ from functools import partial
 
 from rmqstore.errors import NotReadable
 from rmqstore.repair.plan.content import Content, chunks
-from rmqstore.repair.plan.fingerprints import fingerprint_range
+from rmqstore.repair.plan.fingerprints import fingerprint_entry, fingerprint_range
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder, readable
 from rmqstore.repair.plan.steps import Create, Discard, Extend, Overwrite, Step, Truncate
@@ -24,13 +24,26 @@ def merged(plan: Plan, healed: HealedStore, names: PlanBuilder, why: str) -> Pla
     """
     by_name = {names.name(file.path): file for file in healed.files}
     gone = {s.path for s in plan.steps if isinstance(s, Discard)}
-    steps: list[Step] = [s for s in plan.steps if s.path not in by_name or s.path in gone]
+    steps: list[Step] = [s for s in plan.steps if s.path not in by_name]
+    steps += [_real(s, by_name[s.path]) for s in plan.steps if _is_left(s, by_name.get(s.path))]
     for name, file in by_name.items():
         if name not in gone:
             own = [s for s in plan.steps if s.path == name]
             steps += _steps(name, file, own, healed, names, why)
     spans = [s for span in plan.spans if (s := _saved(span, by_name.get(span.path))) is not None]
     return replace(plan, steps=tuple(steps), spans=tuple(spans))
+
+
+def _is_left(step: Step, file: HealedFile | None) -> bool:
+    """Whether a step puts away a file that the store has; one that only the replicas' bytes made is not made then."""
+    return isinstance(step, Discard) and file is not None and file.length is not None
+
+
+def _real(step: Step, file: HealedFile) -> Step:
+    """The same step for the file as it is."""
+    assert isinstance(step, Discard)
+    expect = readable(file.path, partial(fingerprint_entry, file.path))
+    return replace(step, expect=expect, length=file.length or 0)
 
 
 def _saved(span: SavedSpan, file: HealedFile | None) -> SavedSpan | None:

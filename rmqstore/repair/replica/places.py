@@ -14,6 +14,8 @@ from rmqstore.files.store import Store
 from rmqstore.repair.replica.neighbours import records_between
 from rmqstore.repair.replica.replica import Replica, filler_spans
 from rmqstore.repair.replica.spans import Span, joined, meets
+from rmqstore.repair.salvage.evidence.table import Evidence
+from rmqstore.repair.salvage.loss import last_named
 from rmqstore.scan.tiling import Kind, Run
 
 _BLOCK = 1 << 20
@@ -37,6 +39,7 @@ class Place:
     """Bytes [start, stop) of a log that a replica may have: global offsets, from a record's start to a record's start.
 
     `open_end`: behind the end of the log, so that the replica's last record there may end behind `stop`.
+    `lost_until`: up to there this store had messages.
     """
 
     log: LogResult
@@ -44,6 +47,7 @@ class Place:
     stop: int
     kind: str
     open_end: bool = False
+    lost_until: int = 0
 
     @property
     def span(self) -> Span:
@@ -73,7 +77,7 @@ def find_places(
         inside += [Place(log, a, b, FILLER) for a, b in _with_blanks(log, filler_spans(store, log))]
     inside += _contradicted(verified, log, replicas)
     if log is verified.logs.results[-1]:
-        inside += _tail(verified, log, replicas, wishes)
+        inside += _tail(store, verified, log, replicas, wishes)
     if wishes.extend and log is verified.logs.results[0]:
         inside += _front(log, replicas)
     else_good = without_places(_outvoted(log, replicas), inside, filler_spans(store, log))
@@ -89,7 +93,14 @@ def _apart(places: Iterable[Place]) -> list[Place]:
             out.append(place)
             continue
         stop = max(last.stop, place.stop)
-        out[-1] = Place(last.log, last.start, stop, last.kind, last.open_end or place.open_end)
+        out[-1] = Place(
+            last.log,
+            last.start,
+            stop,
+            last.kind,
+            last.open_end or place.open_end,
+            max(last.lost_until, place.lost_until),
+        )
     return out
 
 
@@ -212,7 +223,9 @@ def _starts(log: LogResult, start: int) -> bool:
     return message is not None and message.physical_offset == start + log.lead
 
 
-def _tail(verified: Verified, log: LogResult, replicas: Sequence[Replica], wishes: Wishes) -> Iterator[Place]:
+def _tail(
+    store: Store, verified: Verified, log: LogResult, replicas: Sequence[Replica], wishes: Wishes
+) -> Iterator[Place]:
     """Damage behind the last good record; with `extend`, all that a replica has there.
 
     That is taken too if this store had messages there: queues, index, checkpoint or consumer offsets lead behind its
@@ -225,7 +238,8 @@ def _tail(verified: Verified, log: LogResult, replicas: Sequence[Replica], wishe
     end = max((replica.end(log.lead, log.wrote) for replica in replicas), default=log.wrote)
     stop = end if known or wishes.extend else min(end, max(dirty))
     if stop > log.wrote:
-        yield Place(log, log.wrote, stop, TAIL, open_end=True)
+        named = last_named(Evidence(store, verified), log) + 1 if known else 0
+        yield Place(log, log.wrote, stop, TAIL, open_end=True, lost_until=named)
 
 
 def _front(log: LogResult, replicas: Sequence[Replica]) -> Iterator[Place]:

@@ -69,11 +69,16 @@ def _take(place: Place, replicas: Sequence[Replica], wanted: Sequence[Span], out
             taken += [Taken(place, a, b, replica) for a, b in without(found, covered)]
             covered = joined([*covered, *found])
         gaps = without([(low, high)], covered)
-        if gaps and place.open_end:  # a log has no holes: what a replica has behind one is not taken
-            taken = [t for t in taken if t.start < gaps[0][0]]
+        end = next((start for start, stop in gaps if stop >= place.lost_until), None) if place.open_end else None
+        if end is not None:  # what this store never had is not taken from behind damage
+            taken = [t for t in taken if t.start < end]
+            taken += _raw(place, [gap for gap in gaps if gap[0] < end], replicas)
             break
-        if place.log.queue.find(low) is None:
+        if place.open_end or place.log.queue.find(low) is None:
             taken += _raw(place, gaps, replicas)
+    if place.open_end:  # behind the last good record nothing needs the replica's damage
+        end = max((t.stop for t in taken if t.good), default=place.start)
+        taken = [t for t in taken if t.stop <= end]
     if any(t.good for t in taken):
         out.taken += sorted(taken, key=lambda t: t.start)
     else:

@@ -239,6 +239,12 @@ def _checkpoint_knows_more(evidence: Evidence) -> bool:
     return any(not f.facts.get("in_future") for f in ahead)
 
 
+def last_named(evidence: Evidence, log: LogResult) -> int:
+    """Offset of the last message behind the end of a log that a queue or DLedger's index still names; -1 for none."""
+    _, units = _units_behind(evidence, log)
+    return max([-1, *units[1].tolist(), *_entries_behind(evidence, log)])
+
+
 def _units_behind(evidence: Evidence, log: LogResult) -> tuple[list[Name], Table]:
     """Queues, and the units behind the end in the order of their offsets: number of the queue, offset, size, count."""
     names: list[Name] = []

@@ -7,8 +7,9 @@ evaluates them with `views/compare/compare.py`.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,15 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from rmqstore.checks.verify import VerifyOptions, examine
 from rmqstore.errors import RmqStoreError, UsageError
+from rmqstore.repair.replica.offers import find_offers
+from rmqstore.repair.replica.replica import Replica
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
-from rmqstore.spark.jobs.jobs import JobResult, Paths, finish, lost_store
+from rmqstore.spark.jobs.jobs import JobResult, Paths, each_whole, finish, lost_store
 from rmqstore.spark.jobs.task_groups import Progress, Watch, spark_mapper
 from rmqstore.spark.jobs.views import load
 from rmqstore.spark.sources.options import size_of
@@ -110,6 +114,7 @@ def compare(
 ) -> JobResult:
     """Compare the first store with each of the others; one entry for each of the others, as of `rmqstore compare`.
 
+    `heal` in the result has an object for each damaged store: which of all the stores can give its bytes back.
     Exit code 0: all equal; 1: some differ.
     Errors: UsageError for a single store; NotAStore, NotReadable for the first one.
     """
@@ -121,6 +126,7 @@ def compare(
     left, frame = _side(spark, first, progress, split_size)
     frame = frame.persist()
     stores, codes = [], []
+    damaged = {first} if _is_damaged(left) else set()
     for ref in others:
         try:
             right, other = _side(spark, ref, progress, split_size)
@@ -129,6 +135,7 @@ def compare(
         except (RmqStoreError, OSError) as e:
             stores.append(lost_store(ref, e))
             continue
+        damaged |= {ref} if _is_damaged(right) else set()
         answer = found.to_json()
         del answer["schema"]
         answer["first"] = asdict(found.store)
@@ -136,7 +143,27 @@ def compare(
         codes.append(0 if found.equal else 1)
         other.unpersist()
     frame.unpersist()
-    return finish(JobResult("compare", stores, more={"first": first.label}), started, codes)
+    read = [first, *(ref for ref, store in zip(others, stores, strict=True) if "error" not in store)]
+    sizes = [(ref, 0) for ref in read if ref in damaged]
+    heal = [answer for answer, _ in each_whole(spark, sizes, partial(_offers, fleet=read), 1)]
+    return finish(JobResult("compare", stores, more={"first": first.label, "heal": heal}), started, codes)
+
+
+def _is_damaged(logs: LogRows) -> bool:
+    bad = (Kind.DIRTY, Kind.ZERO, Kind.HOLE)
+    return any(run.kind in bad and run.start < log.wrote for log in logs.results for run in log.tiling)
+
+
+def _offers(ref: StoreRef, fleet: Sequence[StoreRef]) -> tuple[dict[str, Any], int]:
+    """Which of the other stores can heal a damaged one."""
+    try:
+        store = ref.open()
+        verified = examine(store, VerifyOptions(jobs=1))
+        found = find_offers(store, verified, [Replica(str(o.path), o.open(), 1) for o in fleet if o != ref])
+    except (RmqStoreError, OSError) as e:
+        return {"store": ref.label, "places": 0, "replicas": [], "refused": {}, "note": str(e)}, 0
+    offers = [asdict(offer) for offer in found.offers]
+    return {"store": ref.label, "places": found.places, "replicas": offers, "refused": found.refused}, 0
 
 
 def _side(spark: Any, ref: StoreRef, progress: Progress | None, split_size: int | None) -> tuple[LogRows, Any]:

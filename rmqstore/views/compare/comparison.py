@@ -151,7 +151,9 @@ class Comparison:
 
     @property
     def heal_commands(self) -> list[str]:
-        """Commands that take what is damaged or missing on one side from the other one."""
+        """Commands that take what is damaged or missing on one side from the other one; none for another broker's."""
+        if not self.equal_messages:
+            return []
         sides = (
             (self.store, self.other, self.damaged_in_store, "store_state"),
             (self.other, self.store, self.damaged_in_other, "other_state"),

@@ -273,16 +273,17 @@ def test_without_the_extra_everything_in_rocksdb_is_unchecked(monkeypatch: pytes
     assert "rmqstore[rocksdb]" in " ".join(report.unchecked)
 
 
-def test_a_damaged_block_is_unchecked_not_missing(tmp_path: Path) -> None:
+def test_a_damaged_block_is_one_finding_and_no_missing_units(tmp_path: Path) -> None:
     store = copy_store(NAME, tmp_path)
     table = max((store / "consumequeue").glob("*.sst"), key=lambda p: p.stat().st_size)
     raw = bytearray(table.read_bytes())
     raw[100] ^= 0xFF
     table.write_bytes(raw)
     report = look(store)
-    assert (report.exit_code, dict(report.findings.counts)) == (4, {})
-    assert all(text.startswith("consumequeue/: ") for text in report.unchecked)
-    assert any("block checksum mismatch" in text for text in report.unchecked)
+    assert (report.exit_code, dict(report.findings.counts), report.unchecked) == (1, {"CQ-ROCKSDB": 1}, [])
+    [finding] = report.findings.listed
+    assert "block checksum mismatch" in str(finding.facts["reason"])
+    assert finding.facts["messages"] == 292
 
 
 _DAMAGED = sorted(
@@ -324,8 +325,9 @@ def test_a_database_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     table.unlink()
     os.mkfifo(table)
     report = look(store)
-    assert report.exit_code == 4
-    assert report.unchecked[0].startswith("consumequeue/: the RocksDB of the consume queues cannot be read")
+    assert (report.exit_code, dict(report.findings.counts)) == (1, {"CQ-ROCKSDB": 1})
+    answer = run("recover", str(store), "--apply")
+    assert (answer.exit_code, "move it away by hand" in answer.output) == (5, True)
 
 
 def test_the_command_that_cures_it_is_named(tmp_path: Path) -> None:

@@ -235,10 +235,47 @@ def masterslave(maker: Maker) -> None:
     maker.finish(f"{maker.version}-slave", slave, sent, "kill -9 after the first part")
 
 
+def controller(maker: Maker) -> None:
+    """controller-master, controller-slave, controller-diverged: three nodes and a controller.
+
+    A is the first master, B its slave. B is killed before A gets its last messages, then A: its store is `diverged`.
+    B comes back alone and becomes the master of a new epoch; C is its new slave, killed in the middle.
+    """
+    names = maker.broker("unused", {})
+    names.start_name_server(controller=True)
+    conf = {"enableControllerMode": "true", "controllerAddr": names.dledger_address}
+
+    def node(name: str) -> WholeBroker:
+        broker = maker.broker(f"store-{name}", conf, names.name_server)
+        broker.start()
+        return broker
+
+    first, second = node("a"), node("b")
+    sent = [maker.flow(first, n=110)]
+    time.sleep(10)  # the slave asks for the master's configuration files every 10 s
+    second.kill()
+    sent.append(maker.flow(first, n=20, **{"from": 5000}))
+    first.kill()
+    maker.finish(
+        f"{maker.version}-controller-diverged", first, sent, "kill -9", "its last 20 messages no other node has"
+    )
+    second = node("b")
+    sent.append(maker.flow(second, n=40, **{"from": 7000}))
+    third = node("c")
+    sent.append(maker.flow(second, n=40, **{"from": 9000}))
+    time.sleep(10)
+    third.kill()
+    sent.append(maker.flow(second, n=20, **{"from": 11000}))
+    note = "acknowledged by the first master alone, and so not in this store: the second part"
+    maker.finish(f"{maker.version}-controller-slave", third, sent, "kill -9 before the last 20 messages", note)
+    maker.finish(f"{maker.version}-controller-master", second, sent, f"SIGTERM, exit code {second.stop()}", note)
+
+
 SCENARIOS = {
     **dict.fromkeys(("clean", "killed", "dledger", "dledger-killed", "formats", "rocksdb", "ipv6"), single),
     "dledger3": dledger3,
     "masterslave": masterslave,
+    "controller": controller,
 }
 
 

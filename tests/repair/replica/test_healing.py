@@ -268,15 +268,88 @@ def test_several_replicas_outvote_a_record_that_no_crc_covers(tmp_path: Path) ->
     assert log_files(store) == whole
 
 
-def test_a_diverged_store_is_not_outvoted(tmp_path: Path) -> None:
+def diverged_behind_damage(tmp_path: Path) -> tuple[Path, list[Path], list[Row]]:
+    """A damaged record, and behind it nothing that is equal in two replicas."""
     store = copy_store("4.9.7-clean", tmp_path)
     found = rows(store)
     for row in found[300:]:
         damage.flip(row.path, row.at + 48, 0)
     damage.garble(found[299].path, found[299].at, 60)
-    backup = copy_store("4.9.7-clean", tmp_path, rename="backup")
+    return store, [copy_store("4.9.7-clean", tmp_path, rename="backup"), unpack("4.9.7-clean")], found
+
+
+def test_a_diverged_store_is_not_outvoted(tmp_path: Path) -> None:
+    store, replicas, found = diverged_behind_damage(tmp_path)
+    shutil.rmtree(store / "index")
     with pytest.raises(Refused, match=f"diverges from this store at offset {found[300].offset:,}"):
-        plan_healing(store, [backup, unpack("4.9.7-clean")])
+        plan_healing(store, replicas)
+
+
+def test_the_index_proves_the_last_record_before_a_divergence(tmp_path: Path) -> None:
+    store, replicas, found = diverged_behind_damage(tmp_path)
+    plan = plan_healing(store, replicas)
+    assert [place["offset"] for place in restored(plan)["places"]] == [found[299].offset]
+    journal.apply(plan)
+    assert rows(store)[299].message == found[299].message
+
+
+HALVES = {"5.4.0-master": ("5.4.0-slave", "index"), "5.4.0-controller-master": ("5.4.0-controller-slave", "epochs")}
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_a_replica_that_ends_inside_the_damage_is_proved_by(name: str, tmp_path: Path) -> None:
+    """... the index in classic HA, and by the common epoch in controller mode."""
+    other, witness = HALVES[name]
+    store, theirs = copy_store(name, tmp_path), rows(unpack(other))
+    found = rows(store)
+    last = len(theirs) - 1
+    assert found[last].message == theirs[last].message
+    first, behind = found[last - 4], found[last + 5]
+    assert first.path == behind.path
+    whole = first.path.read_bytes()
+    damage.garble(first.path, first.at, behind.stop - first.at)
+    if witness == "epochs":
+        shutil.rmtree(store / "index")
+    plan = plan_healing(store, [unpack(other)])
+    assert [(p["offset"], p["messages"]) for p in restored(plan)["places"]] == [(first.offset, 5)]
+    assert plan.loss.messages == 5
+    journal.apply(plan)
+    assert first.path.read_bytes()[: found[last].stop] == whole[: found[last].stop]
+
+
+def test_the_master_of_an_earlier_epoch_gives_nothing_behind_its_end(tmp_path: Path) -> None:
+    store, other = copy_store("5.4.0-controller-master", tmp_path), unpack("5.4.0-controller-diverged")
+    found, theirs = rows(store), rows(other)
+    fork = next(n for n, row in enumerate(theirs) if row.message != found[n].message)
+    whole = found[fork - 1].message
+    for row in found[fork - 1 : fork + 30]:
+        damage.garble(row.path, row.at, row.size)
+    shutil.rmtree(store / "index")
+    plan = plan_healing(store, [other])
+    assert [(p["offset"], p["messages"]) for p in restored(plan)["places"]] == [(found[fork - 1].offset, 1)]
+    assert plan.loss.messages == 30
+    journal.apply(plan, force_digest=plan.digest if plan.brakes else None)
+    assert rows(store)[fork - 1].message == whole
+
+
+@pytest.mark.parametrize("term", [0, 1])
+def test_a_follower_that_ends_inside_the_damage_is_proved_by_its_term(term: int, tmp_path: Path) -> None:
+    store, other = copy_store("5.4.0-dledger3-n0", tmp_path), copy_store("5.4.0-dledger3-n2", tmp_path)
+    found, theirs = rows(store), rows(other)
+    last = len(theirs) - 1
+    first, behind = found[last - 4], found[last + 5]
+    assert first.path == behind.path
+    damage.garble(first.path, first.at - 48, behind.stop - first.at + 48)
+    for row in theirs[last - 4 :]:
+        damage.flip(row.path, row.at - 48 + dledger.ENTRY.at("term") + 7, 3) if term else None
+    if term:
+        with pytest.raises(Refused, match="no record behind offset"):
+            plan_healing(store, [other])
+        return
+    plan = plan_healing(store, [other])
+    assert [(p["offset"], p["messages"]) for p in restored(plan)["places"]] == [(first.offset - 48, 5)]
+    journal.apply(plan)
+    assert [row.message for row in rows(store)][: last + 1] == [row.message for row in theirs]
 
 
 def test_a_tail_that_the_queues_know_of_comes_back_by_itself(tmp_path: Path) -> None:
@@ -376,6 +449,38 @@ def test_a_log_is_extended_up_to_the_damage_of_the_replica(tmp_path: Path) -> No
     journal.apply(plan)
     assert [row.offset for row in rows(store)] == [row.offset for row in theirs[: before + 20]]
     assert not problem_counts(look(store)[1].report)
+
+
+def test_a_lost_tail_comes_back_but_for_what_the_replica_has_damaged(tmp_path: Path) -> None:
+    store, other = (copy_store("5.1.4-clean", tmp_path, rename=name) for name in ("store", "other"))
+    whole, found = log_files(store), rows(store)
+    first, hit, last = found[-9], rows(other)[-5], found[-1]
+    damage.zero(first.path, first.at, last.stop - first.at)
+    damage.garble(hit.path, hit.at, hit.size)
+    plan = plan_healing(store, [other])
+    assert (plan.loss.messages, restored(plan)["messages"]) == (1, 8)
+    journal.apply(plan)
+    assert log_files(store).keys() == whole.keys()
+    assert [row.message for row in rows(store) if row.offset != hit.offset] == [*map(message, found[:-5] + found[-4:])]
+    assert not problem_counts(look(store)[1].report)
+
+
+def test_a_lost_tail_is_proved_by_the_epoch_where_no_record_before_it_is_left_in_the_replica(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-controller-slave", tmp_path)
+    other = copy_store("5.4.0-controller-master", tmp_path)
+    found = rows(store)
+    paths = sorted({row.path for row in found})
+    damage.zero(paths[-1], 0, paths[-1].stat().st_size)
+    (other / "commitlog" / paths[-2].name).unlink()
+    shutil.rmtree(store / "index")
+    plan = plan_healing(store, [other])
+    assert plan.loss.messages == 0
+    journal.apply(plan, force_digest=plan.digest if plan.brakes else None)
+    assert [row.message for row in rows(store)][: len(found)] == [row.message for row in found]
+
+
+def message(row: Row) -> object:
+    return row.message
 
 
 def test_a_store_time_that_the_index_contradicts_gives_way_to_the_replica(tmp_path: Path) -> None:

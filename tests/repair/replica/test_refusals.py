@@ -219,6 +219,13 @@ def test_compare_and_verify_name_the_command(tmp_path: Path) -> None:
     assert run_json("compare", str(slave), str(master), exit_code=1)["heal"] == [longer]
 
 
+def test_compare_names_no_command_for_another_broker(tmp_path: Path) -> None:
+    store = broken(tmp_path)
+    answer = run_json("compare", str(store), str(unpack("4.9.7-ipv6")), exit_code=1)
+    assert answer["damaged_in_store"]["messages"] > 0  # type: ignore[index]
+    assert answer["heal"] == []
+
+
 def test_a_store_without_a_log_is_not_healed(tmp_path: Path) -> None:
     store = copy_store("4.9.7-clean", tmp_path)
     for path in (store / "commitlog").iterdir():

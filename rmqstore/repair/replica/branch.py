@@ -1,0 +1,107 @@
+"""How far a replica's log is proved to be the same branch of history, where no equal record behind a place proves it.
+
+That is so where the replica's log ends inside a damaged place, as that of a follower that was behind. Two logs are
+equal up to any record that both have. So one witness of a record in the place proves all of the replica's log before:
+
+* an entry of this store's index, with the hash of the record's unique key, that points to the same offset;
+* controller mode: both nodes have the same epoch, which has one master, and so one log;
+* DLedger: the entry has the term of this store's next entry. A term has one leader, and so one log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rmqstore.checks.verify import Verified
+from rmqstore.files.disk.reading import read_at
+from rmqstore.files.records import message_at
+from rmqstore.files.store import Store
+from rmqstore.formats import dledger, index, properties
+from rmqstore.formats.controller import EpochEntry, parse_epoch_file
+from rmqstore.formats.message import Message
+from rmqstore.repair.replica.neighbours import first_behind
+from rmqstore.repair.replica.places import Place
+from rmqstore.repair.replica.replica import Replica
+from rmqstore.repair.replica.spans import Span, overlapping, within
+
+_EPOCHS = "epochFileCheckpoint"
+_MOST = 1 << 20  # bytes of it
+
+
+def proved_until(store: Store, verified: Verified, replica: Replica, place: Place) -> int:
+    """Up to which offset in a place a replica's records are proved; the start of the place where none is."""
+    found = [(span, m) for span, m in _records(replica, place) if span[1] <= place.stop]
+    if not found:
+        return place.start
+    if place.log.lead:
+        return _by_term(replica, place, [span for span, _ in found])
+    end = max(_by_index(verified, place, found), _by_epoch(store, replica))
+    return max((stop for (_, stop), _ in found if stop <= end), default=place.start)
+
+
+def _records(replica: Replica, place: Place) -> Iterator[tuple[Span, Message]]:
+    """The replica's sound records from the start of a place on, without a gap."""
+    lead, at = place.log.lead, place.start
+    queue = replica.log(lead)
+    runs = within(overlapping(replica.sound(lead, [place.span]), *place.span), *place.span)
+    while queue is not None and runs and at < runs[-1][1]:
+        message = message_at(queue, at + lead) if replica.sound_record(lead, at) else None
+        if message is None:
+            at = next((start for start, _ in runs if start > at), place.stop)
+            continue
+        stop = at + lead + message.size
+        yield (at, stop), message
+        at = stop
+
+
+def _by_index(verified: Verified, place: Place, found: list[tuple[Span, Message]]) -> int:
+    """End of the last record of which the index has the unique key."""
+    if verified.index is None:
+        return place.start
+    offset, hashes = verified.index.hashes(place.start, place.stop)
+    named = set(zip(offset.tolist(), hashes.tolist(), strict=True))
+    for (start, stop), message in reversed(found):
+        key = properties.parse_properties(message.properties).get(properties.UNIQ_KEY)
+        if key and (start, index.key_hash(index.key_text(message.topic_text, key))) in named:
+            return stop
+    return place.start
+
+
+def _by_epoch(store: Store, replica: Replica) -> int:
+    """Where the last common epoch ends in both nodes.
+
+    Source: EpochFileCache#findConsistentPoint (RocketMQ 5.4.0)
+    """
+    ours, theirs = _epochs(store), _epochs(replica.store)
+    for n, entry in reversed([*enumerate(ours)]):
+        if entry in theirs:
+            behind = [later.start_offset for later in (*ours[n + 1 : n + 2], *theirs[theirs.index(entry) + 1 :][:1])]
+            return min(behind, default=1 << 62)
+    return 0
+
+
+def _epochs(store: Store) -> tuple[EpochEntry, ...]:
+    """Entries of the epoch file; none where it is damaged or missing."""
+    if _EPOCHS not in store.top:
+        return ()
+    try:
+        found = parse_epoch_file(read_at(store.top[_EPOCHS].path, _MOST, 0))
+    except OSError:
+        return ()
+    return () if found.faults else found.entries
+
+
+def _by_term(replica: Replica, place: Place, found: list[Span]) -> int:
+    """End of the replica's last entry that has the term of this store's first entry behind the place.
+
+    An entry of this store whose own term may be damaged has another one of the same term behind it.
+    """
+    size = dledger.ENTRY.size
+    behind = first_behind(place.log, place.stop)
+    terms = {_term(place.log.queue.pread(size, start)) for start, _ in behind[:2]}
+    same = [stop for start, stop in found if {_term(replica.bytes_at(size, start, start + size))} == terms]
+    return max(same, default=place.start)
+
+
+def _term(entry: bytes) -> int:
+    return int(dledger.ENTRY.parse(entry)["term"])

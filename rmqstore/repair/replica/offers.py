@@ -1,0 +1,56 @@
+"""Which of several stores can heal a store: by the proof of `recover --replica`, without a plan."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rmqstore.checks.verify import Verified
+from rmqstore.errors import RmqStoreError
+from rmqstore.files.store import Store
+from rmqstore.repair.replica.heal import Healing
+from rmqstore.repair.replica.places import Wishes
+from rmqstore.repair.replica.replica import Replica
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Damaged places and bytes that a replica can give back; `command` shows the plan."""
+
+    replica: str
+    places: int
+    bytes: int
+    command: str
+
+
+@dataclass(slots=True)
+class Offers:
+    """What the other stores have for one store. `places` are damaged; `refused` says why a store is no help."""
+
+    places: int = 0
+    offers: list[Offer] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+def find_offers(store: Store, verified: Verified, replicas: Sequence[Replica]) -> Offers:
+    """What each replica alone can give back to a damaged store, the one with most places first."""
+    out = Offers()
+    for replica in replicas:
+        healing = Healing(store, verified, [replica], Wishes())
+        try:
+            healing.check()
+            sources = healing.sources()
+        except RmqStoreError as e:
+            out.refused[replica.name] = e.message
+            continue
+        out.places = max(out.places, len(healing.places))
+        good = [taken for taken in sources.taken if taken.good]
+        if not good:
+            out.refused[replica.name] = next(iter([*healing.notes, *sources.notes]), "the log needs no bytes")
+            continue
+        words = f"rmqstore recover {shlex.quote(str(store.path))} --replica {shlex.quote(replica.name)}"
+        places, size = len({id(taken.place) for taken in good}), sum(taken.stop - taken.start for taken in good)
+        out.offers.append(Offer(replica.name, places, size, words))
+    out.offers.sort(key=lambda offer: -offer.bytes)
+    return out

@@ -1,0 +1,215 @@
+"""Random damage to a node of a real group, healed from other nodes: the bytes are those of the group again.
+
+    one to eight wounds, sometimes in the replica too → recover --replica --apply → verify → the real store reads → undo
+
+RMQSTORE_ROUNDS is the number of rounds for each node (2). A failure does not end the others, and prints the command
+that repeats it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests import damage
+from tests.command import run, run_json
+from tests.real_broker.oracle_server import Cell
+from tests.real_broker.reading import Sounds, messages, not_the_same, sound
+from tests.real_broker.wounds import wound_more
+from tests.repair.replica.pairs import log_files, wound
+from tests.repair.salvaging import rows
+from tests.seeds import NAME as SEED_NAME
+from tests.seeds import seeds
+from tests.stores import VERSIONS, copy_store, meta, unpack, write_broker_conf
+from tests.untouched import content_only, snapshot
+
+JOURNAL = ".rmqstore"
+_NOTHING = ("nothing can be taken from the replicas", "has no damage that a replica can repair")
+DLEDGER = ("5.4.0-dledger3-n0", "5.4.0-dledger3-n1", "5.4.0-dledger3-n2")
+CLASSIC = ("5.4.0-master", "5.4.0-slave")
+"""Without epochs and terms: behind the last equal record, the index of the damaged store is the only proof."""
+GROUPS = (
+    CLASSIC,
+    ("5.4.0-controller-master", "5.4.0-controller-slave"),
+    DLEDGER,
+)
+NODES = {node: tuple(other for other in group if other != node) for group in GROUPS for node in group}
+
+
+@dataclass(slots=True)
+class Node:
+    """A damaged copy of a fixture: `said` is what was done to it."""
+
+    name: str
+    path: Path
+    said: list[str]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NODES)
+def test_a_node_gets_the_bytes_of_its_group_back(name: str, tmp_path: Path, sounds: Sounds) -> None:
+    given = seeds(int(os.environ.get("RMQSTORE_ROUNDS", "2")))
+    failures, healed = [], 0
+    for seed in given:
+        folder = tmp_path / str(seed)
+        try:
+            healed += one_round(name, seed, folder, sounds)
+        except Exception:  # noqa: BLE001  # of many rounds, one that fails does not end the others
+            failures.append(f"{name} with random.Random({seed})\n{traceback.format_exc()}")
+        shutil.rmtree(folder, ignore_errors=True)
+    print(f"{name}: {len(given) - len(failures)} of {len(given)} rounds agree, {healed} messages came back")
+    again = f"{SEED_NAME}={os.environ.get(SEED_NAME, '')}"
+    assert not failures, "\n\n".join([f"{len(failures)} of {len(given)} rounds fail ({again})", *failures])
+
+
+def one_round(name: str, seed: int, folder: Path, sounds: Sounds) -> int:
+    """Damages, heals, compares and undoes; gives how many messages came from the replicas."""
+    rng = random.Random(f"{name} {seed}")
+    store = Node(name, copy_store(name, folder, rename="store"), [])
+    hurt(store, rng, rng.choice((1, 2, 4, 8)))
+    others = rng.sample(NODES[name], rng.randint(1, len(NODES[name])))
+    replicas = [Node(other, copy_store(other, folder, rename=f"{n}-{other}"), []) for n, other in enumerate(others)]
+    if rng.random() < 0.4:
+        hurt(replicas[0], rng, rng.choice((1, 2)))
+    if rng.random() < 0.4:
+        store.said += wound_more(store.path, seed) if rng.random() < 0.5 else lose_the_end(store.path)
+    said = [store.said, *((replica.name, replica.said) for replica in replicas)]
+    hit = sound(name).hit_in(store.path)
+    unseen = hit & {row.offset for row in rows(store.path)}  # such as a bit of BORNHOST, which no CRC covers
+    back = available(hit - unseen, replicas)
+    back = frozenset(at for at in back if at < proved_until(store, hit, replicas))
+    if any(sound(r.name).hit_in(r.path) & {row.offset for row in rows(r.path)} for r in replicas):
+        back = frozenset()  # no CRC covers what is wrong there: nothing is taken where the replicas disagree
+    blanks = lost_blanks(store, replicas)
+    if hit == unseen:
+        return 0
+    before = content_only(snapshot(store.path, without=(JOURNAL,)))
+    theirs = [snapshot(replica.path) for replica in replicas]
+    role = () if rng.random() < 0.5 else ("--role", "single")
+    conf = ("-c", str(write_broker_conf(name, store.path)))
+    words = [*conf, *role, *(word for replica in replicas for word in ("--replica", str(replica.path)))]
+    done = healed(store.path, words)
+    if done is None:
+        assert not back, said
+        return 0
+    assert [snapshot(replica.path) for replica in replicas] == theirs, said
+    end = rows(store.path)[-1].offset
+    left = sound(name).hit_in(store.path) | {at for at in sound(name).records if at > end}
+    gone = hit - unseen - back | blanks
+    if done["strategy"] == "truncate" and gone:  # a node of a group gets the rest from its master again
+        back = frozenset(at for at in back if at < min(gone))
+    assert not left & back, (said, sorted(left & back))
+    behind = sum(row.offset not in sound(name).records for replica in replicas for row in rows(replica.path))
+    lost = len(left) + (behind if done["strategy"] == "truncate" else 0)  # what came and was cut again counts as lost
+    assert done["loss"]["messages"] <= lost, (said, done["loss"], left)  # type: ignore[index]
+    if not left:
+        assert same_up_to_its_end(store.path, name), said
+    report = run("verify", str(store.path), *conf, "--json")
+    assert report.exit_code == 0 or left, (said, report.output)
+    compare_real(name, seed, store.path, replicas, left, sounds)
+    run_json("undo", str(done["journal"]), exit_code=0)
+    assert content_only(snapshot(store.path, without=(JOURNAL,))) == before, said
+    return int(done["facts"]["restored"]["messages"])  # type: ignore[index]
+
+
+def hurt(node: Node, rng: random.Random, count: int) -> None:
+    node.said += [said for _ in range(count) if (said := wound(rng, rows(node.path)))]
+
+
+def lose_the_end(store: Path) -> list[str]:
+    """The last records are gone; queues and index still point to them."""
+    found = rows(store)
+    path = found[-1].path
+    first = next(row for row in found if row.path == path)
+    if path == found[0].path:
+        return []
+    damage.zero(path, first.at - first.lead, path.stat().st_size - first.at + first.lead)
+    return [f"{path.name} is empty"]
+
+
+def same_up_to_its_end(store: Path, name: str) -> bool:
+    """Whether the log has the bytes of the undamaged one; a replica may have more behind its end."""
+    now, end = log_files(store), rows(unpack(name))[-1]
+    for file, content in log_files(unpack(name)).items():
+        stop = end.stop if file == end.path.name else len(content) if file < end.path.name else 0
+        if now.get(file, b"")[:stop] != content[:stop]:
+            return False
+    return True
+
+
+def available(wanted: frozenset[int], replicas: Sequence[Node]) -> frozenset[int]:
+    """Offsets of the records that a replica still has as they were."""
+    out: set[int] = set()
+    for replica in replicas:
+        whole = sound(replica.name)
+        out |= (whole.records.keys() & wanted) - whole.hit_in(replica.path)
+    return frozenset(out)
+
+
+def lost_blanks(store: Node, replicas: Sequence[Node]) -> frozenset[int]:
+    """Offsets of the BLANKs at the end of files that are damaged in all copies."""
+    whole, copies = log_files(unpack(store.name)), [log_files(node.path) for node in (store, *replicas)]
+    ends = {row.path.name: row.stop for row in rows(unpack(store.name))}
+    return frozenset(
+        int(file) + at
+        for file, at in ends.items()
+        if file != max(ends)
+        and not any(copy.get(file, b"")[at : at + 8] == whole[file][at : at + 8] for copy in copies)
+    )
+
+
+def proved_until(store: Node, hit: frozenset[int], replicas: Sequence[Node]) -> int:
+    """Up to where anything is left that proves the replicas' records to be of the same log."""
+    whole = {path.name: path.read_bytes() for path in (unpack(store.name) / "index").iterdir()}
+    now = {path.name: path.read_bytes() for path in (store.path / "index").iterdir()}
+    if store.name not in CLASSIC or now == whole:
+        return 1 << 62
+    theirs = {row.offset for replica in replicas for row in rows(replica.path)}
+    common = theirs & {row.offset for row in rows(store.path)} - hit
+    return max(common, default=0)
+
+
+def healed(store: Path, words: Sequence[str]) -> dict[str, object] | None:
+    """What recover did; None where it says that the replicas have nothing for this store."""
+    planned = run("recover", str(store), *words, "--json")
+    if planned.exit_code == 5 and any(reason in planned.stderr for reason in _NOTHING):
+        return None
+    assert planned.exit_code == 1, planned.output
+    plan = json.loads(planned.stdout)
+    force = ("--force", plan["digest"]) if plan["brakes"] else ()
+    done = run("recover", str(store), *words, "--apply", "--json", *force)
+    assert done.exit_code in (0, 1), done.output
+    answer = json.loads(done.stdout)
+    assert isinstance(answer, dict)
+    return answer
+
+
+def compare_real(
+    name: str, seed: int, store: Path, replicas: Sequence[Node], left: frozenset[int], sounds: Sounds
+) -> None:
+    """The real store reads from the healed one what it reads from the undamaged one, but for the records left."""
+    cell: Cell = VERSIONS[seed % len(VERSIONS)], bool(seed // len(VERSIONS) % 2)
+    settings = meta(name).oracle_args
+    now = sounds.servers.read(store, settings, [cell])[cell]
+    was = sounds.read(name, settings, [cell])[cell]
+    assert (now.load, now.crash) == (was.load, was.crash)
+    assert messages(was)
+    others = not_the_same(was, now)
+    if name in DLEDGER and cell[1]:
+        # with `abort` such a start cuts the queues before the log's end (DLedgerCommitLog#dledgerRecoverAbnormally)
+        others = {place: at for place, at in others.items() if place in messages(now)}
+    assert set(others.values()) <= left
+    more = {place: m.digest for place, m in messages(now).items() if place not in messages(was)}
+    if more:  # the end of the log came back, with what the replicas had behind it
+        theirs = [
+            messages(sounds.read(replica.name, meta(replica.name).oracle_args, [cell])[cell]) for replica in replicas
+        ]
+        assert all(digest in {read[place].digest for read in theirs if place in read} for place, digest in more.items())
