@@ -128,4 +128,4 @@ def test_file_that_is_far_too_large_is_not_read(what: str, code: int, store_copy
     os.truncate(large, 1 << 40)
     command = {"-c": "verify", "--plan": "recover", "--against": "compare"}[what]
     done = run(command, str(store), what, str(large))
-    assert done.exit_code == code and "1,099,511,627,776 bytes are more than" in done.stderr
+    assert done.exit_code == code and "1,099,511,627,776 bytes exceed the limit" in done.stderr

@@ -85,12 +85,14 @@ def test_without_the_extra_the_exit_code_is_4(
     assert "rmqstore[rocksdb]" in " ".join(result.output.split())
 
 
-@pytest.mark.parametrize(("command", "words"), [("verify", ()), ("info", ()), ("dump", ("--what", "consumequeue"))])
-def test_a_broken_database_is_said(command: str, words: tuple[str, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("command", "words", "code"), [("verify", (), 1), ("info", (), 4), ("dump", ("--what", "consumequeue"), 4)]
+)
+def test_commands_report_a_broken_database(command: str, words: tuple[str, ...], code: int, tmp_path: Path) -> None:
     store = copy_store(NAME, tmp_path)
     (store / "consumequeue" / "CURRENT").write_bytes(b"MANIFEST-0")
     result = run(command, str(store), *words)
-    assert result.exit_code == 4, result.output
+    assert result.exit_code == code, result.output
     assert "CURRENT file" in " ".join(result.output.split())
 
 

@@ -51,6 +51,9 @@ public final class Oracle {
         System.setProperty("tls.server.mode", "disabled"); // a DLedger node would make itself an RSA key: seconds
     }
 
+    /** So long may re-dispatch make no progress before a start counts as one that never ends. */
+    private static final long STILL_MS = 20000;
+
     private final File root;
     private final Map<String, String> settings = new LinkedHashMap<>();
     private final List<String> unknownSettings = new ArrayList<>();
@@ -298,20 +301,38 @@ public final class Oracle {
                 Thread.sleep(50);
             }
             leader = isLeader();
-            starter.join(Math.max(1000, end - System.currentTimeMillis()));
-            if (failure[0] != null) {
-                throw new RuntimeException(failure[0]);
-            }
+            await(starter, failure);
             while (System.currentTimeMillis() < end && !committed()) {
                 Thread.sleep(20); // until then the store's end is an old one, and dispatchBehindBytes() is 0
             }
         } else {
-            store.start();
+            Throwable[] failure = new Throwable[1];
+            await(inThread(() -> store.start(), failure), failure);
         }
         end = System.currentTimeMillis() + wait * 1000L;
         for (int calm = 0; calm < 5 && System.currentTimeMillis() < end; Thread.sleep(100)) {
             behind = store.dispatchBehindBytes();
             calm = behind <= 0 ? calm + 1 : 0;
+        }
+    }
+
+    /** Waits for start(), which in 4.9.x never ends if re-dispatch stops before the end of the log. */
+    private void await(Thread starter, Throwable[] failure) throws Exception {
+        long last = Long.MAX_VALUE;
+        long since = System.currentTimeMillis();
+        for (starter.join(1000); starter.isAlive(); starter.join(100)) {
+            long now = store.dispatchBehindBytes();
+            if (now != last) {
+                last = now;
+                since = System.currentTimeMillis();
+            } else if (System.currentTimeMillis() > since + (now > 0 ? STILL_MS : wait * 1000L)) {
+                throw new IllegalStateException("start() does not end: re-dispatch is " + now + " bytes behind");
+            }
+        }
+        if (failure[0] instanceof Error) {
+            throw (Error) failure[0];
+        } else if (failure[0] != null) {
+            throw (Exception) failure[0];
         }
     }
 

@@ -15,14 +15,12 @@ from tests.real_broker.oracle import Oracle, OracleResult
 from tests.stores import copy_store, meta
 
 _NAME = "4.9.7-clean"
-_SECONDS = 15.0
-"""Time for a start; one that ends takes 2 s."""
 
 
 def _start(version: str, folder: Path, **settings: str) -> tuple[StartForecast, OracleResult]:
     store = folder / _NAME
     forecast = simulate_start(open_store(store, BrokerConfig(dict(settings))), version=version)
-    return forecast, Oracle(version).load(store, {**meta(_NAME).oracle_args, **settings}, start=True, timeout=_SECONDS)
+    return forecast, Oracle(version).load(store, {**meta(_NAME).oracle_args, **settings}, start=True)
 
 
 def _move_a_file_to_the_end(store: Path) -> None:
@@ -35,7 +33,8 @@ def _move_a_file_to_the_end(store: Path) -> None:
 def test_a_gap_in_the_log_stops_re_dispatch_and_the_start_waits(tmp_path: Path) -> None:
     _move_a_file_to_the_end(copy_store(_NAME, tmp_path))
     forecast, real = _start("4.9.7", tmp_path)
-    assert real.crash == "timeout after 15 s"
+    assert real.crash is not None
+    assert "re-dispatch is 195636 bytes behind" in real.crash
     assert f"{forecast.log_line}, reputOffset=458752 maxOffset=654388" in real.log
     assert (forecast.starts, forecast.exit_code) == (False, None)
     assert forecast.reason == (
@@ -55,5 +54,6 @@ def test_duplication_holds_re_dispatch_back(tmp_path: Path) -> None:
     """DefaultMessageStore.ReputMessageService#doReput 4.9.7: it dispatches below the confirm offset, which is -1."""
     shutil.rmtree(copy_store(_NAME, tmp_path) / "consumequeue")
     forecast, real = _start("4.9.7", tmp_path, duplicationEnable="true")
-    assert real.crash == "timeout after 15 s"
+    assert real.crash is not None
+    assert "start() does not end" in real.crash
     assert (forecast.starts, forecast.exit_code) == (False, None)
