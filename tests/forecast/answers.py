@@ -30,13 +30,14 @@ class Answer:
 def of_oracle(result: OracleResult, gone: set[str]) -> Answer:
     """What the real classes did; `gone` are the files that the run removed."""
     dies = result.crash is not None
+    loads = result.load and not dies
     ends = {name: (q.min, q.max) for name, q in sorted(result.queues.items()) if q.max or q.min > 0}
     return Answer(
-        result.load and not dies,
+        loads,
         dies,
-        result.min_phy if result.load else None,
-        result.max_phy if result.load else None,
-        ends if result.load else {},
+        result.min_phy if loads else None,
+        result.max_phy if loads else None,
+        ends if loads else {},
         tuple(sorted(gone)),
     )
 
