@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from rmqstore.checks.beside.directory import DirectoryFacts
     from rmqstore.checks.beside.timer import TimerFacts
     from rmqstore.checks.index.catalog import IndexCatalog
-    from rmqstore.checks.log.last_run import LastRun
     from rmqstore.checks.log.misplaced_files import Misplaced
+    from rmqstore.checks.since_last.last_run import LastRun
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from rmqstore.errors import UsageError
 from rmqstore.files.disk.paths import real_path
 
 if TYPE_CHECKING:
-    from rmqstore.checks.log.last_run import LastRun
     from rmqstore.checks.problems.report import Finding, Report
+    from rmqstore.checks.since_last.last_run import LastRun
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
     from rmqstore.views.report import StoreReport
@@ -184,7 +184,7 @@ def _last_run(out: Output, store: Store, path: Path | None) -> Iterator[LastRun 
         yield None
         return
     from rmqstore import __version__
-    from rmqstore.checks.log.last_run import LastRun, OldState
+    from rmqstore.checks.since_last.last_run import LastRun, OldState
 
     target = Output(path=path)
     if target.path is None:

@@ -25,7 +25,7 @@ from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import SPLIT_SIZE, Mapper, Split, joined, plan_splits
 
 if TYPE_CHECKING:
-    from rmqstore.checks.log.last_run import LastRun
+    from rmqstore.checks.since_last.last_run import LastRun
 
 Progress = Callable[[int], None]
 UnitOf = Callable[[str, int, int], int | None]

@@ -50,7 +50,7 @@ from rmqstore.scan.workers import Split
 if TYPE_CHECKING:
     from rmqstore.checks.index.catalog import IndexCatalog
     from rmqstore.checks.index.keys import KeyReader
-    from rmqstore.checks.log.beside_split import BesideSplit, WatchedReads
+    from rmqstore.checks.since_last.beside_split import BesideSplit, WatchedReads
     from rmqstore.files.store import Store
 
 
@@ -129,7 +129,7 @@ class LogPart:
 
 def watched_reads(lead: int, options: PassOptions) -> WatchedReads:
     """What a split of a log (`lead` 0 or 48) is compared with, watched."""
-    from rmqstore.checks.log.beside_split import WatchedReads
+    from rmqstore.checks.since_last.beside_split import WatchedReads
 
     store = opened(options.store, options.given, options.look)
     return WatchedReads(_units(options), options.index, _entry_units(store, lead))

@@ -32,12 +32,12 @@ from typing import Any, BinaryIO, NamedTuple, Union, get_args, get_origin, get_t
 import orjson
 
 from rmqstore.checks.index.tally import IndexTally
-from rmqstore.checks.log.beside_split import BesideSplit
 from rmqstore.checks.log.control_tally import ControlTally
 from rmqstore.checks.log.entry_tally import EntryTally
 from rmqstore.checks.log.log_pass import LogPart, PassOptions, watched_reads
 from rmqstore.checks.log.queue_parts import QueuePart
 from rmqstore.checks.problems.report import Reused
+from rmqstore.checks.since_last.beside_split import BesideSplit
 from rmqstore.errors import UsageError
 from rmqstore.files.disk.paths import real_path
 from rmqstore.scan.tiling import Kind, Run
