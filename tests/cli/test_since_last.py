@@ -15,7 +15,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from rmqstore.checks.log import last_run
+from rmqstore.checks.since_last import last_run
 from rmqstore.scan.window import Window
 from tests.command import run, run_json
 from tests.damage import flip, zero
