@@ -184,7 +184,8 @@ def _last_run(out: Output, store: Store, path: Path | None) -> Iterator[LastRun 
         yield None
         return
     from rmqstore import __version__
-    from rmqstore.checks.since_last.last_run import LastRun, OldState
+    from rmqstore.checks.since_last.last_run import LastRun
+    from rmqstore.checks.since_last.state_file import OldState
 
     target = Output(path=path)
     if target.path is None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from rmqstore.checks.since_last import last_run
+from rmqstore.checks.since_last import kept_part
 from rmqstore.scan.window import Window
 from tests.command import run, run_json
 from tests.damage import flip, zero
@@ -30,7 +30,7 @@ SEALED = f"{196608:020}"
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stores of tests are a moment old."""
-    monkeypatch.setattr(last_run, "SETTLED", 0)
+    monkeypatch.setattr(kept_part, "SETTLED", 0)
 
 
 @pytest.fixture
@@ -280,7 +280,7 @@ def test_a_hostile_state_neither_runs_nor_crashes_anything(store: Path, tmp_path
     good = state.read_bytes()
     first = good.splitlines()[1].split(b"\t")[1]
     kept = orjson.loads(zlib.decompress(base64.b64decode(first)))
-    names = [f.name for f in dataclasses.fields(last_run.KeptPart)]
+    names = [f.name for f in dataclasses.fields(kept_part.KeptPart)]
     hostile: list[object] = [None, [], {}, "x", kept[:-1], [*kept, 1]]
     for name in names:
         for value in (-1, "x", [[1, 2, 3, 4, 5]]):

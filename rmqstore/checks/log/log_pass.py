@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rmqstore.checks.index.tally import IndexTally
-from rmqstore.checks.log.body_flags import flag_findings
 from rmqstore.checks.log.control_tally import ControlTally
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.log.entry_tally import EntryTally, EntryUnits, add_entries, add_internal
-from rmqstore.checks.log.hosts import host_findings
+from rmqstore.checks.log.header_fields import flag_findings, host_findings
 from rmqstore.checks.log.owed_units import (
     QueueNames,
     batch_extent,
@@ -50,7 +49,7 @@ from rmqstore.scan.workers import Split
 if TYPE_CHECKING:
     from rmqstore.checks.index.catalog import IndexCatalog
     from rmqstore.checks.index.keys import KeyReader
-    from rmqstore.checks.since_last.beside_split import BesideSplit, WatchedReads
+    from rmqstore.checks.log.beside_split import BesideSplit, WatchedReads
     from rmqstore.files.store import Store
 
 
@@ -129,7 +128,7 @@ class LogPart:
 
 def watched_reads(lead: int, options: PassOptions) -> WatchedReads:
     """What a split of a log (`lead` 0 or 48) is compared with, watched."""
-    from rmqstore.checks.since_last.beside_split import WatchedReads
+    from rmqstore.checks.log.beside_split import WatchedReads
 
     store = opened(options.store, options.given, options.look)
     return WatchedReads(_units(options), options.index, _entry_units(store, lead))

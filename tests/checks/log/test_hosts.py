@@ -9,7 +9,7 @@ import pytest
 
 from rmqstore.formats.message import HEAD, set_record_crc
 from tests import damage
-from tests.checks.log.test_body_flags import FLAG_AT
+from tests.checks.log.test_sys_flag import FLAG_AT
 from tests.command import run_json
 from tests.repair.salvaging import Row, look, pick, rows
 from tests.stores import copy_store

@@ -1,9 +1,14 @@
-"""SYSFLAG against the body: records whose bits say another compression than their body has.
+"""Header fields that no checksum covers in records without `__CRC32#`: hosts with an invalid port, and SYSFLAG.
 
-No checksum covers SYSFLAG where records have no `__CRC32#`; a flipped bit makes clients fail to unpack the body, or
-take packed bytes for it. Only what is sure is said: a body that does not begin as its bits say cannot be unpacked so;
-and where the COMPRESSED bit is missing beside a type, the body must unpack by that type, all of it.
-Source: MessageDecoder#decode, MessageSysFlag, CompressorFactory (RocketMQ 5.4.0)
+A port has 4 bytes where 2 would do. One flipped bit in the upper two makes `new InetSocketAddress` throw:
+MessageDecoder returns null and a pull ends there, so that clients also lose the good messages after it. Damage in the
+lower two bytes cannot be detected, and no reader depends on them.
+
+A flipped compression bit in SYSFLAG makes clients fail to decompress the body, or deliver it compressed. Only certain
+cases are reported: a body that does not begin like its compression type cannot be decompressed; if only the COMPRESSED
+bit is missing, the whole body must decompress by the type that the other bits name.
+Source: MessageDecoder#decode, MessageDecoder#decodes (RocketMQ 4.9.7 to 5.4.0), MessageSysFlag, CompressorFactory
+(5.4.0)
 """
 
 from __future__ import annotations
@@ -23,15 +28,25 @@ from rmqstore.formats.bodies import (
     compression_words,
     proved_sys_flag,
 )
-from rmqstore.formats.message import COMPRESSED, COMPRESSION_TYPE_MASK
+from rmqstore.formats.message import COMPRESSED, COMPRESSION_TYPE_MASK, MAX_PORT
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, Bool
 
 _BITS = COMPRESSED | COMPRESSION_TYPE_MASK
 
 
+def host_findings(columns: Columns, file: str) -> Iterator[Finding]:
+    """Yield a finding for each record of a chunk with an invalid port."""
+    if not columns.port_tops.any():
+        return
+    for i in np.flatnonzero(columns.port_tops).tolist():
+        ports = {"born_port": int(columns.born_port[i]), "store_port": int(columns.store_port[i])}
+        facts: dict[str, Fact] = {name: port for name, port in ports.items() if port & ~MAX_PORT}
+        yield record_finding(codes.CL_HOST, columns, i, file, facts)
+
+
 def flag_findings(columns: Columns, file: str) -> Iterator[Finding]:
-    """Records of a chunk whose compression bits are not true of their body."""
+    """Yield a finding for each record of a chunk whose compression bits contradict its body."""
     bits = columns.sys_flag & _BITS
     if not bits.any():
         return
@@ -45,7 +60,7 @@ def flag_findings(columns: Columns, file: str) -> Iterator[Finding]:
         flag = int(columns.sys_flag[row])
         proved = proved_sys_flag(flag, body)
         if proved is None and not packed[i]:
-            continue  # a body of a sender who packs it himself, and a type bit that nobody reads
+            continue  # the producer's own compression, and a type bit that no reader uses
         facts: dict[str, Fact] = {"sys_flag": f"0x{flag:X}", "says": compression_words(flag)}
         if proved is not None:
             facts |= {"expected": f"0x{proved:X}", "body": compression_words(proved)}
@@ -53,7 +68,7 @@ def flag_findings(columns: Columns, file: str) -> Iterator[Finding]:
 
 
 def _begins(word: I64, kind: I64) -> Bool:
-    """Whether bodies, by their first four bytes, begin as a compression type (0 to 7) does."""
+    """Return whether bodies begin, by their first four bytes, like a compression type (0 to 7)."""
     method, check, block = word >> 24, word >> 16 & 0xFF, word >> 8 & 0xFF
     zlib: Bool = (method & 15 == 8) & (method >> 4 < 8) & (((method << 8) + check) % 31 == 0)
     zlib &= (check & 0x20 == 0) & (block & 6 != 6)  # no dictionary; block type 3 does not exist

@@ -1,0 +1,127 @@
+"""A part of the log in which everything is right, as the last run read it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqstore.checks.index.tally import IndexTally
+from rmqstore.checks.log.beside_split import BesideSplit
+from rmqstore.checks.log.control_tally import ControlTally
+from rmqstore.checks.log.entry_tally import EntryTally
+from rmqstore.checks.log.log_pass import LogPart, PassOptions
+from rmqstore.checks.log.queue_parts import QueuePart
+from rmqstore.scan.tiling import Kind, Run
+from rmqstore.scan.workers import Split
+
+SETTLED = 120
+"""Seconds for which a file must have been left alone before it is read."""
+_WHOLE = (Kind.RECORDS, Kind.BLANK)
+
+
+class Identity(NamedTuple):
+    """What changes when a file does. Times in ns."""
+
+    inode: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+
+    @staticmethod
+    def of(path: Path) -> Identity | None:
+        """Of a file now; None when it is not there."""
+        try:
+            found = path.stat()
+        except OSError:
+            return None
+        return Identity(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+    def is_settled(self, now: float) -> bool:
+        """Whether the file had been left alone for a while at a time (s since the epoch)."""
+        return now - max(self.mtime_ns, self.ctime_ns) / 1e9 >= SETTLED
+
+
+@dataclass(slots=True)
+class KeptPart:
+    """What is kept of a `LogPart` in which everything is right, and what it depends on. Names are those of `LogPart`.
+
+    `read_at`: epoch ms. `runs`: kind, start, stop, count, claimed.
+    """
+
+    identity: tuple[int, int, int, int]
+    options: str
+    read_at: int
+    index_begin: int | None
+    beside: BesideSplit
+    begin: int | None
+    end: int | None
+    runs: list[tuple[int, int, int, int, int]]
+    messages: int
+    bytes: int
+    min_time: int
+    max_time: int
+    first_time: int
+    first_at: int
+    last_time: int
+    back_from: int | None
+    back_max: int
+    entries: EntryTally
+    queues: dict[tuple[str, int], QueuePart]
+    parsed: set[int]
+    units_complete: bool
+    fillers: list[int]
+    controls: ControlTally
+
+    def part(self) -> LogPart:
+        """The part as the pass gave it."""
+        own = {f.name for f in fields(LogPart)}
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name in own and f.name != "runs"}
+        runs = [Run(Kind(kind), start, stop, count, claimed=claimed) for kind, start, stop, count, claimed in self.runs]
+        return LogPart(**values, runs=runs)
+
+    def fits(self, split: Split) -> bool:
+        """Whether the runs are a tiling of the split, whatever the state may say."""
+        at = self.begin
+        for kind, start, stop, count, _ in self.runs:
+            if kind not in _WHOLE or start != at or stop <= start or count < 0:
+                return False
+            at = stop
+        low, high = split.file.start + split.start, split.file.start + split.file.file_size
+        return at == self.end and (self.begin is None or low <= self.begin <= high) and (at is None or at <= high)
+
+
+_SAME_IN_BOTH = [f.name for f in fields(KeptPart) if f.name in {g.name for g in fields(LogPart)} - {"runs", "beside"}]
+
+
+def kept_part(part: LogPart, identity: Identity, options: PassOptions, read_at: int) -> KeptPart | None:
+    """What to keep of a part; None when anything in it is not as it should be."""
+    catalog = options.index
+    odd = (
+        part.vanished or part.beside is None or part.inner or part.batches or part.findings.counts,
+        any(run.kind not in _WHOLE for run in part.runs),
+        part.index != IndexTally(),
+        part.entries.wrong or part.entries.gaps or part.entries.internal,
+        any(queue.shifted for queue in part.queues.values()),
+        catalog is not None and part.end is not None and catalog.horizon < part.end,
+    )
+    if any(odd) or part.beside is None:
+        return None
+    runs = [(int(r.kind), r.start, r.stop, r.count, r.claimed) for r in part.runs]
+    begin = catalog.start if catalog is not None else None
+    values = {name: getattr(part, name) for name in _SAME_IN_BOTH}
+    return KeptPart((*identity,), options_key(options), read_at, begin, part.beside, runs=runs, **values)
+
+
+def options_key(options: PassOptions) -> str:
+    """A digest of what decides what the pass finds in a file."""
+    known = None if options.known_topics is None else sorted(options.known_topics)
+    decides = (
+        options.given,
+        (options.scan.crc, options.scan.check_offset),
+        (options.crosscheck, options.forecast, options.index is not None),
+        (sorted(options.batch_topics), known),
+        None if options.levels is None else (options.levels.delays, options.levels.earlier),
+    )
+    return hashlib.blake2b(repr(decides).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()

@@ -1,0 +1,180 @@
+"""The file of `--since-last`: a line that says whose it is, a line for each kept part, and a digest of all.
+
+It is text, and nothing in it is executed. Its content may come from anywhere, so every value is checked for its type.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import stat
+import zlib
+from collections import Counter
+from dataclasses import fields, is_dataclass
+from enum import IntEnum
+from pathlib import Path
+from types import UnionType
+from typing import Any, BinaryIO, Union, get_args, get_origin, get_type_hints
+
+import orjson
+
+from rmqstore.checks.since_last.kept_part import KeptPart
+from rmqstore.errors import UsageError
+from rmqstore.files.disk.paths import real_path
+
+SCHEMA = "rmqstore.last-run/1"
+_HEAD_LIMIT = 1 << 16
+_PART_LIMIT = 256 << 20  # bytes of a part: what a damaged state may make of memory
+_ADVICE = "name another file, or remove this one"
+
+
+# --- values ----------------------------------------------------------------------------------------------------------
+
+
+def encoded(value: Any) -> Any:
+    """A value of data classes, lists, tuples, dicts, sets and numbers as JSON can have it."""
+    if is_dataclass(value):
+        return [encoded(getattr(value, f.name)) for f in fields(value)]
+    if isinstance(value, dict):
+        return [[encoded(k), encoded(v)] for k, v in value.items()]
+    if isinstance(value, set):
+        return sorted(value)
+    if isinstance(value, list | tuple):
+        return [encoded(one) for one in value]
+    return int(value) if isinstance(value, IntEnum) else value
+
+
+def decoded(hint: Any, data: Any) -> Any:
+    """The value of a type from what `encoded` gave. Errors: ValueError where the data is not of that type."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        if any(type(data) is one for one in inner):
+            return data
+        raise ValueError(f"{data!r} is not {hint}")
+    if hint in (int, str, bool, float):
+        if type(data) is not hint:
+            raise ValueError(f"{data!r} is not {hint}")
+        return data
+    if not isinstance(data, list):
+        raise ValueError(f"{data!r} is not a list")
+    if is_dataclass(hint):
+        return _decoded_class(hint, data)
+    if origin is tuple and inner[-1:] != (...,):
+        return tuple(decoded(one, value) for one, value in zip(inner, data, strict=True))
+    if origin in (list, set):
+        return origin(decoded(inner[0], one) for one in data)
+    if origin in (dict, Counter):
+        pairs = [decoded(tuple[inner if origin is dict else (*inner, int)], one) for one in data]  # type: ignore[misc]
+        return origin(dict(pairs))
+    raise ValueError(f"{hint} cannot be read")
+
+
+def _decoded_class(hint: Any, data: list[Any]) -> Any:
+    hints = _hints(hint)
+    return hint(**{name: decoded(hints[name], value) for name, value in zip(hints, data, strict=True)})
+
+
+_HINTS: dict[Any, dict[str, Any]] = {}
+
+
+def _hints(cls: Any) -> dict[str, Any]:
+    """Field -> type of a data class, in order."""
+    if cls not in _HINTS:
+        found = get_type_hints(cls)
+        _HINTS[cls] = {f.name: found[f.name] for f in fields(cls)}
+    return _HINTS[cls]
+
+
+def packed(part: KeptPart) -> bytes:
+    return base64.b64encode(zlib.compress(orjson.dumps(encoded(part)), 3))
+
+
+def unpacked(line: bytes) -> KeptPart:
+    """Errors: ValueError."""
+    stream = zlib.decompressobj()
+    try:
+        text = stream.decompress(base64.b64decode(line, validate=True), _PART_LIMIT)
+    except zlib.error as e:
+        raise ValueError(str(e)) from None
+    part: KeptPart = decoded(KeptPart, orjson.loads(text))
+    return part
+
+
+# --- the file --------------------------------------------------------------------------------------------------------
+
+
+class OldState:
+    """The state that the last run left: the parts by place, read when they are asked for."""
+
+    def __init__(self, path: Path, store: Path, version: str) -> None:
+        """`version` of rmqstore. Errors: UsageError for a file that is not such a state, or is one of another store."""
+        self.version = version
+        self.why_not = ""  # why nothing of it is used
+        self._file: BinaryIO | None = None
+        self._lines: dict[bytes, tuple[int, int]] = {}
+        try:
+            found = path.stat()
+            if not stat.S_ISREG(found.st_mode):
+                raise UsageError(f"{path} is not a file", _ADVICE)
+            file = path.open("rb")
+        except FileNotFoundError:
+            return
+        if not found.st_size:
+            file.close()
+            return
+        if found.st_uid not in (os.geteuid(), 0) or found.st_mode & 0o022:
+            self.why_not = f"others can write to {path}"
+        try:
+            written_by = self._head(path, file, store)
+            if written_by != version:
+                self.why_not = self.why_not or f"{path} is of rmqstore {written_by}"
+            if not self.why_not and not self._read(file):
+                self.why_not = f"{path} is damaged"
+            if not self.why_not:
+                self._file = file
+        finally:
+            if self._file is None:
+                self._lines.clear()
+                file.close()
+
+    @staticmethod
+    def _head(path: Path, file: BinaryIO, store: Path) -> str:
+        try:
+            head = orjson.loads(file.readline(_HEAD_LIMIT))
+            schema, of, version = head["schema"], head["store"], str(head["rmqstore"])
+        except (ValueError, KeyError, TypeError):
+            schema, of, version = "", "", ""
+        if schema != SCHEMA:
+            raise UsageError(f"{path} is not a file that --since-last wrote", _ADVICE)
+        if of != store_name(store):
+            raise UsageError(f"{path} is of another store: {of}", _ADVICE)
+        return version
+
+    def _read(self, file: BinaryIO) -> bool:
+        """Where each part is; False when the digest does not fit."""
+        digest = hashlib.blake2b(digest_size=32)
+        file.seek(0)
+        digest.update(file.readline())
+        at, last = file.tell(), b""
+        for line in file:
+            if last:
+                digest.update(last)
+                place, _, rest = last.partition(b"\t")
+                self._lines[place] = (at - len(rest), len(rest) - 1)
+            at, last = at + len(line), line
+        return last == digest.hexdigest().encode() + b"\n"
+
+    def line(self, place: bytes) -> bytes:
+        """The packed part of a place; empty for none."""
+        at, size = self._lines.get(place, (0, 0))
+        return os.pread(self._file.fileno(), size, at) if self._file is not None and size else b""
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+
+def store_name(store: Path) -> str:
+    return os.fsencode(real_path(store)).decode("utf-8", "backslashreplace")
