@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from rmqstore.checks.index.tally import IndexTally
 from rmqstore.checks.log.control_tally import ControlTally
@@ -23,9 +23,6 @@ from rmqstore.scan.tiling import Kind, Run, Tiling
 from rmqstore.scan.units import KnownUnits
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import SPLIT_SIZE, Mapper, Split, joined, plan_splits
-
-if TYPE_CHECKING:
-    from rmqstore.checks.since_last.last_run import LastRun
 
 Progress = Callable[[int], None]
 UnitOf = Callable[[str, int, int], int | None]
@@ -190,13 +187,20 @@ class LogResult:
         return self._bad_cache
 
 
+class KnownParts(Protocol):
+    """Knows parts of a log that need not be read again."""
+
+    def mapper(self, options: PassOptions, jobs: int, inner: Mapper | None) -> Mapper:
+        """Return what reads the other parts, by `inner` or by `jobs` processes, and yields all in order."""
+
+
 @dataclass(frozen=True, slots=True)
 class PassWork:
     """How a pass over a log is carried out: by how many processes, in which splits (bytes), until when.
 
     `mapper` does the work in place of `jobs` processes. Behind `deadline` (monotonic clock, s) no further split is
     begun: `LogResult.cut_at` then says how far the pass came. `units` gets the units that the messages should have.
-    `last_run` knows parts that need not be read again.
+    `known` are parts that need not be read again.
     """
 
     jobs: int = 1
@@ -205,14 +209,14 @@ class PassWork:
     mapper: Mapper | None = None
     deadline: float | None = None
     units: UnitKeeper | None = None
-    last_run: LastRun | None = None
+    known: KnownParts | None = None
 
     def parts(self, splits: Sequence[Split], options: PassOptions) -> Iterator[tuple[Split, LogPart]]:
         """What the splits say, joined."""
         mapper = self.mapper
-        if self.last_run is not None and not options.keep_units:  # units are not kept
+        if self.known is not None and not options.keep_units:  # units are not kept
             options = replace(options, watch=True)
-            mapper = self.last_run.mapper(options, self.jobs, self.mapper)
+            mapper = self.known.mapper(options, self.jobs, self.mapper)
         return joined(partial(scan_split, options=options), splits, self.jobs, mapper)
 
 
