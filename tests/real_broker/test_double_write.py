@@ -42,16 +42,22 @@ def original(tmp_path_factory: pytest.TempPathFactory, oracle: Real) -> Path:
     """Written once for all tests; see `store`.
 
     A thread of the broker's writes the rows, and its shutdown drops those that it has not written yet
-    (RocksGroupCommitService#groupCommit, 5.4.0). The next start brings them.
+    (RocksGroupCommitService#groupCommit, 5.4.0); the next start brings them. Who asks for a queue's first offset before
+    its rows are there gets the queue's end, and the broker stores that for good: then all begins again.
     """
-    store = copy_store(NAME, tmp_path_factory.mktemp("twice"))
     for _ in range(5):
-        (store / "abort").touch()
-        answer = oracle("5.4.0").load(store, FILLING, start=True, shutdown=True)
-        assert (answer.load, answer.readable, answer.shutdown) == (True, MESSAGES, "clean")
-        if rows(store)[0] == MESSAGES:
-            break
-    return store
+        store = copy_store(NAME, tmp_path_factory.mktemp("twice"))
+        for _ in range(3):
+            (store / "abort").touch()
+            answer = oracle("5.4.0").load(store, FILLING, start=True, shutdown=True)
+            assert (answer.load, answer.readable, answer.shutdown) == (True, MESSAGES, "clean")
+            if rows(store)[0] == MESSAGES:
+                break
+        if not any(
+            ends["min"].queue_offset for ends in RocksDBQueues(opened(store)).bounds().values() if "min" in ends
+        ):
+            return store
+    pytest.fail("the broker did not write a complete RocksDB in five attempts")
 
 
 @pytest.fixture
