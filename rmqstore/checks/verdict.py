@@ -54,7 +54,10 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
     if forecast.starts and forecast.not_dispatched is not None and store.commitlog is not None:
         gone = never_dispatched(store.commitlog, forecast.not_dispatched, verified.logs.queues)
         left = replace(left, gone=gone)
-    sentence = left.sentence(forecast, damage_words(report.findings)) + but
+    damage = damage_words(report.findings)
+    if not forecast.consume_queues_simulated and problem_codes.CQ_MISSING_UNIT in report.findings.counts:
+        damage = damage or "Consumers do not get all messages"  # of these rows the forecast knows nothing
+    sentence = left.sentence(forecast, damage) + but
     report.verdict = (_without_messages(report, forecast) or sentence) + _assumed_size(store)
     if left.gone.messages and problem_codes.CQ_BEHIND in report.findings.counts and not report.live:
         facts: dict[str, Fact] = {"messages": left.gone.messages, "queues": left.gone.queues}
