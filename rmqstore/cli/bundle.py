@@ -10,7 +10,7 @@ import click
 
 from rmqstore.cli.options import command
 from rmqstore.cli.output import Output
-from rmqstore.cli.quantities import Offset, bytes_text, many
+from rmqstore.cli.quantities import Offset, bytes_text, many, wrapped
 from rmqstore.errors import Refused, UsageError
 
 if TYPE_CHECKING:
@@ -85,8 +85,6 @@ def bundle(
 
 
 def _text(manifest: dict[str, Any], path: str, size: str, width: int) -> Iterator[str]:
-    from textwrap import wrap
-
     yield f"{path}: {size}"
     yield ""
     yield f"{'part':<20} {'files':>8} {'bytes':>16}"
@@ -103,7 +101,7 @@ def _text(manifest: dict[str, Any], path: str, size: str, width: int) -> Iterato
         shown = ", ".join(one["names"][:3]) + (f" and {one['files'] - 3:,} more" if one["files"] > 3 else "")
         paragraphs.append(("Left out", f"{shown} ({one['why']})"))
     for name, text in paragraphs:
-        yield from wrap(f"{name + ':':<10}{text}", width, subsequent_indent=" " * 10, break_on_hyphens=False)
+        yield from wrapped(f"{name + ':':<10}{text}", width, then=" " * 10)
     yield ""
     around = manifest["scope"]["kind"] == "around" and manifest["parts"]
     unpacked = f"store/{manifest['parts'][0]['part']}" if around else "store"

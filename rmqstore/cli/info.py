@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 from rmqstore.cli.metrics import Metrics, metrics_option, of_info
 from rmqstore.cli.options import command
 from rmqstore.cli.output import Output
-from rmqstore.cli.quantities import bytes_text, columns, fitted, in_words, many, time_text
+from rmqstore.cli.quantities import bytes_text, columns, fitted, in_words, many, time_text, wrapped
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
@@ -135,8 +134,7 @@ def _config_rows(seen: Info, bad: list[str], width: int) -> Iterator[str]:
 
 
 def _wrapped(label: str, text: str, width: int) -> Iterator[str]:
-    lines = textwrap.wrap(text, max(20, width - _LABEL), break_long_words=False, break_on_hyphens=False)
-    for i, line in enumerate(lines):
+    for i, line in enumerate(wrapped(text, max(20, width - _LABEL))):
         yield _row("" if i else label, line)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from rmqstore.cli.json_text import json_bytes as json_bytes
 from rmqstore.cli.json_text import quote_wide
+from rmqstore.cli.quantities import wrapped
 from rmqstore.errors import NotReadable, OutputExists, Refused, UsageError
 from rmqstore.files.disk.paths import real_path
 from rmqstore.formats.text.controls import CONTROLS
@@ -32,7 +33,7 @@ _SUFFIXES = {
     ".arrow": "arrow",
     ".arrows": "arrow",
 }
-_COMMAND = "rmqstore undo"
+_COMMAND = ": rmqstore "  # a line that ends with a command to paste
 _SILENCE = 2.0  # seconds
 _OPEN_ALREADY = ("/dev/stdout", "/dev/stderr", "/dev/fd", "/proc")
 
@@ -191,17 +192,13 @@ def _opened(building: Path, path: Path) -> BinaryIO:
 
 
 def _wrapped(lines: Iterable[str], width: int) -> Iterator[str]:
-    """Lines that are too long, broken at spaces; a command to copy is never broken."""
-    import textwrap
-
+    """Break lines that are too long, except those that end with a command: a broken one cannot be pasted."""
     for line in lines:
         if len(line) <= width or _COMMAND in line:
             yield line
         else:
             then = " " * (len(line) - len(line.lstrip()) + 2)
-            yield from textwrap.wrap(
-                line, width, subsequent_indent=then, break_long_words=False, break_on_hyphens=False
-            )
+            yield from wrapped(line, width, then=then)
 
 
 class Output:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 import unicodedata
 from datetime import UTC, datetime, tzinfo
 
@@ -14,6 +15,7 @@ UTC_KEY = "rmqstore.utc"
 """Where a click context keeps --utc."""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtp]?)(?:i?b)?", re.IGNORECASE)
 _GROUPED = re.compile(r"[0-9]+|[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+(?:_[0-9]+)+")
+_COMMAND = re.compile(r"`[^`]*`")
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|min|s|m|h|d)?")
 
 
@@ -151,6 +153,18 @@ def fitted(text: str, width: int) -> str:
             text = text[:-1]
         text += "…"
     return text + " " * (width - columns(text))
+
+
+def wrapped(text: str, width: int, first: str = "", then: str = "") -> list[str]:
+    """Break a text at spaces into lines of `width` columns, with the indents `first` and `then`.
+
+    Long words such as paths stay whole, and so do commands in backticks: a broken one cannot be pasted.
+    """
+    whole = _COMMAND.sub(lambda command: command[0].replace(" ", "\0"), text)
+    lines = textwrap.wrap(
+        whole, width, initial_indent=first, subsequent_indent=then, break_long_words=False, break_on_hyphens=False
+    )
+    return [line.replace("\0", " ") for line in lines]
 
 
 def many(count: int, word: str, plural: str = "") -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import shlex
-import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +12,7 @@ from rich.text import Text
 from rmqstore.checks.problems import codes as problem_codes
 from rmqstore.checks.problems.report import Fact, Finding, Report, Reused, next_command, option_of, store_words
 from rmqstore.checks.problems.table import PROBLEMS, Problem, Severity
-from rmqstore.cli.quantities import bytes_text, in_words, many, time_text
+from rmqstore.cli.quantities import bytes_text, in_words, many, time_text, wrapped
 
 EXAMPLES = 3
 _STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "cyan"}
@@ -80,7 +79,7 @@ def _verdict(report: Report, width: int) -> Text:
         state += f" That includes an old result: {many(len(report.reused.files), 'unchanged log file')} not read again."
     verdict = report.verdict.rstrip(".")
     text = f"{verdict}. {state}" if verdict else state
-    return Text("\n".join(textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)), style=style)
+    return Text("\n".join(wrapped(text, width)), style=style, no_wrap=True)
 
 
 def _what(report: Report, width: int) -> Iterator[Text]:
@@ -149,9 +148,9 @@ def _forecast(broker: dict[str, Any], width: int) -> Iterator[Text]:
 
 
 def _row(label: str, text: str, width: int) -> Iterator[Text]:
-    lines = textwrap.wrap(text, max(20, width - 15), break_long_words=False, break_on_hyphens=False) or [""]
-    for i, line in enumerate(lines):
-        yield Text(f"  {label if i == 0 else '':<12} ", style="dim").append(line, style="not dim")
+    for i, line in enumerate(wrapped(text, max(20, width - 15)) or [""]):
+        label = "" if i else label
+        yield Text(f"  {label:<12} ", style="dim", no_wrap=True).append(line, style="not dim")
 
 
 def _totals(report: Report) -> Text:
@@ -188,8 +187,7 @@ def _group(report: Report, problem: Problem, findings: list[Finding], verbose: i
     times = f"  ×{count:,}" if count > 1 else ""
     head.append(times, style="bold")
     yield head
-    for line in textwrap.wrap(problem.about, width - 4, break_on_hyphens=False):
-        yield Text(f"    {line}", style="dim")
+    yield from (Text(line, style="dim", no_wrap=True) for line in wrapped(problem.about, width, "    ", "    "))
     shown = findings if verbose else findings[:EXAMPLES]
     for finding in shown:
         yield Text(f"    {_place(finding)}")
@@ -249,10 +247,7 @@ def _fact(name: str, value: Fact) -> str:
 
 
 def _wrapped(text: str, width: int, first: str, then: str) -> Iterator[Text]:
-    for line in textwrap.wrap(
-        text, width, initial_indent=first, subsequent_indent=then, break_long_words=False, break_on_hyphens=False
-    ):
-        yield Text(line)
+    yield from (Text(line, no_wrap=True) for line in wrapped(text, width, first, then))
 
 
 def _start_drops(report: Report) -> bool:

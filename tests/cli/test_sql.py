@@ -256,7 +256,7 @@ def test_without_duckdb_the_error_says_how_to_install_it(
     monkeypatch.delitem(sys.modules, "rmqstore.views.sql", raising=False)
     monkeypatch.setitem(sys.modules, "duckdb", None)
     assert refused(str(unpack(PLAIN)), "select 1") == (
-        f"error: sql needs duckdb and pyarrow — {command.format(sys.executable)} duckdb pyarrow\n"
+        f"error: sql needs duckdb and pyarrow — {command.format(sys.executable)} 'duckdb>=1.1' 'pyarrow>=16'\n"
     )
 
 
