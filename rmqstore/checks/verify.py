@@ -22,6 +22,7 @@ from rmqstore.scan.workers import Mapper
 
 NO_BODY_CRCS = "body CRCs (--quick)"
 
+
 def verify(store: Store, options: VerifyOptions | None = None, mapper: Mapper | None = None) -> Report:
     """The report of a store or a part of one.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,12 +34,15 @@ _ASK = 1 << 30
     required=True,
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="The archive to make (tar.gz); it must not exist yet.",
+    help="Write the archive (tar.gz) to FILE, which must not exist.",
 )
 @click.option(
-    "--around", type=Offset(), metavar="OFFSET", help="Only the log file with this offset and its neighbours."
+    "--around",
+    type=Offset(),
+    metavar="OFFSET",
+    help="Only the log file with this offset, and its neighbours.",
 )
-@click.option("--topic", metavar="NAME", help="Only this topic's queues, and the log files with its messages.")
+@click.option("--topic", metavar="NAME", help="Only the queues of this topic, and the log files with its messages.")
 @click.option("--whole", is_flag=True, help="The whole store, even if it is larger than 1 GiB.")
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest as one JSON object instead of text.")
 def bundle(
@@ -49,13 +53,13 @@ def bundle(
     topic: str | None,
     whole: bool,
 ) -> int:
-    """Make a copy of a store that can be given away: for a bug report, or to somebody who helps.
+    """Make an anonymous copy of a store that can be shared, as for a bug report.
 
-    Every file has its length, every record its place, and all damage is still there: verify finds the same in it.
-    Bodies are noise with a correct CRC, damaged ones are still damaged. Topics, groups, tags, keys, ids, hosts and
-    values of properties are replaced by others of the same length, the same text always by the same other one. The
-    secret that decides which is thrown away. Names of RocketMQ itself, times, sizes and offsets stay. RocksDB
-    directories are left out. manifest.json in the archive says what is in it.
+    Files keep their lengths, records their offsets, and all damage remains: verify finds the same problems. Bodies are
+    replaced by noise with a correct CRC (damaged bodies stay damaged). Topics, groups, tags, keys, ids, hosts and
+    values of properties are replaced by other texts of the same length, consistently; the secret behind that is
+    discarded. RocketMQ's own names, times, sizes and offsets stay. RocksDB directories are left out. manifest.json in
+    the archive lists its contents.
     """
     from rmqstore.files.store import open_store
     from rmqstore.views.bundle.bundle import Scope, make_bundle
@@ -64,7 +68,7 @@ def bundle(
     if (around is not None) + (topic is not None) + whole > 1:
         raise UsageError("--around, --topic and --whole exclude each other", "give one of them")
     if out.is_file:
-        raise Refused(f"{out.path} exists", "give another name, or remove it")
+        raise Refused(f"{out.path} already exists", "choose another name, or remove it")
     opened = open_store(store, config)
     size = opened.log_bytes
     if size > _ASK and around is None and topic is None and not whole:
@@ -73,7 +77,7 @@ def bundle(
             "give --around OFFSET or --topic NAME, or --whole for all of it",
         )
     if opened.lock_state().held:
-        out.note("note: a broker is running on this store; what it writes from now on may be half in the bundle")
+        out.note("note: a broker is running on this store; what it writes from now on may be incomplete in the bundle")
     with out.progress("bundle", size) as progress, out.stream() as file:
         made = make_bundle(opened, Scope(around, topic), file, progress.add)
     answer = Output(as_json=out.as_json, quiet=out.quiet, color=out.color)
@@ -105,4 +109,4 @@ def _text(manifest: dict[str, Any], path: str, size: str, width: int) -> Iterato
     yield ""
     around = manifest["scope"]["kind"] == "around" and manifest["parts"]
     unpacked = f"store/{manifest['parts'][0]['part']}" if around else "store"
-    yield f"Look at it before you give it away: tar xzf {path} && rmqstore verify {unpacked}"
+    yield f"Look at it before you share it: tar xzf {shlex.quote(path)} && rmqstore verify {shlex.quote(unpacked)}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqstore.cli.options import Applying, Work, applying, command
+from rmqstore.cli.options import Applying, Work, applying, broker_option, command
 from rmqstore.cli.output import Output
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     "expire",
     report=True,
     work=True,
-    broker=True,
     examples=(
         "rmqstore expire /data/rocketmq/store -c broker.conf",
         "rmqstore expire /data/rocketmq/store --reserved 24 --any-hour --apply",
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
 )
 @click.option("--any-hour", is_flag=True, help="Ignore deleteWhen.")
 @applying()
+@broker_option
 def expire(
     out: Output,
     store: Path,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqstore.cli.apply_command import after_apply, read_plan, save_plan, tell_refusals
-from rmqstore.cli.options import Applying, Work, applying, command, gathered
+from rmqstore.cli.options import Applying, Work, applying, broker_option, command, gathered
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import many
 from rmqstore.errors import NotReadable, UsageError
@@ -39,7 +39,6 @@ class Member:
     "migrate-to-dledger",
     report=True,
     work=True,
-    broker=True,
     examples=(
         "rmqstore migrate-to-dledger /data/rocketmq/store --self-id n0 --group broker-a",
         "rmqstore migrate-to-dledger /data/rocketmq/store -c /etc/rocketmq/broker.conf --self-id n0 --apply",
@@ -59,6 +58,7 @@ class Member:
     help="Store or fingerprint file of another node; must be equal (may be repeated).",
 )
 @applying()
+@broker_option
 @gathered("member", Member)
 def migrate_to_dledger(
     out: Output,

@@ -117,7 +117,7 @@ def pipeline(
                 return work.sql(query, asked.body or "", target)
             result = work.run(job, target or "", asked)
         finally:
-            progress.close()
+            progress.hide()
             spark.stop()
     if out.as_json:
         out.report(result.to_json())

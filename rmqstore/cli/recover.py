@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqstore.cli.filters import refuse_unknown_codes
-from rmqstore.cli.options import Applying, Work, applying, command, gathered
+from rmqstore.cli.options import Applying, Work, applying, broker_option, command, gathered
 from rmqstore.cli.output import Output
 from rmqstore.errors import UsageError
 
@@ -62,7 +62,6 @@ class Taken:
     "recover",
     report=True,
     work=True,
-    broker=True,
     examples=(
         "rmqstore recover /data/rocketmq/store -c /etc/rocketmq/broker.conf",
         "rmqstore recover /data/rocketmq/store --plan-out plan.json && rmqstore recover /data/rocketmq/store "
@@ -110,6 +109,7 @@ class Taken:
     is_flag=True,
     help="With --replica: also restore messages that earlier repairs replaced by fillers.",
 )
+@broker_option
 @gathered("allowed", Allowed)
 @gathered("taken", Taken)
 def recover(

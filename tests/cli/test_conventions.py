@@ -70,6 +70,16 @@ def test_export_and_import_load_no_pandas(tmp_path: Path) -> None:
         assert out.stdout.splitlines()[-1] == "0 []", out
 
 
+def test_the_help_of_all_commands_keeps_its_lines() -> None:
+    text = run("--help").output
+    assert "\b" not in text  # click's mark for a paragraph that it must not wrap
+    assert "  Exit codes: 0 no problems, 1 problems found, 2 wrong usage, 3 not a store,\n" in text
+
+
+def test_advice_follows_an_error_without_a_full_stop() -> None:
+    assert run("find").stderr == "error: Missing argument 'STORE' — see `rmqstore find --help`\n"
+
+
 @pytest.mark.parametrize("command", sorted(command_names()))
 def test_every_help_ends_with_three_examples(command: str) -> None:
     result = run(command, "--help")
