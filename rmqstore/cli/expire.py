@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     "--reserved",
     type=click.IntRange(0),
     metavar="HOURS",
-    help="Hours to keep files (default: fileReservedTime, or 72).",
+    help="Keep files for this many hours (default: fileReservedTime of broker.conf, or 72).",
 )
-@click.option("--any-hour", is_flag=True, help="Ignore deleteWhen.")
+@click.option("--any-hour", is_flag=True, help="Do not wait for the hour of deleteWhen.")
 @applying()
 @broker_option
 def expire(
@@ -45,11 +45,11 @@ def expire(
     applying: Applying,
     work: Work,
 ) -> int:
-    """Show which files the broker's clean-up would delete now, why it keeps the others, and what becomes unreadable.
+    """Show which files the broker's clean-up would delete now, why it keeps the others, and which messages are lost.
 
-    A file's age is its modification time, the hour comes from deleteWhen, disk usage is the current one. A broker
-    deletes ten files per round; this command shows all rounds. With --apply the files are moved to quarantine:
-    `rmqstore undo` restores them, and removing the journal directory frees the space.
+    As in the broker, the age of a file counts from its last modification, the hour comes from deleteWhen, and a full
+    disk makes files expire early. The broker deletes ten files per round; this command shows all rounds. With --apply,
+    the files are moved to quarantine: `rmqstore undo` restores them, and removing the journal frees the space.
     """
     from rmqstore.checks.verify import NO_BODY_CRCS
     from rmqstore.cli.apply_command import finish, open_for, plan_change, read_plan_of

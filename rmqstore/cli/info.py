@@ -35,8 +35,8 @@ def info(out: Output, store: Path, config: BrokerConfig, metrics: Path | None) -
     """Show what a store contains.
 
     Kind, files, sizes, first and last offsets, topics and queues, clean or unclean shutdown, whether a broker runs,
-    checkpoint, DLedger terms and indexes, time range. Reads a few kilobytes per file, whatever the size of the store.
-    `rmqstore verify` finds problems; this command does not look for them.
+    checkpoint, DLedger terms and indexes, time range. Reads only a few kilobytes per file, and does not look for
+    problems: that is what `rmqstore verify` does.
     """
     from rmqstore.files.store import open_store
     from rmqstore.views.info import info as look
@@ -46,7 +46,7 @@ def info(out: Output, store: Path, config: BrokerConfig, metrics: Path | None) -
     seen = look(opened)
     if seen.live:
         pid = seen.lock.get("pid")
-        out.note(f"note: a broker is running on this store{f' (pid {pid})' if pid else ''}; the numbers change")
+        out.note(f"note: a broker is running on this store{f' (pid {pid})' if pid else ''}; the numbers are changing")
     code = 4 if seen.unchecked else 0
     measured.write(of_info(seen), code)
     if out.as_json:
@@ -107,7 +107,8 @@ def _text(seen: Info, verbose: int, width: int, config: str) -> Iterator[str]:
     yield from _config_rows(seen, bad, width)
     for journal in seen.journals:
         yield _row(
-            "Open repair", f"{journal['journal']} ({journal['state']}): run `rmqstore undo` or `rmqstore resume` on it"
+            "Open repair",
+            f"{journal['journal']} ({journal['state']}): run `rmqstore undo` or `rmqstore resume`",
         )
     for line in seen.unchecked:
         yield from _wrapped("Not read", line, width)
@@ -182,7 +183,7 @@ def _topics(topics: list[TopicInfo], verbose: int, width: int) -> Iterator[str]:
         else:
             yield head + _fit(ranges, max(12, width - len(head)))
     if len(shown) < len(topics):
-        yield f"… and {many(len(topics) - len(shown), 'more topic')}: -v lists all"
+        yield f"… and {many(len(topics) - len(shown), 'more topic')} (-v lists all)"
 
 
 def _fit(parts: list[str], width: int) -> str:

@@ -260,10 +260,8 @@ def _write(
         out.lines(_text(losses, kept, report, out.width), wrap=True)
         return len(kept)
     count = write_rows(out, (_flat(_json_row(row)) if out.format == "csv" else _json_row(row) for row in rows))
-    for queue, missing in losses.unlisted.items():
-        out.note(
-            f"note: {many(missing, 'more message')}{f' of {queue}' if queue else ''} lost; only the number is known"
-        )
+    for line in _unlisted(losses):
+        out.note(f"note: {line}")
     return count
 
 
@@ -302,7 +300,8 @@ def _text(losses: Losses, rows: list[Row], report: Report | None, width: int) ->
 
 def _unlisted(losses: Losses) -> Iterator[str]:
     for queue, missing in losses.unlisted.items():
-        yield f"{many(missing, 'more message')}{f' of {queue}' if queue else ''} lost, of which only the number is known"
+        where = f" of {queue}" if queue else ""
+        yield f"{many(missing, 'more message')}{where} lost, of which only the number is known"
 
 
 def _table(rows: list[Row], width: int, when: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Times, sizes and offsets as people write them: `1763712000`, `2026-11-21T08:00`, `-2h`, `today 10:00`; `64M`."""
+"""Parses and formats times, sizes and offsets: `1763712000`, `2026-11-21T08:00`, `-2h`, `today 10:00`, `64M`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 from rmqstore.formats.text import times
 
 UTC_KEY = "rmqstore.utc"
-"""Where a click context keeps --utc."""
+"""Key of --utc in the `meta` of a click context."""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtp]?)(?:i?b)?", re.IGNORECASE)
 _GROUPED = re.compile(r"[0-9]+|[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+(?:_[0-9]+)+")
 _COMMAND = re.compile(r"`[^`]*`")
@@ -20,24 +20,21 @@ _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|min|s|m|h|d)?")
 
 
 def zone() -> tzinfo | None:
-    """The zone of times without one, typed or shown: UTC with --utc, else None, which is the system's."""
+    """The time zone for input and output: UTC with --utc, else None, the local one."""
     context = click.get_current_context(silent=True)
     return UTC if context is not None and context.meta.get(UTC_KEY) else None
 
 
 def parse_time(text: str, now: float | None = None) -> int:
-    """Epoch ms of a time as people write it; without a zone it is local, or UTC with --utc.
+    """Parse a time into epoch ms; without a zone it is local, or UTC with --utc.
 
-    Errors: ValueError, with the reason; also for a text with two meanings
+    Errors: ValueError with the reason, also for an ambiguous text.
     """
     return times.parse_time(text, now, zone())
 
 
 def parse_size(text: str) -> int:
-    """Bytes of a size; k, M, G, T, P are powers of 1024.
-
-    Errors: ValueError
-    """
+    """Parse a size into bytes; k, M, G, T, P are powers of 1024. Errors: ValueError."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise ValueError(text)
@@ -45,10 +42,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_span(text: str) -> float:
-    """Seconds of a duration such as `30s`, `10m`, `1.5h`; a bare number is seconds.
-
-    Errors: ValueError
-    """
+    """Parse a duration such as `30s`, `10m`, `1.5h` into seconds, the default unit. Errors: ValueError."""
     match = _SPAN.fullmatch(text.strip())
     if match is None:
         raise ValueError(text)
@@ -56,7 +50,7 @@ def parse_span(text: str) -> float:
 
 
 class Time(click.ParamType[int]):
-    """A time option; the value is epoch ms."""
+    """Type of an option for a time, in epoch ms."""
 
     name = "time"
 
@@ -73,7 +67,7 @@ class Time(click.ParamType[int]):
 
 
 class Size(click.ParamType[int]):
-    """A size option; the value is bytes."""
+    """Type of an option for a size, in bytes."""
 
     name = "size"
 
@@ -87,7 +81,7 @@ class Size(click.ParamType[int]):
 
 
 class Span(click.ParamType[float]):
-    """A duration option; the value is seconds."""
+    """Type of an option for a duration, in seconds."""
 
     name = "duration"
 
@@ -101,7 +95,7 @@ class Span(click.ParamType[float]):
 
 
 class Offset(click.ParamType[int]):
-    """An offset option: a number from 0 on, also with the separators that tables show (`180,887`)."""
+    """Type of an option for an offset; separators are allowed, because tables print them (`180,887`)."""
 
     name = "offset"
 
@@ -115,7 +109,7 @@ class Offset(click.ParamType[int]):
 
 
 def bytes_text(count: float) -> str:
-    """A size for people: `64.0 KiB`; exact below 10 kB."""
+    """Format a size: `64.0 KiB`; exact below 10 kB."""
     if abs(count) < 10_000:
         return f"{int(count):,} B"
     units = ("KiB", "MiB", "GiB", "TiB")
@@ -128,7 +122,7 @@ def bytes_text(count: float) -> str:
 
 
 def time_text(ms: int) -> str:
-    """A store time for people, to the second, with its zone: local, or UTC with --utc. Other numbers stay numbers."""
+    """Format epoch ms to the second, with a zone: local, or UTC with --utc; numbers out of range stay numbers."""
     if ms <= 0:
         return "never" if ms == 0 else str(ms)
     try:
@@ -140,14 +134,14 @@ def time_text(ms: int) -> str:
 
 
 def columns(text: str) -> int:
-    """Terminal columns that a text takes: wide characters take two."""
+    """The columns that a text needs on a terminal; wide characters need two."""
     if text.isascii():
         return len(text)
     return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
 def fitted(text: str, width: int) -> str:
-    """A text in exactly so many columns: padded, or cut with an ellipsis."""
+    """Pad a text to `width` columns, or shorten it with an ellipsis."""
     if columns(text) > width:
         while text and columns(text) > width - 1:
             text = text[:-1]
@@ -168,7 +162,7 @@ def wrapped(text: str, width: int, first: str = "", then: str = "") -> list[str]
 
 
 def many(count: int, word: str, plural: str = "") -> str:
-    """`1 message`, `225 messages`, `7 queues`."""
+    """Format a count with its noun: `1 message`, `225 messages`."""
     return f"{count:,} {word if count == 1 else plural or word + 's'}"
 
 
@@ -202,5 +196,5 @@ _WORDS = {
 
 
 def in_words(name: str) -> str:
-    """The reason why an entry is odd, or why bytes are not a record; JSON has one word for it."""
+    """Describe why an entry does not belong, or why bytes are not a record; JSON has only the keyword."""
     return _WORDS.get(name.replace("_", " "), name)

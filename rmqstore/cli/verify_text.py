@@ -1,4 +1,4 @@
-"""The report of `verify` for people: verdict, contents, findings (worst first), what was not checked, what to do."""
+"""The report of `verify` as text: verdict, contents, findings (worst first), what was not checked, what to do."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ _KINDS = {
     "part": "part of a store",
 }
 _INDENT = "  "
+_NEXT = "      "  # below the command of a line `Next: rmqstore …`
 
 
 def verify_text(report: Report, verbose: int = 0, width: int = 80) -> Iterator[Text]:
-    """The lines of the report; nothing in them needs more than `width` columns, but paths and commands."""
+    """Yield the lines of the report, at most `width` columns wide except for paths and commands."""
     yield _verdict(report, width)
     yield Text()
     yield from _what(report, width)
@@ -48,7 +49,7 @@ def verify_text(report: Report, verbose: int = 0, width: int = 80) -> Iterator[T
 
 
 def verdict_sentence(report: Report) -> str:
-    """The first lines of the report, as one."""
+    """The verdict on one line."""
     return _verdict(report, 1 << 20).plain
 
 
@@ -76,7 +77,7 @@ def _verdict(report: Report, width: int) -> Text:
     else:
         state = f"{many(problems, 'problem')} of {kinds} kinds found."
     if report.clean and report.reused is not None:
-        state += f" That includes an old result: {many(len(report.reused.files), 'unchanged log file')} not read again."
+        state += f" This reuses old results: {many(len(report.reused.files), 'unchanged log file')} not read again."
     verdict = report.verdict.rstrip(".")
     text = f"{verdict}. {state}" if verdict else state
     return Text("\n".join(wrapped(text, width)), style=style, no_wrap=True)
@@ -96,7 +97,7 @@ def _what(report: Report, width: int) -> Iterator[Text]:
         ahead = sum(1 for q in report.queues.values() if q.max > q.expected_max)
         topics = len({name.rpartition("/")[0] for name in report.queues})
         lengths = [f"{n} {words}" for n, words in ((behind, "shorter"), (ahead, "longer")) if n]
-        state = f"{', '.join(lengths)} than the log says" if lengths else "lengths match the log"
+        state = f"{', '.join(lengths)} than the log requires" if lengths else "lengths match the log"
         if not report.commitlog and not report.dledger:
             state = "not compared with a log"
         elif report.resume_at is not None:
@@ -105,7 +106,7 @@ def _what(report: Report, width: int) -> Iterator[Text]:
             "queues", f"{many(len(report.queues), 'consume queue')} of {many(topics, 'topic')}, {state}", width
         )
     if report.reused is not None:
-        yield from _row("old result", reused_words(report.reused), width)
+        yield from _row("old results", reused_words(report.reused), width)
     if report.broker:
         yield from _forecast(report.broker, width)
     for note in [*report.notes, *report.filler_notes]:
@@ -113,10 +114,10 @@ def _what(report: Report, width: int) -> Iterator[Text]:
 
 
 def reused_words(reused: Reused) -> str:
-    """What an earlier run answers for."""
+    """Describe the results that --since-last reused."""
     files = many(len(reused.files), "unchanged log file")
     were = "was" if len(reused.files) == 1 else "were"
-    return f"{files} ({bytes_text(reused.bytes)}) {were} not read again; found sound on {time_text(reused.read_at)}"
+    return f"{files} ({bytes_text(reused.bytes)}) {were} not read again; no problems on {time_text(reused.read_at)}"
 
 
 def _log_words(log: dict[str, Any], counted: str, start: str) -> str:
@@ -166,13 +167,13 @@ def _totals(report: Report) -> Text:
 
 
 def _groups(report: Report) -> list[tuple[str, list[Finding]]]:
-    """Codes with their listed findings, the worst code first; a code that is only counted has no examples."""
+    """Codes with their listed findings, worst first; findings over the limit are only counted."""
     groups: dict[str, list[Finding]] = {code: [] for code in report.findings.counts}
     for finding in report.ordered():
         groups.setdefault(finding.code, []).append(finding)
 
     def rank(problem: Problem) -> tuple[int, float, int, str]:
-        """Worst first; of these, problems that explain others, then the most frequent."""
+        """Worst first; then problems that explain others, then the most frequent."""
         count = report.findings.counts[problem.code]
         return -problem.severity, problem.explains or math.inf, -count, problem.code
 
@@ -193,7 +194,7 @@ def _group(report: Report, problem: Problem, findings: list[Finding], verbose: i
         yield Text(f"    {_place(finding)}")
         facts = _facts(finding)
         if facts:
-            yield from _wrapped(facts, width, "      ", "      ")
+            yield from _wrapped(facts, width, _NEXT, _NEXT)
     if count > len(shown):
         more = count - len(shown)
         hint = "" if verbose else " (-v lists them; --findings-out FILE has all)"
@@ -221,12 +222,12 @@ def _facts(finding: Finding) -> str:
     return ", ".join(
         f"{name.replace('_', ' ')} {_fact(_meaning(finding, name), value)}"
         for name, value in finding.facts.items()
-        if name != "run"  # shown below, as the cure
+        if name != "run"  # shown as the cure
     )
 
 
 def _meaning(finding: Finding, name: str) -> str:
-    """What a fact is a value of, where its name does not tell."""
+    """The name that tells how to format a fact."""
     if name == "value":
         return str(finding.facts.get("field") or name)
     return "tags_code" if name == "expected" and "tags_code" in finding.facts else name
@@ -251,7 +252,7 @@ def _wrapped(text: str, width: int, first: str, then: str) -> Iterator[Text]:
 
 
 def _start_drops(report: Report) -> bool:
-    """Whether the next start would take messages from a sound store, by a forecast that is not final."""
+    """Whether the next start would lose messages of a store without problems."""
     broker = report.broker or {}
     return report.clean and bool(broker.get("messages_lost") or broker.get("units_cut"))
 
@@ -261,23 +262,23 @@ def _command(words: str) -> Text:
 
 
 def _open_journals(report: Report, width: int) -> Iterator[Text]:
-    """A repair that stopped half-way is ended first: the store is in a state that only its journal knows."""
+    """Yield how to end an interrupted repair, which comes before everything else."""
     for finding in report.findings.listed:
         if finding.code != problem_codes.DIR_OPEN_JOURNAL:
             continue
         journal = shlex.quote(str(finding.facts["journal"]))
         if report.live:
-            yield from _wrapped("Next: stop the broker and keep its service stopped; then:", width, "", "")
+            yield from _wrapped("Next: stop the broker and keep its service stopped. Then:", width, "", "")
         yield _command(f"rmqstore resume {journal}")
-        yield from _wrapped("carries a repair that stopped half-way to its end, or", width, "      ", "      ")
+        yield from _wrapped("finishes an interrupted repair, or", width, _NEXT, _NEXT)
         yield Text(f"      rmqstore undo {journal}", no_wrap=True)
         yield from _wrapped(
-            "undoes it. Change nothing else in the store before; then verify it again.", width, "      ", "      "
+            "undoes it. Do not change the store before that. Then verify it again.", width, _NEXT, _NEXT
         )
 
 
 def _curable(report: Report) -> list[str]:
-    """Problems that a command cures, or may cure: of those that are only counted nothing more is known."""
+    """Codes that a command cures, or may cure: findings over the limit are only counted."""
     listed = {f.code: False for f in report.findings.listed}
     for finding in report.findings.listed:
         listed[finding.code] |= next_command(finding, report.repairable) is not None
@@ -289,7 +290,7 @@ def _curable(report: Report) -> list[str]:
 
 
 def _commands(report: Report, codes: list[str]) -> list[str]:
-    """`recover`, or, where it cures none of the problems by itself, what each of them needs."""
+    """`recover`, or if it cures none of the problems by default, with the option that each needs."""
     where = store_words(report.repairable, report.config)
     if any(PROBLEMS[code].safe for code in codes):
         return [f"rmqstore recover {where}"]
@@ -312,32 +313,33 @@ def _next(report: Report, width: int) -> Iterator[Text]:
         elif worst is not None and worst >= Severity.WARNING:
             yield _command(f"rmqstore recover {store}")
             yield from _wrapped(
-                "explains why nothing of this can be repaired from this store, and what to do instead; writes nothing.",
+                "explains why these problems cannot be repaired from this store, and what to do. It writes nothing.",
                 width,
-                "      ",
-                "      ",
+                _NEXT,
+                _NEXT,
             )
         elif report.clean:
             yield Text("Next: nothing to do.", style="green")
         elif report.resume_at is not None:
             yield _command(f"rmqstore verify {store_words(report.store, report.config)} --resume")
-            yield from _wrapped("continues there; until then the store counts as unchecked.", width, "      ", "      ")
+            yield from _wrapped("continues the check.", width, _NEXT, _NEXT)
         else:
-            yield from _wrapped(
-                "Next: check what was left out; until then the store counts as unchecked.", width, "", ""
-            )
+            yield from _wrapped("Next: see what was not checked. It may contain problems.", width, "", "")
         return
     if report.live:
-        yield from _wrapped("Next: stop the broker and keep its service stopped; then:", width, "", "")
+        yield from _wrapped("Next: stop the broker and keep its service stopped. Then:", width, "", "")
     yield from map(_command, _commands(report, codes))
     yield from _wrapped(
-        "shows what would be repaired and what would be lost; writes nothing without --apply. "
-        "Every step is journaled, and `rmqstore undo` undoes it.",
+        "shows what it would repair and what would be lost. It writes nothing without --apply, and `rmqstore undo` "
+        "undoes it.",
         width,
-        "      ",
-        "      ",
+        _NEXT,
+        _NEXT,
     )
     if any(PROBLEMS[code].damages_log for code in codes):
         yield from _wrapped(
-            "--replica DIR (another node's store, or a backup) restores the original bytes.", width, "      ", "      "
+            "With --replica DIR (another node's store, or a backup), it restores the original bytes.",
+            width,
+            _NEXT,
+            _NEXT,
         )

@@ -352,7 +352,7 @@ def test_progress_as_json_goes_to_stderr() -> None:
 def test_a_topic_that_is_not_there_is_said(command: str, words: tuple[str, str]) -> None:
     result = run(command, str(unpack("5.4.0-clean")), *words)
     assert result.exit_code == (4 if command == "verify" else 0)  # a narrowed verify has not checked everything
-    said = "note: no topic 'Order_1' in the consume queues and configuration of this store; did you mean Order_11?"
+    said = "note: topic 'Order_1' has no consume queue and no configuration in this store; did you mean Order_11?"
     assert said in result.stderr.splitlines()
     known = run(command, str(unpack("5.4.0-clean")), words[0], words[1].replace("Order_1", "Order_11"))
     assert "note:" not in known.stderr

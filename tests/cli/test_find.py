@@ -309,7 +309,7 @@ def test_wrong_usage() -> None:
         ((), "nothing to look for"),
         (("--grep", "("), "--grep (: "),
         (("a", "--read-log", "--index-only"), "exclude each other"),
-        (("--grep", "a", "--index-only"), "--grep reads the log"),
+        (("--grep", "a", "--index-only"), "--grep needs the log"),
     ):
         result = run("find", store, *words)
         assert result.exit_code == 2, result.output
