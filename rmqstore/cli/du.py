@@ -13,7 +13,7 @@ from rmqstore.cli.filters import Filters, note_no_message, note_unknown_topics
 from rmqstore.cli.metrics import Metrics, metrics_option, of_usage
 from rmqstore.cli.options import Work, command, gathered
 from rmqstore.cli.output import Output
-from rmqstore.cli.quantities import bytes_text, columns, fitted, many
+from rmqstore.cli.quantities import bytes_text, columns, fitted, many, printable
 from rmqstore.errors import NotAStore, UsageError
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def _table(
 
 
 def _label(value: str | None) -> str:
-    return "(none)" if value is None else _printable(value)
+    return "(none)" if value is None else printable(value)
 
 
 # --- over time -------------------------------------------------------------------------------------------------------
@@ -281,12 +281,12 @@ def _files_text(found: DiskUsage, store: str, top: int, width: int) -> Iterator[
     if not found.topics:
         return
     shown = list(found.topics.items())[:top]
-    wide = min(max(len("queues of topic"), *(columns(_printable(name)) for name, _ in shown)), width - 44)
+    wide = min(max(len("queues of topic"), *(columns(printable(name)) for name, _ in shown)), width - 44)
     yield ""
     yield f"{fitted('queues of topic', wide)} {'queues':>8} {'length':>11} {'on disk':>11} {'empty':>6}"
     for name, space in shown:
         sizes = f"{bytes_text(space.bytes):>11} {bytes_text(space.allocated):>11}"
-        yield f"{fitted(_printable(name), wide)} {space.queues:>8,} {sizes} {space.empty_share:>6.1%}"
+        yield f"{fitted(printable(name), wide)} {space.queues:>8,} {sizes} {space.empty_share:>6.1%}"
     if len(found.topics) > top:
         yield f"… and {many(len(found.topics) - top, 'more topic')} (--top {len(found.topics)} shows all)"
 
@@ -297,7 +297,3 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 def _bar(share: float, width: int) -> str:
     eighths = round(share * width * 8)
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else "·" for c in text)

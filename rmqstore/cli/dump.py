@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from rmqstore.views.dump.messages import Damage, Job
     from rmqstore.views.dump.selection import Selection
 
-ALONE = 32 << 20  # bytes of logs up to which a single process is faster than several
 MESSAGES = ("messages", "commitlog", "dledger")
 UNITS = ("consumequeue", "batchconsumequeue", "index", "dledger-index", "timerlog", "timerwheel")
 SMALL = ("checkpoint", "config")
@@ -212,7 +211,6 @@ _ENTRY_COLUMNS = ("offset", "index", "term", "size", "body_length")
 def _messages(out: Output, store: Store, what: str, job: Job, work: Work) -> int:
     from itertools import chain
 
-    from rmqstore.scan.workers import jobs_or_default
     from rmqstore.views.dump.messages import Damage, logs_of, read_messages
 
     logs = logs_of(store, what)
@@ -220,7 +218,7 @@ def _messages(out: Output, store: Store, what: str, job: Job, work: Work) -> int
         raise NotAStore(f"{store.path} has no log", "see `rmqstore info`, or name another part with --what")
     damage = Damage(live=job.scan.drop_cache)
     total = sum(log.queue.bytes_on_disk for log in logs)
-    count = jobs_or_default(work.jobs) if total > ALONE and not work.max_rate else 1
+    count = work.processes(total)
     form = _text_form(out, job)
     if form:
         job = replace(job, form=form)

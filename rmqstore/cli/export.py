@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqstore.cli.dump import ALONE, write_text
+from rmqstore.cli.dump import write_text
 from rmqstore.cli.filters import Filters, note_no_message, note_unknown_topics
 from rmqstore.cli.options import Work, command, gathered
 from rmqstore.cli.output import Output, Progress
@@ -78,7 +78,6 @@ def export(out: Output, store: Path, config: BrokerConfig, filters: Filters, wor
     from rmqstore.cli.dump import tell_damage
     from rmqstore.files.store import open_store
     from rmqstore.scan.window import ScanOptions
-    from rmqstore.scan.workers import jobs_or_default
     from rmqstore.views.dump.messages import CHUNK, Damage, logs_of
 
     if out.format in ("parquet", "arrow"):
@@ -97,13 +96,12 @@ def export(out: Output, store: Path, config: BrokerConfig, filters: Filters, wor
     options = wanted.options(ScanOptions(drop_cache=live, max_rate=work.max_rate, chunk=CHUNK))
     damage = Damage(live=live)
     total = sum(log.queue.bytes_on_disk for log in logs)
-    count = jobs_or_default(work.jobs) if total > ALONE and not work.max_rate else 1
     with out.progress("export", total) as progress:
         if out.format in ("parquet", "arrow"):
             written = _write_arrow(out, opened, options, selection, damage, progress)
         else:
             job = options.job(selection, "csv" if out.format == "csv" else "text")
-            written = write_text(out, opened, "messages", job, damage, count, progress)
+            written = write_text(out, opened, "messages", job, damage, work.processes(total), progress)
     if not written:
         note_no_message(out, selection, logs)
     elif out.path is not None:

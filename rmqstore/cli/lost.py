@@ -12,7 +12,7 @@ import click
 
 from rmqstore.cli.options import FILE, Work, broker_option, command, gathered
 from rmqstore.cli.output import Output, new_directory
-from rmqstore.cli.quantities import columns, fitted, many, time_text
+from rmqstore.cli.quantities import columns, fitted, many, printable, time_text
 from rmqstore.cli.table_output import write_rows
 from rmqstore.errors import NotAStore, NotReadable, Refused, UsageError
 
@@ -330,14 +330,11 @@ def _cells(one: LostMessage, fits: tuple[str, ...], when: str) -> list[str]:
     time = one.indexed_time if one.store_timestamp is None else one.store_timestamp
     state = "mended" if one.mended and when == "repair" else one.body
     return [
-        f"{one.topic}/{one.queue_id}".translate(_CONTROLS),
+        printable(f"{one.topic}/{one.queue_id}"),
         f"{one.queue_offset:,}",
         "" if one.offset is None else f"{one.offset:,}",
         state,
-        key.translate(_CONTROLS),
+        printable(key),
         "" if time is None else time_text(time),
-        "unknown" if one.consumed_by is None else ", ".join(one.consumed_by).translate(_CONTROLS),
+        "unknown" if one.consumed_by is None else printable(", ".join(one.consumed_by)),
     ]
-
-
-_CONTROLS = dict.fromkeys((*range(32), *range(127, 160)), "·")

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import click
 
 from rmqstore import __version__
+from rmqstore.cli.output import flush_stdout, guard_descriptors, swallow_stdout, tell_error, warn
 from rmqstore.errors import NotReadable, RmqStoreError
 
 READING = "Read a store"
@@ -124,8 +125,6 @@ class CommandGroup(click.Group):
         words = list(sys.argv[1:] if args is None else args)
         as_json = "--json" in words
         code = 0
-        from rmqstore.cli.output import flush_stdout, guard_descriptors
-
         guard_descriptors()
         try:
             code = self._run(words, prog_name or "rmqstore", complete_var, as_json, **extra)
@@ -134,13 +133,9 @@ class CommandGroup(click.Group):
             except BrokenPipeError:
                 raise
             except OSError as e:
-                from rmqstore.cli.output import swallow_stdout
-
                 swallow_stdout()
                 code = code or self._system_error(e, as_json=False)
         except (_PipeClosed, BrokenPipeError):
-            from rmqstore.cli.output import swallow_stdout
-
             swallow_stdout()
         sys.exit(code)
 
@@ -224,16 +219,12 @@ def _who_may(path: Path) -> tuple[str, str]:
 
 
 def _tell(code: int, word: str, message: str, advice: str, as_json: bool) -> int:
-    from rmqstore.cli.output import tell_error
-
     tell_error(word, " ".join(message.split()), advice, as_json)
     return code
 
 
 def _bug(e: BaseException, as_json: bool) -> int:
     import traceback
-
-    from rmqstore.cli.output import tell_error, warn
 
     warn("".join(traceback.format_exception(e)).rstrip())
     advice = "this is a bug in rmqstore: please report it with the lines above; the store was not changed by reading"
@@ -275,8 +266,6 @@ def cli(ctx: click.Context) -> int | None:
     file. Commands that read never change a store, and work beside a running broker.
     """
     if ctx.invoked_subcommand is None:
-        from rmqstore.cli.output import warn
-
         warn(ctx.get_help())
         return 2
     return None

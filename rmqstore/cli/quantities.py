@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import textwrap
 import unicodedata
+from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
+from typing import Any
 
 import click
 
@@ -49,63 +51,65 @@ def parse_span(text: str) -> float:
     return float(match[1]) * times.UNITS[match[2] or "s"] / 1000
 
 
-class Time(click.ParamType[int]):
+def parse_offset(text: str) -> int:
+    """Parse an offset, with or without separators. Errors: ValueError."""
+    if not _GROUPED.fullmatch(text):
+        raise ValueError(text)
+    return int(text.replace(",", "").replace("_", ""))
+
+
+class _Quantity(click.ParamType[Any]):
+    """Type of an option whose text `parse` turns into a number; `expected` completes the error."""
+
+    parse: Callable[[str], float]
+    expected = ""
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, int | float):
+            return value
+        try:
+            return self.parse(str(value))
+        except (ValueError, OverflowError, OSError) as error:
+            self.fail(self.reason(str(value), error), param, ctx)
+
+    def reason(self, text: str, error: Exception) -> str:
+        return f"{text!r} is not {self.expected}"
+
+
+class Time(_Quantity):
     """Type of an option for a time, in epoch ms."""
 
     name = "time"
+    parse = staticmethod(parse_time)
+    expected = "a time: give 2026-11-21T08:00, -2h, today, 'yesterday 10:00' or epoch ms"
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        try:
-            return parse_time(str(value))
-        except (ValueError, OverflowError, OSError) as error:
-            reason = str(error) if isinstance(error, ValueError) and ": " in str(error) else ""
-            if not reason or reason.startswith("Invalid isoformat"):
-                reason = f"{value!r} is not a time: give 2026-11-21T08:00, -2h, today, 'yesterday 10:00' or epoch ms"
-            self.fail(reason, param, ctx)
+    def reason(self, text: str, error: Exception) -> str:
+        own = isinstance(error, ValueError) and ": " in str(error) and not str(error).startswith("Invalid isoformat")
+        return str(error) if own else super().reason(text, error)
 
 
-class Size(click.ParamType[int]):
+class Size(_Quantity):
     """Type of an option for a size, in bytes."""
 
     name = "size"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        try:
-            return parse_size(str(value))
-        except (ValueError, OverflowError):
-            self.fail(f"{value!r} is not a size: give bytes, or a number with k, M, G or T", param, ctx)
+    parse = staticmethod(parse_size)
+    expected = "a size: give bytes, or a number with k, M, G or T"
 
 
-class Span(click.ParamType[float]):
+class Span(_Quantity):
     """Type of an option for a duration, in seconds."""
 
     name = "duration"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, (int, float)):
-            return float(value)
-        try:
-            return parse_span(str(value))
-        except (ValueError, OverflowError):
-            self.fail(f"{value!r} is not a duration: give seconds, or 10m, 1.5h", param, ctx)
+    parse = staticmethod(parse_span)
+    expected = "a duration: give seconds, or 10m, 1.5h"
 
 
-class Offset(click.ParamType[int]):
+class Offset(_Quantity):
     """Type of an option for an offset; separators are allowed, because tables print them (`180,887`)."""
 
     name = "offset"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        text = str(value)
-        if not _GROUPED.fullmatch(text):
-            self.fail(f"{text!r} is not an offset: give a number, such as 180887 or 180,887", param, ctx)
-        return int(text.replace(",", "").replace("_", ""))
+    parse = staticmethod(parse_offset)
+    expected = "an offset: give a number, such as 180887 or 180,887"
 
 
 def bytes_text(count: float) -> str:
@@ -138,6 +142,11 @@ def columns(text: str) -> int:
     if text.isascii():
         return len(text)
     return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def printable(text: str) -> str:
+    """Replace characters that cannot be printed by dots."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "·" for c in text)
 
 
 def fitted(text: str, width: int) -> str:

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 from rmqstore.cli.json_text import json_bytes, quote_wide
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import columns as columns_of
-from rmqstore.cli.quantities import time_text
+from rmqstore.cli.quantities import printable, time_text
 from rmqstore.formats.text.controls import escape_csv
 
 Rows = Iterable[dict[str, Any]]
@@ -180,4 +180,4 @@ def _table_cell(name: str, value: Any) -> str:
         return str(value) if name.endswith(_AS_CODE) else f"{value:,}"
     text = str(_cell(value))
     text = text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
-    return text if text.isprintable() else "".join(c if c.isprintable() else "·" for c in text)
+    return printable(text)

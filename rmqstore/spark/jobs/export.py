@@ -20,7 +20,7 @@ from rmqstore.errors import OutputExists, RmqStoreError, UsageError
 from rmqstore.files.store import Store
 from rmqstore.scan.workers import Mapper
 from rmqstore.spark.hadoop import Folder
-from rmqstore.spark.jobs.jobs import JobResult, Paths, finish, lost_store
+from rmqstore.spark.jobs.jobs import JobResult, Paths, finish, lost_store, store_around
 from rmqstore.spark.jobs.passed_over import LISTED, Stretch, passed_over
 from rmqstore.spark.jobs.task_groups import Progress, Watch, spark_mapper
 from rmqstore.spark.sources.streaming import end_of
@@ -107,7 +107,9 @@ def export(
     """
     started = time.monotonic()
     refs = store_refs(paths, config)
-    _refuse_inside_store(output, refs)
+    around = store_around(output, refs)
+    if around is not None:
+        raise UsageError(f"the output {output} lies inside the store {around.path}", "write it elsewhere")
     folder = Folder(spark, str(output))
     names = folder.names()
     if names and STATE not in names:
@@ -165,16 +167,6 @@ def _add_counts(
         if "error" not in store:
             store["messages"], store["damaged_messages"] = rows.get(label, (0, 0))
             store["clean"] = not (store["damaged_messages"] or store["damaged_spans"] or store["unchecked"])
-
-
-def _refuse_inside_store(output: str | Path, refs: list[StoreRef]) -> None:
-    if "://" in str(output):
-        return
-    target = Path(output).absolute().resolve()
-    for ref in refs:
-        root = ref.path.absolute().resolve()
-        if target == root or root in target.parents:
-            raise UsageError(f"the output {output} lies inside the store {ref.path}", "write it elsewhere")
 
 
 def _plan(refs: list[StoreRef], segment_bytes: int, settings: str) -> tuple[dict[str, dict[str, Any]], list[Segment]]:

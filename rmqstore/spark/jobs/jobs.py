@@ -69,6 +69,16 @@ def lost_store(ref: StoreRef, error: RmqStoreError | OSError) -> dict[str, Any]:
     return {"store": ref.label, "clean": False, "error": message}
 
 
+def store_around(output: str | Path, refs: list[StoreRef]) -> StoreRef | None:
+    """The store inside which an output would lie; None for a URL."""
+    target = Path(output).absolute().resolve()
+    for ref in refs if "://" not in str(output) else ():
+        root = ref.path.absolute().resolve()
+        if target == root or root in target.parents:
+            return ref
+    return None
+
+
 def split_by_size(
     refs: list[StoreRef], whole_below: int
 ) -> tuple[list[tuple[StoreRef, int]], list[StoreRef], list[Any]]:
