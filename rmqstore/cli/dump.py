@@ -270,7 +270,7 @@ def tell_damage(out: Output, damage: Damage) -> int:
         if damage.count > 5 and not out.verbose:
             out.note(f"  … and {damage.count - 5:,} more (-v)")
     if damage.shown:
-        out.note(f"warning: {many(damage.shown, 'message')} with a wrong CRC included")
+        out.note(f"warning: {many(damage.shown, 'message has', 'messages have')} a wrong CRC")
     return 1
 
 

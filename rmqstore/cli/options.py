@@ -45,7 +45,7 @@ UNTIL = (
     " minute after --until is read; the minute covers a clock that was set back."
 )
 VERSIONS = "4.3 … 5.4"
-_ALONE = 32 << 20  # bytes of logs up to which a single process is faster than several
+ALONE = 32 << 20  # bytes of logs up to which a single process is faster than several
 FILE = click.Path(path_type=Path, dir_okay=False)
 _BROKER_CONF = "broker.conf with the paths, file sizes and DLedger settings."
 
@@ -67,7 +67,7 @@ class Work:
         """Processes to read `size` bytes of logs with: only one if they are few, or with --max-rate."""
         from rmqstore.scan.workers import jobs_or_default
 
-        return jobs_or_default(self.jobs) if size > _ALONE and not self.max_rate else 1
+        return jobs_or_default(self.jobs) if size > ALONE and not self.max_rate else 1
 
     def verifying(self, progress: Callable[[int], None] | None = None, **more: Any) -> VerifyOptions:
         """Return options of `verify` with these values."""

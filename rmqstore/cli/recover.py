@@ -91,8 +91,8 @@ class Taken:
 @click.option(
     "--accept-odds",
     is_flag=True,
-    help="Mend a flipped bit even if the chance that it was other damage exceeds 1 in 10,000; mend one wrong byte if "
-    "it does not.",
+    help="Accept less certain repairs of a record: a flipped bit with odds of a false match over 1 in 10,000, and one "
+    "wrong byte with odds up to that.",
 )
 @click.option(
     "--replica",

@@ -71,7 +71,7 @@ def test_damage_is_skipped_shown_and_told_as_by_dump(name: str, tmp_path: Path) 
     assert shown.exit_code == told.exit_code == 1
     assert told.stderr == shown.stderr
     assert told.stderr.startswith("warning: 1 damaged place (")
-    assert told.stderr.endswith("warning: 2 messages with a wrong CRC included\n")
+    assert told.stderr.endswith("warning: 2 messages have a wrong CRC\n")
     rows = [json.loads(line) for line in shown.stdout.splitlines()]
     expected = [{n: r[n] for n in ("offset", "crc_ok", "topic")} for r in rows]
     assert [json.loads(line) for line in told.stdout.splitlines()] == expected
