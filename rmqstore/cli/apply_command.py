@@ -280,9 +280,8 @@ def _wrote_lines(change: Change, verbose: int) -> Iterator[str]:
 
         said = parse_checkpoint(read_at(checkpoint.path, FILE_SIZE, 0))
         yield (
-            f"last message {_time(last, time_text)}; checkpoint: "
-            f"log {_time(said.physic_msg_timestamp, time_text)}, "
-            f"queues {_time(said.logics_msg_timestamp, time_text)}"
+            f"last message {time_text(last)}; checkpoint: "
+            f"log {time_text(said.physic_msg_timestamp)}, queues {time_text(said.logics_msg_timestamp)}"
         )
     rows = [(label, state) for label, state in sorted(report.queues.items()) if state.max != state.expected_max]
     shown = rows if verbose else rows[:_SHOWN_QUEUES]
@@ -290,12 +289,6 @@ def _wrote_lines(change: Change, verbose: int) -> Iterator[str]:
         yield f"{label} ends at {state.max:,}; the log requires {state.expected_max:,}"
     if len(rows) > len(shown):
         yield f"… and {many(len(rows) - len(shown), 'more queue')} (-v)"
-
-
-def _time(value: int, text: Any) -> str:
-    if value < 0 or value > 253_370_764_800_000:
-        return f"{value}"
-    return str(text(value))
 
 
 def tell_refusals(out: Output, store: str, document: dict[str, Any], refusals: Sequence[Refusal]) -> int:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 _EXAMPLES, _CODES, _TOPICS, _LAGS, _LONGEST = 10, 60, 30, 40, 300
 _BARS = 120
 _CONTROLS = dict.fromkeys((*range(9), *range(11, 32), *range(127, 160)), "·")
-_SEVERITY = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
 _KINDS = {
     "records": "messages",
     "damaged": "damaged",
@@ -160,7 +159,7 @@ def _findings(report: Report) -> Iterator[str]:
     codes = sorted(counts, key=lambda code: (-PROBLEMS[code].severity, code))
     for code in codes[:_CODES]:
         problem, examples = PROBLEMS[code], listed.get(code, [])
-        severity = _SEVERITY[problem.severity]
+        severity = problem.severity.name.lower()
         yield f'<div class="card"><h3><span class="tag {severity}">{severity}</span>{_text(code)} × {counts[code]:,}: '
         yield f"{_text(problem.title)}</h3><p>{_text_whole(problem.about)}</p>"
         if examples:

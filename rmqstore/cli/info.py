@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rmqstore.cli.metrics import Metrics, metrics_option, of_info
 from rmqstore.cli.options import command
 from rmqstore.cli.output import Output
-from rmqstore.cli.quantities import bytes_text, columns, fitted, in_words, many, time_text, wrapped
+from rmqstore.cli.quantities import KINDS, bytes_text, columns, fitted, in_words, many, time_text, wrapped
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
@@ -57,14 +57,7 @@ def info(out: Output, store: Path, config: BrokerConfig, metrics: Path | None) -
 
 
 def _head(seen: Info) -> Iterator[str]:
-    kinds = {
-        "plain": "plain store",
-        "dledger": "DLedger store",
-        "mixed": "mixed store (plain commitlog, continued by DLedger)",
-        "rocksdb": "store with consume queues in RocksDB",
-        "part": f"part of a store: {seen.part}",
-    }
-    yield f"{seen.store} — {kinds[seen.kind]}"
+    yield f"{seen.store} — {KINDS[seen.kind]}{f': {seen.part}' if seen.part else ''}"
     if seen.part is None:
         if seen.live:
             pid = seen.lock.get("pid")

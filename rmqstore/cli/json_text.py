@@ -55,7 +55,6 @@ WIDE = frozenset(
         "prev_pos",
         "write_time",
         "time",
-        "first_pos",
         "last_pos",
         "base_offset",
         "last_read_time",

@@ -131,7 +131,6 @@ def of_usage(found: Usage) -> Iterator[Sample]:
         yield Sample("rmqstore_messages", found.messages)
         yield Sample("rmqstore_bytes", found.bytes)
         return
-    for topic, (messages, _) in sorted(table.items(), key=lambda kv: str(kv[0])):
+    for topic, (messages, size) in sorted(table.items(), key=lambda kv: str(kv[0])):
         yield Sample("rmqstore_messages", messages, {"topic": str(topic)})
-    for topic, (_, size) in sorted(table.items(), key=lambda kv: str(kv[0])):
         yield Sample("rmqstore_bytes", size, {"topic": str(topic)})

@@ -233,29 +233,21 @@ def _shared(store: bool, report: bool, formats: tuple[str, ...], filters: bool, 
         ]
     if report:
         out.append(_option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text."))
+    as_table = "table" in formats
     if formats:
-        out.append(
-            _option(
-                "--format",
-                "format",
-                type=click.Choice(formats),
-                help="Output format (default: by the name of FILE; a table on a terminal, NDJSON otherwise)."
-                if "table" in formats
-                else "Output format (default: by the name of FILE; NDJSON on stdout).",
-            )
-        )
+        otherwise = "a table on a terminal, NDJSON otherwise" if as_table else "NDJSON on stdout"
+        words = f"Output format (default: by the name of FILE; {otherwise})."
+        out.append(_option("--format", type=click.Choice(formats), help=words))
     if report or formats:
+        words = "Write to FILE (atomically) instead of stdout."
+        out.append(_option("-o", "--output", type=FILE, metavar="FILE", help=words))
+    if formats:
+        out.append(_option("--overwrite", is_flag=True, help="Replace FILE if it exists."))
+    if report or as_table:
         out += [
-            _option("-o", "--output", type=FILE, metavar="FILE", help="Write to FILE (atomically) instead of stdout."),
-            *([_option("--overwrite", is_flag=True, help="Replace FILE if it exists.")] if formats else []),
-            *(
-                [_option("--string-ints", is_flag=True, help="Write 64-bit numbers as JSON strings.")]
-                if report or "table" in formats
-                else []
-            ),
+            _option("--string-ints", is_flag=True, help="Write 64-bit numbers as JSON strings."),
+            _option("--no-pager", is_flag=True, help="Print text longer than the screen without a pager."),
         ]
-    if report or "table" in formats:
-        out.append(_option("--no-pager", is_flag=True, help="Print text longer than the screen without a pager."))
     return out + _talk_options()
 
 

@@ -175,6 +175,14 @@ def many(count: int, word: str, plural: str = "") -> str:
     return f"{count:,} {word if count == 1 else plural or word + 's'}"
 
 
+KINDS = {
+    "plain": "plain store",
+    "dledger": "DLedger store",
+    "mixed": "mixed store (plain commitlog, continued by DLedger)",
+    "rocksdb": "store with consume queues in RocksDB",
+    "part": "part of a store",
+}
+"""Kinds of stores in words."""
 _WORDS = {
     "not-an-offset": "the name is not an offset",
     "wrong-length": "wrong length",

@@ -12,17 +12,10 @@ from rich.text import Text
 from rmqstore.checks.problems import codes as problem_codes
 from rmqstore.checks.problems.report import Fact, Finding, Report, Reused, next_command, option_of, store_words
 from rmqstore.checks.problems.table import PROBLEMS, Problem, Severity
-from rmqstore.cli.quantities import bytes_text, in_words, many, time_text, wrapped
+from rmqstore.cli.quantities import KINDS, bytes_text, in_words, many, time_text, wrapped
 
 EXAMPLES = 3
 _STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "cyan"}
-_KINDS = {
-    "plain": "plain store",
-    "dledger": "DLedger store",
-    "mixed": "mixed store (plain commitlog, continued by DLedger)",
-    "rocksdb": "store with consume queues in RocksDB",
-    "part": "part of a store",
-}
 _INDENT = "  "
 _NEXT = "      "  # below the command of a line `Next: rmqstore …`
 
@@ -85,7 +78,7 @@ def _verdict(report: Report, width: int) -> Text:
 
 def _what(report: Report, width: int) -> Iterator[Text]:
     live = ", a broker is running on it" if report.live else ""
-    yield Text(f"{report.store}: {_KINDS.get(report.kind, report.kind)}{live}")
+    yield Text(f"{report.store}: {KINDS[report.kind]}{live}")
     if report.commitlog:
         yield from _row("commitlog", _log_words(report.commitlog, "messages", "min_offset"), width)
     if report.dledger:
