@@ -12,6 +12,7 @@ import click
 from rmqstore.cli.options import command
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import Offset, bytes_text, many, wrapped
+from rmqstore.cli.reading import note_live
 from rmqstore.errors import Refused, UsageError
 
 if TYPE_CHECKING:
@@ -76,8 +77,7 @@ def bundle(
             f"the log of {store} has {bytes_text(size)}",
             "give --around OFFSET or --topic NAME, or --whole for all of it",
         )
-    if opened.lock_state().held:
-        out.note("note: a broker is running on this store; what it writes from now on may be incomplete in the bundle")
+    note_live(out, opened, "what it writes from now on may be incomplete in the bundle")
     with out.progress("bundle", size) as progress, out.stream() as file:
         made = make_bundle(opened, Scope(around, topic), file, progress.add)
     answer = Output(as_json=out.as_json, quiet=out.quiet, color=out.color)

@@ -12,6 +12,7 @@ import click
 from rmqstore.cli.options import FILE, Work, command
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import bytes_text, many, time_text
+from rmqstore.cli.reading import note_live
 from rmqstore.errors import CouldNotCheck, UsageError
 
 if TYPE_CHECKING:
@@ -61,8 +62,7 @@ def compare(
     if sum(value is not None for value in (other, fingerprint_out, against)) != 1:
         raise UsageError("give exactly one of OTHER, --fingerprint-out FILE and --against FILE")
     opened = open_store(store, config)
-    if opened.lock_state().held:
-        out.note("note: a broker is running on this store; only what its log contains now is compared")
+    note_live(out, opened, "only what its log contains now is compared")
     if fingerprint_out is not None:
         return _write(out, opened, fingerprint_out, work)
     if against is not None:

@@ -14,7 +14,8 @@ from rmqstore.cli.metrics import Metrics, metrics_option, of_usage
 from rmqstore.cli.options import Work, command, gathered
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import bytes_text, columns, fitted, many, printable
-from rmqstore.errors import NotAStore, UsageError
+from rmqstore.cli.reading import note_live, refuse_without_log, tell_damage
+from rmqstore.errors import UsageError
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
@@ -90,7 +91,6 @@ def du(
     on stderr; the exit code is then 1. --files does not read the log: it shows the length of files, and the space that
     they use on disk, which is less if they are sparse.
     """
-    from rmqstore.cli.dump import tell_damage
     from rmqstore.files.store import open_store
     from rmqstore.scan.window import ScanOptions
     from rmqstore.scan.workers import jobs_or_default
@@ -101,12 +101,9 @@ def du(
     if counting.files:
         return _files(out, store, opened, counting, filters, metrics)
     logs = logs_of(opened)
-    if not logs and not (opened.commitlog or opened.dledger):
-        raise NotAStore(f"{store} has no log", "name a store, or its commitlog/")
-    live = opened.lock_state().held
+    refuse_without_log(opened)
     measured = Metrics(out, metrics, "du", store)
-    if live:
-        out.note("note: a broker is running on this store; the numbers are changing")
+    live = note_live(out, opened, "the numbers are changing")
     selection = filters.selection()
     note_unknown_topics(out, opened, filters.topics, selection.queues)
     wanted, top = _dimensions(counting.by, counting.plot), counting.top

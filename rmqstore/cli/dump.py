@@ -19,15 +19,16 @@ from rmqstore.cli.filters import (
     refuse_with_positions,
 )
 from rmqstore.cli.options import Work, command, gathered
-from rmqstore.cli.output import Output, Progress
-from rmqstore.cli.quantities import Offset, in_words, many
+from rmqstore.cli.output import Output
+from rmqstore.cli.quantities import Offset
+from rmqstore.cli.reading import note_live, refuse_without_log, tell_damage, write_text
 from rmqstore.cli.table_output import with_body, write_rows
 from rmqstore.errors import NotAStore, UsageError
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
-    from rmqstore.views.dump.messages import Damage, Job
+    from rmqstore.views.dump.messages import Job
     from rmqstore.views.dump.selection import Selection
 
 MESSAGES = ("messages", "commitlog", "dledger")
@@ -164,9 +165,7 @@ def dump(
     selection = asked.selection(filters)
     _refuse_what_does_not_apply(out, what, selection, asked.positions)
     note_unknown_topics(out, opened, filters.topics, selection.queues)
-    live = opened.lock_state().held
-    if live:
-        out.note("note: a broker is running on this store; what it writes from now on may be missing")
+    live = note_live(out, opened, "what it writes from now on may be missing")
     if asked.positions:
         return _positions(out, opened, what, work.broker, work.jobs)
     if what in UNITS:
@@ -214,8 +213,7 @@ def _messages(out: Output, store: Store, what: str, job: Job, work: Work) -> int
     from rmqstore.views.dump.messages import Damage, logs_of, read_messages
 
     logs = logs_of(store, what)
-    if not logs and not (store.commitlog or store.dledger):
-        raise NotAStore(f"{store.path} has no log", "see `rmqstore info`, or name another part with --what")
+    refuse_without_log(store)
     damage = Damage(live=job.scan.drop_cache)
     total = sum(log.queue.bytes_on_disk for log in logs)
     count = work.processes(total)
@@ -242,36 +240,6 @@ def _text_form(out: Output, job: Job) -> str:
         return "text"
     whole = job.selection.limit is None and not job.selection.reverse  # CSV rows cannot be counted or reversed as lines
     return "csv" if out.format == "csv" and whole and not job.body.style else ""
-
-
-def write_text(out: Output, store: Store, what: str, job: Job, damage: Damage, jobs: int, progress: Progress) -> int:
-    """Write messages as lines of text; return their number."""
-    from rmqstore.views.dump.messages import lines_of, read_text
-
-    header = [lines_of(job.body, job.entries, True, job.export, job.positions).header()] if job.form == "csv" else []
-    done = 0
-    with out.stream(data=True) as file:
-        if job.export:
-            file.writelines(header)
-        for count, text in read_text(store, what, job, damage, jobs=jobs, progress=progress.add):
-            file.writelines(text if done or job.export else [*header, *text])
-            done += count
-    return done
-
-
-def tell_damage(out: Output, damage: Damage) -> int:
-    """Write to stderr what was skipped; return the exit code."""
-    if not damage:
-        return 0
-    if damage.count:
-        out.note(f"warning: {many(damage.count, 'damaged place')} ({damage.bytes:,} bytes) skipped:")
-        for queue, start, stop, why in damage.spans[: 100 if out.verbose else 5]:
-            out.note(f"  {queue} {start:,} to {stop:,}: {in_words(why)}")
-        if damage.count > 5 and not out.verbose:
-            out.note(f"  … and {damage.count - 5:,} more (-v)")
-    if damage.shown:
-        out.note(f"warning: {many(damage.shown, 'message has', 'messages have')} a wrong CRC")
-    return 1
 
 
 # --- positions and hex -----------------------------------------------------------------------------------------------

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqstore.cli.dump import write_text
 from rmqstore.cli.filters import Filters, note_no_message, note_unknown_topics
 from rmqstore.cli.options import Work, command, gathered
 from rmqstore.cli.output import Output, Progress
 from rmqstore.cli.quantities import many
-from rmqstore.errors import NotAStore, UsageError
+from rmqstore.cli.reading import note_live, refuse_without_log, tell_damage, write_text
+from rmqstore.errors import UsageError
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
@@ -75,7 +75,6 @@ def export(out: Output, store: Path, config: BrokerConfig, filters: Filters, wor
     of that store equals the first one. Damaged parts of the log are skipped and named on stderr; the exit code is then
     1. Parquet and Arrow have typed columns: times, a map of properties, and the body as bytes (as text with --text).
     """
-    from rmqstore.cli.dump import tell_damage
     from rmqstore.files.store import open_store
     from rmqstore.scan.window import ScanOptions
     from rmqstore.views.dump.messages import CHUNK, Damage, logs_of
@@ -86,11 +85,8 @@ def export(out: Output, store: Path, config: BrokerConfig, filters: Filters, wor
         raise UsageError("a Parquet file cannot be written to stdout", "name it with -o")
     opened = open_store(store, config)
     logs = logs_of(opened)
-    if not logs and not (opened.commitlog or opened.dledger):
-        raise NotAStore(f"{store} has no log")
-    live = opened.lock_state().held
-    if live:
-        out.note("note: a broker is running on this store; what it writes from now on may be missing")
+    refuse_without_log(opened)
+    live = note_live(out, opened, "what it writes from now on may be missing")
     selection = wanted.selection(filters)
     note_unknown_topics(out, opened, filters.topics, selection.queues)
     options = wanted.options(ScanOptions(drop_cache=live, max_rate=work.max_rate, chunk=CHUNK))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,8 @@ from rmqstore.cli.filters import Filters, note_unknown_topics
 from rmqstore.cli.options import Work, command, gathered
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import columns, in_words, many, time_text
-from rmqstore.errors import NotAStore, UsageError
+from rmqstore.cli.reading import note_live, refuse_without_log, tell_damage
+from rmqstore.errors import UsageError
 from rmqstore.formats.properties import SCHEDULE_TOPIC, TIMER_TOPIC
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from rmqstore.messages.rows import BodyStyle
     from rmqstore.views.find.fate import Fate
     from rmqstore.views.find.related import Story
-    from rmqstore.views.find.search import Answer, Means, Trace
+    from rmqstore.views.find.search import Answer, Trace
     from rmqstore.views.lookup import Found
 
 _BODIES = ("text", "json", "hex", "base64")
@@ -113,7 +114,7 @@ def find(
     from rmqstore.messages.rows import BodyStyle
     from rmqstore.scan.window import ScanOptions
     from rmqstore.scan.workers import jobs_or_default
-    from rmqstore.views.find.search import Means, Question
+    from rmqstore.views.find.search import Means, Question, search
 
     if asked.read_log and asked.index_only:
         raise UsageError("--read-log and --index-only exclude each other", "leave one of them out")
@@ -122,11 +123,8 @@ def find(
     if filters.queues:
         raise UsageError("--queue does not apply to find", "use --topic, or TOPIC/QUEUE/OFFSET as TEXT")
     opened = open_store(store, config)
-    if not (opened.commitlog or opened.dledger):
-        raise NotAStore(f"{store} has no log", "name a store, or its commitlog/")
-    live = opened.lock_state().held
-    if live:
-        out.note("note: a broker is running on this store; messages that it stores from now on are not found")
+    refuse_without_log(opened)
+    live = note_live(out, opened, "messages that it stores from now on are not found")
     note_unknown_topics(out, opened, filters.topics)
     question = Question(
         tuple(dict.fromkeys(texts)),
@@ -138,9 +136,10 @@ def find(
         asked.depth,
     )
     scan = ScanOptions(drop_cache=live, max_rate=work.max_rate)
-    means = Means(jobs_or_default(work.jobs), scan, lambda said: out.note(f"note: {said}"), None, live)
     started = time.monotonic()
-    answer = _search(out, opened, question, means)
+    with out.progress("find", opened.log_bytes) as progress:
+        means = Means(jobs_or_default(work.jobs), scan, lambda said: out.note(f"note: {said}"), progress.add, live)
+        answer = search(opened, question, means)
     found = list(_described(opened, answer))
     style = BodyStyle(asked.body, False)
     if out.as_json:
@@ -150,13 +149,6 @@ def find(
         out.lines(_text(found, answer, style, out.width))
     _tell(out, question.texts, answer)
     return 0 if found else 1
-
-
-def _search(out: Output, opened: Store, question: Any, means: Means) -> Answer:
-    from rmqstore.views.find.search import search
-
-    with out.progress("find", opened.log_bytes) as progress:
-        return search(opened, question, replace(means, progress=progress.add))
 
 
 def _described(opened: Store, answer: Answer) -> Iterator[tuple[Found, Fate, Story]]:
@@ -173,8 +165,6 @@ def _described(opened: Store, answer: Answer) -> Iterator[tuple[Found, Fate, Sto
 
 
 def _tell(out: Output, texts: tuple[str, ...], answer: Answer) -> None:
-    from rmqstore.cli.dump import tell_damage
-
     if not answer.found:
         out.note(f"nothing found{' for ' + ', '.join(texts) if texts else ''}")
     if answer.more:

@@ -118,7 +118,7 @@ def import_(
     store does not change. Their queue offsets must continue its queues, or --renumber assigns new ones.
     """
     from rmqstore.append.importing import fingerprint, import_messages, prepared
-    from rmqstore.cli.dump import tell_damage
+    from rmqstore.cli.reading import tell_damage
     from rmqstore.files.store import open_store
     from rmqstore.files.topic_types import batch_topics as topics_of_batches
     from rmqstore.files.topic_types import configured_types

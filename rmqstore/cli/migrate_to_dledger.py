@@ -51,7 +51,7 @@ class Member:
 @click.option(
     "--peers",
     metavar="TEXT",
-    help="dLegerPeers, such as n0-h0:40911;n1-h1:40911 (default: of broker.conf).",
+    help="dLegerPeers, such as n0-h0:40911;n1-h1:40911 (default: from broker.conf).",
 )
 @click.option(
     "--check-replica",

@@ -118,7 +118,7 @@ def _plain(value: Any) -> Any:
 
 def _tell(out: Output, read: Read, *, several: bool) -> int:
     """Write to stderr what could not be read; return the exit code."""
-    from rmqstore.cli.dump import tell_damage
+    from rmqstore.cli.reading import tell_damage
     from rmqstore.views.dump.messages import Damage
 
     code = 0

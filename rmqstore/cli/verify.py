@@ -15,6 +15,7 @@ from rmqstore.cli.metrics import Metrics, metrics_option, of_report
 from rmqstore.cli.options import FILE, Work, broker_option, command, gathered
 from rmqstore.cli.output import Output, json_bytes, refuse_inside
 from rmqstore.cli.quantities import Span
+from rmqstore.cli.reading import note_live
 from rmqstore.cli.report import refuse_existing, write_page
 from rmqstore.errors import UsageError
 from rmqstore.files.disk.paths import real_path
@@ -108,8 +109,7 @@ def verify(
 
         refuse_inside(files.html, store)
         refuse_existing(files.html)
-    if opened.lock_state().held:
-        out.note("note: a broker is running on this store; records that it is writing now are not reported as damage")
+    note_live(out, opened, "records that it is writing now are not reported as damage")
     ids, pairs = parse_queues(filters.queues)
     note_unknown_topics(out, opened, filters.topics, pairs)
     with (
