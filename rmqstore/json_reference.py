@@ -521,7 +521,7 @@ clean bool: Whether the stores are equal.
 store str: Label of the damaged store.
 places int: Damaged places of its log.
 replicas [@offer]: Stores that have original bytes, the one with most of them first.
-refused {str}: The other stores by their path: why they are no help.
+refused {str}: Why each of the other stores cannot help, by path.
 note? str: Why the store could not be read.""",
     "offer": """
 replica str: Path of the store that has the bytes.
@@ -661,7 +661,7 @@ value any: The parsed file; null if it cannot be parsed.
 error? str: Why it cannot be parsed."""),
     "get": Document("get", "rmqstore.get/1", "One message.", ("""
 store str: The store.
-message @got/null: The message; null if there is none.""",)),
+message @got/null: The message; null if it does not exist.""",)),
     "find": Document("find", "rmqstore.find/1", "Messages, and whether consumers get them.", ("""
 store str: The store.
 messages [@found]: The messages found.
