@@ -201,7 +201,7 @@ class _Work:
         code = 4 if lost else 0
         if target:
             frame.write.parquet(target)
-            self.out.note(f"written: {target}")
+            self.out.note(f"rows written to {target}")
             return code
         rows = [list(row) for row in frame.limit(_ROWS + 1).collect()]
         more = len(rows) > _ROWS
@@ -218,7 +218,7 @@ class _Work:
                 table.add_row(*("" if cell is None else str(_plain(cell)) for cell in row))
             self.out.render(table)
             if more:
-                self.out.note(f"only the first {_ROWS} rows; --output DIR writes all as Parquet")
+                self.out.note(f"note: only the first {_ROWS:,} rows; --output DIR writes all of them as Parquet")
         return code
 
 
