@@ -19,7 +19,7 @@ import click
 
 from rmqstore import __version__
 from rmqstore.cli.output import flush_stdout, guard_descriptors, swallow_stdout, tell_error, warn
-from rmqstore.errors import NotReadable, RmqStoreError
+from rmqstore.errors import NotReadable, RmqStoreError, UsageError
 
 READING = "Read a store"
 CHANGING = "Change a store (print the plan; write nothing without --apply)"
@@ -144,7 +144,10 @@ class CommandGroup(click.Group):
             answer = super().main(words, prog_name, complete_var, standalone_mode=False, **extra)
             return answer if isinstance(answer, int) else 0
         except RmqStoreError as e:
-            return _tell(e.exit_code, e.code, e.message, e.advice, as_json)
+            advice = e.advice
+            if advice == UsageError.advice and words[0] in COMMANDS:
+                advice = f"see `rmqstore {words[0]} --help`"
+            return _tell(e.exit_code, e.code, e.message, advice, as_json)
         except click.UsageError as e:
             where = e.ctx.command_path if e.ctx else "rmqstore"
             message, _, advice = e.format_message().partition(" — ")

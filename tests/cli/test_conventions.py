@@ -80,6 +80,13 @@ def test_advice_follows_an_error_without_a_full_stop() -> None:
     assert run("find").stderr == "error: Missing argument 'STORE' — see `rmqstore find --help`\n"
 
 
+def test_advice_names_the_help_of_the_command() -> None:
+    said = run("compare", str(unpack("5.4.0-clean"))).stderr
+    assert said == (
+        "error: give exactly one of OTHER, --fingerprint-out FILE and --against FILE — see `rmqstore compare --help`\n"
+    )
+
+
 @pytest.mark.parametrize("command", sorted(command_names()))
 def test_every_help_ends_with_three_examples(command: str) -> None:
     result = run(command, "--help")

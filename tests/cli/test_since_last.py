@@ -106,9 +106,7 @@ def test_an_old_result_is_marked_wherever_nothing_is_wrong(store: Path, tmp_path
     verify(store, state)
     words = ("verify", str(store), "--since-last", str(state), "--utc")
     text = " ".join(run(*words, "--metrics", str(metrics)).stdout.split())
-    assert (
-        "Nothing is wrong with this store. This reuses old results: 7 unchanged log files not read again." in text
-    )
+    assert "Nothing is wrong with this store. This reuses old results: 7 unchanged log files not read again." in text
     assert "old results 7 unchanged log files (448.0 KiB) were not read again; no problems on 20" in text
     assert f'rmqstore_reused_bytes{{store="{store}",command="verify"}} {7 * 65536}\n' in metrics.read_text()
     (store / "commitlog" / "notes.txt").write_text("x")
