@@ -145,7 +145,7 @@ class CommandGroup(click.Group):
             return answer if isinstance(answer, int) else 0
         except RmqStoreError as e:
             advice = e.advice
-            if advice == UsageError.advice and words[0] in COMMANDS:
+            if advice == UsageError.advice and words and words[0] in COMMANDS:
                 advice = f"see `rmqstore {words[0]} --help`"
             return _tell(e.exit_code, e.code, e.message, advice, as_json)
         except click.UsageError as e:
