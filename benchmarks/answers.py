@@ -114,6 +114,8 @@ def _local_export(store: Path, target: Path) -> Any:
 def _local_rebuild(store: Path, copy: Path, conf: Path) -> dict[str, str]:
     linked(store, copy, QUEUES)
     _command("rebuild", copy, "cq", "--apply", "-c", conf)
+    # it keeps a tags code that may be the only trace of damaged properties; Spark builds from the log alone
+    _command("recover", copy, "--only", "CQ-WRONG-TAG", "--apply", "-c", conf)
     found = _tree(copy)
     shutil.rmtree(copy)
     return found
