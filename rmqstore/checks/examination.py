@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -23,7 +22,7 @@ from rmqstore.checks.log.log_pass import PassOptions
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.log.misplaced_files import find_misplaced
 from rmqstore.checks.problems import codes
-from rmqstore.checks.problems.report import Finding, Findings, QueueState
+from rmqstore.checks.problems.report import Finding, Findings, QueueRange, QueueState
 from rmqstore.checks.verify_range import VerifyRange
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import Store, StoreKind
@@ -298,10 +297,15 @@ class Examination:
             self.states.update(check_batch_queues(store, logs, self.findings))
 
     @property
-    def queue_range(self) -> Callable[[str, int], tuple[int, int] | None] | None:
-        """(min, max) of a queue as the log asks for it; None when no queue was compared."""
+    def queue_range(self) -> QueueRange | None:
+        """Returns the range of a queue according to its units and the log; None if offsets cannot be compared with it.
+
+        A slave gets its offsets from the master, and they may be ahead.
+        """
+        if not self.states or self.store.config.role == "slave":
+            return None
         ranges = {k: (v.min, max(v.max, v.expected_max)) for k, v in self.states.items()}
-        return (lambda topic, queue_id: ranges.get(f"{topic}/{queue_id}")) if ranges else None
+        return lambda topic, queue_id: ranges.get(f"{topic}/{queue_id}")
 
     def beside_the_log(self) -> None:
         """The checkpoint, and offsets in the configuration, against what the log and the queues say."""
@@ -313,7 +317,7 @@ class Examination:
         end = LogEnd(max(0, *(r.latest for r in results)), results[-1].rolled) if results else None
         check_checkpoint(store, end if self.partial is None else None, self.findings, raw=self.checkpoint)
         queue_range = self.queue_range
-        if queue_range is not None and self.partial is None and store.config.role != "slave":
+        if queue_range is not None and self.partial is None:
             check_offsets(self.verified.config, queue_range, self.findings)
         self.verified.config.tables = {}
 
@@ -332,10 +336,7 @@ class Examination:
         from rmqstore.checks.beside.timer import LogRange, check_timer
 
         span = LogRange(min(r.min_offset for r in results), results[-1].reaches) if results else None
-        slave = store.config.role == "slave"
-        self.verified.timer = check_timer(
-            store, span, self.findings, queue_range=self.queue_range, slave=slave, live=live
-        )
+        self.verified.timer = check_timer(store, span, self.findings, queue_range=self.queue_range, live=live)
         check_compaction(store, self.findings, live=live)
         if any(result.fillers for result in results) or os.path.lexists(store.journal_directory):
             from rmqstore.checks.filler_notes import find_fillers

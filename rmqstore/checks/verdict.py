@@ -50,7 +50,7 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
     but = ""
     if forecast.starts:
         but = (misplaced.verdict if misplaced is not None else "") + _not_here(report) + rights_words(report.findings)
-    left = left_unreadable(forecast, verified.logs.queues, report.queues, verified.logs.misfiled.offsets)
+    left = left_unreadable(forecast, verified.logs.queues, report.queues, verified.logs.misfiled)
     if forecast.starts and forecast.not_dispatched is not None and store.commitlog is not None:
         gone = never_dispatched(store.commitlog, forecast.not_dispatched, verified.logs.queues)
         left = replace(left, gone=gone)

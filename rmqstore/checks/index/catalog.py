@@ -105,8 +105,8 @@ class IndexCatalog:
         (_, _, offset, key_hash, _), _ = self._entries(lo, hi)
         return offset, key_hash
 
-    def told(self, lo: int, hi: int) -> bytes:
-        """A digest of all entries that point into [lo, hi), with what their files say of all their entries."""
+    def digest(self, lo: int, hi: int) -> bytes:
+        """Return a digest of all entries that point into [lo, hi), with the names and begin times of their files."""
         return self._digest(*self._entries(lo, hi))
 
     def _digest(self, entries: Entries, whole: bool) -> bytes:

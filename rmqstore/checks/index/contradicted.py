@@ -56,7 +56,7 @@ def contradicted(
             found[i] = found.get(i, 0) + 1
     out = {}
     for i, count in found.items():
-        if properties.FILLER_KEY in _properties(columns, i):
+        if properties.FILLER_KEY in properties.parse_properties(columns.properties(i)):
             continue  # a repair put it where the entry's message was lost
         own = np.flatnonzero(offset == columns.offset[i])
         own = own[np.lexsort((unit[own], number[own]))]
@@ -81,13 +81,8 @@ class _Chains:
         return False
 
 
-def _properties(columns: Columns, i: int) -> dict[str, str]:
-    at = int(columns.properties_at[i])
-    return properties.parse_properties(bytes(columns.buf[at : at + int(columns.properties_length[i])]))
-
-
 def _of_record(columns: Columns, i: int, hashes: tuple[int, ...], entries: int) -> Contradicted:
-    found = _properties(columns, i)
+    found = properties.parse_properties(columns.properties(i))
     return Contradicted(
         int(columns.offset[i]),
         int(columns.size[i]),

@@ -97,10 +97,8 @@ class KeyReader:
 
     def _slow(self, columns: Columns, rows: I64) -> Keys:
         owner, hashes, required = [], [], []
-        view = columns.buf.data
         for i in rows.tolist():
-            at = int(columns.properties_at[i])
-            parsed = properties.parse_properties(bytes(view[at : at + int(columns.properties_length[i])]))
+            parsed = properties.parse_properties(columns.properties(i))
             topic = java_text(columns.topic(i))
             must = properties.index_keys(topic, parsed)
             may = properties.index_keys(topic, parsed, tag_key=True)[len(must) :]

@@ -1,7 +1,7 @@
-"""One pass over the log: every record once, every check that needs it.
+"""The pass over the log: it reads every record once, for all checks that need records.
 
-`scan_split` is what a worker does with one split; its `LogPart` is small, whatever the split's size. The parts are put
-together, and judged, in `commitlog.py` and `consumequeue.py`.
+A worker reads one split with `scan_split`; the resulting `LogPart` is small for a split of any size. `commitlog.py`
+joins the parts; the other modules of `checks` judge the result.
 """
 
 from __future__ import annotations
@@ -55,28 +55,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PassOptions:
-    """What the pass does: `crosscheck` compares with the consume queues."""
+    """What the pass does. `given` are the settings of broker.conf."""
 
     store: Path
     given: tuple[tuple[str, str], ...]
     scan: ScanOptions
-    crosscheck: bool = True
+    crosscheck: bool = True  # compare with the consume queues
     forecast: bool = False  # note which properties a simulated broker must parse
     batch_topics: frozenset[str] = frozenset()
-    known_topics: frozenset[str] | None = None  # whose kind of queue is known; None: messages are not asked for any
+    known_topics: frozenset[str] | None = None  # with a known kind of queue; None: do not derive kinds from messages
     live: bool = False  # a broker writes to the store
-    stop_before: int = 1 << 62  # the log's end when the look began, for a store that grows
-    keep: int = 10_000
-    levels: DelayLevels | None = None  # of the store; None: each split looks for them
+    stop_before: int = 1 << 62  # for a live store: the log's end when the pass began
+    keep: int = 10_000  # findings to list
+    levels: DelayLevels | None = None  # None: every split determines them
     index: IndexCatalog | None = None  # entries to compare with the messages' keys
-    keep_units: bool = False  # give the units that the messages should have: see LogPart.units
-    watch: bool = False  # note what is read beside the log: see LogPart.beside
-    look: bytes = field(default_factory=lambda: os.urandom(8))  # a worker lists the store once for each
+    keep_units: bool = False  # fill LogPart.units
+    watch: bool = False  # fill LogPart.beside
+    look: bytes = field(default_factory=lambda: os.urandom(8))  # identifies a run: a worker lists a store once per run
 
 
 @dataclass(frozen=True, slots=True)
 class BatchRow:
-    """A message or inner batch of a BatchCQ topic, as its unit should say it."""
+    """What the unit of a message or inner batch of a BatchCQ topic should contain."""
 
     offset: int
     size: int
@@ -84,18 +84,17 @@ class BatchRow:
     store_timestamp: int
     base: int
     count: int
-    queue_offset: int = -1  # what the header says, -1: not asked
+    queue_offset: int = -1  # in the header; -1: not read
 
 
 @dataclass(slots=True)
 class LogPart:
-    """What a split said. Global offsets, bytes; times in ms.
+    """The result of one split. Offsets are global, in bytes; times in ms.
 
-    `runs` have no columns. `min_time`, `max_time` of the good records, `first_time` of the first;
-    `back_from`, `back_max`: the first record of the split's end that is older than what stood before it in the split
-    (None: the last record is the youngest), and the youngest time from there on. `texts_bad` counts records with
-    damaged topic or properties. `units` are those of the messages that are owed one, but for BatchCQ topics;
-    `units_complete` is false where messages got none for another reason. `fillers`: offsets of records of repairs.
+    `vanished`: the file expired during the pass. `runs` have no columns. `back_from`: the first record after the
+    youngest one of the split (None: the last record is the youngest); `back_max`: the youngest time from there on.
+    `units` are those that the messages should have, without BatchCQ topics; not `units_complete` if units of other
+    messages are left out too. `fillers`: offsets of records written by a repair.
     """
 
     begin: int | None = None
@@ -104,30 +103,29 @@ class LogPart:
     runs: list[Run] = field(default_factory=list)
     messages: int = 0
     bytes: int = 0
-    min_time: int = 1 << 62
     max_time: int = -1
     first_time: int = -1
     first_at: int = -1  # offset of the first good record (DLedger: of its entry)
     last_time: int = -1
     back_from: int | None = None
     back_max: int = -1
-    damaged_time: int = -1  # greatest store time of framed but wrong records
+    damaged_time: int = -1  # greatest store time of framed but damaged records
     entries: EntryTally = field(default_factory=EntryTally)
     index: IndexTally = field(default_factory=IndexTally)
     queues: dict[tuple[str, int], QueuePart] = field(default_factory=dict)
     batches: dict[tuple[str, int], list[BatchRow]] = field(default_factory=dict)
-    inner: set[str] = field(default_factory=set)  # topics of inner batches that were taken for SimpleCQ
+    inner: set[str] = field(default_factory=set)  # topics with inner batches, treated as SimpleCQ in this pass
     units: list[UnitRows] = field(default_factory=list)
     units_complete: bool = True
     parsed: set[int] = field(default_factory=set)  # see Tiling.parsed
     fillers: list[int] = field(default_factory=list)
     controls: ControlTally = field(default_factory=ControlTally)
     findings: Findings = field(default_factory=Findings)
-    beside: BesideSplit | None = None  # what was read beside the log, where that was asked for
+    beside: BesideSplit | None = None  # what the split was compared with
 
 
 def watched_reads(lead: int, options: PassOptions) -> WatchedReads:
-    """What a split of a log (`lead` 0 or 48) is compared with, watched."""
+    """Return readers that note everything that a split of a log (`lead` 0 or 48) is compared with."""
     from rmqstore.checks.log.beside_split import WatchedReads
 
     store = opened(options.store, options.given, options.look)
@@ -140,13 +138,13 @@ def _entry_units(store: Store, lead: int) -> MappedFileQueue | None:
 
 
 def _units(options: PassOptions) -> UnitReader | None:
-    """Units to compare messages with; None where they are not compared."""
+    """Return the units to compare messages with; None if they are not compared."""
     store = opened(options.store, options.given, options.look)
     return units_of(store, options.look, fresh=options.live) if options.crosscheck else None
 
 
 def unit_reader(options: PassOptions) -> Callable[[str, int, int], int | None]:
-    """Gives the commitlog offset that a queue's unit points to; None for no unit."""
+    """Return a function that gives the commitlog offset in the unit of (topic, queue id, index); None without one."""
     units = _units(options)
 
     def unit_at(topic: str, queue_id: int, index: int) -> int | None:
@@ -158,13 +156,8 @@ def unit_reader(options: PassOptions) -> Callable[[str, int, int], int | None]:
     return unit_at
 
 
-def _no_file(topic: str, queue_id: int, at: int) -> str:
-    """Name of the file of a unit where units are not compared."""
-    return ""
-
-
 def scan_split(split: Split, options: PassOptions) -> LogPart:
-    """Everything that one split of the log has to say."""
+    """Read one split of the log."""
     part = LogPart()
     part.findings.keep = options.keep
     scan = _SplitScan(part, split, options)
@@ -173,7 +166,7 @@ def scan_split(split: Split, options: PassOptions) -> LogPart:
             split.file, start=split.start, stop=split.stop, lead=split.lead, exact=split.exact, options=options.scan
         ):
             if run.start >= options.stop_before:
-                part.end = split.file.start + split.file.file_size  # written after we began to look, or stale
+                part.end = split.file.start + split.file.file_size  # written after the pass began, or stale
                 part.begin = run.start if part.begin is None else part.begin
                 break
             if run.stop > options.stop_before and run.columns is not None:
@@ -182,7 +175,7 @@ def scan_split(split: Split, options: PassOptions) -> LogPart:
                 part.begin = run.start
             part.end = run.stop
             scan.run(run)
-    except FileNotFoundError:  # expired while we looked
+    except FileNotFoundError:
         part.vanished = True
     scan.rows.flush()
     part.queues = scan.rows.parts
@@ -194,7 +187,7 @@ def scan_split(split: Split, options: PassOptions) -> LogPart:
 
 
 def _until(run: Run, stop: int) -> Run:
-    """The records of a run that start before `stop` (global offset)."""
+    """Return the records of a run that start before `stop` (global offset)."""
     columns = run.columns
     if run.kind is not Kind.RECORDS or columns is None:
         return run
@@ -209,15 +202,14 @@ class _SplitScan:
         self.split = split
         self.options = options
         self.store = opened(options.store, options.given, options.look)
-        self.units = _units(options)
         self.watched = watched_reads(split.lead, options) if options.watch else None
-        units = self.watched if self.watched is not None else self.units
-        reading = (units.read, self.units.file_of) if self.units and units is not None else (None, _no_file)
+        units = _units(options)
         self.levels = options.levels or delay_levels(self.store)
-        self.rows = QueueRows(*reading, keep=options.keep_units, levels=self.levels)
+        stored = self.watched if self.watched is not None and units is not None else units
+        self.rows = QueueRows(stored, keep=options.keep_units, levels=self.levels)
         self.table = QueueTable()
         self.keys: KeyReader | None = None
-        if options.index is not None:  # a log alone has no index: its rooms need not be loaded
+        if options.index is not None:  # a log alone has no index and need not load these modules
             from rmqstore.checks.index.keys import KeyReader
 
             self.keys = KeyReader(self.table)
@@ -235,7 +227,7 @@ class _SplitScan:
         else:
             part.runs.append(bare)
         if run.kind is Kind.DIRTY and columns is not None:
-            part.findings.extend(damage_finding(run, columns, self.split.file.name))
+            part.findings.add(damage_finding(run, columns, self.split.file.name))
             part.damaged_time = max(part.damaged_time, int(columns.store_timestamp[0]))
         if run.kind is Kind.RECORDS and columns is not None:
             self.records(columns)
@@ -285,7 +277,7 @@ class _SplitScan:
 
     def _times(self, columns: Columns, sound: I64 | slice) -> None:
         part, times, offset = self.part, columns.store_timestamp[sound], columns.offset[sound]
-        low, high = int(times.min()), int(times.max())
+        high = int(times.max())
         if part.first_time < 0:
             part.first_time = int(times[0])
             part.first_at = int(offset[0]) - columns.lead
@@ -299,7 +291,6 @@ class _SplitScan:
             if part.back_from is None:
                 part.back_from = int(offset[0]) - columns.lead
             part.back_max = max(part.back_max, high)
-        part.min_time = min(part.min_time, low)
         part.max_time = max(part.max_time, high)
 
     def _dispatch(self, columns: Columns, number: I64, texts: Texts) -> None:
@@ -323,7 +314,7 @@ class _SplitScan:
             self.rows.add(self.queues.names, *(value[owed] for value in values))
 
     def _inner_batches(self, columns: Columns, number: I64) -> None:
-        """Note topics whose messages prove that they have a BatchCQ, where nothing else says their kind."""
+        """Note topics whose messages prove that they have a BatchCQ, unless their kind of queue is known."""
         if self.options.known_topics is None:
             return
         flagged = np.flatnonzero(columns.sys_flag & INNER_BATCH)

@@ -55,9 +55,8 @@ class QueueNames:
 
 
 def record_properties(columns: Columns, i: int) -> Mapping[str, str]:
-    """Properties of record i."""
-    at = int(columns.properties_at[i])
-    return properties.parse_properties(columns.buf[at : at + int(columns.properties_length[i])].tobytes())
+    """Return the parsed properties of record i."""
+    return properties.parse_properties(columns.properties(i))
 
 
 def owed_units(columns: Columns) -> Bool:

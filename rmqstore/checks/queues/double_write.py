@@ -1,7 +1,7 @@
-"""A RocksDB of the same queues beside consume queues in files (rocksdbCQDoubleWriteEnable): whether it can be read.
+"""A RocksDB with the same queues beside consume queues in files (rocksdbCQDoubleWriteEnable).
 
-The broker opens it at a start (one that cannot be opened makes load return false), goes back some log files for what it
-lacks, and reads the files. Source: CombineConsumeQueueStore (RocketMQ 5.4.0).
+A broker opens it at the start, and load returns false if this fails. It then dispatches again from some log files
+before the end of the RocksDB, and serves consumers from the files. Source: CombineConsumeQueueStore (RocketMQ 5.4.0).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BEFORE_READING = (
 
 
 def look_beside(store: Store, states: Mapping[str, QueueState], findings: Findings, *, live: bool) -> tuple[str, str]:
-    """(a note, what was not checked) of the RocksDB beside queues in files; each may be empty."""
+    """Check whether the RocksDB can be opened; return a note, and what was not checked ("" for nothing)."""
     from rmqstore.checks.queues.rocksdb import damaged_database
     from rmqstore.files.rocksdb.database import MISSING_EXTRA, CannotRead, DamagedDatabase, is_readable
     from rmqstore.files.rocksdb.queues import RocksDBQueues

@@ -1,6 +1,6 @@
-"""The units of one consume queue that no message accounts for: what each is, and where the queue really ends.
+"""Check the units of one consume queue that belong to no message, and find the end of the queue.
 
-`consumequeue.py` goes through all queues of a store; queues in a RocksDB are judged by a subclass.
+`consumequeue.py` iterates over the queues of a store; `rocksdb.py` has a subclass for queues in RocksDB.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ from rmqstore.files.store import ConsumeQueueFiles, Store
 from rmqstore.formats import consumequeue
 from rmqstore.formats.message import TRANSACTION_COMMIT
 from rmqstore.scan.kernels import I64, Bool, consecutive
+from rmqstore.scan.unit_rows import Units
 from rmqstore.scan.units import last_nonzero_in, recovery_end, unit_chunks
 
 
 def complement(intervals: list[tuple[int, int]], start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """What of [start, stop) is in none of the intervals (any order, may overlap)."""
+    """Yield the parts of [start, stop) that are in none of the intervals, which may overlap, in any order."""
     at = start
     for a, b in sorted(intervals):
         if a > at:
@@ -46,17 +47,17 @@ def complement(intervals: list[tuple[int, int]], start: int, stop: int) -> Itera
 
 
 class QueueCheck:
-    """The units of one queue that no message accounts for."""
+    """One consume queue; `part` are its messages in the log, as the pass over the log compared them with the units."""
 
-    def __init__(self, store: Store, files: ConsumeQueueFiles, part: QueuePart, logs: Logs, findings: Findings) -> None:
+    def __init__(self, store: Store, files: ConsumeQueueFiles, logs: Logs, findings: Findings) -> None:
         self.store = store
         self.files = files
         self.queue = files.queue
-        self.part = part
+        self.part = part = logs.queues.get((files.topic, files.queue_id), QueuePart(0, 0, 0, 0))
         self.logs = logs
         self.findings = findings
         self.label = files.label
-        self.end = max((b for _, b in part.accounted), default=0)  # behind the last unit that counts, units
+        self.end = max((b for _, b in part.accounted), default=0)  # behind the last valid unit, in units
         self.first = min((a for a, _ in part.accounted), default=-1)
         self.pre_blanks: list[tuple[int, int]] = []
         self.expired_to = 0
@@ -65,28 +66,28 @@ class QueueCheck:
         self.loose: list[UnownedUnits] = []
 
     def units(self) -> None:
-        """Judge every unit that is not accounted for."""
+        """Check every unit that is not accounted for."""
         self._files()
         for a, b in complement(self.part.accounted, *self._span()):
             for number, units in self._units(a, b):
                 self._judge(number, units)
-        self._say_loose()
+        self._report_unowned()
         self._blanks()
 
     def _span(self) -> tuple[int, int]:
-        """Units that can be judged, half-open."""
+        """Return the first unit, and the one behind the last unit."""
         return self.queue.start // UNIT, self.queue.stop // UNIT
 
-    def _units(self, start: int, stop: int) -> Iterator[tuple[int, np.ndarray[tuple[int], np.dtype[np.void]]]]:
-        """(index of the first, units) of every stretch of [start, stop)."""
+    def _units(self, start: int, stop: int) -> Iterator[tuple[int, Units]]:
+        """Yield the units [start, stop) in chunks of (index of the first, units)."""
         for chunk in unit_chunks(self.queue, consumequeue.UNIT, start=start * UNIT, stop=stop * UNIT):
             yield chunk.number, chunk.units
 
     def _queue_of(self, topic: str, queue_id: int) -> MappedFileQueue:
         return self.store.consume_queue(topic, queue_id).queue
 
-    def alone(self) -> None:
-        """Judge the units by themselves."""
+    def without_log(self) -> None:
+        """Check the units without their messages."""
         self._files()
         end = recovery_end(self.queue)
         self.end = end.end // UNIT
@@ -110,6 +111,7 @@ class QueueCheck:
         self._blanks()
 
     def _files(self) -> None:
+        """Report missing files and an empty last file."""
         for low, high in self.queue.holes():
             facts: dict[str, Fact] = {"queue_offset": low // UNIT, "units": (high - low) // UNIT}
             self.findings.add(Finding(codes.CQ_MISSING_FILE, self.label, "", low, high - low, facts))
@@ -118,7 +120,8 @@ class QueueCheck:
             if self.end * UNIT <= last.start and last_nonzero_in(last, UNIT) is None:
                 self.findings.add(Finding(codes.CQ_ZERO_LAST_FILE, self.label, last.name, last.start, last.length))
 
-    def _judge(self, start: int, units: np.ndarray[tuple[int], np.dtype[np.void]]) -> None:
+    def _judge(self, start: int, units: Units) -> None:
+        """Check consecutive units, the first at index `start`, that no message accounts for."""
         offset: I64 = units["commitlog_offset"].astype(np.int64)
         size: I64 = units["size"].astype(np.int64)
         tags: I64 = units["tags_code"].astype(np.int64)
@@ -129,16 +132,14 @@ class QueueCheck:
         blank: Bool = consumequeue.is_pre_blank(offset, size)
         valid: Bool = consumequeue.is_unit(offset, size)
         expired: Bool = valid & ~blank & (offset < self.logs.min_offset)
-        if blank.any():
-            for a, b in _stretches(index[blank]):
-                self.pre_blanks.append((a, b))
+        self.pre_blanks.extend(_stretches(index[blank]))
         if expired.any():
             self.expired_to = max(self.expired_to, int(index[expired][-1]) + 1)
         rest = np.flatnonzero(used & ~blank & ~expired)
         if not len(rest):
             return
         end = max(self.end, self.expired_to)
-        # units directly behind the end, as long as they are valid, are read by a broker as part of the queue
+        # a broker reads valid units directly behind the end as a part of the queue
         behind = rest[index[rest] >= end]
         inside = rest[index[rest] < end]
         for i in inside.tolist():
@@ -147,18 +148,17 @@ class QueueCheck:
             self._behind(index, offset, size, tags, valid, behind)
 
     def _behind(self, index: I64, offset: I64, size: I64, tags: I64, valid: Bool, rows: I64) -> None:
-        """Units behind the last one that counts: directly attached, or ghosts behind a zero unit."""
+        """Check units behind the end: directly attached to it, or ghosts behind a zero unit."""
         end = max(self.end, self.expired_to)
         wrote = self.logs.wrote
         for a, b in _stretches(index[rows]):
             base = int(index[0])
             part = slice(a - base, b - base)
-            attached = a == max(self.end, self.expired_to)
-            if attached:
+            if a == max(self.end, self.expired_to):
                 good = valid[part]
                 n = len(good) if good.all() else int(np.argmin(good))
                 beyond = offset[part][:n] + size[part][:n] > wrote
-                if self.logs.grows and beyond.any():  # dispatched while we looked
+                if self.logs.grows and beyond.any():  # dispatched during the check
                     self.end = max(self.end, a + n)
                     continue
                 for k in range(n):
@@ -184,23 +184,23 @@ class QueueCheck:
         self.findings.add(self._finding(code, index, units, facts))
 
     def _finding(self, code: str, index: int, units: int, facts: Mapping[str, Fact]) -> Finding:
-        file = self.queue.find(index * UNIT)
-        return Finding(code, self.label, file.name if file else "", index * UNIT, units * UNIT, facts)
+        at = index * UNIT
+        return Finding(code, self.label, self.queue.name_at(at), at, units * UNIT, facts)
 
     def _one(self, index: int, offset: int, size: int, tags: int, valid: bool) -> None:
-        """One unit that no message of this queue accounts for."""
+        """Check one unit that no message of this queue accounts for."""
         facts: dict[str, Fact] = {"queue_offset": index, "commitlog_offset": offset, "size": size, "tags_code": tags}
         if not valid:
             self._add(codes.CQ_DANGLING_UNIT, index, 1, facts | {"reason": "no valid unit"})
             return
         known: Gap | None = self.outlier_units.get(index)
         if known is not None and known.at == offset:
-            return  # the unit is right, the record's QUEUEOFFSET is not: said already
-        if self.logs.damaged(offset):  # the unit is right: its record is damaged, which is said where the damage is
+            return  # the unit is right, but QUEUEOFFSET of the record is wrong, which has its own finding
+        if self.logs.damaged(offset):  # the unit is right, but its record is damaged, which has its own finding
             self.logs.lose(offset, self.files.topic)
             return
         file = self.logs.file_start(offset)
-        if self.logs.blank_at(offset) is not None:  # whatever bytes follow its header, no broker reads them
+        if self.logs.blank_at(offset) is not None:  # no broker reads the bytes in a BLANK
             if self.logs.hidden(offset, size) and not any(m.start <= index < m.stop for m in self.part.missing):
                 self.logs.lose(offset, self.files.topic)
             else:
@@ -217,16 +217,16 @@ class QueueCheck:
             self._add(code, index, 1, facts)
             return
         owned = self._owned(topic, queue_id, message.queue_offset, offset)
-        if not owned and size != message.size:  # a log of another broker has some records at the same offsets
+        if not owned and size != message.size:  # a log of another broker has some records at the same offsets too
             self.loose.append(UnownedUnits(index, offset, size, tags, file, ANOTHER_RECORD))
             return
         place = (topic, queue_id, message.queue_offset, message.size, owned, is_sound_topic(message.topic))
         self.loose.append(UnownedUnits(index, offset, size, tags, file, "", *place))
 
-    def _say_loose(self) -> None:
-        """What the units are that contradict the log: of another queue, of another log, or right where a record is not.
+    def _report_unowned(self) -> None:
+        """Decide what the unowned units are: of another queue, of another log, or right although the record is wrong.
 
-        What may belong together beyond this queue is held back: see `Pointing`.
+        `Pointing` holds back findings that one finding about a whole file or store may replace.
         """
         pointing = self.logs.pointing
         fit = sum(b - a for a, b in self.part.accounted)
@@ -258,12 +258,12 @@ class QueueCheck:
         self.logs.pointing.held.append(Pointed(finding, row[0].file if row[0].reason else -1, count))
 
     def _misfiled(self, unit: UnownedUnits) -> None:
-        """The unit is right and the record's topic or queue id is not: no other unit points to it."""
+        """Report a record with a wrong topic or queue id: this unit is right, because no other points to the record."""
         logs = self.logs
         logs.misfiled.offsets.add(unit.offset)
         logs.misfiled.units.add((self.files.topic, self.files.queue_id, unit.number))
         if not unit.sound:
-            return  # said while its bytes were at hand
+            return  # the invalid topic has its own finding
         facts: dict[str, Fact] = {
             "topic": unit.topic,
             "queue_id": unit.queue_id,
@@ -272,13 +272,9 @@ class QueueCheck:
             "unit_queue_id": self.files.queue_id,
             "unit_queue_offset": unit.number,
         }
-        for result in logs.results:
-            file = result.queue.find(unit.offset)
-            if file is not None:
-                name = "dledger" if result.lead else "commitlog"
-                start, length = unit.offset - result.lead, unit.length + result.lead
-                self.findings.add(Finding(codes.CL_HEADER, name, file.name, start, length, facts))
-                return
+        log = next((r for r in logs.results if r.queue.find(unit.offset) is not None), None)
+        if log is not None:
+            self.findings.add(log.finding(codes.CL_HEADER, unit.offset - log.lead, unit.length + log.lead, facts))
 
     def _owned(self, topic: str, queue_id: int, queue_offset: int, offset: int) -> bool:
         """Whether a message has its own unit in its own queue."""
@@ -289,7 +285,7 @@ class QueueCheck:
         return unit is not None and unit["commitlog_offset"] == offset
 
     def shifted(self) -> None:
-        """Units at another index than their messages say; a lost order is reported too."""
+        """Report units at another index than the queue offset of their message, and units out of order."""
         stretches = [
             s
             for s in self.part.shifted
@@ -299,7 +295,7 @@ class QueueCheck:
         i = 0
         while i < len(stretches):
             low, high, j = stretches[i].start, stretches[i].stop, i + 1
-            while j < len(stretches) and stretches[j].start < high:  # messages rise, their units do not
+            while j < len(stretches) and stretches[j].start < high:  # queue offsets increase, but units do not
                 low, high = min(low, stretches[j].start), max(high, stretches[j].stop)
                 j += 1
             if j > i + 1:
@@ -311,7 +307,7 @@ class QueueCheck:
             i = j
 
     def _blanks(self) -> None:
-        """Pre-blank units: fine in front of the first real unit, if the log has none of their messages."""
+        """Check pre-blank units: they are normal before the first real unit, if the log has none of their messages."""
         if not self.pre_blanks:
             return
         first = self.first
@@ -328,23 +324,22 @@ class QueueCheck:
                 self._add(codes.CQ_PARTLY_REBUILT, a, b - a, {"pre_blanks": b - a, "messages": owed, "first_unit": b})
 
     def still_missing(self) -> Iterator[Missing]:
-        """Missing messages that nothing said above explains; a place in the log is -1 where a stretch was divided."""
+        """Yield the messages without a unit that no other finding explains.
+
+        If such a stretch had to be divided, the unknown log offset at the cut is -1.
+        """
         folded = list(self.pre_blanks) + [(a // UNIT, b // UNIT) for a, b in self.queue.holes()]
         restart = max(self.part.restarts, default=-1)
         for m in self.part.missing:
-            if m.last_at < restart or (m.stop - m.start == 1 and m.start in self.outlier_rows):
+            if m.last_at < restart or (m.count == 1 and m.start in self.outlier_rows):
                 continue
             for a, b in complement(folded, m.start, m.stop):
-                if a < self.end and not self._zero_at(a):
+                if a < self.end and any(self.queue.pread(UNIT, a * UNIT)):
                     continue  # another unit is in its place, and has its own finding
                 yield Missing(a, b, m.first_at if a == m.start else -1, m.last_at if b == m.stop else -1)
 
-    def _zero_at(self, index: int) -> bool:
-        raw = self.queue.pread(UNIT, index * UNIT)
-        return not any(raw)
-
     def dispatched(self) -> int:
-        """End (global offset in the log) of the message of the last accounted unit; -1 without one."""
+        """Return the end (global offset) of the message of the last accounted unit; -1 without accounted units."""
         if not self.part.accounted:
             return -1
         last = max(b for _, b in self.part.accounted) - 1
@@ -352,7 +347,7 @@ class QueueCheck:
         return unit["commitlog_offset"] + unit["size"] if unit is not None else -1
 
     def state(self) -> QueueState:
-        """Min and max as a reader sees them, and the max that the log asks for."""
+        """Return minimum and maximum offset for readers, and the maximum according to the log."""
         low = self.first if self.first >= 0 else max(self.expired_to, self.end)
         high = max(self.end, self.expired_to)
         expected = self.part.next if self.part.messages else high
@@ -360,6 +355,6 @@ class QueueCheck:
 
 
 def _stretches(sorted_index: I64) -> Iterator[tuple[int, int]]:
-    """Runs of consecutive numbers, half-open."""
+    """Yield the runs of consecutive numbers as half-open intervals."""
     for a, b in consecutive(sorted_index):
         yield int(sorted_index[a]), int(sorted_index[b - 1]) + 1

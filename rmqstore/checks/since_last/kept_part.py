@@ -60,7 +60,6 @@ class KeptPart:
     runs: list[tuple[int, int, int, int, int]]
     messages: int
     bytes: int
-    min_time: int
     max_time: int
     first_time: int
     first_at: int
