@@ -17,7 +17,7 @@ from rmqstore.checks.log.unowned_units import (
     IN_A_BLANK,
     NO_RECORD,
     Pointed,
-    UnownedUnits,
+    UnownedUnit,
     are_of_another_queue,
     row_facts,
     rows,
@@ -63,7 +63,7 @@ class QueueCheck:
         self.expired_to = 0
         self.outlier_units = {g.expected: g for g in part.outliers}
         self.outlier_rows = {g.got for g in part.outliers}
-        self.loose: list[UnownedUnits] = []
+        self.loose: list[UnownedUnit] = []
 
     def units(self) -> None:
         """Check every unit that is not accounted for."""
@@ -204,11 +204,11 @@ class QueueCheck:
             if self.logs.hidden(offset, size) and not any(m.start <= index < m.stop for m in self.part.missing):
                 self.logs.lose(offset, self.files.topic)
             else:
-                self.loose.append(UnownedUnits(index, offset, size, tags, file, IN_A_BLANK))
+                self.loose.append(UnownedUnit(index, offset, size, tags, file, IN_A_BLANK))
             return
         message = self.logs.record(offset, size)
         if message is None:
-            self.loose.append(UnownedUnits(index, offset, size, tags, file, NO_RECORD))
+            self.loose.append(UnownedUnit(index, offset, size, tags, file, NO_RECORD))
             return
         topic, queue_id = message.topic_text, message.queue_id
         if (topic, queue_id) == (self.files.topic, self.files.queue_id):
@@ -218,10 +218,10 @@ class QueueCheck:
             return
         owned = self._owned(topic, queue_id, message.queue_offset, offset)
         if not owned and size != message.size:  # a log of another broker has some records at the same offsets too
-            self.loose.append(UnownedUnits(index, offset, size, tags, file, ANOTHER_RECORD))
+            self.loose.append(UnownedUnit(index, offset, size, tags, file, ANOTHER_RECORD))
             return
         place = (topic, queue_id, message.queue_offset, message.size, owned, is_sound_topic(message.topic))
-        self.loose.append(UnownedUnits(index, offset, size, tags, file, "", *place))
+        self.loose.append(UnownedUnit(index, offset, size, tags, file, "", *place))
 
     def _report_unowned(self) -> None:
         """Decide what the unowned units are: of another queue, of another log, or right although the record is wrong.
@@ -252,12 +252,12 @@ class QueueCheck:
                         self._misfiled(unit)
         self.loose = []
 
-    def _hold(self, code: str, row: list[UnownedUnits], about: dict[str, Fact]) -> None:
+    def _hold(self, code: str, row: list[UnownedUnit], about: dict[str, Fact]) -> None:
         index, count = row[0].number, len(row)
         finding = self._finding(code, index, count, row_facts(row) | about)
         self.logs.pointing.held.append(Pointed(finding, row[0].file if row[0].reason else -1, count))
 
-    def _misfiled(self, unit: UnownedUnits) -> None:
+    def _misfiled(self, unit: UnownedUnit) -> None:
         """Report a record with a wrong topic or queue id: this unit is right, because no other points to the record."""
         logs = self.logs
         logs.misfiled.offsets.add(unit.offset)
