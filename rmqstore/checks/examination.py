@@ -119,7 +119,7 @@ class Examination:
         report.unchecked.extend(config.unchecked)
         report.notes.extend(directory.notes)
         report.notes.extend(_unsaid_mode(store))
-        self.verified.config, self.verified.directory = config, directory
+        self.verified.config = config
 
     def index(self) -> None:
         """Index files against themselves."""
@@ -358,9 +358,9 @@ class Examination:
         if verified.dledger is not None and entries.entries:  # wrong entries at the end are there, and said
             last_index = entries.last_index + verified.dledger.damaged_tail
             entries = replace(entries, last_index=last_index, end=max(entries.end, verified.dledger.reaches))
-        group = check_dledger(store, store.dledger, entries, self.findings, tiling=tiling, live=report.live)
+        committed = check_dledger(store, store.dledger, entries, self.findings, tiling=tiling, live=report.live)
         if report.dledger is not None:
-            report.dledger |= {"group_dir": group.group_dir, "committed_index": group.committed_index}
+            report.dledger |= {"group_dir": store.dledger.directory.name, "committed_index": committed}
 
 
 def _lead(queue: MappedFileQueue) -> int:

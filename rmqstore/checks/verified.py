@@ -12,7 +12,6 @@ from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems.report import Finding, Report
 
 if TYPE_CHECKING:
-    from rmqstore.checks.beside.directory import DirectoryFacts
     from rmqstore.checks.beside.timer import TimerFacts
     from rmqstore.checks.index.catalog import IndexCatalog
     from rmqstore.checks.log.misplaced_files import Misplaced
@@ -64,7 +63,7 @@ class Verified:
     logs: Logs
     legacy: LogResult | None = None
     dledger: LogResult | None = None
-    directory: DirectoryFacts | None = None
+
     config: ConfigFacts = field(default_factory=ConfigFacts)
     index: IndexCatalog | None = None
     timer: TimerFacts | None = None
