@@ -148,6 +148,11 @@ class Findings:
         for finding in other.listed:
             self._list(finding)
 
+    def retain(self, listed: list[Finding]) -> None:
+        """Keep only these of the listed findings, and reduce the counts by the others."""
+        self.counts -= Counter(f.code for f in self.listed) - Counter(f.code for f in listed)
+        self.listed = listed
+
     def cut_with(self, cut: int) -> set[str]:
         """Return the codes of log problems that only occur from `cut` (global offset) on."""
         stays = {f.code for f in self.listed if not f.in_log or f.offset < cut}

@@ -18,7 +18,9 @@ BEFORE_READING = (
 )
 
 
-def look_beside(store: Store, states: Mapping[str, QueueState], findings: Findings, *, live: bool) -> tuple[str, str]:
+def check_double_written(
+    store: Store, states: Mapping[str, QueueState], findings: Findings, *, live: bool
+) -> tuple[str, str]:
     """Check whether the RocksDB can be opened; return a note, and what was not checked ("" for nothing)."""
     from rmqstore.checks.queues.rocksdb import damaged_database
     from rmqstore.files.rocksdb.database import MISSING_EXTRA, CannotRead, DamagedDatabase, is_readable

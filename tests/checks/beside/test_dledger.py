@@ -156,7 +156,7 @@ def test_a_currterm_that_cannot_be_read_is_named(store_copy: Copy, text: bytes) 
 
 def test_a_term_below_that_of_the_last_entry_is_named(store_copy: Copy) -> None:
     store = store_copy("5.4.0-dledger3-n1")
-    term = check(open_store(store))[1].term
+    term = check(open_store(store))[1].last_term
     assert term == 1
     (store / "dledger-n1" / "currterm").write_bytes(b"voteLeader=n0\ncurrTerm=0\n")
     findings, _, _ = check(open_store(store))
