@@ -11,8 +11,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from rmqstore.checks.index.tally import IndexTally
-from rmqstore.checks.log.control_tally import ControlTally
-from rmqstore.checks.log.entry_tally import EntryTally
+from rmqstore.checks.log.log_contents import LogContents
 from rmqstore.checks.log.log_pass import BatchRow, LogPart, PassOptions, scan_split, unit_reader
 from rmqstore.checks.log.queue_parts import Missing, QueuePart, UnitRows, add_interval
 from rmqstore.checks.problems.report import Fact, Finding, Findings
@@ -54,35 +53,24 @@ class Misfiled:
 
 
 @dataclass(slots=True)
-class LogResult:
+class LogResult(LogContents):
     """The result of the pass over one log. Offsets are global, in bytes; times in ms.
 
     `lead`: bytes before each record, 0 in a commitlog and 48 in DLedger data. `stale_from`: start of old records of a
-    truncated log; None if there are none. `back_from` and `back_max` as in `LogPart`. `expired_to`: the end of the
-    files that a live broker deleted during the pass. `cut_at`: where the deadline ended the pass.
+    truncated log; None if there are none. `expired_to`: the end of the files that a live broker deleted during the
+    pass. `cut_at`: where the deadline ended the pass.
     """
 
     queue: MappedFileQueue
     tiling: Tiling
     lead: int
-    messages: int = 0
-    bytes: int = 0
-    first_time: int = -1
-    last_time: int = -1
-    max_time: int = -1
-    entries: EntryTally = field(default_factory=EntryTally)
     index: IndexTally = field(default_factory=IndexTally)
-    queues: dict[tuple[str, int], QueuePart] = field(default_factory=dict)
     batches: dict[tuple[str, int], list[BatchRow]] = field(default_factory=dict)
     inner: set[str] = field(default_factory=set)  # topics that have a BatchCQ according to their messages only
-    back_from: int | None = None
-    back_max: int = -1
     damaged_time: int = -1  # greatest store time of framed but damaged records
     stale_from: int | None = None
     unreadable: bool = False
     expired_to: int = 0
-    controls: ControlTally = field(default_factory=ControlTally)
-    fillers: list[int] = field(default_factory=list)  # offsets of records written by a repair
     cut_at: int | None = None
 
     @property
@@ -307,24 +295,9 @@ def _append(result: LogResult, part: LogPart, findings: Findings, unit_at: UnitO
     if tiling.parsed is not None:
         tiling.parsed |= part.parsed
     findings.merge(part.findings)
-    result.fillers.extend(part.fillers)
-    result.controls.merge(part.controls)
-    result.messages += part.messages
+    result.append(part)
     result.damaged_time = max(result.damaged_time, part.damaged_time)
-    result.bytes += part.bytes
-    if part.messages:
-        if result.first_time < 0:
-            result.first_time = part.first_time
-        result.last_time = part.last_time
-        result.entries.merge(part.entries)
-        result.index.merge(part.index)
-        if part.max_time < result.max_time:
-            if result.back_from is None:
-                result.back_from = part.first_at
-            result.back_max = max(result.back_max, part.max_time)
-        else:
-            result.back_from, result.back_max = part.back_from, part.back_max
-        result.max_time = max(result.max_time, part.max_time)
+    result.index.merge(part.index)
     result.inner |= part.inner
     for name, rows in part.batches.items():
         result.batches.setdefault(name, []).extend(rows)

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rmqstore.checks.index.tally import IndexTally
-from rmqstore.checks.log.control_tally import ControlTally
 from rmqstore.checks.log.delay_levels import delay_levels
-from rmqstore.checks.log.entry_tally import EntryTally, EntryUnits, add_entries, add_internal
+from rmqstore.checks.log.entry_tally import EntryUnits, add_entries, add_internal
 from rmqstore.checks.log.header_fields import flag_findings, host_findings
+from rmqstore.checks.log.log_contents import LogContents
 from rmqstore.checks.log.owed_units import (
     QueueNames,
     batch_extent,
@@ -28,7 +28,7 @@ from rmqstore.checks.log.owed_units import (
     put_deliver_times,
     record_properties,
 )
-from rmqstore.checks.log.queue_parts import QueuePart, QueueRows, UnitRows
+from rmqstore.checks.log.queue_parts import QueueRows, UnitRows
 from rmqstore.checks.log.record_findings import damage_finding, text_finding, topic_finding
 from rmqstore.checks.log.store_times import time_findings, wrong_times
 from rmqstore.checks.log.stored_units import UnitReader, opened, units_of
@@ -88,38 +88,24 @@ class BatchRow:
 
 
 @dataclass(slots=True)
-class LogPart:
-    """The result of one split. Offsets are global, in bytes; times in ms.
+class LogPart(LogContents):
+    """The result of one split.
 
-    `vanished`: the file expired during the pass. `runs` have no columns. `back_from`: the first record after the
-    youngest one of the split (None: the last record is the youngest); `back_max`: the youngest time from there on.
-    `units` are those that the messages should have, without BatchCQ topics; not `units_complete` if units of other
-    messages are left out too. `fillers`: offsets of records written by a repair.
+    `vanished`: the file expired during the pass. `runs` have no columns. `units` are those that the messages should
+    have, without BatchCQ topics; not `units_complete` if units of other messages are left out too.
     """
 
     begin: int | None = None
     end: int | None = None
     vanished: bool = False
     runs: list[Run] = field(default_factory=list)
-    messages: int = 0
-    bytes: int = 0
-    max_time: int = -1
-    first_time: int = -1
-    first_at: int = -1  # offset of the first good record (DLedger: of its entry)
-    last_time: int = -1
-    back_from: int | None = None
-    back_max: int = -1
     damaged_time: int = -1  # greatest store time of framed but damaged records
-    entries: EntryTally = field(default_factory=EntryTally)
     index: IndexTally = field(default_factory=IndexTally)
-    queues: dict[tuple[str, int], QueuePart] = field(default_factory=dict)
     batches: dict[tuple[str, int], list[BatchRow]] = field(default_factory=dict)
     inner: set[str] = field(default_factory=set)  # topics with inner batches, treated as SimpleCQ in this pass
     units: list[UnitRows] = field(default_factory=list)
     units_complete: bool = True
     parsed: set[int] = field(default_factory=set)  # see Tiling.parsed
-    fillers: list[int] = field(default_factory=list)
-    controls: ControlTally = field(default_factory=ControlTally)
     findings: Findings = field(default_factory=Findings)
     beside: BesideSplit | None = None  # what the split was compared with
 
@@ -242,7 +228,7 @@ class _SplitScan:
         part.bytes += int(columns.size.sum())
         untimely = wrong_times(columns)
         part.findings.extend(time_findings(columns, untimely, self.split.file.name))
-        self._times(columns, np.delete(np.arange(len(columns)), untimely) if len(untimely) else slice(None))
+        part.add_times(columns, np.delete(np.arange(len(columns)), untimely) if len(untimely) else slice(None))
         if columns.lead:
             add_entries(columns, self.entry_units, part.entries)
         number = self.table.of(columns)
@@ -274,24 +260,6 @@ class _SplitScan:
                 columns, number = columns.take(keep), number[keep]
         if len(columns):
             self._dispatch(columns, number, texts)
-
-    def _times(self, columns: Columns, sound: I64 | slice) -> None:
-        part, times, offset = self.part, columns.store_timestamp[sound], columns.offset[sound]
-        high = int(times.max())
-        if part.first_time < 0:
-            part.first_time = int(times[0])
-            part.first_at = int(offset[0]) - columns.lead
-        part.last_time = int(times[-1])
-        if high >= part.max_time:
-            top = int(np.flatnonzero(times == high)[-1])
-            behind = times[top + 1 :]
-            part.back_from = int(offset[top + 1]) - columns.lead if len(behind) else None
-            part.back_max = int(behind.max()) if len(behind) else -1
-        else:
-            if part.back_from is None:
-                part.back_from = int(offset[0]) - columns.lead
-            part.back_max = max(part.back_max, high)
-        part.max_time = max(part.max_time, high)
 
     def _dispatch(self, columns: Columns, number: I64, texts: Texts) -> None:
         tags = texts.tags_code

@@ -40,6 +40,15 @@ class Extent(Enum):
     RECORD_OR_BYTES = "one record if the finding names its topic, otherwise bytes that no longer hold a record"
 
 
+class Repair(Enum):
+    """Which command repairs a problem."""
+
+    NONE = "no command"
+    SAFE = "`recover`"
+    ON_REQUEST = "`recover` with an option"
+    UNDO = "`undo` of an unfinished repair"
+
+
 @dataclass(frozen=True, slots=True)
 class OperatorTask:
     """Why no plan repairs a problem, and what the operator should do. `stops_all`: nothing is repaired before that."""
@@ -57,12 +66,9 @@ class Problem:
     title: str
     severity: Severity
     about: str
-    remedy: str | None = None
-    """The command that repairs it; None if there is none."""
-    safe: bool = False
-    """Whether `recover` repairs it without an option."""
+    repair: Repair = Repair.NONE
     option: str = ""
-    """The option that requests an unsafe repair; "" for `--only CODE`."""
+    """The option that requests the repair; "" for `--only CODE`."""
     proof: str = ""
     """The fact that a finding needs for a repair: without it, the original value is unknown."""
     asked: str = ""
@@ -97,6 +103,16 @@ class Problem:
     """For the verdict: the place of messages or units that a start neither loses nor restores."""
     explains: int = 0
     """Rank among the problems that explain others, which `verify` lists first: 1 before 2; 0 for all others."""
+
+    @property
+    def remedy(self) -> str | None:
+        """The command that repairs it; None if there is none."""
+        return {Repair.NONE: None, Repair.UNDO: "undo"}.get(self.repair, "recover")
+
+    @property
+    def safe(self) -> bool:
+        """Whether `recover` repairs it without an option."""
+        return self.repair is Repair.SAFE
 
     @property
     def area(self) -> Area:

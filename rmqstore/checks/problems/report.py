@@ -106,8 +106,6 @@ def next_command(finding: Finding, store: str, config: str = "") -> str | None:
     if remedy == "undo":
         return f"rmqstore undo {shlex.quote(str(finding.facts.get('journal', 'JOURNAL')))}"
     where = store_words(store, config)
-    if remedy == "rebuild":
-        return f"rmqstore rebuild {where} cq"
     return f"rmqstore recover {where} {option_of(finding.problem)}".rstrip()
 
 

@@ -9,10 +9,8 @@ from typing import NamedTuple
 
 from rmqstore.checks.index.tally import IndexTally
 from rmqstore.checks.log.beside_split import BesideSplit
-from rmqstore.checks.log.control_tally import ControlTally
-from rmqstore.checks.log.entry_tally import EntryTally
+from rmqstore.checks.log.log_contents import LogContents
 from rmqstore.checks.log.log_pass import LogPart, PassOptions
-from rmqstore.checks.log.queue_parts import QueuePart
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.workers import Split
 
@@ -44,7 +42,7 @@ class Identity(NamedTuple):
 
 
 @dataclass(slots=True)
-class KeptPart:
+class KeptPart(LogContents):
     """The fields of a sound `LogPart`, under the same names, and what they depend on.
 
     `read_at`: epoch ms. `runs`: (kind, start, stop, count, claimed).
@@ -58,27 +56,14 @@ class KeptPart:
     begin: int | None
     end: int | None
     runs: list[tuple[int, int, int, int, int]]
-    messages: int
-    bytes: int
-    max_time: int
-    first_time: int
-    first_at: int
-    last_time: int
-    back_from: int | None
-    back_max: int
-    entries: EntryTally
-    queues: dict[tuple[str, int], QueuePart]
     parsed: set[int]
     units_complete: bool
-    fillers: list[int]
-    controls: ControlTally
 
     def part(self) -> LogPart:
         """Return the original part."""
-        own = {f.name for f in fields(LogPart)}
-        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name in own and f.name != "runs"}
+        values = {name: getattr(self, name) for name in _SAME_IN_BOTH}
         runs = [Run(Kind(kind), start, stop, count, claimed=claimed) for kind, start, stop, count, claimed in self.runs]
-        return LogPart(**values, runs=runs)
+        return LogPart(**values, runs=runs, beside=self.beside)
 
     def fits(self, split: Split) -> bool:
         """Whether the runs are a tiling of the split; the state file is not trusted."""
