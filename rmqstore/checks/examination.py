@@ -193,7 +193,7 @@ class Examination:
         if store.part is None:
             check_batch_topics(store, self.verified.config, self.verified.batch_topics, self.findings)
         elif not self.log_alone:
-            report.unchecked.append(f"no log: {store.path.absolute().name} was checked by itself, not against messages")
+            report.unchecked.append(f"{store.path.absolute().name} was checked without a log, so not against messages")
         self.partial = self.narrow.left_out(report.resume_at)
         if self.partial is not None:
             report.unchecked.append(self.partial)
@@ -211,7 +211,7 @@ class Examination:
             last_part = not followed and self.partial is None
             check_log(result, self.findings, last_part=last_part, followed=followed)
             if result.unreadable:
-                report.unchecked.append(f"{result.queue.name}: the disk gave an error; the data behind it was not read")
+                report.unchecked.append(f"{result.name}: a disk error occurred; the data behind it was not read")
         self._compare_index(committed)
         types = verified.config.queue_types
         topics = frozenset(types) if types is not None else None

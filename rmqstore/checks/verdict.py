@@ -17,6 +17,7 @@ from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.queues.undelivered import NothingOwed, left_unreadable, never_dispatched, nothing_owed
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import Store, StoreKind
+from rmqstore.formats.text.counts import many
 
 if TYPE_CHECKING:
     from rmqstore.brokers.rules.forecast import StartForecast
@@ -105,14 +106,14 @@ def _not_here(report: Report) -> str:
     """Return the end of the verdict about messages and units that a start neither loses nor restores."""
     listed = report.findings.listed
     foreign = report.findings.counts[problem_codes.CL_FOREIGN_FILE]
-    words = f", but {foreign:,} file{' belongs' if foreign == 1 else 's belong'} to another log" if foreign else ""
+    words = f", but {many(foreign, 'file belongs', 'files belong')} to another log" if foreign else ""
     for where in dict.fromkeys(row.not_here for row in PROBLEMS.values() if row.not_here):
         found = [f for f in listed if f.problem.not_here == where]
         if any(f.problem.of_queues for f in found):
             count = sum(int(f.facts.get("units") or 1) for f in found)
-            words += f", but {count:,} consume queue unit{' leads' if count == 1 else 's lead'} {where}"
+            words += f", but {many(count, 'consume queue unit points', 'consume queue units point')} {where}"
         elif count := sum(int(f.facts.get("messages") or 0) for f in found):
-            words += f", but {count:,} message{' is' if count == 1 else 's are'} {where}"
+            words += f", but {many(count, 'message is', 'messages are')} {where}"
     return words
 
 

@@ -31,7 +31,7 @@ class VerifyRange(NamedTuple):
         if self.start_at:
             return "the part that an earlier run read: this run continued from there"
         if not self.is_whole:
-            return "messages outside of the time range asked for"
+            return "messages outside of the given time range"
         return None
 
     def of(self, queue: MappedFileQueue, lead: int) -> MappedFileQueue:

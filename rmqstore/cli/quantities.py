@@ -9,6 +9,7 @@ from datetime import UTC, datetime, tzinfo
 import click
 
 from rmqstore.formats.text import times
+from rmqstore.formats.text.counts import many as many
 
 UTC_KEY = "rmqstore.utc"
 """Where a click context keeps --utc."""
@@ -151,11 +152,6 @@ def fitted(text: str, width: int) -> str:
             text = text[:-1]
         text += "…"
     return text + " " * (width - columns(text))
-
-
-def many(count: int, word: str, plural: str = "") -> str:
-    """`1 message`, `225 messages`, `7 queues`."""
-    return f"{count:,} {word if count == 1 else plural or word + 's'}"
 
 
 _WORDS = {

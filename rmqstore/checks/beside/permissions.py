@@ -19,6 +19,7 @@ from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.disk.paths import real_path
 from rmqstore.files.store import Store
+from rmqstore.formats.text.counts import many
 
 _TREES = (
     *("commitlog", "consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "config", "timerlog"),
@@ -120,9 +121,10 @@ def rights_words(findings: Findings) -> str:
     facts = next((f.facts for f in findings.listed if f.code == codes.DIR_OWNER), None)
     if facts is None:
         return ""
-    counts = [(int(facts["files"] or 0), "file", "files"), (int(facts["directories"] or 0), "directory", "directories")]
-    what = " and ".join(f"{n:,} {one if n == 1 else more}" for n, one, more in counts if n)
-    return f", but user {facts['broker_user']} may not write {what} of it"
+    files, directories = int(facts["files"] or 0), int(facts["directories"] or 0)
+    parts = [many(files, "file")] if files else []
+    parts += [many(directories, "directory", "directories")] if directories else []
+    return f", but user {facts['broker_user']} may not write {' and '.join(parts)} of it"
 
 
 def _name(uid: int) -> str:

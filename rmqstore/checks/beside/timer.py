@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from rmqstore.checks.beside.timer_wheel import good, judge
+from rmqstore.checks.beside.timer_wheel import good_chunks, judge
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueRange
 from rmqstore.files.disk.reading import read_at
@@ -17,7 +16,7 @@ from rmqstore.files.store import Store
 from rmqstore.formats import timer
 from rmqstore.formats.message import BLANK_MAGIC
 from rmqstore.formats.properties import TIMER_TOPIC
-from rmqstore.scan.units import file_chunks, last_nonzero_in
+from rmqstore.scan.units import last_nonzero_in
 
 _UNIT = timer.LOG_UNIT
 _WHEEL = re.compile(r"timerwheel(\.[0-9]{1,19})?")
@@ -105,24 +104,17 @@ def _file(file: MappedFile, log: LogRange | None, findings: Findings, facts: Tim
     """
     end = _End()
     beyond, first, value = 0, -1, 0
-    for chunk in file_chunks(file, _UNIT):
-        if chunk.start - file.start != end.at:
-            break
-        units: Any = chunk.units
-        taken = good(units)
-        n = len(taken) if taken.all() else int(np.argmin(taken))
+    for start, units, invalid in good_chunks(file):
         if log is not None and not live:
-            offset = units["commitlog_offset"][:n].astype(np.int64)
+            offset = units["commitlog_offset"].astype(np.int64)
             behind = np.flatnonzero(offset >= log.wrote)
-            if len(behind):
-                beyond += len(behind)
-                if first < 0:
-                    first, value = chunk.start + int(behind[0]) * _UNIT.size, int(offset[behind[0]])
-        end.at += n * _UNIT.size
-        end.units += n
-        if n < len(taken):
-            end.size, end.magic = int(units["size"][n]), int(units["magic"][n])
-            break
+            beyond += len(behind)
+            if len(behind) and first < 0:
+                first, value = start + int(behind[0]) * _UNIT.size, int(offset[behind[0]])
+        end.units += len(units)
+        if invalid is not None:
+            end.size, end.magic = int(invalid["size"]), int(invalid["magic"])
+    end.at = end.units * _UNIT.size
     facts.units += end.units
     if beyond and log is not None:
         about: dict[str, Fact] = {"count": beyond, "commitlog_offset": value, "wrote": log.wrote}

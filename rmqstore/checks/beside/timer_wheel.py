@@ -25,7 +25,7 @@ import numpy as np
 
 from rmqstore.files.disk.reading import open_regular, read_at
 from rmqstore.files.disk.sparse import data_extents
-from rmqstore.files.mapped_file_queue import MappedFileQueue
+from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.store import Store
 from rmqstore.formats import timer
 from rmqstore.formats.message import BLANK_MAGIC
@@ -143,12 +143,26 @@ class _Log:
         return rows
 
 
-def good(units: Any) -> Bool:
+def _good(units: Any) -> Bool:
     """Return which units recovery accepts, and which refer to a message."""
     magic = units["magic"].astype(np.int64)
     taken: Bool = (units["size"] == _UNIT.size) & (magic > 0) & (magic <= 0xF)
     taken &= (units["commitlog_offset"] >= 0) & (units["message_size"] > 0)
     return taken
+
+
+def good_chunks(file: MappedFile) -> Iterator[tuple[int, Any, Any]]:
+    """Yield (position of the first, good units, the first invalid unit or None) of a file, up to the invalid unit."""
+    at = file.start
+    for chunk in file_chunks(file, _UNIT):
+        if chunk.start != at:
+            return
+        taken = _good(chunk.units)
+        n = len(taken) if taken.all() else int(np.argmin(taken))
+        yield at, chunk.units[:n], chunk.units[n] if n < len(taken) else None
+        if n < len(taken):
+            return
+        at += n * _UNIT.size
 
 
 def good_units(queue: MappedFileQueue) -> Iterator[tuple[int, Any]]:
@@ -157,15 +171,9 @@ def good_units(queue: MappedFileQueue) -> Iterator[tuple[int, Any]]:
         if i and queue.files[i - 1].stop != file.start:
             return
         at, closed = file.start, False
-        for chunk in file_chunks(file, _UNIT):
-            if chunk.start != at:
-                break
-            taken = good(chunk.units)
-            n = len(taken) if taken.all() else int(np.argmin(taken))
-            yield at, chunk.units[:n]
-            at += n * _UNIT.size
-            if n < len(taken):
-                break
+        for start, units, _ in good_chunks(file):
+            yield start, units
+            at = start + len(units) * _UNIT.size
         if at + timer.LOG_BLANK.size <= file.stop:
             raw = read_at(file.path, timer.LOG_BLANK.size, at - file.start).ljust(timer.LOG_BLANK.size, b"\0")
             closed = timer.LOG_BLANK.parse(raw)["magic"] == BLANK_MAGIC

@@ -82,18 +82,18 @@ def note(store: Store) -> str:
     """Return a note about levels that were not given, or that have changed; "" if there is nothing to say."""
     levels = delay_levels(store)
     other = levels.delays != DEFAULT_DELAY_LEVELS.delays and "messageDelayLevel" not in store.config.given
-    said = []
+    notes = []
     if other:
-        said.append(
+        notes.append(
             "messageDelayLevel is not the default, as the units of SCHEDULE_TOPIC_XXXX show: give broker.conf (-c)"
         )
     if levels.earlier:
         numbers = ", ".join(str(level) for level in sorted({level for level, _, _ in levels.earlier}))
-        said.append(
+        notes.append(
             f"messageDelayLevel was different before (level {numbers}): units keep their original delivery "
             "time, and brokers use it"
         )
-    return "; ".join(said)
+    return "; ".join(notes)
 
 
 def _levels_of(store: Store) -> DelayLevels:

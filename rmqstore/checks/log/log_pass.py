@@ -303,9 +303,9 @@ class _SplitScan:
 
     def _batch_row(self, columns: Columns, i: int, name: tuple[str, int], tags: int) -> None:
         values = (columns.offset, columns.size, columns.store_timestamp, columns.queue_offset)
-        offset, size, time, said = (int(column[i]) for column in values)
-        base, count = batch_extent(record_properties(columns, i), said)
-        self.part.batches.setdefault(name, []).append(BatchRow(offset, size, tags, time, base, count, said))
+        offset, size, time, queue_offset = (int(column[i]) for column in values)
+        base, count = batch_extent(record_properties(columns, i), queue_offset)
+        self.part.batches.setdefault(name, []).append(BatchRow(offset, size, tags, time, base, count, queue_offset))
 
 
 def is_sound_topic(topic: bytes) -> bool:

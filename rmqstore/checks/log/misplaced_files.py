@@ -21,6 +21,7 @@ from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, OddKin
 from rmqstore.files.store import Store
 from rmqstore.formats import dledger
 from rmqstore.formats.message import HEAD, MAGIC_V1_U32, MAGIC_V2_U32, PHYSICAL_OFFSET_AT
+from rmqstore.formats.text.counts import many
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.resync import ENTRY_SIZE, frame_size
 from rmqstore.scan.tiling import Kind
@@ -36,8 +37,8 @@ _LEAST = 2  # records; a single one counts only if it agrees with other files
 _MOST_OTHERS = 10  # percent of the records may name another position
 _NEAR = (-2, -1, 1, 2)  # distance to a neighbour in files; one file between may be missing
 _NOWHERE = -1
-COPY = "another file holds the same bytes, and goes there"
-IN_PLACE = "another file holds the same bytes, and is there"
+COPY = "another file with the same bytes gets this name"
+IN_PLACE = "another file with the same bytes has this name"
 """Reasons to keep a file's name that lose nothing: another file with the same bytes has or gets the right name."""
 
 
@@ -89,7 +90,7 @@ class Misplaced:
         count = len(self.store.moved) + len(self.store.left_out)
         if not count:
             return ""
-        words = "1 log file has a wrong name" if count == 1 else f"{count:,} log files have wrong names"
+        words = many(count, "log file has a wrong name", "log files have wrong names")
         return f", but {words}: consumers get errors or other messages"
 
     def report(self, findings: Findings) -> None:
@@ -212,7 +213,7 @@ class _Log:
             if claim.records < _LEAST and (there is None or there.path not in proven):
                 return claim, "only one record proves it"
             if times[claim.holds] > 1:
-                return claim, "another file holds records of the same place"
+                return claim, "another file has records of the same addresses"
             if self._is_outside(claim.holds):
                 return claim, "its place is in the other log of this store"
             if there is None and not any(claim.holds + step * size in names for step in _NEAR):

@@ -48,12 +48,11 @@ class UnownedUnit(NamedTuple):
         return self.reason, self.topic, self.queue_id, self.owned, self.file if self.reason else 0
 
 
-class Pointed(NamedTuple):
+class Held(NamedTuple):
     """A finding about units, held back until all queues were checked; `file` as in `UnownedUnit`, -1 if irrelevant."""
 
     finding: Finding
     file: int
-    units: int
 
 
 @dataclass(slots=True)
@@ -68,7 +67,7 @@ class Pointing:
     loose: int = 0
     nowhere: Counter[int] = field(default_factory=Counter)
     lost: dict[int, Counter[str]] = field(default_factory=dict)
-    held: list[Pointed] = field(default_factory=list)
+    held: list[Held] = field(default_factory=list)
 
     def damaged(self, start: int, topic: str) -> None:
         """Count a unit of a topic that points into damage, except of light queues: they share messages of others."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rmqstore.checks.problems.problem import Extent
 from rmqstore.checks.problems.report import Findings
 from rmqstore.checks.problems.table import PROBLEMS
+from rmqstore.formats.text.counts import many
 
 
 def damage_words(findings: Findings) -> str:
@@ -24,7 +25,7 @@ def damage_words(findings: Findings) -> str:
     messages = len(records) + unlisted
     parts = []
     if messages:
-        parts.append("1 message" if messages == 1 else f"{messages:,} messages")
+        parts.append(many(messages, "message"))
     if places:
-        parts.append("1 stretch of the log" if places == 1 else f"{places:,} stretches of the log")
+        parts.append(many(places, "stretch of the log", "stretches of the log"))
     return f"{' and '.join(parts)} {'is' if messages + places == 1 else 'are'} damaged" if parts else ""

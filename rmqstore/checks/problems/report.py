@@ -13,6 +13,7 @@ from rmqstore.checks.problems.problem import Problem, Severity
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.formats.consumequeue import may_be_right
 from rmqstore.formats.properties import SCHEDULE_TOPIC
+from rmqstore.formats.text.counts import many
 
 SCHEMA = "rmqstore.verify/1"
 LISTED = 10_000
@@ -172,8 +173,9 @@ class Fillers:
 
     def text(self) -> str:
         """Return for example "38 fillers of the repair 20261122T092800.000000Z"."""
-        what = "1 filler" if self.count == 1 else f"{self.count:,} fillers"
-        return f"{what} of the repair {self.repair}" if self.repair else f"{what} of a repair whose journal is not here"
+        return many(self.count, "filler") + (
+            f" of the repair {self.repair}" if self.repair else " of a repair whose journal is missing"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from rmqstore.checks.log.unowned_units import (
     ANOTHER_RECORD,
     IN_A_BLANK,
     NO_RECORD,
-    Pointed,
+    Held,
     UnownedUnit,
     are_of_another_queue,
     row_facts,
@@ -253,9 +253,8 @@ class QueueCheck:
         self.loose = []
 
     def _hold(self, code: str, row: list[UnownedUnit], about: dict[str, Fact]) -> None:
-        index, count = row[0].number, len(row)
-        finding = self._finding(code, index, count, row_facts(row) | about)
-        self.logs.pointing.held.append(Pointed(finding, row[0].file if row[0].reason else -1, count))
+        finding = self._finding(code, row[0].number, len(row), row_facts(row) | about)
+        self.logs.pointing.held.append(Held(finding, row[0].file if row[0].reason else -1))
 
     def _misfiled(self, unit: UnownedUnit) -> None:
         """Report a record with a wrong topic or queue id: this unit is right, because no other points to the record."""

@@ -231,17 +231,17 @@ class _RowsCheck(QueueCheck):
             return
         first, stop = min((a for a, _ in accounted), default=-1), max((b for _, b in accounted), default=0)
         low, high = ends.get("min"), ends.get("max")
-        told = high.queue_offset + 1 if high is not None else 0
-        if told < stop:
-            self._unseen(max(told, first), stop, "the queue ends before it")
-        elif high is not None and told > self.part.next and high.commitlog_offset >= self.logs.wrote:
+        end = high.queue_offset + 1 if high is not None else 0
+        if end < stop:
+            self._unseen(max(end, first), stop, "the queue ends before it")
+        elif high is not None and end > self.part.next and high.commitlog_offset >= self.logs.wrote:
             about: dict[str, Fact] = {
                 "queue_offset": max(stop, 0),
-                "units": told - stop,
+                "units": end - stop,
                 "commitlog_offset": high.commitlog_offset,
                 "wrote": self.logs.wrote,
             }
-            self._add(codes.CQ_BEYOND_LOG, stop, told - stop, about)
+            self._add(codes.CQ_BEYOND_LOG, stop, end - stop, about)
         if low is not None and low.queue_offset > first >= 0:
             self._unseen(first, min(low.queue_offset, stop), "the queue begins behind it")
 

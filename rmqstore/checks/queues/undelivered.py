@@ -15,6 +15,7 @@ from rmqstore.checks.problems.problem import Area
 from rmqstore.checks.problems.report import QueueState
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.files.mapped_file_queue import MappedFileQueue
+from rmqstore.formats.text.counts import many
 from rmqstore.formats.text.javatext import java_text
 from rmqstore.scan.kernels import I64
 from rmqstore.scan.queues import QueueTable
@@ -62,7 +63,7 @@ class Undelivered:
             self.queues += 1
 
     def text(self) -> str:
-        return f"{_count(self.messages, 'message')} of {_count(self.queues, 'queue')}"
+        return f"{many(self.messages, 'message')} of {many(self.queues, 'queue')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +177,3 @@ def _overlap(one: Iterable[Interval], other: Iterable[Interval]) -> list[Interva
         else:
             j += 1
     return out
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"
