@@ -96,14 +96,13 @@ class Examination:
     def directories(self) -> None:
         """Check the configuration, directory entries, and whether RocksDB directories can be read."""
         store, report = self.store, self.report
-        looked_into: set[str] = set()
+        opened_rocksdb: set[str] = set()
         if store.has_rocksdb:
-            from rmqstore.checks.queues.rocksdb import look_into_rocksdb
+            from rmqstore.checks.queues.rocksdb import open_rocksdb
 
-            rows = look_into_rocksdb(store, self.findings)
-            self.crosscheck, self.rocksdb_tables, looked_into = rows.queues, rows.tables, rows.directories
+            rows = open_rocksdb(store, report)
+            self.crosscheck, self.rocksdb_tables, opened_rocksdb = rows.queues, rows.tables, rows.directories
             self.verified.damaged_rows = rows.damaged
-            report.unchecked.extend(rows.unchecked)
         if store.kind is not StoreKind.ROCKSDB:
             self.crosscheck = store.part is None
         config = ConfigFacts()
@@ -113,7 +112,7 @@ class Examination:
             self.checkpoint = read_checkpoint(store)
             config = check_config(store, self.findings, live=report.live, rocksdb=self.rocksdb_tables)
         directory = check_directory(
-            store, self.findings, queue_types=config.queue_types, live=report.live, looked_into=looked_into
+            store, self.findings, queue_types=config.queue_types, live=report.live, opened_rocksdb=opened_rocksdb
         )
         report.unchecked.extend(directory.unchecked)
         report.unchecked.extend(config.unchecked)
@@ -278,10 +277,8 @@ class Examination:
         if store.kind is StoreKind.ROCKSDB:
             from rmqstore.checks.queues.rocksdb import check_rocksdb_queues
 
-            in_rows = check_rocksdb_queues(store, logs, self.findings, self.verified.batch_topics)
+            in_rows = check_rocksdb_queues(store, logs, self.report, self.verified.batch_topics)
             self.states = in_rows.states
-            self.report.unchecked.extend(in_rows.unchecked)
-            self.report.notes.extend(in_rows.notes)
             self.verified.unreadable_rows = in_rows.unreadable
             self.verified.damaged_rows = in_rows.damaged
         else:
@@ -289,12 +286,7 @@ class Examination:
         if store.rocksdb_beside:
             from rmqstore.checks.queues.double_write import check_double_written
 
-            note, unchecked = check_double_written(store, self.states, self.findings, live=self.report.live)
-            if note:
-                self.report.notes.append(note)
-            if unchecked:
-                self.report.unchecked.append(unchecked)
-            self.verified.damaged_rows = not note
+            self.verified.damaged_rows = check_double_written(store, self.states, self.report)
         if store.kind is not StoreKind.ROCKSDB:
             self.states.update(check_batch_queues(store, logs, self.findings))
 

@@ -70,12 +70,12 @@ def check_directory(
     *,
     queue_types: Mapping[str, str] | None = None,
     live: bool = False,
-    looked_into: Collection[str] = (),
+    opened_rocksdb: Collection[str] = (),
 ) -> DirectoryFacts:
     """Check names, lengths and kinds of directory entries.
 
     `queue_types`: as in `ConfigFacts`; None: do not check the kinds of queue directories. `live`: the broker may be
-    creating the last file of a queue. `looked_into`: RocksDB directories ("consumequeue", "config/topics" …) that
+    creating the last file of a queue. `opened_rocksdb`: RocksDB directories ("consumequeue", "config/topics" …) that
     other checks have opened.
     """
     facts = DirectoryFacts()
@@ -88,7 +88,7 @@ def check_directory(
         lambda: _queue_kinds(store, findings, queue_types),
         lambda: _journals(store, findings),
         lambda: check_rights(store, findings, live=live),
-        lambda: _not_read(store, facts, looked_into),
+        lambda: _not_read(store, facts, opened_rocksdb),
         lambda: _no_index(store, facts),
     )
     for part in parts:
@@ -306,15 +306,15 @@ def journal_state(folder: Path) -> tuple[Path, str]:
     return folder, word if isinstance(word, str) else "missing"
 
 
-def _not_read(store: Store, facts: DirectoryFacts, looked_into: Collection[str]) -> None:
+def _not_read(store: Store, facts: DirectoryFacts, opened_rocksdb: Collection[str]) -> None:
     if store.part is not None:
         return
-    if store.rocksdb_consume_queue and "consumequeue" not in looked_into:
+    if store.rocksdb_consume_queue and "consumequeue" not in opened_rocksdb:
         facts.unchecked.append("consumequeue/: consume queues in RocksDB are not checked")
     facts.unchecked += [
         f"config/{name}/: configuration in RocksDB is not checked"
         for name in store.rocksdb_config
-        if f"config/{name}" not in looked_into
+        if f"config/{name}" not in opened_rocksdb
     ]
     if _is_rocksdb(store.root / "kvStore"):
         facts.unchecked.append("kvStore/: POP consumer records in RocksDB are not checked")

@@ -34,8 +34,8 @@ def check_consume_queues(
     dispatched = -1
     incomplete: list[tuple[Name, QueuePart, MappedFileQueue]] = []
     for check in checks:
-        check.units()
-        check.shifted()
+        check.check_units()
+        check.check_shifted()
         name = (check.files.topic, check.files.queue_id)
         seen.add(name)
         states[check.label] = check.state()
@@ -99,6 +99,6 @@ def check_queues_alone(store: Store, findings: Findings) -> dict[str, QueueState
     states: dict[str, QueueState] = {}
     for files in store.consume_queues(QueueKind.SIMPLE):
         check = QueueCheck(store, files, Logs([], grows=True), findings)
-        check.without_log()
+        check.check_without_log()
         states[files.label] = check.state()
     return states

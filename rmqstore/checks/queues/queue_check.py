@@ -65,14 +65,14 @@ class QueueCheck:
         self.outlier_rows = {g.got for g in part.outliers}
         self.loose: list[UnownedUnit] = []
 
-    def units(self) -> None:
+    def check_units(self) -> None:
         """Check every unit that is not accounted for."""
-        self._files()
+        self._check_files()
         for a, b in complement(self.part.accounted, *self._span()):
             for number, units in self._units(a, b):
-                self._judge(number, units)
+                self._check_chunk(number, units)
         self._report_unowned()
-        self._blanks()
+        self._check_pre_blanks()
 
     def _span(self) -> tuple[int, int]:
         """Return the first unit, and the one behind the last unit."""
@@ -86,9 +86,9 @@ class QueueCheck:
     def _queue_of(self, topic: str, queue_id: int) -> MappedFileQueue:
         return self.store.consume_queue(topic, queue_id).queue
 
-    def without_log(self) -> None:
+    def check_without_log(self) -> None:
         """Check the units without their messages."""
-        self._files()
+        self._check_files()
         end = recovery_end(self.queue)
         self.end = end.end // UNIT
         before = -1
@@ -108,9 +108,9 @@ class QueueCheck:
             ghosts = (index >= self.end) & ((offset != 0) | (size != 0))
             for a, b in _stretches(index[ghosts]):
                 self._add(codes.CQ_GHOST_UNITS, a, b - a, {"queue_offset": a, "units": b - a, "end": self.end})
-        self._blanks()
+        self._check_pre_blanks()
 
-    def _files(self) -> None:
+    def _check_files(self) -> None:
         """Report missing files and an empty last file."""
         for low, high in self.queue.holes():
             facts: dict[str, Fact] = {"queue_offset": low // UNIT, "units": (high - low) // UNIT}
@@ -120,7 +120,7 @@ class QueueCheck:
             if self.end * UNIT <= last.start and last_nonzero_in(last, UNIT) is None:
                 self.findings.add(Finding(codes.CQ_ZERO_LAST_FILE, self.label, last.name, last.start, last.length))
 
-    def _judge(self, start: int, units: Units) -> None:
+    def _check_chunk(self, start: int, units: Units) -> None:
         """Check consecutive units, the first at index `start`, that no message accounts for."""
         offset: I64 = units["commitlog_offset"].astype(np.int64)
         size: I64 = units["size"].astype(np.int64)
@@ -143,11 +143,11 @@ class QueueCheck:
         behind = rest[index[rest] >= end]
         inside = rest[index[rest] < end]
         for i in inside.tolist():
-            self._one(int(index[i]), int(offset[i]), int(size[i]), int(tags[i]), bool(valid[i]))
+            self._check_unit(int(index[i]), int(offset[i]), int(size[i]), int(tags[i]), bool(valid[i]))
         if len(behind):
-            self._behind(index, offset, size, tags, valid, behind)
+            self._check_tail(index, offset, size, tags, valid, behind)
 
-    def _behind(self, index: I64, offset: I64, size: I64, tags: I64, valid: Bool, rows: I64) -> None:
+    def _check_tail(self, index: I64, offset: I64, size: I64, tags: I64, valid: Bool, rows: I64) -> None:
         """Check units behind the end: directly attached to it, or ghosts behind a zero unit."""
         end = max(self.end, self.expired_to)
         wrote = self.logs.wrote
@@ -165,7 +165,7 @@ class QueueCheck:
                     if beyond[k]:
                         continue
                     i = a - base + k
-                    self._one(a + k, int(offset[i]), int(size[i]), int(tags[i]), True)
+                    self._check_unit(a + k, int(offset[i]), int(size[i]), int(tags[i]), True)
                 for x, y in _stretches(np.arange(a, a + n)[beyond]):
                     first = x - base
                     facts: dict[str, Fact] = {
@@ -187,7 +187,7 @@ class QueueCheck:
         at = index * UNIT
         return Finding(code, self.label, self.queue.name_at(at), at, units * UNIT, facts)
 
-    def _one(self, index: int, offset: int, size: int, tags: int, valid: bool) -> None:
+    def _check_unit(self, index: int, offset: int, size: int, tags: int, valid: bool) -> None:
         """Check one unit that no message of this queue accounts for."""
         facts: dict[str, Fact] = {"queue_offset": index, "commitlog_offset": offset, "size": size, "tags_code": tags}
         if not valid:
@@ -283,7 +283,7 @@ class QueueCheck:
         unit = self._queue_of(topic, queue_id).unit(consumequeue.UNIT, queue_offset)
         return unit is not None and unit["commitlog_offset"] == offset
 
-    def shifted(self) -> None:
+    def check_shifted(self) -> None:
         """Report units at another index than the queue offset of their message, and units out of order."""
         stretches = [
             s
@@ -305,7 +305,7 @@ class QueueCheck:
                 self._add(codes.CQ_SHIFTED, s.start, s.stop - s.start, facts)
             i = j
 
-    def _blanks(self) -> None:
+    def _check_pre_blanks(self) -> None:
         """Check pre-blank units: they are normal before the first real unit, if the log has none of their messages."""
         if not self.pre_blanks:
             return

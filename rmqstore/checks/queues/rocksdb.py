@@ -15,7 +15,7 @@ from itertools import islice
 from rmqstore.checks.log.logs import Logs, Name
 from rmqstore.checks.log.queue_parts import KEPT, Missing
 from rmqstore.checks.problems import codes
-from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueState
+from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueState, Report
 from rmqstore.checks.queues.consumequeue import check_consume_queues
 from rmqstore.checks.queues.queue_check import QueueCheck
 from rmqstore.checks.queues.rocksdb_batches import check_batch_rows
@@ -42,11 +42,9 @@ _NAMED_QUEUES = 20
 
 @dataclass(slots=True)
 class RocksDBFacts:
-    """The states of all queues, and what could not be checked."""
+    """The states of all queues, and which rows cannot be read; `damaged`: some, or the whole database."""
 
     states: dict[str, QueueState] = field(default_factory=dict)
-    unchecked: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
     unreadable: dict[Name, int] = field(default_factory=dict)
     """Number of messages per queue whose rows cannot be read."""
     damaged: bool = False
@@ -56,14 +54,13 @@ class RocksDBFacts:
 class RowsRead:
     """The RocksDB directories of a store. `queues`: whether consumequeue/ can be read; `tables`: the configuration.
 
-    `directories` are those that were opened, or have a word in `unchecked`. `damaged`: RocksDB cannot open the
+    `directories` are those that were opened, or that the report names as unchecked. `damaged`: RocksDB cannot open the
     database of the queues.
     """
 
     queues: bool = False
     tables: dict[str, dict[str, JsonValue]] = field(default_factory=dict)
     directories: set[str] = field(default_factory=set)
-    unchecked: list[str] = field(default_factory=list)
     damaged: bool = False
 
 
@@ -72,58 +69,53 @@ def damaged_database(reason: str, **more: Fact) -> Finding:
     return Finding(codes.CQ_ROCKSDB, "consumequeue", facts={"reason": reason, **more})
 
 
-def look_into_rocksdb(store: Store, findings: Findings) -> RowsRead:
-    """Open the RocksDB directories of a store. Errors: none."""
+def open_rocksdb(store: Store, report: Report) -> RowsRead:
+    """Open the RocksDB directories of a store. Errors: none; see `unchecked` of the report."""
     out = RowsRead()
     if store.part is not None:
         if (store.path / "CURRENT").is_file():
-            out.unchecked.append(f"{store.path.name}/: a RocksDB is checked as a part of its whole store only")
+            report.unchecked.append(f"{store.path.name}/: a RocksDB is checked as a part of its whole store only")
         return out
     if store.rocksdb_consume_queue:
         out.directories.add("consumequeue")
         if not is_readable():
-            out.unchecked.append(f"{DIRECTORY}: consume queues in RocksDB are not checked: that {MISSING_EXTRA}")
+            report.unchecked.append(f"{DIRECTORY}: consume queues in RocksDB are not checked: that {MISSING_EXTRA}")
         else:
             try:
                 RocksDBQueues(store)
                 out.queues = True
             except DamagedDatabase as e:
                 out.damaged = True
-                findings.add(damaged_database(str(e)))
+                report.findings.add(damaged_database(str(e)))
             except CannotRead as e:
                 out.damaged = True
-                out.unchecked.append(f"{DIRECTORY}: the RocksDB of the consume queues cannot be read: {e}")
+                report.unchecked.append(f"{DIRECTORY}: the RocksDB of the consume queues cannot be read: {e}")
     if is_readable():
         for name in filter(TABLES.__contains__, store.rocksdb_config):
             out.directories.add(f"config/{name}")
-            _config(store, name, out)
+            try:
+                out.tables[name], broken = config_table(store.root, name)
+            except CannotRead as e:
+                report.unchecked.append(f"config/{name}/: this RocksDB cannot be read: {e}")
+                continue
+            if broken:
+                report.unchecked.append(f"config/{name}/: {broken} of its values are not JSON")
     return out
 
 
-def _config(store: Store, name: str, out: RowsRead) -> None:
-    try:
-        out.tables[name], broken = config_table(store.root, name)
-    except CannotRead as e:
-        out.unchecked.append(f"config/{name}/: this RocksDB cannot be read: {e}")
-        return
-    if broken:
-        out.unchecked.append(f"config/{name}/: {broken} of its values are not JSON")
-
-
-def check_rocksdb_queues(
-    store: Store, logs: Logs, findings: Findings, batch_topics: frozenset[str] = frozenset()
-) -> RocksDBFacts:
-    """Check all consume queues of a RocksDB, simple and batch. Errors: none; see `unchecked`."""
+def check_rocksdb_queues(store: Store, logs: Logs, report: Report, batch_topics: frozenset[str]) -> RocksDBFacts:
+    """Check all consume queues of a RocksDB, simple and batch. Errors: none; see `unchecked` of the report."""
     facts = RocksDBFacts()
+    findings = report.findings
     try:
         queues = RocksDBQueues(store)
     except CannotRead as e:
-        facts.unchecked.append(f"{DIRECTORY}: the RocksDB of the consume queues cannot be read: {e}")
+        report.unchecked.append(f"{DIRECTORY}: the RocksDB of the consume queues cannot be read: {e}")
         return facts
     reasons: list[str] = []
     names, bounds = _names_and_bounds(queues, logs, reasons)
     if queues.foreign:
-        facts.notes.append(f"{DIRECTORY}: {queues.foreign} keys in the RocksDB are not those of consume queue units")
+        report.notes.append(f"{DIRECTORY}: {queues.foreign} keys in the RocksDB are not those of consume queue units")
     batches = {name for name in names if name[0] in batch_topics}
     names -= batches
     unread: list[str] = []
@@ -154,12 +146,12 @@ def check_rocksdb_queues(
         facts.damaged = True
         count = sum(facts.unreadable.values())
         findings.add(damaged_database(reasons[0], messages=count, queues=", ".join(unread[:_NAMED_QUEUES])))
-    facts.unchecked.extend(f"{topic}: {_NO_BATCHES}" for topic in sorted(batch_names))
+    report.unchecked.extend(f"{topic}: {_NO_BATCHES}" for topic in sorted(batch_names))
     if next(store.queue_directories(QueueKind.SIMPLE), None) is not None:
         if store.queue_home is QueueHome.ROCKSDB:
-            facts.notes.append(f"{DIRECTORY}: queues in files beside the RocksDB, which this broker does not read")
+            report.notes.append(f"{DIRECTORY}: queues in files beside the RocksDB, which this broker does not read")
         else:
-            facts.unchecked.append(f"{DIRECTORY}: {WHICH}")
+            report.unchecked.append(f"{DIRECTORY}: {WHICH}")
     return facts
 
 
@@ -200,14 +192,14 @@ class _RowsCheck(QueueCheck):
         assert isinstance(files.queue, RocksDBQueue)
         self.rows = files.queue
 
-    def units(self) -> None:
+    def check_units(self) -> None:
         """Check every row that no message accounts for, and the ends of the queue."""
         for number in islice(self.rows.strange_offsets(), KEPT):
             about: dict[str, Fact] = {"queue_offset": number, "reason": "no valid queue offset"}
             self._add(codes.CQ_DANGLING_UNIT, 0, 1, about)
-        super().units()
+        super().check_units()
         if self.ends is not None and not self.logs.grows:
-            self._ends(self.ends)
+            self._check_ends(self.ends)
 
     def _span(self) -> tuple[int, int]:
         start, stop = super()._span()
@@ -218,13 +210,13 @@ class _RowsCheck(QueueCheck):
         for number, units, _ in self.rows.runs(start, stop):
             yield number, units
 
-    def _files(self) -> None:
+    def _check_files(self) -> None:
         """Check nothing: there are no files."""
 
     def _queue_of(self, topic: str, queue_id: int) -> MappedFileQueue:
         return self.queues.queue(topic, queue_id)
 
-    def _ends(self, ends: Mapping[str, Bound]) -> None:
+    def _check_ends(self, ends: Mapping[str, Bound]) -> None:
         """Report units outside of the ends, which no reader sees, and an end behind all units, where readers wait."""
         accounted = self.part.accounted
         if not accounted and "max" not in ends:
@@ -233,7 +225,7 @@ class _RowsCheck(QueueCheck):
         low, high = ends.get("min"), ends.get("max")
         end = high.queue_offset + 1 if high is not None else 0
         if end < stop:
-            self._unseen(max(end, first), stop, "the queue ends before it")
+            self._report_unseen(max(end, first), stop, "the queue ends before it")
         elif high is not None and end > self.part.next and high.commitlog_offset >= self.logs.wrote:
             about: dict[str, Fact] = {
                 "queue_offset": max(stop, 0),
@@ -243,9 +235,9 @@ class _RowsCheck(QueueCheck):
             }
             self._add(codes.CQ_BEYOND_LOG, stop, end - stop, about)
         if low is not None and low.queue_offset > first >= 0:
-            self._unseen(first, min(low.queue_offset, stop), "the queue begins behind it")
+            self._report_unseen(first, min(low.queue_offset, stop), "the queue begins behind it")
 
-    def _unseen(self, start: int, stop: int, reason: str) -> None:
+    def _report_unseen(self, start: int, stop: int, reason: str) -> None:
         about: dict[str, Fact] = {
             "messages": stop - start,
             "queue_offset": start,
