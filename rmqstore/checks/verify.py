@@ -25,7 +25,7 @@ def verify(store: Store, options: VerifyOptions | None = None, mapper: Mapper | 
 
     Errors: OSError only if a directory vanishes meanwhile; bad bytes are findings.
     """
-    return while_files_expire(store, lambda look: examine_lasting(look, options, mapper))[1].report
+    return while_files_expire(store, lambda store: examine_lasting(store, options, mapper))[1].report
 
 
 def examine_lasting(

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from rmqstore.checks.index.tally import IndexTally
 from rmqstore.checks.log.log_contents import LogContents
 from rmqstore.checks.log.log_pass import BatchRow, LogPart, PassOptions, scan_split, unit_reader
-from rmqstore.checks.log.queue_parts import Missing, QueuePart, UnitRows, add_interval
+from rmqstore.checks.log.queue_parts import Missing, QueuePart, UnitRows
 from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.formats.message import Fault
@@ -304,9 +304,7 @@ def _append(result: LogResult, part: LogPart, findings: Findings, unit_at: UnitO
     for name, new in part.queues.items():
         known = result.queues.setdefault(name, new)
         if known is not new:
-            for stretch in new.stretches:
-                known.add_stretch(stretch)
-            _extend(known, new)
+            known.extend(new)
         if len(known.stretches) > 1:
             known.judge(partial(unit_at, *name), all_of_it=False)
 
@@ -319,31 +317,10 @@ def join_queues(results: list[LogResult]) -> dict[tuple[str, int], QueuePart]:
     for result in results:
         for name, part in result.queues.items():
             if name in out:
-                _join(out[name], part)
+                out[name].follow(part)
             else:
                 out[name] = copy.deepcopy(part)
     return out
-
-
-def _join(known: QueuePart, new: QueuePart) -> None:
-    """Append the queue's part in the next log; both have been judged."""
-    known.follow(new)
-    known.gaps.extend(new.gaps)
-    known.outliers.extend(new.outliers)
-    known.restarts.extend(new.restarts)
-    known.repeats.extend(new.repeats)
-    known.repeat_count += new.repeat_count
-    _extend(known, new)
-
-
-def _extend(known: QueuePart, new: QueuePart) -> None:
-    known.messages += new.messages
-    for interval in new.accounted:
-        add_interval(known.accounted, *interval)
-    for missing in new.missing:
-        known.add_missing(missing)
-    for shifted in new.shifted:
-        known.add_shifted(shifted)
 
 
 def _find_stale(result: LogResult) -> None:

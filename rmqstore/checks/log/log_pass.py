@@ -71,7 +71,7 @@ class PassOptions:
     index: IndexCatalog | None = None  # entries to compare with the messages' keys
     keep_units: bool = False  # fill LogPart.units
     watch: bool = False  # fill LogPart.beside
-    look: bytes = field(default_factory=lambda: os.urandom(8))  # identifies a run: a worker lists a store once per run
+    run_id: bytes = field(default_factory=lambda: os.urandom(8))  # a worker lists a store once per run
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ def watched_reads(lead: int, options: PassOptions) -> WatchedReads:
     """Return readers that note everything that a split of a log (`lead` 0 or 48) is compared with."""
     from rmqstore.checks.log.beside_split import WatchedReads
 
-    store = opened(options.store, options.given, options.look)
+    store = opened(options.store, options.given, options.run_id)
     return WatchedReads(_units(options), options.index, _entry_units(store, lead))
 
 
@@ -125,8 +125,8 @@ def _entry_units(store: Store, lead: int) -> MappedFileQueue | None:
 
 def _units(options: PassOptions) -> UnitReader | None:
     """Return the units to compare messages with; None if they are not compared."""
-    store = opened(options.store, options.given, options.look)
-    return units_of(store, options.look, fresh=options.live) if options.crosscheck else None
+    store = opened(options.store, options.given, options.run_id)
+    return units_of(store, options.run_id, fresh=options.live) if options.crosscheck else None
 
 
 def unit_reader(options: PassOptions) -> Callable[[str, int, int], int | None]:
@@ -187,7 +187,7 @@ class _SplitScan:
         self.part = part
         self.split = split
         self.options = options
-        self.store = opened(options.store, options.given, options.look)
+        self.store = opened(options.store, options.given, options.run_id)
         self.watched = watched_reads(split.lead, options) if options.watch else None
         units = _units(options)
         self.levels = options.levels or delay_levels(self.store)

@@ -148,10 +148,28 @@ class QueuePart:
             self.last_at = one.last_at
         del todo[:stop]
 
+    def extend(self, new: QueuePart) -> None:
+        """Append the part of the next split."""
+        for stretch in new.stretches:
+            self.add_stretch(stretch)
+        self.messages += new.messages
+        for interval in new.accounted:
+            self.add_accounted(*interval)
+        for missing in new.missing:
+            self.add_missing(missing)
+        for shifted in new.shifted:
+            self.add_shifted(shifted)
+
     def follow(self, new: QueuePart) -> None:
-        """Continue with the queue offsets of the next log; both have been judged."""
+        """Append the queue's part in the next log; both have been judged."""
         self._stretch(Stretch(new.first, new.next, [new.first_at], new.last_at))
         self.last_at = new.last_at
+        self.gaps.extend(new.gaps)
+        self.outliers.extend(new.outliers)
+        self.restarts.extend(new.restarts)
+        self.repeats.extend(new.repeats)
+        self.repeat_count += new.repeat_count
+        self.extend(new)
 
     def _outlier(self, got: int, at: int, *, replaces: bool) -> None:
         """Note a record with queue offset `got`, though its neighbours leave only the next offset, or none at all."""
@@ -175,6 +193,13 @@ class QueuePart:
             self.repeats.extend((at, first + i) for i, at in enumerate(new.at[: min(count, room)]))
         self.next = max(self.next, stop)
 
+    def add_accounted(self, start: int, stop: int) -> None:
+        """Append the units [start, stop), joined to the last ones if they touch."""
+        if self.accounted and self.accounted[-1][1] == start:
+            self.accounted[-1] = (self.accounted[-1][0], stop)
+        else:
+            self.accounted.append((start, stop))
+
     def add_missing(self, new: Missing) -> None:
         """Append messages without unit, joined to the last ones if they continue them."""
         last = self.missing[-1] if self.missing else None
@@ -190,14 +215,6 @@ class QueuePart:
             last.stop = new.stop
         else:
             self.shifted.append(new)
-
-
-def add_interval(intervals: list[tuple[int, int]], start: int, stop: int) -> None:
-    """Append [start, stop), joined to the last interval if they touch."""
-    if intervals and intervals[-1][1] == start:
-        intervals[-1] = (intervals[-1][0], stop)
-    else:
-        intervals.append((start, stop))
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +326,7 @@ class _Comparison:
             and bool((index[1:] - index[:-1] == 1).all())
             and stored.tobytes() == units.tobytes()
         ):
-            add_interval(part.accounted, low, high)
+            part.add_accounted(low, high)
             return
         at = index - low
         inside = at < len(stored)
@@ -325,7 +342,7 @@ class _Comparison:
                 same_tag |= due_by_another_table(code, tags, self.levels.longest(name[1] + 1))
             fits = points & (size == units["size"]) & same_tag
             if fits.all() and high - low == len(index):
-                add_interval(part.accounted, low, high)
+                part.add_accounted(low, high)
                 return
             for i in np.flatnonzero(points & ~fits).tolist():
                 self._wrong(int(index[i]), int(offset[i]), found[i], units[i])
@@ -369,7 +386,7 @@ class _Comparison:
             lost = rows[~hit]
             self._missing(index[lost], offset[lost])
         for a, b in consecutive(accounted):
-            add_interval(part.accounted, int(accounted[a]), int(accounted[b - 1]) + 1)
+            part.add_accounted(int(accounted[a]), int(accounted[b - 1]) + 1)
 
     def _missing(self, index: I64, offset: I64) -> None:
         for a, b in consecutive(index):

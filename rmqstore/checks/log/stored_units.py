@@ -24,25 +24,25 @@ _AHEAD = 204  # units in a page, read at a time from a store that does not chang
 
 
 @lru_cache(maxsize=4)
-def opened(path: Path, given: tuple[tuple[str, str], ...], look: bytes) -> Store:
-    """Open a store, once in a process for each run `look`; `given` are the settings of broker.conf."""
+def opened(path: Path, given: tuple[tuple[str, str], ...], run_id: bytes) -> Store:
+    """Open a store, once in a process for each run; `given` are the settings of broker.conf."""
     return open_store(path, BrokerConfig(dict(given)))
 
 
 @lru_cache(maxsize=1)
-def _shared_units(path: Path, given: tuple[tuple[str, str], ...], look: bytes) -> UnitReader:
+def _shared_units(path: Path, given: tuple[tuple[str, str], ...], run_id: bytes) -> UnitReader:
     """Return the units of a store for all splits of a run, so that each queue directory is listed only once."""
-    return UnitReader(opened(path, given, look), ahead=True)
+    return UnitReader(opened(path, given, run_id), ahead=True)
 
 
-def units_of(store: Store, look: bytes, *, fresh: bool) -> UnitReader:
+def units_of(store: Store, run_id: bytes, *, fresh: bool) -> UnitReader:
     """Return the units of a store that `opened` opened. `fresh`: list the queues again, because the store grows."""
     if fresh or store.rocksdb_consume_queue:
         return UnitReader(store)
-    return _shared_units(store.path, tuple(sorted(store.config.given.items())), look)
+    return _shared_units(store.path, tuple(sorted(store.config.given.items())), run_id)
 
 
-def rows_of_rocksdb(store: Store) -> RocksDBQueues | None:
+def _rocksdb_queues(store: Store) -> RocksDBQueues | None:
     """Return the consume queues in RocksDB; None for a store that has them in files.
 
     Errors: NotReadable, because an earlier step could read the database, perhaps on another machine.
@@ -70,7 +70,7 @@ class UnitReader:
         self.store = store
         self._ahead: dict[tuple[str, int], tuple[int, bytes]] | None = {} if ahead else None
         self._open: OrderedDict[tuple[str, int], MappedFileQueue] = OrderedDict()
-        self._rows = rows_of_rocksdb(store)
+        self._rows = _rocksdb_queues(store)
 
     def queue(self, topic: str, queue_id: int) -> MappedFileQueue:
         """Return the files of a queue; empty if the topic cannot be the name of a directory."""
