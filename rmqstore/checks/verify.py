@@ -43,13 +43,17 @@ def examine_lasting(
     sink = None
     if options.sink is not None and store.part is None and store.is_live():
         sink, options = options.sink, replace(options, sink=None)
-    verified = _examine(store, _with_units(options, keep_units), mapper)
+
+    def run() -> Verified:
+        return _examine(store, options if keep_units is None else replace(options, units=keep_units()), mapper)
+
+    verified = run()
     if verified.report.live and verified.report.has_problems:
         time.sleep(1)  # what the broker was writing will be complete
         first, expiring = verified, store.expiring
         store = open_store(store.path, store.config)
         store.expiring = expiring
-        verified = _examine(store, _with_units(options, keep_units), mapper)
+        verified = run()
         _keep_lasting(verified.report, first.report)
     if sink is not None:
         for finding in verified.report.findings.listed:
@@ -64,10 +68,6 @@ def _examine(store: Store, options: VerifyOptions, mapper: Mapper | None) -> Ver
     if verified.report.live and any(log.queue.files for log in logs.results) and logs.min_offset > logs.wrote:
         raise FileNotFoundError(errno.ENOENT, "every file that was read has expired", str(store.path))
     return verified
-
-
-def _with_units(options: VerifyOptions, keep_units: Callable[[], UnitKeeper] | None) -> VerifyOptions:
-    return options if keep_units is None else replace(options, units=keep_units())
 
 
 def problem_counts(report: Report) -> dict[str, int]:

@@ -183,6 +183,8 @@ def _until(run: Run, stop: int) -> Run:
 
 
 class _SplitScan:
+    """Applies all checks that need records to the runs of one split; the results are in `part`."""
+
     def __init__(self, part: LogPart, split: Split, options: PassOptions) -> None:
         self.part = part
         self.split = split
@@ -206,12 +208,11 @@ class _SplitScan:
     def run(self, run: Run) -> None:
         part = self.part
         columns = run.columns
-        bare = Run(run.kind, run.start, run.stop, run.count, run.cause, run.claimed)
         last = part.runs[-1] if part.runs else None
         if last is not None and last.kind is Kind.RECORDS and run.kind is Kind.RECORDS:
             part.runs[-1] = Run(Kind.RECORDS, last.start, run.stop, last.count + run.count)
         else:
-            part.runs.append(bare)
+            part.runs.append(Run(run.kind, run.start, run.stop, run.count, run.cause, run.claimed))
         if run.kind is Kind.DIRTY and columns is not None:
             part.findings.add(damage_finding(run, columns, self.split.file.name))
             part.damaged_time = max(part.damaged_time, int(columns.store_timestamp[0]))

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -44,6 +45,16 @@ def complement(intervals: list[tuple[int, int]], start: int, stop: int) -> Itera
             return
     if at < stop:
         yield at, stop
+
+
+class _Chunk(NamedTuple):
+    """Consecutive units as columns, the first at index `start`; `valid`: which can be units."""
+
+    start: int
+    offset: I64
+    size: I64
+    tags: I64
+    valid: Bool
 
 
 class QueueCheck:
@@ -120,6 +131,11 @@ class QueueCheck:
             if self.end * UNIT <= last.start and last_nonzero_in(last, UNIT) is None:
                 self.findings.add(Finding(codes.CQ_ZERO_LAST_FILE, self.label, last.name, last.start, last.length))
 
+    @property
+    def _readable_end(self) -> int:
+        """Index behind the last valid or expired unit."""
+        return max(self.end, self.expired_to)
+
     def _check_chunk(self, start: int, units: Units) -> None:
         """Check consecutive units, the first at index `start`, that no message accounts for."""
         offset: I64 = units["commitlog_offset"].astype(np.int64)
@@ -128,57 +144,44 @@ class QueueCheck:
         used: Bool = (offset != 0) | (size != 0) | (tags != 0)
         if not used.any():
             return
-        index = np.arange(start, start + len(units))
+        chunk = _Chunk(start, offset, size, tags, consumequeue.is_unit(offset, size))
         blank: Bool = consumequeue.is_pre_blank(offset, size)
-        valid: Bool = consumequeue.is_unit(offset, size)
-        expired: Bool = valid & ~blank & (offset < self.logs.min_offset)
-        self.pre_blanks.extend(_stretches(index[blank]))
+        expired: Bool = chunk.valid & ~blank & (offset < self.logs.min_offset)
+        self.pre_blanks.extend((start + a, start + b) for a, b in _stretches(np.flatnonzero(blank)))
         if expired.any():
-            self.expired_to = max(self.expired_to, int(index[expired][-1]) + 1)
+            self.expired_to = max(self.expired_to, start + int(np.flatnonzero(expired)[-1]) + 1)
         rest = np.flatnonzero(used & ~blank & ~expired)
-        if not len(rest):
-            return
-        end = max(self.end, self.expired_to)
-        # a broker reads valid units directly behind the end as a part of the queue
-        behind = rest[index[rest] >= end]
-        inside = rest[index[rest] < end]
-        for i in inside.tolist():
-            self._check_unit(int(index[i]), int(offset[i]), int(size[i]), int(tags[i]), bool(valid[i]))
-        if len(behind):
-            self._check_tail(index, offset, size, tags, valid, behind)
+        is_tail = rest >= self._readable_end - start
+        for i in rest[~is_tail].tolist():
+            self._check_unit(chunk, i)
+        self._check_tail(chunk, rest[is_tail])
 
-    def _check_tail(self, index: I64, offset: I64, size: I64, tags: I64, valid: Bool, rows: I64) -> None:
-        """Check units behind the end: directly attached to it, or ghosts behind a zero unit."""
-        end = max(self.end, self.expired_to)
-        wrote = self.logs.wrote
-        for a, b in _stretches(index[rows]):
-            base = int(index[0])
-            part = slice(a - base, b - base)
-            if a == max(self.end, self.expired_to):
-                good = valid[part]
-                n = len(good) if good.all() else int(np.argmin(good))
-                beyond = offset[part][:n] + size[part][:n] > wrote
+    def _check_tail(self, chunk: _Chunk, rows: I64) -> None:
+        """Check units behind the end. A broker reads those that follow it directly; others are ghosts."""
+        end = self._readable_end
+        for a, b in _stretches(rows):
+            if chunk.start + a == self._readable_end:
+                good = chunk.valid[a:b]
+                stop = b if good.all() else a + int(np.argmin(good))
+                beyond = chunk.offset[a:stop] + chunk.size[a:stop] > self.logs.wrote
                 if self.logs.grows and beyond.any():  # dispatched during the check
-                    self.end = max(self.end, a + n)
+                    self.end = max(self.end, chunk.start + stop)
                     continue
-                for k in range(n):
-                    if beyond[k]:
-                        continue
-                    i = a - base + k
-                    self._check_unit(a + k, int(offset[i]), int(size[i]), int(tags[i]), True)
-                for x, y in _stretches(np.arange(a, a + n)[beyond]):
-                    first = x - base
+                for i in (a + np.flatnonzero(~beyond)).tolist():
+                    self._check_unit(chunk, i)
+                for x, y in _stretches(a + np.flatnonzero(beyond)):
                     facts: dict[str, Fact] = {
-                        "queue_offset": x,
+                        "queue_offset": chunk.start + x,
                         "units": y - x,
-                        "commitlog_offset": int(offset[first]),
-                        "wrote": wrote,
+                        "commitlog_offset": int(chunk.offset[x]),
+                        "wrote": self.logs.wrote,
                     }
-                    self._add(codes.CQ_BEYOND_LOG, x, y - x, facts)
-                self.end = max(self.end, a + n)
-                a += n
+                    self._add(codes.CQ_BEYOND_LOG, chunk.start + x, y - x, facts)
+                self.end = max(self.end, chunk.start + stop)
+                a = stop
             if a < b:
-                self._add(codes.CQ_GHOST_UNITS, a, b - a, {"queue_offset": a, "units": b - a, "end": end})
+                first = chunk.start + a
+                self._add(codes.CQ_GHOST_UNITS, first, b - a, {"queue_offset": first, "units": b - a, "end": end})
 
     def _add(self, code: str, index: int, units: int, facts: Mapping[str, Fact]) -> None:
         self.findings.add(self._finding(code, index, units, facts))
@@ -187,10 +190,11 @@ class QueueCheck:
         at = index * UNIT
         return Finding(code, self.label, self.queue.name_at(at), at, units * UNIT, facts)
 
-    def _check_unit(self, index: int, offset: int, size: int, tags: int, valid: bool) -> None:
+    def _check_unit(self, chunk: _Chunk, i: int) -> None:
         """Check one unit that no message of this queue accounts for."""
+        index, offset, size, tags = chunk.start + i, int(chunk.offset[i]), int(chunk.size[i]), int(chunk.tags[i])
         facts: dict[str, Fact] = {"queue_offset": index, "commitlog_offset": offset, "size": size, "tags_code": tags}
-        if not valid:
+        if not chunk.valid[i]:
             self._add(codes.CQ_DANGLING_UNIT, index, 1, facts | {"reason": "no valid unit"})
             return
         known: Gap | None = self.outlier_units.get(index)
@@ -347,8 +351,8 @@ class QueueCheck:
 
     def state(self) -> QueueState:
         """Return minimum and maximum offset for readers, and the maximum according to the log."""
-        low = self.first if self.first >= 0 else max(self.expired_to, self.end)
-        high = max(self.end, self.expired_to)
+        high = self._readable_end
+        low = self.first if self.first >= 0 else high
         expected = self.part.next if self.part.messages else high
         return QueueState(low, high, max(expected, 0))
 
