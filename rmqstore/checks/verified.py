@@ -24,7 +24,7 @@ class VerifyOptions:
 
     `jobs`: number of processes (None: all cores). `quick`: do not check body CRCs. `only`: report only these codes.
     `broker`: version for the forecast; `settings`: override broker.conf in the forecast. `max_rate`: bytes per second.
-    `sink` gets every finding at once, `progress` the number of bytes that were read. `keep`: number of findings to
+    `sink` gets every finding as soon as it is made, `progress` the number of bytes read. `keep`: number of findings to
     list; all are counted. `split_size`: bytes of the log for one task.
     `topics`, `queues`: report only findings about these. `since`, `until` (ms of store time): read only files that may
     have such messages. `max_duration` (s) ends the run early, and `start_at` (see `Report.resume_at`) resumes it.
