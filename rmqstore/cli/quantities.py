@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from rmqstore.formats.text import times
+from rmqstore.formats.text.counts import many as many
 
 UTC_KEY = "rmqstore.utc"
 """Key of --utc in the `meta` of a click context."""
@@ -168,11 +169,6 @@ def wrapped(text: str, width: int, first: str = "", then: str = "") -> list[str]
         whole, width, initial_indent=first, subsequent_indent=then, break_long_words=False, break_on_hyphens=False
     )
     return [line.replace("\0", " ") for line in lines]
-
-
-def many(count: int, word: str, plural: str = "") -> str:
-    """Format a count with its noun: `1 message`, `225 messages`."""
-    return f"{count:,} {word if count == 1 else plural or word + 's'}"
 
 
 KINDS = {

@@ -345,7 +345,7 @@ def test_a_database_without_its_store_is_not_taken_for_clean() -> None:
         4,
         [
             "consumequeue/: a RocksDB is checked as a part of its whole store only",
-            "no log: consumequeue was checked by itself, not against messages",
+            "consumequeue was checked without a log, so not against messages",
         ],
     )
 
