@@ -1,4 +1,4 @@
-"""Contents of the steps of a salvage: long runs of zeros as such, splits, and the ranges that really change."""
+"""Contents of a salvage's steps: runs of zeros, splits, and the ranges that change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SHORT = 1 << 12
 
 
 def sparse(record: bytes) -> list[Piece]:
-    """The bytes of a record, a long run of zeros in it as such."""
+    """Return the bytes of a record as pieces, with a long run of zeros as `Zeros`."""
     low = record.find(bytes(_SHORT)) if len(record) >= _SHORT << 4 else -1
     if low < 0:
         return [Literal(record)]
@@ -20,7 +20,7 @@ def sparse(record: bytes) -> list[Piece]:
 
 
 def joined(parts: Iterable[Piece]) -> Parts:
-    """One content; neighbouring bytes, and short zeros, become one piece."""
+    """Join pieces into one content; adjacent bytes and short runs of zeros become one piece."""
     out: list[Piece] = []
     for part in parts:
         if isinstance(part, Zeros) and part.size < _SHORT:
@@ -33,7 +33,7 @@ def joined(parts: Iterable[Piece]) -> Parts:
 
 
 def split(content: Content, at: int) -> tuple[Content, Content]:
-    """A content as two: its first `at` bytes, and the rest."""
+    """Split a content into its first `at` bytes and the rest."""
     first = Literal(ContentReader(content).take(at))
     if not isinstance(content, Parts):
         return first, Reencoded(content.size - at, lambda: _behind(content, at))
@@ -51,9 +51,9 @@ def _behind(content: Content, at: int) -> Iterator[bytes]:
 
 
 def differences(old: bytes, new: bytes) -> list[tuple[int, int]]:
-    """Ranges in which two texts of one length differ; ranges close to each other are one.
+    """Return the ranges in which two byte strings of equal length differ; near ranges are merged.
 
-    Errors: ValueError for texts of different lengths.
+    Errors: ValueError for different lengths.
     """
     out: list[tuple[int, int]] = []
     for i, (a, b) in enumerate(zip(old, new, strict=True)):

@@ -157,7 +157,7 @@ def test_what_was_copied_over_another_file_stays(store_copy: Copy) -> None:
     found = look(store)
     assert goes(found) == {} and stays(found) == {name(9): "the file there is in its right place"}
     why = "the file there is in its right place"
-    note = f"{name(9)} holds the records of {name(3)} and cannot go there: {why}"
+    note = f"{name(9)} contains the records of {name(3)}, but cannot be renamed: {why}."
     assert any(said.startswith(note) for said in plan(store).notes)
 
 
