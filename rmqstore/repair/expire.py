@@ -111,7 +111,7 @@ def plan_expire(store: Store, options: ExpireOptions | None = None) -> Expiry:
         raise UsageError(f"{store.path} is a part of a store", "name the broker's storePathRootDir")
     if store.dledger is not None and store.dledger.newer:
         raise Refused(
-            f"DLedger 0.4 wrote {store.path}: it frees space with snapshots, not by age", "no RocketMQ release has it"
+            f"DLedger 0.4 wrote {store.path}: it frees space with snapshots, not by age", "no RocketMQ release uses it"
         )
     if find_misplaced(store).store.is_rearranged:
         raise Refused(

@@ -187,7 +187,7 @@ class Recovery:
             dispatcher = Dispatcher(self.store, ledger, self.verified.batch_topics)
             dispatcher.run(RepairedLog(later, later.queue.stop, ()), start)
             self.ends[id(later)] = min(self.ends[id(later)], cut)
-            zero_from(self.draft, later, cut, "behind the first damage of the log")
+            zero_from(self.draft, later, cut, "after the first damage of the log")
             damaged = damage_behind(self.evidence, later, cut)
             ledger.queues.update(damaged.queues)
             if damaged.at_least:

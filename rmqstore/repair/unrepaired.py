@@ -124,9 +124,9 @@ def _unproved(row: Problem, draft: PlanBuilder, choice: Choice) -> OperatorTask 
 
 def _missing_file(options: RecoverOptions) -> OperatorTask:
     if options.accept_fillers:
-        return OperatorTask("nothing in the store shows what the missing file held", _RAW)
+        return OperatorTask("nothing in the store shows what the missing file contained", _RAW)
     return OperatorTask(
         "the messages of the missing file are not in this store",
-        "add --replica DIR with the store of another node, or with a backup; or add --accept-fillers, which puts "
-        "fillers in its place and shows the loss",
+        "add --replica DIR with the store of another node, or with a backup; or add --accept-fillers, which replaces "
+        "the file with fillers and shows the loss",
     )

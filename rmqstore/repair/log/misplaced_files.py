@@ -20,7 +20,7 @@ from rmqstore.repair.plan.steps import Rename, SetAside, Step
 
 MISPLACED = tuple(CODES.values())
 _WHY = "the name that its records prove"
-_ROOM = "makes room: it holds no good record"
+_ROOM = "makes room: it has no good record"
 
 
 def store_in_place(store: Store, verified: Verified, options: RecoverOptions) -> Store:

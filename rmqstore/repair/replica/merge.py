@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from rmqstore.errors import NotReadable
 from rmqstore.repair.log.spans import Span, within, without
 from rmqstore.repair.plan.content import Content, chunks
 from rmqstore.repair.plan.fingerprints import fingerprint_entry, fingerprint_range
@@ -94,14 +93,8 @@ def _into_copy(step: Step, file: HealedFile, healed: HealedStore) -> Span:
     elif isinstance(step, Truncate):
         healed.folder.resize(file.copy, step.to_size)
         return 0, 0
-    elif isinstance(step, Create):  # pragma: no cover  # the copy is there
-        raise NotReadable(f"{step.path} exists already")
     else:
         raise TypeError(step)
-    data = b"".join(chunks(content)) if content.size <= 1 << 20 else None
-    if data is not None:
-        healed.folder.write_at(file.copy, data, at)
-        return at, at + len(data)
     position = at
     for chunk in chunks(content):
         healed.folder.write_at(file.copy, chunk, position)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-from rmqstore.repair.plan.content import Content, ContentReader, Literal, Parts, Reencoded, Zeros, chunks
+from rmqstore.repair.plan.content import ContentReader, Literal, Parts, Zeros
 
 Piece = Literal | Zeros
 _SHORT = 1 << 12
@@ -32,22 +32,14 @@ def joined(parts: Iterable[Piece]) -> Parts:
     return Parts(tuple(out))
 
 
-def split(content: Content, at: int) -> tuple[Content, Content]:
+def split(content: Parts, at: int) -> tuple[Literal, Parts]:
     """Split a content into its first `at` bytes and the rest."""
     first = Literal(ContentReader(content).take(at))
-    if not isinstance(content, Parts):
-        return first, Reencoded(content.size - at, lambda: _behind(content, at))
     rest: list[Piece] = []
     for part in content.parts:
         skip, at = min(at, part.size), max(0, at - part.size)
         rest.append(Literal(part.data[skip:]) if isinstance(part, Literal) else Zeros(part.size - skip))
     return first, joined(rest)
-
-
-def _behind(content: Content, at: int) -> Iterator[bytes]:
-    for chunk in chunks(content):
-        yield chunk[min(at, len(chunk)) :]
-        at = max(0, at - len(chunk))
 
 
 def differences(old: bytes, new: bytes) -> list[tuple[int, int]]:

@@ -18,7 +18,6 @@ Source: ScheduleMessageService, TransactionalMessageServiceImpl#check, #fillOpRe
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from rmqstore.formats import properties
@@ -62,14 +61,6 @@ _DISCARDED = properties.HALF_TOPIC
 _NOBODY = "SELF_TEST_TOPIC"
 
 
-@dataclass(frozen=True, slots=True)
-class Built:
-    """A filler's bytes; `marked` is how a consumer can recognise it: "property", "tag" or ""."""
-
-    record: bytes
-    marked: str
-
-
 class _Wanted(NamedTuple):
     """The request for a visible filler of `length` bytes at global offset `at`."""
 
@@ -87,9 +78,12 @@ def smallest_visible(slot: QueueSlot) -> int:
     return record_size(_least_body(slot.topic), len(topic), needed, v2=len(topic) > MAX_TOPIC_V1)
 
 
-def build_visible(slot: QueueSlot, at: int, length: int, around: Around, old: Message | None = None) -> Built | None:
+def build_visible(
+    slot: QueueSlot, at: int, length: int, around: Around, old: Message | None
+) -> tuple[bytes, str] | None:
     """Build a record of exactly `length` bytes at global offset `at` that keeps a slot; None if it cannot fit.
 
+    Also return how a consumer can recognise it: "property", "tag", or "" for not at all.
     `old` is the damaged record if its header and properties are sound: the filler keeps them, and replaces the body.
     """
     wanted = _Wanted(slot, at, length, around, old)
@@ -98,7 +92,7 @@ def build_visible(slot: QueueSlot, at: int, length: int, around: Around, old: Me
             for crc in (True, False) if around.append_crc else (False,):
                 record = _fit(wanted, pairs, crc=crc, old_hosts=old_hosts)
                 if record is not None:
-                    return Built(record, marked)
+                    return record, marked
     return None
 
 

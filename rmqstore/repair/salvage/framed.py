@@ -13,7 +13,6 @@ from enum import Enum
 
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.log.log_pass import is_sound_topic
-from rmqstore.checks.log.queue_parts import UNIT
 from rmqstore.checks.problems import codes as problem_codes
 from rmqstore.checks.problems.report import Fact, Finding
 from rmqstore.files.records import message_at
@@ -69,7 +68,7 @@ class Fix:
     new: bytes | None
     reasons: list[str] = field(default_factory=list)
     queues: set[Name] = field(default_factory=set)
-    unproved: list[str] = field(default_factory=list)
+    unproved: str = ""
     slot: QueueSlot | None = None
     proofs: set[Proof] = field(default_factory=set)
 
@@ -216,7 +215,8 @@ class FramedRecords:
             slot = QueueSlot(topic, queue_id, number, unit["tags_code"] if unit else None)
             if unit is None or not self._renumber(suspect.log, slot, unit["commitlog_offset"]):
                 left.append(number)
-                if self.evidence.raw_unit(topic, queue_id, number) == bytes(UNIT):
+                zeros = self.evidence.any_unit(topic, queue_id, number)
+                if zeros is not None and not any(zeros.values()):
                     self.torn.add((topic, queue_id))
                 if len(left) > _LISTED:
                     break
@@ -248,9 +248,8 @@ class FramedRecords:
     def _units_of_misfiled(self) -> dict[int, QueueSlot]:
         out: dict[int, QueueSlot] = {}
         for topic, queue_id, number in sorted(self.evidence.logs.misfiled.units):
-            raw = self.evidence.raw_unit(topic, queue_id, number)
-            if len(raw) == UNIT:
-                unit = consumequeue.UNIT.parse(raw)
+            unit = self.evidence.any_unit(topic, queue_id, number)
+            if unit is not None:
                 out[unit["commitlog_offset"]] = QueueSlot(topic, queue_id, number, unit["tags_code"])
         return out
 
@@ -283,24 +282,24 @@ class FramedRecords:
         if now is None:
             return
         (raw, message), start = now, suspect.start
-        new, reasons, unproved, queues, proofs = raw, [], "", set[Name](), set[Proof]()
+        reasons, unproved, queues, proofs = list[str](), "", set[Name](), set[Proof]()
         placed = start in self._placed
         slot = None if placed else misfiled or self._slot(suspect, message)
+        if slot is None and not placed and (suspect.codes & _PLACE or not is_sound_topic(message.topic)):
+            self._leave(suspect, message)
+            return
+        new = set_fields(raw, slot) if slot is not None else raw
         if slot is not None:
             self._placed.add(start)
-            changed = set_fields(raw, slot)
-            if changed is None:
+            if new is None:
                 self.refusals.append(
                     f"the record at {start:,} has topic {message.topic_text!r}, its unit {slot.topic!r}: "
                     "that is more than a flipped bit"
                 )
-                return
-            new = changed
-            if new != raw:
+            elif new != raw:
                 reasons.append(f"it belongs to {slot.topic}/{slot.queue_id} at {slot.queue_offset}")
                 queues |= {(message.topic_text, message.queue_id), (slot.topic, slot.queue_id)}
-        elif not placed and (suspect.codes & _PLACE or not is_sound_topic(message.topic)):
-            self._leave(suspect, message)
+        if new is None:
             return
         after, _ = parse_message(new)
         assert after is not None
@@ -322,7 +321,7 @@ class FramedRecords:
             new = with_tags(new, slot.tags_code)
         if new != raw:
             fix = self._change(suspect.log, start, new, ", ".join(reasons), queues)
-            fix.unproved += [unproved] * bool(unproved)
+            fix.unproved = unproved
             fix.proofs |= {Proof.OFFSET} if suspect.codes == {_OFFSET} else proofs
 
     def _tags_code(self, message: Message, at: int) -> int | None:
@@ -362,7 +361,7 @@ class FramedRecords:
             return
         new = set_fields(raw, sys_flag=proved)
         if new is not None:
-            reason = f"SYSFLAG means {compression_words(proved)} now, which its body is"
+            reason = f"SYSFLAG corrected to match its body, which is {compression_words(proved)}"
             self._change(suspect.log, suspect.start, new, reason)
 
     def _fix_host(self, suspect: _Suspect) -> None:

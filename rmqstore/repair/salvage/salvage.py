@@ -84,7 +84,7 @@ class _Salvage:
                 if damage.file is None and not self.options.accept_fillers:
                     self.missing = True
                     self.refusals.append(
-                        f"{damage.home.name} is missing: --accept-fillers replaces it by a file of fillers"
+                        f"{damage.home.name} is missing: --accept-fillers replaces it with a file of fillers"
                     )
                 else:
                     out.append(damage)
@@ -127,7 +127,7 @@ class _Salvage:
             if finding.code != codes.CL_BLANK_SIZE or file is None or not isinstance(left, int):
                 continue
             size, at = records.build_blank(left)[:4], finding.offset - file.start
-            self.steps.draft.overwrite(file.path, at, size, "the size in the BLANK is the rest of its file")
+            self.steps.draft.overwrite(file.path, at, size, "the size of a BLANK is the rest of its file")
             self.steps.covered.append((finding.offset, finding.offset + records.BLANK_SIZE))
 
     def _gaps(self, framed: FramedRecords) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from rmqstore.formats import dledger, properties
 from rmqstore.formats import message as records
 from rmqstore.formats.message import Message, parse_message
-from rmqstore.repair.plan.content import Content, Json, Literal, Zeros, chunks
+from rmqstore.repair.plan.content import Json, Literal, Parts, Zeros, chunks
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.steps import Extend, Span
 from rmqstore.repair.salvage.candidates.edit import Mended, Restored
@@ -86,7 +86,7 @@ class Steps:
         for cell in layout.cells:
             if isinstance(cell.kept, Mended) and cell.kept.unproved:
                 place, length = cell.start + layout.lead, cell.length - layout.lead
-                self._tell_damaged(cell.kept.record, place, cell.kept.unproved)
+                self._list_damaged(cell.kept.record, place, cell.kept.unproved)
                 self.draft.spans.append(Span(path, place - damage.file.start, length, f"{place}.bin", why))
         dirty = [run for run in damage.runs if run.kind is Kind.DIRTY]
         gone = [c for c in layout.cells if c.kept is None]
@@ -97,7 +97,7 @@ class Steps:
             if any(run.kind in (Kind.DIRTY, Kind.RECORDS) for run in damage.runs):
                 self.draft.spans.append(Span(path, at, on_disk, f"{damage.start}.bin", why))
 
-    def _write(self, damage: Damage, content: Content, why: str) -> None:
+    def _write(self, damage: Damage, content: Parts, why: str) -> None:
         """Overwrite a span, extend a file that is too short, or create a missing one."""
         file, at = damage.file, damage.start
         if file is None:
@@ -121,18 +121,18 @@ class Steps:
             there = replace(around, store_timestamp=self._time(cell.expected, old, around))
             built = build_visible(slot, at, length, there, old)
             if built is not None:
-                record = built.record
-                self._count_visible(cell.expected, at, record, built.marked)
+                record, marked = built
+                self._count_visible(cell.expected, at, record, marked)
             else:
                 self.unplaced.append(slot)
         if not record:
             record = build_unseen(at, length, around)
             self.fillers.append(Filler(at, length, "unseen"))
         if cell.given_up:
-            self._tell_given_up(cell, lead)
+            self._note_given_up(cell, lead)
         return record
 
-    def _tell_given_up(self, cell: Cell, lead: int) -> None:
+    def _note_given_up(self, cell: Cell, lead: int) -> None:
         """Note a good message that is lost to the damage beside it."""
         self.given_up += 1
         what = str(cell.expected.slot) if cell.expected is not None else "a record of no queue"
@@ -187,11 +187,11 @@ class Steps:
         self.covered.append((at - log.lead, at + len(fix.old)))
         self.rebuild.update(fix.queues)
         if fix.unproved:
-            self._tell_damaged(new, at, ", ".join(fix.unproved))
+            self._list_damaged(new, at, fix.unproved)
 
-    def _tell_damaged(self, record: bytes, at: int, why: str) -> None:
+    def _list_damaged(self, record: bytes, at: int, why: str) -> None:
         """List a message that stays readable, although some of its original bytes are unknown."""
-        self.draft.notes.append(f"the message at {at:,} stays: {why}")
+        self.draft.notes.append(f"the message at {at:,} is kept, but {why}")
         message, _ = parse_message(record)
         if message is not None:
             self.damaged.append(

@@ -113,10 +113,9 @@ def _says(store: Store, raw: bytes) -> _Says | None:
 
 
 def _unit_at(files: ConsumeQueueFiles, at: int) -> _Unit | None:
-    raw = files.queue.pread(_UNIT.size, at) if at >= 0 else b""
-    if len(raw) < _UNIT.size:
+    unit = files.queue.unit(_UNIT, at // _UNIT.size)
+    if unit is None:
         return None
-    unit = _UNIT.parse(raw)
     offset, size, base, count = (int(unit[n]) for n in ("commitlog_offset", "size", "base_offset", "batch_size"))
     if not consumequeue.is_batch_unit(offset, size, base, count):
         return None

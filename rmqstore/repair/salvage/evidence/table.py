@@ -349,25 +349,27 @@ class Evidence:
         """Return the log with a file that contains a global offset."""
         return next((log for log in self.logs.results if log.queue.find(offset) is not None), None)
 
-    def raw_unit(self, topic: str, queue_id: int, number: int) -> bytes:
-        """Return the 20 bytes at a queue offset; fewer at the end of the file."""
-        sound = consumequeue.is_directory_name(topic.encode("utf-8", "surrogatepass"))
+    def any_unit(self, topic: str, queue_id: int, number: int) -> dict[str, int] | None:
+        """Return the unit at a queue offset, including zeros and pre-blanks; None beyond the ends of the queue."""
         if self._database is not None:
-            return self._database.queue(topic, queue_id).pread(UNIT, number * UNIT) if number >= 0 else b""
-        return _raw_unit(self.store.consume_queue(topic, queue_id), number) if sound else b""
+            return self._database.queue(topic, queue_id).unit(consumequeue.UNIT, number)
+        if not consumequeue.is_directory_name(topic.encode("utf-8", "surrogatepass")):
+            return None
+        return self.store.consume_queue(topic, queue_id).queue.unit(consumequeue.UNIT, number)
 
     def unit(self, topic: str, queue_id: int, number: int) -> dict[str, int] | None:
-        """Return the unit at a queue offset; None for zeros and pre-blanks."""
-        return _unit(self.raw_unit(topic, queue_id, number))
+        """Return the unit of a message at a queue offset; None if there is none."""
+        return _of_message(self.any_unit(topic, queue_id, number))
 
 
-def _raw_unit(files: ConsumeQueueFiles, number: int) -> bytes:
-    return files.queue.pread(UNIT, number * UNIT) if number >= 0 else b""
+def _unit_of(files: ConsumeQueueFiles, number: int) -> dict[str, int] | None:
+    return _of_message(files.queue.unit(consumequeue.UNIT, number))
 
 
-def _unit(raw: bytes) -> dict[str, int] | None:
-    unit = consumequeue.UNIT.parse(raw) if len(raw) == UNIT else {"commitlog_offset": 0, "size": 0}
-    return unit if consumequeue.is_message_unit(unit["commitlog_offset"], unit["size"]) else None
+def _of_message(unit: dict[str, int] | None) -> dict[str, int] | None:
+    """Return the unit if it can point to a message; None for zeros and pre-blanks."""
+    message = unit is not None and consumequeue.is_message_unit(unit["commitlog_offset"], unit["size"])
+    return unit if message else None
 
 
 def _merge(known: Known, offset: int, rows: Sequence[Row]) -> None:
@@ -400,7 +402,7 @@ def _units_into(files: ConsumeQueueFiles, logs: Logs, ranges: Ranges) -> Iterato
     accounted = part.accounted if part is not None else []
     queue = files.queue
     for a, b in complement(accounted, queue.start // UNIT, queue.stop // UNIT):
-        below, above = _unit(_raw_unit(files, a - 1)), _unit(_raw_unit(files, b))
+        below, above = _unit_of(files, a - 1), _unit_of(files, b)
         for chunk in unit_chunks(queue, consumequeue.UNIT, start=a * UNIT, stop=b * UNIT):
             offset = chunk.units["commitlog_offset"].astype(np.int64)
             size = chunk.units["size"].astype(np.int64)
@@ -428,7 +430,7 @@ def _between_units(files: ConsumeQueueFiles, logs: Logs, units: Sequence[tuple[i
         inside = known[bisect_left(known, (a, -1)) : bisect_left(known, (b, -1))]
         if not inside:
             continue
-        beside = ((number, _unit(_raw_unit(files, number))) for number in (a - 1, b))
+        beside = ((number, _unit_of(files, number)) for number in (a - 1, b))
         owned = [(number, unit["commitlog_offset"]) for number, unit in beside if unit is not None]
         places = sorted((*owned, *inside))
         for (before, start), (behind, stop) in pairwise(places):
