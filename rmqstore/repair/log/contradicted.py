@@ -31,8 +31,7 @@ def contradicted_messages(verified: Verified, views: Sequence[RepairedLog]) -> M
     for view in views:
         name = "dledger" if view.lead else "commitlog"
         for at, message in view.result.index.contradicted.items():
-            written = any(p.start <= at < p.stop for p in view.patches)
-            if (name, at - view.lead) in reported and at < view.end and not written:
+            if (name, at - view.lead) in reported and at < view.end and not view.writes(at):
                 out[at] = message
     return out
 
@@ -48,7 +47,7 @@ def doubtful_tags(verified: Verified, views: Sequence[RepairedLog]) -> Mapping[i
         at = finding.facts.get("commitlog_offset")
         if not isinstance(at, int) or at >= end or not tags_in_doubt(finding):
             continue
-        if not any(p.start <= at < p.stop for view in views for p in view.patches):
+        if not any(view.writes(at) for view in views):
             out[at] = finding
     return out
 

@@ -86,6 +86,10 @@ class RepairedLog:
         """Return whether steps write into it."""
         return len(self.patches) > len(self.proved)
 
+    def writes(self, at: int) -> bool:
+        """Return whether a step writes the byte at a global offset, or whether its original is proved."""
+        return any(patch.start <= at < patch.stop for patch in self.patches)
+
     def chunks(self, files: Sequence[MappedFile] | None = None, start: int = 0) -> Iterator[Columns]:
         """Yield the records of the view that no step changes, in address order; `patched` yields the others."""
         for file in self.queue.files if files is None else files:

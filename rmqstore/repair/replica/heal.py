@@ -97,6 +97,11 @@ class Healing:
 
     def sources(self) -> Sources:
         """Prove the replicas, and find their bytes for the places."""
+        if not self.verified.logs.results:
+            raise Refused(
+                f"{self.store.path} has no log file left, so nothing proves that another store is its replica",
+                "create the store again as a copy of the replica",
+            )
         allowed: dict[Place, list[Replica]] = {}
         for log in self.verified.logs.results:
             having = [r for r in self.replicas if r.log(log.lead) is not None]
@@ -104,15 +109,9 @@ class Healing:
             proofs = self._prove(log, having, places)
             for place in places:
                 for part, proved in self._parts(place, having, proofs):
-                    self.places.append(part)
                     allowed[part] = proved
                     if not proved:
                         self._not_covered(part, proofs)
-        if not self.verified.logs.results:
-            raise Refused(
-                f"{self.store.path} has no log file left, so nothing proves that another store is its replica",
-                "create the store again as a copy of the replica",
-            )
         known = {name for _, name in self.proofs}
         for replica in self.replicas:
             if replica.name not in known:
@@ -120,7 +119,8 @@ class Healing:
                 raise Refused(
                     f"{replica.name} is not a replica: this is a {kind} store, and the replica has no such log"
                 )
-        return find_sources(self.places, allowed)
+        self.places = list(allowed)
+        return find_sources(allowed)
 
     def _prove(self, log: LogResult, replicas: Sequence[Replica], places: Sequence[Place]) -> Mapping[str, Proof]:
         apart = joined([*filler_spans(self.store, log), *(p.span for p in places if p.kind != OUTVOTED)])

@@ -17,6 +17,7 @@ from rmqstore.files.mapped_file_queue import list_directory, offset_to_file_name
 from rmqstore.files.store import Store
 from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.plan.content import CHUNK
+from rmqstore.repair.replica.replica import log_of
 from rmqstore.repair.replica.sources import Taken
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
@@ -149,8 +150,7 @@ def _fill(file: HealedFile, folder: ScratchFolder) -> None:
 
 def messages_in(healed: HealedStore, piece: Taken) -> int:
     """Count the records in taken bytes."""
-    queue = (healed.store.dledger.data if healed.store.dledger is not None else None) if piece.place.log.lead else None
-    queue = queue or healed.store.commitlog
+    queue = log_of(healed.store, piece.place.log.lead)
     file = queue.find(piece.start) if queue is not None else None
     if file is None or not piece.good:
         return 0

@@ -26,6 +26,7 @@ from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import jobs_or_default
 
+_LEADS = (0, dledger.ENTRY.size)
 _SMALL = 8 << 30  # bytes of log that are quickly read
 
 
@@ -42,9 +43,7 @@ class Replica:
 
     def log(self, lead: int) -> MappedFileQueue | None:
         """Return its commitlog (`lead` 0) or its DLedger data (48); None if it has no file of that log."""
-        group = self.store.dledger
-        queue = (group.data if group is not None else None) if lead else self.store.commitlog
-        return queue if queue is not None and queue.files else None
+        return log_of(self.store, lead)
 
     def bytes_at(self, lead: int, start: int, stop: int) -> bytes:
         """Read bytes [start, stop) of a log (global offsets); fewer if a file ends early or is missing."""
@@ -90,10 +89,9 @@ class Replica:
     @property
     def damaged(self) -> bool:
         """Return whether its own log is damaged before its end; False for a log too large to read only for a hint."""
-        logs = [queue for lead in (0, dledger.ENTRY.size) if (queue := self.log(lead)) is not None]
-        if sum(queue.bytes_on_disk for queue in logs) > _SMALL:
+        if sum(queue.bytes_on_disk for queue in _logs(self.store)) > _SMALL:
             return False
-        results = [self._log_result(lead, [(0, 1 << 62)]) for lead in (0, dledger.ENTRY.size)]
+        results = [self._log_result(lead, [(0, 1 << 62)]) for lead in _LEADS]
         bad = (Kind.DIRTY, Kind.ZERO, Kind.HOLE)
         return any(r.kind in bad and r.start < found.wrote for found in results if found for r in found.tiling)
 
@@ -132,6 +130,13 @@ class Replica:
                 files = left
 
 
+def log_of(store: Store, lead: int) -> MappedFileQueue | None:
+    """Return a store's commitlog (`lead` 0) or its DLedger data (48); None if it has no file of that log."""
+    group = store.dledger
+    queue = (group.data if group is not None else None) if lead else store.commitlog
+    return queue if queue is not None and queue.files else None
+
+
 def filler_spans(store: Store, result: LogResult) -> list[Span]:
     """Return the fillers of earlier repairs in a log, as joined ranges of records or entries."""
     spans = []
@@ -163,17 +168,16 @@ def open_replica(path: Path, sizes: Mapping[str, str], *, jobs: int | None = Non
 
 def refuse_same(store: Store, replica: Replica) -> None:
     """Errors: Refused if the replica is the store itself, or shares a log file with it; NotAStore without a log."""
-    if not any(replica.log(lead) for lead in (0, dledger.ENTRY.size)):
+    if not _logs(replica.store):
         raise NotAStore(f"{replica.name} has no file of a log", "give the replica's storePathRootDir")
-    own = {_identity(f.path) for queue in _queues(store) for f in queue.files}
-    theirs = {_identity(f.path) for queue in _queues(replica.store) for f in queue.files}
+    own = {_identity(f.path) for queue in _logs(store) for f in queue.files}
+    theirs = {_identity(f.path) for queue in _logs(replica.store) for f in queue.files}
     if own & theirs - {None}:
         raise Refused(f"{replica.name} and {store.path} share their log files", "give another copy of the store")
 
 
-def _queues(store: Store) -> list[MappedFileQueue]:
-    found = (store.commitlog, store.dledger.data if store.dledger is not None else None)
-    return [queue for queue in found if queue is not None]
+def _logs(store: Store) -> list[MappedFileQueue]:
+    return [queue for lead in _LEADS if (queue := log_of(store, lead)) is not None]
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -36,15 +36,14 @@ class Sources:
     notes: list[str] = field(default_factory=list)
 
 
-def find_sources(places: Sequence[Place], allowed: Mapping[Place, Sequence[Replica]]) -> Sources:
+def find_sources(allowed: Mapping[Place, Sequence[Replica]]) -> Sources:
     """Find the bytes for each place in the replicas that are proved for it."""
     out = Sources()
     wanted: dict[int, list[Span]] = {}
     for place in allowed:
         wanted.setdefault(place.log.lead, []).append(place.span)
     files = {lead: joined(spans) for lead, spans in wanted.items()}
-    for place in places:
-        replicas = allowed.get(place, ())
+    for place, replicas in allowed.items():
         if replicas:
             _take(place, replicas, files[place.log.lead], out)
     return out
