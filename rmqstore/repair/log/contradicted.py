@@ -27,12 +27,14 @@ def contradicted_messages(verified: Verified, views: Sequence[RepairedLog]) -> M
     reported = {(f.queue, f.offset) for f in verified.report.findings.listed if f.code == CODE}
     if not reported:
         return {}
-    out = {}
+    out: dict[int, Contradicted] = {}
     for view in views:
         name = "dledger" if view.lead else "commitlog"
-        for at, message in view.result.index.contradicted.items():
-            if (name, at - view.lead) in reported and at < view.end and not view.writes(at):
-                out[at] = message
+        out |= {
+            at: message
+            for at, message in view.result.index.contradicted.items()
+            if (name, at - view.lead) in reported and at < view.end and not view.writes(at)
+        }
     return out
 
 

@@ -85,10 +85,7 @@ def _epochs(store: Store) -> tuple[EpochEntry, ...]:
     """Return the entries of the epoch file; none if it is damaged or missing."""
     if _EPOCHS not in store.top:
         return ()
-    try:
-        found = parse_epoch_file(read_at(store.top[_EPOCHS].path, _MOST, 0))
-    except OSError:
-        return ()
+    found = parse_epoch_file(read_at(store.top[_EPOCHS].path, _MOST, 0))
     return () if found.faults else found.entries
 
 
