@@ -71,7 +71,7 @@ def find_places(
     store: Store, verified: Verified, log: LogResult, replicas: Sequence[Replica], wishes: Wishes
 ) -> list[Place]:
     """Find all places of one log of a store, in address order."""
-    end = log.wrote if log is verified.logs.results[-1] else log.tiling.stop  # behind a legacy log DLedger goes on
+    end = log.wrote if log is verified.logs.results[-1] else log.tiling.stop  # DLedger continues a legacy log
     inside = [*_damaged(log, end), *_between(verified, log, replicas)]
     if wishes.fillers:
         inside += [Place(log, a, b, FILLER) for a, b in _with_blanks(log, filler_spans(store, log))]
@@ -80,11 +80,12 @@ def find_places(
         inside += _tail(store, verified, log, replicas, wishes)
     if wishes.extend and log is verified.logs.results[0]:
         inside += _front(log, replicas)
-    else_good = without_places(_outvoted(log, replicas), inside, filler_spans(store, log))
-    return sorted([*_apart(inside), *_apart(else_good)], key=lambda p: p.start)
+    apart = joined([*filler_spans(store, log), *(p.span for p in inside)])
+    outvoted = [place for place in _outvoted(log, replicas) if not meets(place.span, apart)]
+    return sorted([*_merged(inside), *_merged(outvoted)], key=lambda p: p.start)
 
 
-def _apart(places: Iterable[Place]) -> list[Place]:
+def _merged(places: Iterable[Place]) -> list[Place]:
     """Merge places that touch."""
     out: list[Place] = []
     for place in sorted(places, key=lambda p: p.start):
@@ -101,12 +102,6 @@ def _apart(places: Iterable[Place]) -> list[Place]:
     return out
 
 
-def without_places(found: Iterable[Place], places: Sequence[Place], fillers: Sequence[Span]) -> list[Place]:
-    """Return the places that share no byte with others, nor with a filler."""
-    taken = joined([*fillers, *(p.span for p in places)])
-    return [place for place in found if not meets(place.span, taken)]
-
-
 def _outvoted(log: LogResult, replicas: Sequence[Replica]) -> Iterator[Place]:
     """Yield records that differ from the same good record of at least two, and of all, replicas that have one."""
     if len(replicas) < 2:
@@ -116,12 +111,14 @@ def _outvoted(log: LogResult, replicas: Sequence[Replica]) -> Iterator[Place]:
             continue
         differing = list(_differing(log, replicas, run))
         for start, stop in records_between(log, run.start, run.stop - 1) if differing else ():
-            if not meets((start, stop), differing):
-                continue
-            theirs = {r.bytes_at(log.lead, start, stop) for r in replicas if r.sound_record(log.lead, start)}
-            voters = sum(r.sound_record(log.lead, start) for r in replicas)
-            if len(theirs) == 1 and voters > 1 and log.queue.pread(stop - start, start) not in theirs:
+            theirs = _theirs(log, replicas, (start, stop)) if meets((start, stop), differing) else []
+            if len(theirs) > 1 and len(set(theirs)) == 1 and log.queue.pread(stop - start, start) != theirs[0]:
                 yield Place(log, start, stop, OUTVOTED)
+
+
+def _theirs(log: LogResult, replicas: Sequence[Replica], span: Span) -> list[bytes]:
+    """Return the bytes of a span in all replicas with a sound record at its start."""
+    return [r.bytes_at(log.lead, *span) for r in replicas if r.sound_record(log.lead, span[0])]
 
 
 def _differing(log: LogResult, replicas: Sequence[Replica], run: Run) -> Iterator[Span]:
@@ -188,18 +185,11 @@ def _contradicted(verified: Verified, log: LogResult, replicas: Sequence[Replica
     """Yield records with sound CRCs that contradict a witness of this store and differ from a replica's."""
     for at in sorted(_suspects(verified, log)):
         run = log.tiling.find(at)
-        if run is None or run.kind is not Kind.RECORDS:
-            continue
-        start = next((s for s in (at, at - log.lead) if _starts(log, s)), None)
-        if start is None:
-            continue
-        message = message_at(log.queue, start + log.lead)
-        assert message is not None
-        stop = start + log.lead + message.size
-        own = log.queue.pread(stop - start, start)
-        theirs = [r.bytes_at(log.lead, start, stop) for r in replicas if r.sound_record(log.lead, start)]
-        if any(other != own for other in theirs):
-            yield Place(log, start, stop, DOUBT)
+        span = _record_at(log, at) if run is not None and run.kind is Kind.RECORDS else None
+        if span is not None:
+            own = log.queue.pread(span[1] - span[0], span[0])
+            if any(other != own for other in _theirs(log, replicas, span)):
+                yield Place(log, *span, DOUBT)
 
 
 def _suspects(verified: Verified, log: LogResult) -> set[int]:
@@ -215,9 +205,13 @@ def _suspects(verified: Verified, log: LogResult) -> set[int]:
     return out
 
 
-def _starts(log: LogResult, start: int) -> bool:
-    message = message_at(log.queue, start + log.lead)
-    return message is not None and message.physical_offset == start + log.lead
+def _record_at(log: LogResult, at: int) -> Span | None:
+    """Return the record at an offset, which in DLedger data may be that of its entry or of the record itself."""
+    for start in (at, at - log.lead):
+        message = message_at(log.queue, start + log.lead)
+        if message is not None and message.physical_offset == start + log.lead:
+            return start, start + log.lead + message.size
+    return None
 
 
 def _tail(

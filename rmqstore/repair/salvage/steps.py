@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.formats import dledger, properties
 from rmqstore.formats import message as records
 from rmqstore.formats.message import Message, parse_message
@@ -72,9 +73,8 @@ class Steps:
         if not _frames(layout):
             self._write(damage, content, why)
         elif damage.file is not None:
-            old, new = damage.log.queue.pread(damage.length, damage.start), b"".join(chunks(content))
-            for low, high in differences(old, new):  # only the bytes that change
-                self.draft.overwrite(damage.file.path, damage.start - damage.file.start + low, new[low:high], why)
+            old = damage.log.queue.pread(damage.length, damage.start)
+            self._write_changes(damage.file, damage.start, old, b"".join(chunks(content)), why)
 
     def _keep_lost_bytes(self, layout: Layout, why: str) -> None:
         """Count the lost bytes, and have them saved in lost+found."""
@@ -82,12 +82,10 @@ class Steps:
         if damage.file is None:
             self.loss.bytes += damage.length
             return
-        path, at = self.draft.path(damage.file.path), damage.start - damage.file.start
         for cell in layout.cells:
             if isinstance(cell.kept, Mended) and cell.kept.unproved:
-                place, length = cell.start + layout.lead, cell.length - layout.lead
-                self._list_damaged(cell.kept.record, place, cell.kept.unproved)
-                self.draft.spans.append(Span(path, place - damage.file.start, length, f"{place}.bin", why))
+                self._list_damaged(cell.kept.record, cell.start + layout.lead, cell.kept.unproved)
+                self._save(damage.file, cell.start + layout.lead, cell.length - layout.lead, why)
         dirty = [run for run in damage.runs if run.kind is Kind.DIRTY]
         gone = [c for c in layout.cells if c.kept is None]
         lossy = any(not c.blank or any(run.stop > c.start for run in dirty) for c in gone)
@@ -95,7 +93,17 @@ class Steps:
         if lossy and on_disk:
             self.loss.bytes += sum(c.length for c in gone if not c.blank)
             if any(run.kind in (Kind.DIRTY, Kind.RECORDS) for run in damage.runs):
-                self.draft.spans.append(Span(path, at, on_disk, f"{damage.start}.bin", why))
+                self._save(damage.file, damage.start, on_disk, why)
+
+    def _save(self, file: MappedFile, start: int, length: int, why: str) -> None:
+        """Have `length` bytes from a global offset on saved in lost+found."""
+        path = self.draft.path(file.path)
+        self.draft.spans.append(Span(path, start - file.start, length, f"{start}.bin", why))
+
+    def _write_changes(self, file: MappedFile, start: int, old: bytes, new: bytes, why: str) -> None:
+        """Overwrite only the bytes that differ, from a global offset on."""
+        for low, high in differences(old, new):
+            self.draft.overwrite(file.path, start - file.start + low, new[low:high], why)
 
     def _write(self, damage: Damage, content: Parts, why: str) -> None:
         """Overwrite a span, extend a file that is too short, or create a missing one."""
@@ -180,10 +188,8 @@ class Steps:
             self.loss.bytes += len(fix.old)
         assert new is not None
         if fix.slot is not None or fix.unproved:
-            path = self.draft.path(file.path)
-            self.draft.spans.append(Span(path, at - file.start, len(fix.old), f"{at}.bin", fix.why))
-        for low, high in differences(fix.old, new):
-            self.draft.overwrite(file.path, at - file.start + low, new[low:high], fix.why)
+            self._save(file, at, len(fix.old), fix.why)
+        self._write_changes(file, at, fix.old, new, fix.why)
         self.covered.append((at - log.lead, at + len(fix.old)))
         self.rebuild.update(fix.queues)
         if fix.unproved:
