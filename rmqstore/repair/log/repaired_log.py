@@ -14,12 +14,11 @@ from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, file_name_to_offset
 from rmqstore.files.records import MAX_RECORD
 from rmqstore.formats.message import MIN_SIZE, Message, parse_message
-from rmqstore.repair.log.spans import overlapping
+from rmqstore.repair.log.spans import meets, overlapping
 from rmqstore.repair.plan.content import Content, ContentReader, Zeros
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.steps import Create, Extend, Overwrite
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.kernels import Bool
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
@@ -51,7 +50,7 @@ class RepairedLog:
         self.patches = sorted((*(p for p in patches if p.start < end), *self.proved), key=lambda p: p.start)
         # `chunks` does not compute body CRCs, so it skips framed records in damage that no step covers
         dirty = [run for run in result.tiling if run.kind is Kind.DIRTY]
-        self._outside = [(run.start, run.stop) for run in dirty]
+        self._damaged = [(run.start, run.stop) for run in dirty]
         self._covered = [(p.start, p.stop) for p in self.patches]
         self._straddled: dict[int, int] = {}  # records that a patch changes in part: start -> stop
         for run in dirty:
@@ -62,7 +61,7 @@ class RepairedLog:
     @staticmethod
     def of(result: LogResult, end: int, draft: PlanBuilder, proved: Sequence[Patch] = ()) -> RepairedLog:
         """Return the view of a log after the steps of a draft."""
-        homes = {draft.path(d): d for d in result.queue.directories}
+        homes = {draft.path(directory) for directory in result.queue.directories}
         patches = []
         tails: dict[int, Content] = {}  # appended to files; the first record may begin before
         for step in draft.steps:
@@ -104,43 +103,33 @@ class RepairedLog:
                     yield columns
 
     def _kept(self, columns: Columns, low: int, high: int, start: int) -> Columns:
-        keep: Bool | None = None
-        if low < start or high > self.end:
-            begins = columns.offset - self.lead
-            keep = (begins >= start) & (begins + columns.size + self.lead <= self.end)
-        for spans in (self._outside, self._covered):
-            for a, b in overlapping(spans, low, high):
-                if keep is None:
-                    keep = np.ones(len(columns), dtype=np.bool_)
-                begins = columns.offset - self.lead
-                stops = columns.offset + columns.size
-                hit = (begins < b) & (stops > a)
-                keep &= ~hit
-                if spans is self._covered:
-                    for i in np.flatnonzero(hit & ((begins < a) | (stops > b))).tolist():
-                        self._straddled[int(begins[i])] = int(stops[i])
-        return columns if keep is None else columns.take(keep)
+        damaged, covered = overlapping(self._damaged, low, high), overlapping(self._covered, low, high)
+        if start <= low and high <= self.end and not damaged and not covered:
+            return columns
+        begins, stops = columns.offset - self.lead, columns.offset + columns.size
+        keep = (begins >= start) & (stops <= self.end)
+        for a, b in (*damaged, *covered):
+            keep &= (begins >= b) | (stops <= a)
+        for a, b in covered:
+            in_part = ((begins < a) & (a < stops)) | ((begins < b) & (b < stops))
+            for i in np.flatnonzero(in_part).tolist():
+                self._straddled[int(begins[i])] = int(stops[i])
+        return columns.take(keep)
 
     def patched(self) -> Iterator[tuple[int, Message]]:
         """Yield (global offset, message) of the records that steps write or change; call it after `chunks`."""
-        done: list[tuple[int, int]] = []
-        for start, stop in sorted(self._straddled.items()):
-            done.append((start, stop))
-            raw = bytearray(self.queue.pread(stop - start, start))
-            for patch in self.patches:
-                if patch.start < stop and patch.stop > start:
-                    self._overlay(raw, start, patch)
-            at = 0
+        straddled = sorted(self._straddled.items())
+        for start, stop in straddled:
+            raw, at = self.bytes_at(stop - start, start), 0
             while at + self.lead + MIN_SIZE <= len(raw):
-                message, _ = parse_message(bytes(raw), at + self.lead)
+                message, _ = parse_message(raw, at + self.lead)
                 if message is None:
                     break
                 yield start + at + self.lead, message
                 at += self.lead + message.size
         for patch in self.patches:
-            if any(a < patch.stop and patch.start < b for a, b in done):
-                continue
-            yield from self._records(patch)
+            if not meets((patch.start, patch.stop), straddled):
+                yield from self._records(patch)
 
     @staticmethod
     def _overlay(raw: bytearray, start: int, patch: Patch) -> None:

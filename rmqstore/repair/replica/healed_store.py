@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 
 from rmqstore.errors import NoSpace
@@ -66,26 +67,10 @@ class FileContent:
         while at < stop:
             data = read_at(self.path, min(CHUNK, stop - at), at)
             at += len(data)
-            yield from _pieces(data)
-
-
-def _pieces(data: bytes) -> Iterator[bytes | int]:
-    """Yield data, with runs of whole blocks of zeros as their length."""
-    kept = zeros = 0
-    for start in range(0, len(data), _BLOCK):
-        block = data[start : start + _BLOCK]
-        if block.count(0) < len(block):
-            if zeros:
-                yield zeros
-                kept, zeros = start, 0
-            continue
-        if not zeros and start > kept:
-            yield data[kept:start]
-        zeros += len(block)
-    if zeros:
-        yield zeros
-    elif len(data) > kept:
-        yield data[kept:]
+            blocks = (data[start : start + _BLOCK] for start in range(0, len(data), _BLOCK))
+            for zeros, run in groupby(blocks, lambda block: block.count(0) == len(block)):
+                piece = b"".join(run)
+                yield len(piece) if zeros else piece
 
 
 def build(store: Store, taken: Sequence[Taken]) -> HealedStore:
