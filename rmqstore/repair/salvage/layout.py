@@ -65,16 +65,21 @@ class Cell:
 
 @dataclass(slots=True)
 class Free:
-    """Bytes [start, stop) without a known record, in which `slots` are placed. `last`: the file ends at `stop`."""
+    """Bytes [start, stop) without a known record, in which `slots` are placed.
+
+    `last`: the file ends at `stop`. `single`: the bytes are those of one unknown record.
+    """
 
     start: int
     stop: int
     last: bool
     lead: int
+    single: bool = False
     slots: list[QueueSlot] = field(default_factory=list)
 
     def take(self, slot: QueueSlot, least: int) -> bool:
-        """Place one more slot if at least `least` bytes remain for each; return whether it fits."""
+        """Place one more slot, with at least `least` bytes for each, unless `full`; return whether it fits."""
+        least = 0 if self.single else least
         used = sum(max(least, smallest_visible(s) + self.lead) for s in (*self.slots, slot))
         fits = used + (BLANK_SIZE if self.last else 0) <= self.stop - self.start
         if fits:
@@ -83,36 +88,11 @@ class Free:
 
     @property
     def full(self) -> bool:
-        """Return whether there is no room for the shortest filler."""
+        """Return whether there is no room for another filler."""
+        if self.single and self.slots:
+            return True
         used = sum(smallest_visible(s) + self.lead for s in self.slots)
         return self.stop - self.start - used < SMALLEST + self.lead
-
-
-@dataclass(slots=True)
-class _OneCell:
-    """Room for one slot in an unknown cell."""
-
-    cell: Cell
-    lead: int
-    slot: QueueSlot | None = None
-
-    @property
-    def start(self) -> int:
-        return self.cell.start
-
-    @property
-    def stop(self) -> int:
-        return self.cell.stop
-
-    @property
-    def full(self) -> bool:
-        return self.slot is not None
-
-    def take(self, slot: QueueSlot, _least: int) -> bool:
-        if self.slot is not None or self.cell.length < smallest_visible(slot) + self.lead:
-            return False
-        self.slot = slot
-        return True
 
 
 @dataclass(slots=True)
@@ -258,19 +238,20 @@ def place(layouts: Sequence[Layout], between: Sequence[Between]) -> list[QueueSl
     """
     unplaced: list[QueueSlot] = []
     for least in (_ROOMY, 0):
-        single = [_OneCell(c, layout.lead) for layout in layouts for c in layout.cells if c.unknown]
+        unknown = [(c, layout.lead) for layout in layouts for c in layout.cells if c.unknown]
+        single = [Free(c.start, c.stop, False, lead, single=True) for c, lead in unknown]
         free = [f for layout in layouts for f in layout.free]
         for one in free:
             one.slots.clear()
         unplaced = _fill(sorted((*single, *free), key=lambda room: room.start), between, least)
         if not unplaced or not least:
-            for cell in single:
-                cell.cell.expected = Expected(cell.slot) if cell.slot is not None else None
+            for (cell, _), room in zip(unknown, single, strict=True):
+                cell.expected = Expected(room.slots[0]) if room.slots else None
             break
     return unplaced
 
 
-def _fill(rooms: Sequence[Free | _OneCell], between: Sequence[Between], least: int) -> list[QueueSlot]:
+def _fill(rooms: Sequence[Free], between: Sequence[Between], least: int) -> list[QueueSlot]:
     waiting: list[tuple[int, str, int, int, QueueSlot]] = []
     coming = sorted(between, key=lambda row: row[0], reverse=True)
     unplaced: list[QueueSlot] = []
