@@ -79,7 +79,7 @@ def smallest_visible(slot: QueueSlot) -> int:
 
 
 def build_visible(
-    slot: QueueSlot, at: int, length: int, around: Around, old: Message | None
+    slot: QueueSlot, at: int, length: int, around: Around, old: Message | None = None
 ) -> tuple[bytes, str] | None:
     """Build a record of exactly `length` bytes at global offset `at` that keeps a slot; None if it cannot fit.
 
