@@ -15,9 +15,9 @@ from rmqstore.repair.plan.content import Literal
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.rebuild.consume_queues import QueueRebuild, RebuildChoices, parse_label
-from rmqstore.repair.salvage.evidence.places import reach
 from rmqstore.repair.salvage.evidence.table import Evidence
 from rmqstore.repair.salvage.proved_records import ProvedRecords
+from rmqstore.repair.salvage.reach import reach
 from rmqstore.repair.unrepaired import outside_of
 
 CQ, INDEX, CHECKPOINT, DLEDGER_INDEX = "cq", "index", "checkpoint", "dledger-index"
@@ -46,7 +46,7 @@ def plan_rebuild(
     if part != CQ and (topics or queue_ids or queues):
         raise UsageError("--topic and --queue are for consume queues", "leave them out")
     draft = PlanBuilder(store)
-    evidence = Evidence(store, verified)
+    evidence = Evidence(store, verified, mends_end=False)
     proved = ProvedRecords(evidence)
     views = [proved.view(r, reach(evidence, r), draft) for r in results]
     if part == CQ:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from rmqstore.files.records import message_at
-from rmqstore.formats.message import BLANK_SIZE, MIN_SIZE, Message
+from rmqstore.formats.message import BLANK_SIZE, MIN_SIZE, Fault, Message, check_message
 from rmqstore.repair.salvage.candidates.edit import Keep, Mended
 from rmqstore.repair.salvage.candidates.fields import is_another_one
 from rmqstore.repair.salvage.evidence.places import Damage, framed_records
@@ -170,12 +170,12 @@ def lay_out(
     taken: Sequence[Cell],
     own: Callable[[Message, int], bool],
 ) -> Layout:
-    """What is known to be in a span. `bounds`: (start, length) of all its entries, where DLedger's index says so.
+    """What is known to be in a span. `bounds`: (start, length) of its first entries, where DLedger's index says so.
 
     `taken`: the good records in it. `own`: whether a record that says another place may be of this one; else it is a
     stale one, and its bounds say nothing.
     """
-    lead, cells = damage.log.lead, {cell.start: cell for cell in taken}
+    lead, cells, rest = damage.log.lead, {cell.start: cell for cell in taken}, damage.start
     if bounds and cells.keys() <= {start for start, _ in bounds}:
         for start, length in bounds:
             if start in cells:
@@ -184,8 +184,10 @@ def lay_out(
             found = message_at(damage.log.queue, start + lead)
             fits = found is not None and found.size == length - lead
             cells[start] = Cell(start, length, expected.get(start + lead), found if fits else None)
-    else:
-        frames = [Cell(at, lead + m.size, message=m) for at, m in _frames(damage)]
+        rest = sum(bounds[-1])
+    if rest < damage.stop:
+        found = dict(_sound_messages(damage, rest)) | {at: m for at, m in _frames(damage) if at >= rest}
+        frames = [Cell(at, lead + m.size, message=m) for at, m in sorted(found.items())]
         moved = _moved(frames, lead)
         for cell in frames:
             cell.expected = expected.get(cell.start + lead)
@@ -208,6 +210,15 @@ def _frames(damage: Damage) -> Iterator[tuple[int, Message]]:
     for run in damage.runs:
         if run.kind is Kind.DIRTY and run.count:
             yield from framed_records(damage.log, run.start, run.stop)
+
+
+def _sound_messages(damage: Damage, start: int) -> Iterator[tuple[int, Message]]:
+    """Messages of DLedger entries that follow each other from `start` on, under damaged headers."""
+    lead = damage.log.lead
+    for at, message in framed_records(damage.log, start, damage.stop) if lead else ():
+        if check_message(message, at + lead) is not Fault.NONE:
+            return
+        yield at, message
 
 
 def _moved(frames: Sequence[Cell], lead: int) -> frozenset[int]:
