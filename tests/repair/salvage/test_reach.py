@@ -65,6 +65,16 @@ def test_neither_units_nor_index_are_needed_where_the_message_proves_itself(tmp_
     assert (lost(recover("5.4.0-dledger", store)), rows(store)) == (0, found)
 
 
+def test_a_kept_message_without_unit_gets_one(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-dledger", tmp_path)
+    found = rows(store)
+    hit_header(found[-1], 8)
+    topic, queue_id, number = found[-1].seat
+    damage.zero(store / "consumequeue" / topic / str(queue_id) / f"{0:020}", number * 20, 20)
+    recover("5.4.0-dledger", store)
+    assert (rows(store), log_faults(store)) == (found, {})
+
+
 @pytest.mark.parametrize("name", ["4.9.7-dledger", "5.1.4-dledger", "5.4.0-dledger-mixed"])
 def test_messages_between_the_good_ones_and_a_proved_one_become_fillers(name: str, tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)
