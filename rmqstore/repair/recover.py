@@ -310,13 +310,19 @@ class Recovery:
         return wrong or self.verified.damaged_rows
 
     def _wanted(self) -> frozenset[Name] | None:
-        """Queues with findings; and where anything is repaired, all that lack a unit."""
+        """Queues with findings; and where anything is repaired, all that lack a unit.
+
+        A new DLedger checkpoint may call messages without a unit committed: a start dispatches only those behind.
+        """
         wanted = wanted_queues(self.store, self.verified, self.salvaged.rebuild_queues | self.shortened)
         if not self.options.wants_area(Area.QUEUE, Area.BATCH_QUEUE, Area.DIRECTORY):
             return self.salvaged.rebuild_queues | self.shortened
         if wanted is None:
             return None
-        if wanted or self._touches_log() or codes.CQ_BEHIND in self.options.only or self._start_leaves_gaps():
+        behind = codes.CQ_BEHIND in self.options.only or (
+            codes.DL_COMMITTED in self.counts and self.options.wants(codes.DL_COMMITTED)
+        )
+        if wanted or self._touches_log() or behind or self._start_leaves_gaps():
             lacking = (name for name, part in self.verified.logs.queues.items() if part.missing)
             wanted |= frozenset(lacking)
         return wanted
