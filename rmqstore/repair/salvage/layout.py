@@ -186,9 +186,9 @@ def lay_out(
             cells[start] = Cell(start, length, expected.get(start + lead), found if fits else None)
         rest = sum(bounds[-1])
     if rest < damage.stop:
-        found = {at: m for at, m in _sound_messages(damage, rest) if at not in cells}
-        found |= {at: m for at, m in _frames(damage) if at >= rest}
-        frames = [Cell(at, lead + m.size, message=m) for at, m in sorted(found.items())]
+        framed = {at: m for at, m in _sound_messages(damage, rest) if at not in cells}
+        framed |= {at: m for at, m in _frames(damage) if at >= rest}
+        frames = [Cell(at, lead + m.size, message=m) for at, m in sorted(framed.items())]
         moved = _moved(frames, lead)
         for cell in frames:
             cell.expected = expected.get(cell.start + lead)

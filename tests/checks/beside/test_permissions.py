@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.checks.beside import permissions
 from rmqstore.checks.beside.permissions import check_rights, rights_words
 from rmqstore.checks.problems.report import Finding, Findings
 from rmqstore.files.broker_config import BrokerConfig
@@ -136,7 +135,7 @@ def test_a_file_that_may_not_be_read_is_neither_zeros_nor_left_out(
     """What cannot be read ends verify: a queue file read as zeros, or an index not looked at, gives a wrong verdict."""
     store = store_copy("5.4.0-clean")
     access = os.access
-    monkeypatch.setattr(permissions.os, "access", lambda at, *a, **k: at != store / path and access(at, *a, **k))
+    monkeypatch.setattr(os, "access", lambda at, *a, **k: at != store / path and access(at, *a, **k))
     done = run("verify", str(store))
     assert (done.exit_code, str(store / path) in done.stderr) == (3, True)
     assert "Permission denied" in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from tests.stores import copy_store, write_broker_conf
 DLEDGER = ("4.9.7-dledger", "5.1.4-dledger-killed", "5.4.0-dledger-mixed")
 
 
-def recover(name: str, store: Path, *words: str) -> dict[str, object]:
+def recover(name: str, store: Path, *words: str) -> Mapping[str, object]:
     """What `recover --apply` says: nothing is left to repair."""
     conf = write_broker_conf(name, store)
     role = () if "--role" in words else ("--role", "single")
@@ -25,7 +26,7 @@ def recover(name: str, store: Path, *words: str) -> dict[str, object]:
     return done
 
 
-def lost(done: dict[str, object]) -> object:
+def lost(done: Mapping[str, object]) -> object:
     loss = done["loss"]
     assert isinstance(loss, dict)
     return loss["messages"]
