@@ -21,9 +21,9 @@ from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.rebuild.consume_queues import QueueRebuild, RebuildChoices, parse_label
 from rmqstore.repair.rebuild.index import IndexRebuild
-from rmqstore.repair.salvage.evidence.places import reach
 from rmqstore.repair.salvage.evidence.table import Evidence
 from rmqstore.repair.salvage.proved_records import ProvedRecords
+from rmqstore.repair.salvage.reach import reach
 from rmqstore.repair.unrepaired import unrebuilt_problems
 
 CQ, INDEX, CHECKPOINT, DLEDGER_INDEX = "cq", "index", "checkpoint", "dledger-index"
@@ -52,7 +52,7 @@ def plan_rebuild(
     if part != CQ and (topics or queue_ids or queues):
         raise UsageError("--topic and --queue are for consume queues", "leave them out")
     draft = PlanBuilder(store)
-    evidence = Evidence(store, verified)
+    evidence = Evidence(store, verified, mends_end=False)
     proved = ProvedRecords(evidence)
     views = [proved.view(r, reach(evidence, r), draft) for r in results]
     if part == CQ:

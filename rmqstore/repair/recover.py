@@ -38,11 +38,12 @@ from rmqstore.repair.plan.wording import first_notes
 from rmqstore.repair.rebuild.consume_queues import QueueRebuild, RebuildChoices, cut_queues, known_topic, wanted_queues
 from rmqstore.repair.rebuild.dispatch_limit import dispatch_limit, lag_needs_abort
 from rmqstore.repair.rebuild.index import IndexRebuild
-from rmqstore.repair.salvage.evidence.places import missing_front, reach
+from rmqstore.repair.salvage.evidence.places import missing_front
 from rmqstore.repair.salvage.evidence.table import Evidence
 from rmqstore.repair.salvage.log_end import drop_behind_hole, first_damage, lose_tail, plan_tail, zero_from
 from rmqstore.repair.salvage.loss import Ledger, damage_behind
 from rmqstore.repair.salvage.proved_records import ProvedRecords, cured
+from rmqstore.repair.salvage.reach import reach
 from rmqstore.repair.salvage.result import SalvageResult
 from rmqstore.repair.salvage.salvage import plan_salvage
 from rmqstore.repair.unrepaired import unrepaired_problems
@@ -70,10 +71,11 @@ class Recovery:
 
     def __init__(self, store: Store, verified: Verified, options: RecoverOptions) -> None:
         self.store = store
-        self.evidence = Evidence(store, verified)
         self.verified = verified
         self.options = options
         self.choice: Choice = choose(store, options)
+        mends = self.choice.strategy != TRUNCATE and options.wants_area(*_LOGS)
+        self.evidence = Evidence(store, verified, mends_end=mends)
         self.draft = PlanBuilder(store)
         self.results = [r for r in (verified.legacy, verified.dledger) if r is not None]
         # DLedger continues a legacy log, which includes what is repaired at its end
@@ -132,8 +134,7 @@ class Recovery:
 
     def _log(self) -> None:
         listed = [f.offset for f in self.verified.report.findings.listed if f.damages_log]
-        last = self.results[-1] if self.results else None
-        damaged = [r for r in self.results if first_damage(r, listed, last=r is last) is not None]
+        damaged = [r for r in self.results if first_damage(r, listed, self.ends[id(r)]) is not None]
         if self.choice.strategy != TRUNCATE:
             fronts = {id(r) for r in self.results if missing_front(self.evidence, r)}
             # the last legacy files, or DLedger's first ones, are missing
@@ -146,8 +147,8 @@ class Recovery:
         for result in self.results:
             if result is self.results[-1]:
                 drop_behind_hole(self.draft, result)
-                plan_tail(self.draft, result)
-                self.tail_cut = result.damaged_tail > 0
+                plan_tail(self.draft, result, self.ends[id(result)])
+                self.tail_cut = result.reaches > self.ends[id(result)]
 
     def _salvage(self) -> None:
         draft = self.draft
@@ -176,7 +177,7 @@ class Recovery:
         draft.more["groups_that_will_see_them"] = dict(result.groups_that_will_see_them)
 
     def _truncate(self, result: LogResult, listed: list[int]) -> None:
-        cut = first_damage(result, listed, last=result is self.results[-1])
+        cut = first_damage(result, listed, self.ends[id(result)])
         assert cut is not None
         self.cut = cut
         if result is not self.results[-1]:
@@ -298,13 +299,19 @@ class Recovery:
         return wrong or self.verified.damaged_rows
 
     def _wanted(self) -> frozenset[Name] | None:
-        """Return queues with findings, and if anything is repaired, all that lack a unit; None: all queues."""
+        """Return queues with findings, and if anything is repaired, all that lack a unit; None: all queues.
+
+        With a new DLedger checkpoint, messages without a unit may count as committed: no start dispatches these.
+        """
         wanted = wanted_queues(self.store, self.verified, self.salvaged.rebuild_queues | self.shortened)
         if not self.options.wants_area(Area.QUEUE, Area.BATCH_QUEUE, Area.DIRECTORY):
             return self.salvaged.rebuild_queues | self.shortened
         if wanted is None:
             return None
-        if wanted or self._touches_log() or codes.CQ_BEHIND in self.options.only or self._start_leaves_gaps():
+        behind = codes.CQ_BEHIND in self.options.only or (
+            codes.DL_COMMITTED in self.counts and self.options.wants(codes.DL_COMMITTED)
+        )
+        if wanted or self._touches_log() or behind or self._start_leaves_gaps():
             lacking = (name for name, part in self.verified.logs.queues.items() if part.missing)
             wanted |= frozenset(lacking)
         return wanted

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rmqstore.checks.beside.permissions import check_rights
+from rmqstore.checks.beside.permissions import CannotJudge, check_rights, require_readable
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.disk.reading import read_at
@@ -81,6 +81,8 @@ def check_directory(
 ) -> DirectoryFacts:
     """Everything that can be said from names, lengths and kinds of entries.
 
+    Errors: CannotJudge.
+
     `queue_types` are the topics of topics.json with their `queue.type` (`ConfigFacts.queue_types`; None: not known,
     kinds of queue directories are then not checked). Beside a live broker a last file without length is one that is
     being made. `looked_into` are RocksDB directories ("consumequeue", "config/topics" …) that others answer for.
@@ -90,6 +92,7 @@ def check_directory(
         lambda: _top(store, findings, facts),
         lambda: _missing_paths(store, findings),
         lambda: _logs(store, findings, live),
+        lambda: require_readable(entry.path for entry in store.index_files),
         lambda: _consume_queues(store, findings, live),
         lambda: _strays(store, findings),
         lambda: _queue_kinds(store, findings, queue_types),
@@ -101,6 +104,8 @@ def check_directory(
     for part in parts:
         try:
             part()
+        except CannotJudge:
+            raise
         except OSError as e:
             path = Path(os.fsdecode(e.filename)) if e.filename else store.path
             findings.add(
@@ -167,6 +172,7 @@ def _logs(store: Store, findings: Findings, live: bool) -> None:
 def _queue(
     store: Store, findings: Findings, name: str, queue: MappedFileQueue, key: str, live: bool, code: str = ""
 ) -> None:
+    require_readable(f.path for f in queue.files)
     lengths = Counter(f.length for f in queue.files)
     lengths.update(o.length for o in queue.odd if o.kind is OddKind.MISALIGNED)
     other = _other_size(queue, lengths)
@@ -178,12 +184,6 @@ def _queue(
         if live and odd.last and odd.kind in (OddKind.EMPTY, OddKind.WRONG_LENGTH):
             continue
         findings.add(_odd(store, name, queue, odd, code))
-    for file in queue.files:
-        if not os.access(file.path, os.R_OK, effective_ids=os.access in os.supports_effective_ids):
-            if not file.path.exists():
-                continue  # expired while we looked
-            facts: dict[str, Fact] = {"path": store.relative(file.path), "error": "Permission denied"}
-            findings.add(Finding(codes.DIR_UNREADABLE, name, file.name, file.start, file.length, facts))
 
 
 def _other_size(queue: MappedFileQueue, lengths: Counter[int]) -> int | None:
@@ -224,6 +224,7 @@ def _consume_queues(store: Store, findings: Findings, live: bool) -> None:
         size = 0
         for files in store.consume_queues(kind):
             queue = files.queue
+            require_readable(f.path for f in queue.files)
             lengths.update(f.length for f in queue.files)
             lengths.update(o.length for o in queue.odd if o.kind is OddKind.MISALIGNED)
             label = files.label

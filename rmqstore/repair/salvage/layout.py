@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from rmqstore.files.records import message_at
-from rmqstore.formats.message import BLANK_SIZE, MIN_SIZE, Message
+from rmqstore.formats.message import BLANK_SIZE, MIN_SIZE, Fault, Message, check_message
 from rmqstore.repair.salvage.candidates.edit import Keep, Mended
 from rmqstore.repair.salvage.candidates.fields import is_another_one
 from rmqstore.repair.salvage.evidence.places import Damage, framed_records
@@ -153,11 +153,11 @@ def lay_out(
 ) -> Layout:
     """Find the cells of a span.
 
-    `bounds` are (start, length) of all its entries if DLedger's index has them, `taken` the good records by which it
+    `bounds` are (start, length) of its first entries if DLedger's index has them, `taken` the good records by which it
     was extended. `own` returns whether a record with another PHYSICALOFFSET may belong here; otherwise it is stale, and
     its size tells nothing.
     """
-    lead, cells = damage.log.lead, {cell.start: cell for cell in taken}
+    lead, cells, rest = damage.log.lead, {cell.start: cell for cell in taken}, damage.start
     if bounds and cells.keys() <= {start for start, _ in bounds}:
         for start, length in bounds:
             if start in cells:
@@ -166,8 +166,11 @@ def lay_out(
             found = message_at(damage.log.queue, start + lead)
             fits = found is not None and found.size == length - lead
             cells[start] = Cell(start, length, expected.get(start + lead), found if fits else None)
-    else:
-        frames = [Cell(at, lead + m.size, message=m) for at, m in _frames(damage)]
+        rest = sum(bounds[-1])
+    if rest < damage.stop:
+        framed = {at: m for at, m in _sound_messages(damage, rest) if at not in cells}
+        framed |= {at: m for at, m in _frames(damage) if at >= rest}
+        frames = [Cell(at, lead + m.size, message=m) for at, m in sorted(framed.items())]
         moved = _moved(frames, lead)
         for cell in frames:
             cell.expected = expected.get(cell.start + lead)
@@ -190,6 +193,15 @@ def _frames(damage: Damage) -> Iterator[tuple[int, Message]]:
     for run in damage.runs:
         if run.kind is Kind.DIRTY and run.count:
             yield from framed_records(damage.log, run.start, run.stop)
+
+
+def _sound_messages(damage: Damage, start: int) -> Iterator[tuple[int, Message]]:
+    """Messages of DLedger entries that follow each other from `start` on, under damaged headers."""
+    lead = damage.log.lead
+    for at, message in framed_records(damage.log, start, damage.stop) if lead else ():
+        if check_message(message, at + lead) is not Fault.NONE:
+            return
+        yield at, message
 
 
 def _moved(frames: Sequence[Cell], lead: int) -> frozenset[int]:

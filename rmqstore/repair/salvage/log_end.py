@@ -15,10 +15,11 @@ from rmqstore.formats.message import Fault
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import MOST_KEPT
 from rmqstore.repair.plan.steps import Create, Span
-from rmqstore.repair.salvage.evidence.places import entries_begin, reach
+from rmqstore.repair.salvage.evidence.places import entries_begin
 from rmqstore.repair.salvage.evidence.table import Evidence
 from rmqstore.repair.salvage.evidence.values import Name
 from rmqstore.repair.salvage.loss import behind_end, missing_between
+from rmqstore.repair.salvage.reach import reach
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import last_nonzero_in
 
@@ -46,8 +47,8 @@ def _zero(draft: PlanBuilder, file: MappedFile, start: int, stop: int, why: str)
     draft.zero(file.path, start, stop - start, why)
 
 
-def plan_tail(draft: PlanBuilder, log: LogResult) -> None:
-    """Steps for the bytes behind the end of a log that continues as it is.
+def plan_tail(draft: PlanBuilder, log: LogResult, end: int) -> None:
+    """Steps for the bytes behind the end (global offset) of a log that continues as it is.
 
     A record at the very end whose bytes are wrong goes too, as a broker would have it: nothing follows it.
     """
@@ -57,27 +58,31 @@ def plan_tail(draft: PlanBuilder, log: LogResult) -> None:
         return
     for run in log.tiling.tail():
         file = log.queue.find(run.start)
-        if run.kind is not Kind.DIRTY or file is None or draft.path(file.path) in draft.gone:
+        start = max(run.start, end)
+        if run.kind is not Kind.DIRTY or file is None or draft.path(file.path) in draft.gone or run.stop <= start:
             continue
         dirty = codes.DL_DIRTY_TAIL if log.lead else codes.CL_DIRTY_TAIL
         draft.cures.add(code_of(run.cause, log.lead) if run.count else dirty)
         damaged = run.count and run.cause is not Fault.PHYSICAL_OFFSET
         why = "damaged records at the very end" if damaged else "not a record: an interrupted write"
-        _zero(draft, file, run.start - file.start, run.stop - file.start, why)
+        _zero(draft, file, start - file.start, run.stop - file.start, why)
 
 
 def lose_tail(draft: PlanBuilder, evidence: Evidence, log: LogResult) -> frozenset[Name]:
     """Count the messages lost after the end of the log; return the queues that lose one."""
     counts = evidence.verified.report.findings.counts
     between = _lose_between(draft, evidence)
-    tail = [run for run in log.tiling.tail() if run.kind is Kind.DIRTY]
+    end = reach(evidence, log)
+    tail = [run for run in log.tiling.tail() if run.kind is Kind.DIRTY and run.stop > end]
     dirty = log.stale_from is not None or tail
     if not dirty and not any(n and PROBLEMS[code].points_behind_log for code, n in counts.items()):
         return between
     ledger = behind_end(evidence, log)
-    damaged = (run.stop - run.start for run in tail if run.count and run.cause is not Fault.PHYSICAL_OFFSET)
+    damaged = (run.stop - max(run.start, end) for run in tail if run.count and run.cause is not Fault.PHYSICAL_OFFSET)
     ledger.bytes = max(ledger.bytes, sum(damaged))
     ledger.book(draft)
+    if end > log.wrote and not ledger.messages:  # what points behind the good records points to kept ones
+        draft.cures.update(c for c in counts if PROBLEMS[c].points_behind_log and PROBLEMS[c].of_queues)
     return between | frozenset(ledger.queues)
 
 
@@ -113,13 +118,12 @@ def drop_behind_hole(draft: PlanBuilder, log: LogResult) -> None:
             draft.cures.add(codes.DL_MISSING_FILE if log.lead else codes.CL_MISSING_FILE)
 
 
-def first_damage(log: LogResult, listed: list[int], *, last: bool = True) -> int | None:
+def first_damage(log: LogResult, listed: list[int], end: int) -> int | None:
     """Where a replica must cut: the first byte outside good records (`listed`: where findings are). Global offset.
 
-    `last`: the log's end is the store's end; behind a legacy commitlog DLedger goes on, so damage at its end counts.
+    `end`: where the log ends for this repair. Behind a legacy commitlog DLedger goes on, so damage at its end counts.
     """
-    end = log.wrote if last else log.tiling.stop
-    bad = log.tiling.first_bad()
+    bad, end = log.tiling.first_bad(), min(end, log.tiling.stop)
     places = [at for at in listed if log.tiling.start <= at < end]
     if bad is not None and bad.start < end:
         places.append(bad.start)

@@ -29,6 +29,7 @@ from rmqstore.repair.salvage.evidence.places import find_damage, framed_records
 from rmqstore.repair.salvage.evidence.table import Evidence, Known, Ranges
 from rmqstore.repair.salvage.evidence.values import Name, QueueSlot
 from rmqstore.repair.salvage.layout import Layout
+from rmqstore.repair.salvage.reach import reach
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import unit_chunks
 
@@ -120,9 +121,8 @@ def count_unnamed(ledger: Ledger, evidence: Evidence, layouts: Sequence[Layout],
 
 def damage_behind(evidence: Evidence, log: LogResult, cut: int) -> Ledger:
     """Count the messages in damage after a cut (global offset), and after the end of the log."""
-    last = log is evidence.logs.results[-1]
-    end = log.wrote if last else log.tiling.stop
-    ledger = behind_end(evidence, log) if last else Ledger()
+    end = min(reach(evidence, log), log.tiling.stop)
+    ledger = behind_end(evidence, log) if log is evidence.logs.results[-1] else Ledger()
     spans = [(d.start, d.stop) for d in find_damage(log, end=end) if d.stop > cut]
     if not spans:
         return ledger
@@ -169,14 +169,14 @@ def _framed(log: LogResult, start: int) -> dict[int, QueueSlot]:
 
 
 def behind_end(evidence: Evidence, log: LogResult) -> Ledger:
-    """What was behind the last good record of the store's last log.
+    """What was behind the end of the store's last log.
 
     Records of a truncated log behind the end, and their units, are of an earlier life: nothing of them is lost now.
     """
-    ledger, floor = Ledger(), log.wrote
+    ledger, floor = Ledger(), reach(evidence, log)
     if log.stale_from is not None:
         return ledger
-    names, units = _units_behind(evidence, log)
+    names, units = _units_behind(evidence, log, floor)
     light = np.array([properties.is_lmq(topic) for topic, _ in names], dtype=np.bool_)[units[0]]
     own, doubtful = _one_life(units[:, ~light])
     numbers, offsets, sizes, counts = own.tolist()
@@ -195,10 +195,10 @@ def behind_end(evidence: Evidence, log: LogResult) -> Ledger:
     if gone:
         places |= evidence.indexed(floor, _indexed_up_to(evidence))
     named = Ranges(zip(offsets, (own[1] + own[2]).tolist(), strict=True))
-    places = {at for at in places - framed.keys() if at not in named}
-    consumed = _consumed(ledger, evidence, log) if gone else 0
+    places = {at for at in places - framed.keys() if at >= floor and at not in named}
+    consumed = _consumed(ledger, evidence, log, floor) if gone else 0
     ledger.unknown = max(0, len(places) - consumed)
-    _bound(ledger, evidence, floor, _unnamed_bytes(log, offsets, sizes), gone=gone)
+    _bound(ledger, evidence, floor, _unnamed_bytes(log, floor, offsets, sizes), gone=gone)
     return ledger
 
 
@@ -238,18 +238,18 @@ def _checkpoint_knows_more(evidence: Evidence) -> bool:
 
 def last_named(evidence: Evidence, log: LogResult) -> int:
     """Return the offset of the last message after the end of a log that has a unit or a DLedger entry; -1 if none."""
-    _, units = _units_behind(evidence, log)
+    _, units = _units_behind(evidence, log, log.wrote)
     return max([-1, *units[1].tolist(), *_entries_behind(evidence, log)])
 
 
-def _units_behind(evidence: Evidence, log: LogResult) -> tuple[list[Name], Table]:
+def _units_behind(evidence: Evidence, log: LogResult, floor: int) -> tuple[list[Name], Table]:
     """Queues, and the units behind the end in the order of their offsets: number of the queue, offset, size, count."""
     names: list[Name] = []
     parts = [np.zeros((4, 0), dtype=np.int64)]
     for files in chain(evidence.simple_queues(), evidence.store.consume_queues(QueueKind.BATCH)):
         state = evidence.verified.report.queues.get(files.label)
         for units in _attached(files, evidence, log):
-            behind = units[units["commitlog_offset"] >= log.wrote]
+            behind = units[units["commitlog_offset"] >= floor]
             if files.kind is QueueKind.BATCH:
                 behind = behind[behind["base_offset"] >= (state.expected_max if state is not None else 0)]
             columns = np.ones((4, len(behind)), dtype=np.int64)
@@ -327,9 +327,9 @@ def _entries_behind(evidence: Evidence, log: LogResult) -> set[int]:
     return out
 
 
-def _consumed(ledger: Ledger, evidence: Evidence, log: LogResult) -> int:
+def _consumed(ledger: Ledger, evidence: Evidence, log: LogResult, floor: int) -> int:
     """Count consumed messages without a unit, in queues that do not end in damage before the log's end."""
-    logs, floor = evidence.logs, log.wrote
+    logs = evidence.logs
     spans = [(d.start, d.stop) for r in logs.results for d in find_damage(r, end=min(floor, r.tiling.stop))]
     without = {*evidence.open_ends(Known(), Ranges(spans))}
     without |= {name for name, part in logs.queues.items() if part.repeats or part.outliers}  # their ends are uncertain
@@ -341,10 +341,10 @@ def _consumed(ledger: Ledger, evidence: Evidence, log: LogResult) -> int:
     return len(known.between)
 
 
-def _unnamed_bytes(log: LogResult, offsets: Sequence[int], sizes: Sequence[int]) -> int:
+def _unnamed_bytes(log: LogResult, end: int, offsets: Sequence[int], sizes: Sequence[int]) -> int:
     """Count the bytes after the end of which nothing tells: dirty ones, and those before a known message."""
     size, lead = log.queue.file_size, log.lead
-    total, at = 0, log.wrote
+    total, at = 0, end
     for start, length in zip(offsets, sizes, strict=True):
         gap = start - lead - at
         if (start - lead) % size == 0 and gap < length + lead + BLANK_SIZE:

@@ -39,9 +39,12 @@ class EntryNumbers:
 def index_bounds(store: Store, damage: Damage) -> list[tuple[int, int]]:
     """Return (start, length) of the entries of a span if the index file has all of them; otherwise nothing.
 
-    The entries must tile the span; at the end of a file a BLANK may follow the last one.
+    The entries must tile the span; at the end of a file a BLANK may follow the last one. After the last good entry of
+    the log, return the first entries, as far as the index file has them without a gap.
     """
     log, out = damage.log, list[tuple[int, int]]()
+    if damage.start >= log.wrote:
+        return _bounds_behind(store, damage)
     after = next((r for r in log.tiling if r.kind is Kind.RECORDS and r.stop > damage.stop), None)
     behind = header_at(log, max(after.start, damage.stop)) if log.lead and after is not None else None
     index = behind.index - 1 if behind is not None else -1
@@ -57,6 +60,16 @@ def index_bounds(store: Store, damage: Damage) -> list[tuple[int, int]]:
         at += length
     tiles = at == damage.stop or (damage.at_end and damage.stop - at >= dledger.MIN_BLANK_SIZE)
     return out if out and tiles else []
+
+
+def _bounds_behind(store: Store, damage: Damage) -> list[tuple[int, int]]:
+    out, at, index = list[tuple[int, int]](), damage.start, damage.log.entries.last_index + 1
+    while (unit := unit_of(store, index)) is not None and unit.pos <= at and at + unit.size <= damage.stop:
+        if unit.pos == at and unit.size >= _LEAD + MIN_SIZE:
+            out.append((at, unit.size))
+            at += unit.size
+        index += 1
+    return out
 
 
 def number_entries(store: Store, layouts: Sequence[Layout], begin: int | None) -> EntryNumbers:

@@ -8,18 +8,18 @@ from collections.abc import Sequence
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.problems import codes
 from rmqstore.formats import message as records
-from rmqstore.formats.message import Message
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.plan.wording import first_few
 from rmqstore.repair.salvage.candidates.batch_records import CODES as BATCH_CODES
-from rmqstore.repair.salvage.evidence.places import Damage, Neighbours, entries_begin, find_damage, missing_front, reach
+from rmqstore.repair.salvage.evidence.places import Damage, Neighbours, entries_begin, find_damage, missing_front
 from rmqstore.repair.salvage.evidence.table import Evidence, Known, Ranges
 from rmqstore.repair.salvage.fillers import OP_TOPICS
 from rmqstore.repair.salvage.framed import FramedRecords
-from rmqstore.repair.salvage.layout import Layout, lay_out, place
+from rmqstore.repair.salvage.layout import Layout, place
 from rmqstore.repair.salvage.loss import count_unnamed
-from rmqstore.repair.salvage.neighbours import take_in_blanks, take_in_neighbours, taken_cells
-from rmqstore.repair.salvage.numbering import index_bounds, number_entries
+from rmqstore.repair.salvage.neighbours import take_in_blanks, take_in_neighbours
+from rmqstore.repair.salvage.numbering import number_entries
+from rmqstore.repair.salvage.reach import reach
 from rmqstore.repair.salvage.result import SalvageResult
 from rmqstore.repair.salvage.solve import Solver
 from rmqstore.repair.salvage.steps import Steps
@@ -29,7 +29,7 @@ MOST_FILLERS = 1000
 
 
 def plan_salvage(evidence: Evidence, options: RecoverOptions) -> SalvageResult:
-    """Plan the steps that repair all damage before the last good record; `log_end` plans the bytes after it."""
+    """Plan the steps that repair all damage before the last record that is good or can be proved."""
     return _Salvage(evidence, options).result()
 
 
@@ -55,8 +55,9 @@ class _Salvage:
         known, ranges = evidence.about(spans), Ranges(spans)
         evidence.add_ends(known, ranges)
         steps.draft.notes.extend(known.notes)
-        layouts = self._layouts(damages, known)
+        layouts = self.solver.layouts(damages, known)
         for layout in layouts:
+            layout.merge = self.options.merge_neighbours
             self.solver.solve(layout, known)
         self._place(layouts, known)
         numbers = number_entries(self.store, layouts, entries_begin(evidence))
@@ -91,19 +92,6 @@ class _Salvage:
         out = take_in_blanks(out)
         merge = self.options.merge_neighbours
         return take_in_neighbours(out, self.evidence.progress, self.levels) if merge else out
-
-    def _layouts(self, damages: Sequence[Damage], known: Known) -> list[Layout]:
-        named = {expected.slot.key: at for at, expected in known.at.items()}
-
-        def own(message: Message, at: int) -> bool:
-            return not message.is_dispatched or self.solver.own_slot(message, at, named) is not None
-
-        out: list[Layout] = []
-        for damage in damages:
-            bounds = index_bounds(self.store, damage) if damage.log.lead else ()
-            out.append(lay_out(damage, known.at, bounds, taken_cells(damage, self.levels), own))
-            out[-1].merge = self.options.merge_neighbours
-        return out
 
     def _place(self, layouts: Sequence[Layout], known: Known) -> None:
         """Assign lost queue offsets without a place to free bytes between the records around them, in their order."""

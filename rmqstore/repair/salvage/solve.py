@@ -10,6 +10,7 @@ witness contradicts, nor one of several that fit.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rmqstore.checks.log.logs import Logs
@@ -25,11 +26,12 @@ from rmqstore.formats.message import (
 from rmqstore.repair.salvage.candidates.edit import Keep, Mended
 from rmqstore.repair.salvage.candidates.fields import mend_fields, mend_record_crc
 from rmqstore.repair.salvage.candidates.flipped_bit import unflip_body
-from rmqstore.repair.salvage.evidence.places import Around, Neighbours
+from rmqstore.repair.salvage.evidence.places import Around, Damage, Neighbours
 from rmqstore.repair.salvage.evidence.table import Evidence, Known, fits_queue
 from rmqstore.repair.salvage.evidence.values import Expected, QueueSlot, key_of
-from rmqstore.repair.salvage.layout import Cell, Layout
-from rmqstore.repair.salvage.neighbours import slot_of
+from rmqstore.repair.salvage.layout import Cell, Layout, lay_out
+from rmqstore.repair.salvage.neighbours import slot_of, taken_cells
+from rmqstore.repair.salvage.numbering import index_bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,19 @@ class Solver:
         self.neighbours = neighbours
         self.levels = levels
         self.accept_odds = accept_odds
+
+    def layouts(self, damages: Sequence[Damage], known: Known) -> list[Layout]:
+        """What is known to be where in each span."""
+        named = {expected.slot.key: at for at, expected in known.at.items()}
+
+        def own(message: Message, at: int) -> bool:
+            return not message.is_dispatched or self.own_slot(message, at, named) is not None
+
+        out: list[Layout] = []
+        for damage in damages:
+            bounds = index_bounds(self.evidence.store, damage) if damage.log.lead else ()
+            out.append(lay_out(damage, known.at, bounds, taken_cells(damage, self.levels), own))
+        return out
 
     def solve(self, layout: Layout, known: Known) -> None:
         """Set the answer of every cell of a span, and search free bytes for records."""

@@ -63,6 +63,8 @@ class Steps:
             record = cell.kept.record if cell.kept is not None else self._filler(cell, lead, around)
             if isinstance(cell.kept, Mended) and cell.kept.restored is not None:
                 self.restored.append(cell.kept.restored)
+            if cell.kept is not None and cell.expected is not None:
+                self._give_unit(cell.expected, cell.start + lead, len(record))
             if lead:
                 parts.append(Literal(numbers.head(cell, len(record))))
             parts += sparse(record)
@@ -169,7 +171,12 @@ class Steps:
         groups = self.evidence.progress.groups(slot)
         self.fillers.append(Filler(at, len(record), "visible", *slot.key, groups, marked))
         self.loss.add(slot)
-        if (expected.offset, expected.size) != (at, len(record)) or slot.tags_code != code:
+        self._give_unit(expected, at if slot.tags_code == code else -1, len(record))
+
+    def _give_unit(self, expected: Expected, at: int, size: int) -> None:
+        """Have the queues of a message rebuilt, unless a unit says this place and size."""
+        if (expected.offset, expected.size) != (at, size):
+            slot = expected.slot
             self.rebuild.add((slot.topic, slot.queue_id))
             self.rebuild.update((queue, 0) for queue, _ in slot.fan_out)
 

@@ -25,6 +25,7 @@ from rmqstore.repair.salvage.evidence.table import Evidence
 from rmqstore.scan.tiling import Kind, Run
 
 _LOCALHOST = bytes([127, 0, 0, 1])
+_FAR = 1 << 62  # global offset behind every log
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ def find_damage(log: LogResult, *, end: int, front: tuple[int, int] | None = Non
         if run.kind is Kind.RECORDS or (run.kind is Kind.BLANK and not foreign):
             joins = False
             continue
-        for piece in _per_file(run, size):
+        for piece in _per_file(run, size, end):
             if joins and piece.start % size and groups[-1][-1].stop == piece.start:
                 groups[-1].append(piece)
             else:
@@ -95,11 +96,13 @@ def _of_another_file(log: LogResult, run: Run) -> bool:
     return check_message(message, message.physical_offset) is Fault.NONE
 
 
-def _per_file(run: Run, size: int) -> Iterator[Run]:
-    at = run.start
-    while at < run.stop:
-        stop = min(run.stop, at - at % size + size)
-        yield run if (at, stop) == (run.start, run.stop) else Run(run.kind, at, stop, cause=run.cause)
+def _per_file(run: Run, size: int, end: int = _FAR) -> Iterator[Run]:
+    """The parts of a run before `end` (global offset), one for each file."""
+    at, end = run.start, min(run.stop, end)
+    while at < end:
+        stop = min(end, at - at % size + size)
+        whole = (at, stop) == (run.start, run.stop)
+        yield run if whole else Run(run.kind, at, stop, run.count, run.cause)
         at = stop
 
 
@@ -209,19 +212,6 @@ def entries_begin(evidence: Evidence) -> int | None:
         if border not in places:
             return None
     return None
-
-
-def reach(evidence: Evidence, log: LogResult) -> int:
-    """Where a log ends: at its last record; in front of DLedger's first entry for a legacy commitlog.
-
-    Where that entry's place is not known, nothing tells whose files are missing, and the legacy log ends with the files
-    that it has.
-    """
-    if log is evidence.logs.results[-1]:
-        return log.wrote
-    stop, begin = log.tiling.stop, entries_begin(evidence)
-    joins = begin is not None and stop % log.queue.file_size == begin % log.queue.file_size == 0
-    return max(stop, begin) if joins and begin is not None else stop
 
 
 def missing_front(evidence: Evidence, log: LogResult) -> tuple[int, int] | None:

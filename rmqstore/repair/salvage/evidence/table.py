@@ -101,12 +101,18 @@ class Ranges:
 
 
 class Evidence:
-    """The evidence table of one store."""
+    """The evidence table of one store.
 
-    def __init__(self, store: Store, verified: Verified) -> None:
+    `mends_end`: messages behind the last good record of the log are kept where they are proved. `end` is the global
+    offset where the log ends then, once somebody has asked (`reach.py`).
+    """
+
+    def __init__(self, store: Store, verified: Verified, *, mends_end: bool = True) -> None:
         self.store = store
         self.verified = verified
         self.logs: Logs = verified.logs
+        self.mends_end = mends_end
+        self.end: int | None = None
 
     @cached_property
     def progress(self) -> ConsumerProgress:

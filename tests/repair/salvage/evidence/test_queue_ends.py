@@ -142,7 +142,7 @@ def test_offsets_behind_a_damaged_last_record_are_cut_with_it(tmp_path: Path) ->
     store = copy_store("5.4.0-clean", tmp_path)
     last = rows(store)[-1]
     progress(store, last, last.seat[2] + 1)
-    damage.flip(last.path, last.at + 88)  # its body: framed, and nothing behind it
+    damage.garble(last.path, last.at + 88, 4)  # its body: framed, and nothing behind it
     done = run_json("recover", str(store), "--apply", exit_code=0)
     assert done["remaining"] == {"counts": {}}
     loss = done["loss"]
