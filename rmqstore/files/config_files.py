@@ -60,6 +60,18 @@ def wrong_type(name: str, table: Mapping[str, JsonValue]) -> str:
     return ""
 
 
+def null_table(name: str, table: Mapping[str, JsonValue]) -> str:
+    """The table of a file of config/, or of its .bak, that is null and that a broker takes as it is; empty: none.
+
+    The broker starts, and every request that needs the table ends with a NullPointerException: no group can query or
+    commit an offset.
+    """
+    for section in _TAKEN_AS_NULL.get(name.removesuffix(".bak"), ()):
+        if section in table and table[section] is None:
+            return f"{section} is null"
+    return ""
+
+
 def loaded_config(root: Path, name: str, read: Callable[[dict[str, JsonValue]], T | None]) -> T | None:
     """Return what `read` gives for a file of config/ or, if that is None, for its .bak; None if both give None."""
     for path in (root / "config" / name, root / "config" / f"{name}.bak"):
@@ -121,18 +133,20 @@ def _committed(table: Mapping[str, JsonValue]) -> list[Committed]:
 
 
 def _delays(table: Mapping[str, JsonValue]) -> dict[int, int]:
-    levels = _section(table, "offsetTable").items()
+    levels = _section(table, "offsetTable", nullable=False).items()
     return {
         _integer(level, 32, "delay level") - 1: _integer(offset, 64, f"offset of {level}") for level, offset in levels
     }
 
 
-def _entries(table: Mapping[str, JsonValue], section: str, *, nullable: bool = False) -> None:
+def _entries(table: Mapping[str, JsonValue], section: str, *, nullable: bool = False, versioned: bool = False) -> None:
     """A table of objects, of which the broker reads some fields as numbers."""
-    if section in table and table[section] is None and not nullable:
-        raise _WrongType(f"{section} is null")
-    for name, entry in _section(table, section).items():
+    if versioned and table.get("dataVersion", {}) is None:
+        raise _WrongType("dataVersion is null")
+    for name, entry in _section(table, section, nullable=nullable).items():
         fields = _object(entry, name)
+        if "groupFilterData" in fields:
+            _object(fields["groupFilterData"], f"groupFilterData of {name}")
         for key in _INTEGERS:
             if fields.get(key) is not None:
                 _integer(fields[key], 64, f"{key} of {name}")
@@ -141,6 +155,17 @@ def _entries(table: Mapping[str, JsonValue], section: str, *, nullable: bool = F
                 raise _WrongType(f"{key} of {name} is not a boolean")
         if fields.get("attributes") is not None:
             _object(fields["attributes"], f"attributes of {name}")
+
+
+def _mappings(table: Mapping[str, JsonValue]) -> None:
+    if "topicQueueMappingInfoMap" not in table:
+        raise _WrongType("topicQueueMappingInfoMap is missing")
+    _entries(table, "topicQueueMappingInfoMap", versioned=True)
+
+
+def _modes(table: Mapping[str, JsonValue]) -> None:
+    for name, groups in _section(table, "messageRequestModeMap").items():
+        _object(groups, name)
 
 
 def _orders(table: Mapping[str, JsonValue]) -> None:
@@ -154,17 +179,26 @@ _CHECKS: Mapping[str, Callable[[Mapping[str, JsonValue]], object]] = {
     "consumerOffset.json": _committed,
     "lmqConsumerOffset.json": _committed,
     "delayOffset.json": _delays,
-    "topics.json": lambda table: _entries(table, "topicConfigTable"),
+    "topics.json": lambda table: _entries(table, "topicConfigTable", versioned=True),
     "subscriptionGroup.json": lambda table: _entries(table, "subscriptionGroupTable"),
-    "topicQueueMapping.json": lambda table: _entries(table, "topicQueueMappingInfoMap"),
+    "topicQueueMapping.json": _mappings,
     "consumerFilter.json": lambda table: _entries(table, "filterDataByTopic", nullable=True),
     "consumerOrderInfo.json": _orders,
-    "timermetrics": lambda table: _entries(table, "timingCount"),
+    "messageRequestMode.json": _modes,
+    "timermetrics": lambda table: _entries(table, "timingCount", versioned=True),
+}
+_TAKEN_AS_NULL: Mapping[str, tuple[str, ...]] = {
+    "consumerOffset.json": ("offsetTable",),
+    "lmqConsumerOffset.json": ("offsetTable", "lmqOffsetTable"),
+    "consumerOrderInfo.json": ("table",),
+    "messageRequestMode.json": ("messageRequestModeMap",),
 }
 
 
-def _section(table: Mapping[str, JsonValue], name: str) -> dict[str, JsonValue]:
+def _section(table: Mapping[str, JsonValue], name: str, *, nullable: bool = True) -> dict[str, JsonValue]:
     value = table.get(name)
+    if name in table and value is None and not nullable:
+        raise _WrongType(f"{name} is null")
     return {} if value is None else _object(value, name)
 
 

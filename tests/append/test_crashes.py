@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import resource
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from rmqstore.append.files.flush import FlushIntervals, FlushPolicy
+from rmqstore.append.store import store_lock
 from rmqstore.append.store.dispatch import DispatchOptions
 from rmqstore.append.store.message_store import MessageStore, StoreOptions
 from rmqstore.errors import CouldNotCheck, NoSpace, Refused
@@ -105,6 +107,7 @@ import sys, os
 from pathlib import Path
 from rmqstore.append.store.message_store import MessageStore, StoreOptions
 from rmqstore.append.messages.encoder import NewMessage
+from rmqstore.append.store import store_lock
 from rmqstore.append.store.dispatch import DispatchOptions
 from rmqstore.append.files.flush import FlushIntervals, FlushPolicy, FlushIntervals
 root, policy, dledger = Path(sys.argv[1]), FlushPolicy(sys.argv[2]), sys.argv[3] or None
@@ -259,3 +262,26 @@ def test_queues_of_a_dledger_member_have_every_unit_when_it_is_killed(tmp_path: 
     store.crash()  # a broker would go on behind the last unit of the longest queue
     found = units(tmp_path / "s") + units(tmp_path / "s", queue_id=1)
     assert sorted(unit[0] for unit in found) == [p.offset for p in put]
+
+
+def test_a_disk_too_full_for_the_abort_file_leaves_a_clean_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An `abort` left behind would make the next broker recover abnormally, and rebuild its last index file."""
+    root = tmp_path / "s"
+    with MessageStore.create(root, SMALL) as store:
+        store.put(message(0))
+
+    def full(descriptor: int, data: bytes, at: int) -> None:
+        if data != store_lock.CONTENT:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store_lock, "write_all", full)
+        with pytest.raises(NoSpace, match="abort"):
+            MessageStore.open(root, SMALL)
+        assert not (root / "abort").exists()
+        (root / "abort").touch()
+        with pytest.raises(NoSpace, match="abort"):
+            MessageStore.open(root, SMALL)
+    assert (root / "abort").exists()  # of a broker that was killed

@@ -16,6 +16,7 @@ from rmqstore.files.config_files import (
     config_bytes,
     delay_offsets,
     loaded_config,
+    null_table,
     wrong_type,
 )
 from rmqstore.formats.configjson import parse_config_object
@@ -103,6 +104,16 @@ def test_delay_levels_are_queues_from_zero() -> None:
         ("topics.json", '{"topicConfigTable":{"T":{"attributes":[]}}}', "attributes of T is not an object"),
         ("subscriptionGroup.json", '{"subscriptionGroupTable":"x"}', "subscriptionGroupTable is not an object"),
         ("subscriptionGroup.json", '{"subscriptionGroupTable":{"G":null}}', "G is not an object"),
+        ("delayOffset.json", '{"offsetTable":null}', "offsetTable is null"),
+        ("topics.json", '{"dataVersion":null,"topicConfigTable":{}}', "dataVersion is null"),
+        ("topicQueueMapping.json", "{}", "topicQueueMappingInfoMap is missing"),
+        ("topicQueueMapping.json", '{"topicQueueMappingInfoMap":null}', "topicQueueMappingInfoMap is null"),
+        ("messageRequestMode.json", '{"messageRequestModeMap":{"T":null}}', "T is not an object"),
+        (
+            "consumerFilter.json",
+            '{"filterDataByTopic":{"T":{"groupFilterData":null}}}',
+            "groupFilterData of T is not an object",
+        ),
     ],
 )
 def test_values_of_wrong_types_are_named(name: str, text: str, said: str) -> None:
@@ -114,7 +125,8 @@ def test_values_of_wrong_types_are_named(name: str, text: str, said: str) -> Non
     ("name", "text"),
     [
         ("consumerOffset.json", '{"offsetTable":{"T@G":{0:"7"}},"pullOffsetTable":7}'),
-        ("delayOffset.json", '{"offsetTable":null}'),
+        ("consumerFilter.json", '{"filterDataByTopic":null}'),
+        ("messageRequestMode.json", '{"messageRequestModeMap":{"T":{"G":{}}}}'),
         ("topics.json", '{"topicConfigTable":{"T":{"perm":"6","readQueueNums":null,"attributes":null,"other":[1]}}}'),
         ("topics.json", '{"dataVersion":{"counter":5}}'),
         ("subscriptionGroup.json", '{"subscriptionGroupTable":{"G":{"consumeEnable":true,"groupName":7}}}'),
@@ -123,3 +135,19 @@ def test_values_of_wrong_types_are_named(name: str, text: str, said: str) -> Non
 )
 def test_values_that_a_broker_converts_or_ignores_are_no_fault(name: str, text: str) -> None:
     assert wrong_type(name, parse_config_object(text.encode())) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("consumerOffset.json", '{"offsetTable":null}', "offsetTable is null"),
+        ("lmqConsumerOffset.json.bak", '{"offsetTable":{},"lmqOffsetTable":null}', "lmqOffsetTable is null"),
+        ("consumerOrderInfo.json", '{"table":null}', "table is null"),
+        ("messageRequestMode.json", '{"messageRequestModeMap":null}', "messageRequestModeMap is null"),
+        ("consumerOffset.json", "{}", ""),
+    ],
+)
+def test_a_null_that_a_broker_takes_as_its_table_is_named(name: str, text: str, said: str) -> None:
+    """#decode of 4.9.7, 5.1.4 and 5.4.0 does not throw, and leaves the manager with null."""
+    table = parse_config_object(text.encode())
+    assert (wrong_type(name, table), null_table(name, table)) == ("", said)

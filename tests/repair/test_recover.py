@@ -327,3 +327,16 @@ def test_an_empty_path_of_a_log_with_missing_files_may_be_a_disk_that_is_not_mou
     assert brake in plan.brakes
     with pytest.raises(Refused, match="is a disk not mounted"):
         apply(plan)
+
+
+def test_messages_that_a_new_dledger_checkpoint_calls_committed_have_units(tmp_path: Path) -> None:
+    """A start without `abort` dispatches only what is behind the committed position."""
+    store = copy_store("5.1.4-dledger-killed", tmp_path)
+    for name in ("checkpoint", "dledger-n0/checkpoint"):
+        (store / name).unlink()
+    (store / "abort").touch()
+    assert counts_of(store)["CQ-BEHIND"] == 1
+    done = run_json("recover", str(store), "--role", "single", "--apply", exit_code=0)
+    assert (done["remaining"], (store / "abort").exists()) == ({"counts": {}}, False)
+    report = run_json("verify", str(store), exit_code=0)
+    assert report["clean"] is True

@@ -42,9 +42,10 @@ class StoreLock:
 def mark_running(root: Path) -> None:
     """Create `abort` with this process's id; it remains if the store is not closed cleanly.
 
-    Errors: NoSpace, NotReadable.
+    Errors: NoSpace, NotReadable. A new `abort` is then gone: nothing was written that a recovery would look for.
     """
     path = root / "abort"
+    new = not path.exists()
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
         try:
@@ -54,6 +55,8 @@ def mark_running(root: Path) -> None:
             os.close(descriptor)
         sync_directory(root)
     except OSError as error:
+        if new:
+            path.unlink(missing_ok=True)
         raise explain(error, path) from error
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueRange
-from rmqstore.files.config_files import LARGEST, committed_offsets, delay_offsets, wrong_type
+from rmqstore.files.config_files import LARGEST, committed_offsets, delay_offsets, null_table, wrong_type
 from rmqstore.files.disk.reading import open_regular
 from rmqstore.files.mapped_file_queue import list_directory
 from rmqstore.files.store import Store
@@ -205,7 +205,7 @@ def _read_json(path: Path, facts: ConfigFacts) -> _Read:
         return _Read(raw, raw)
     try:
         table = parse_config_object(raw)
-        wrong = wrong_type(path.name, table)
+        wrong = wrong_type(path.name, table) or null_table(path.name, table)
         if wrong:
             return _Read(Condition.BROKEN, wrong, 0, len(raw))
         return _Read(Condition.SOUND, None, 0, len(raw), table)

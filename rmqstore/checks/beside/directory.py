@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rmqstore.checks.beside.permissions import check_rights
+from rmqstore.checks.beside.permissions import CannotJudge, check_rights, require_readable
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.disk.reading import read_at
@@ -77,12 +77,14 @@ def check_directory(
     `queue_types`: as in `ConfigFacts`; None: do not check the kinds of queue directories. `live`: the broker may be
     creating the last file of a queue. `opened_rocksdb`: RocksDB directories ("consumequeue", "config/topics" …) that
     other checks have opened.
+    Errors: CannotJudge.
     """
     facts = DirectoryFacts()
     parts: tuple[Callable[[], None], ...] = (
         lambda: _top(store, findings, facts),
         lambda: _missing_paths(store, findings),
         lambda: _logs(store, findings, live),
+        lambda: require_readable(entry.path for entry in store.index_files),
         lambda: _consume_queues(store, findings, live),
         lambda: _strays(store, findings),
         lambda: _queue_kinds(store, findings, queue_types),
@@ -94,6 +96,8 @@ def check_directory(
     for part in parts:
         try:
             part()
+        except CannotJudge:
+            raise
         except OSError as e:
             path = Path(os.fsdecode(e.filename)) if e.filename else store.path
             error: dict[str, Fact] = {"path": store.relative(path), "error": e.strerror or type(e).__name__}
@@ -149,6 +153,7 @@ def _logs(store: Store, findings: Findings, live: bool) -> None:
 def _queue(
     store: Store, findings: Findings, name: str, queue: MappedFileQueue, key: str, live: bool, code: str = ""
 ) -> None:
+    require_readable(f.path for f in queue.files)
     other = _other_size(queue, _lengths(queue)) if key else None
     if other is not None:
         _file_size(findings, name, key, queue.file_size, other)
@@ -156,12 +161,6 @@ def _queue(
         if _is_being_created(odd, live) or (other is not None and odd.kind in _WRONG_SIZE):
             continue
         findings.add(_odd(store, name, queue, odd, code))
-    for file in queue.files:
-        if not os.access(file.path, os.R_OK, effective_ids=os.access in os.supports_effective_ids):
-            if not file.path.exists():
-                continue  # expired during the check
-            facts: dict[str, Fact] = {"path": store.relative(file.path), "error": "Permission denied"}
-            findings.add(Finding(codes.DIR_UNREADABLE, name, file.name, file.start, file.length, facts))
 
 
 def _lengths(queue: MappedFileQueue) -> Counter[int]:
@@ -214,6 +213,7 @@ def _consume_queues(store: Store, findings: Findings, live: bool) -> None:
         size = 0
         for files in store.consume_queues(kind):
             queue = files.queue
+            require_readable(f.path for f in queue.files)
             lengths.update(_lengths(queue))
             if queue.size_from == "config":
                 size = queue.file_size

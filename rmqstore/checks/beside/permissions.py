@@ -6,11 +6,12 @@ belong to root, nothing is checked, because root may write everything.
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import stat
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -82,6 +83,21 @@ class _Rights:
             if kind.uid == uid and not kind.directory:
                 return kind.gid
         return max(0, _account(uid)[1])
+
+
+class CannotJudge(PermissionError):
+    """This user may not read a file that the verdict depends on."""
+
+
+def require_readable(paths: Iterable[Path]) -> None:
+    """Refuse files of a log, a queue or the index that this user may not read: they are neither zeros nor gone.
+
+    Errors: CannotJudge, which names the first such file.
+    """
+    for path in paths:
+        readable = os.access(path, os.R_OK, effective_ids=os.access in os.supports_effective_ids)
+        if not readable and path.exists():  # a file may expire while we look
+            raise CannotJudge(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
 
 def check_rights(store: Store, findings: Findings, *, live: bool = False) -> None:

@@ -225,7 +225,8 @@ CONFIG: Rows = (
         about=(
             "Neither the file nor its .bak is valid JSON with values of the types that the broker reads: the broker "
             "does not start (exit 253). With no .bak it starts, but without what the file says: as if there were no "
-            "topics, or no consumer had committed an offset."
+            "topics, or no consumer had committed an offset. With a table that is null it may start, and every request "
+            "that needs the table then fails."
         ),
     ),
     Problem(
@@ -252,7 +253,9 @@ CONFIG: Rows = (
         repair=Repair.SAFE,
         about=(
             "The file is missing, empty, truncated or full of NUL bytes, as after a power failure, or has a value of a "
-            "wrong type. The broker falls back to the .bak; 5.4.0 deletes the broken file."
+            "wrong type. The broker falls back to the .bak; 5.4.0 deletes the broken file. With a null in place of its "
+            "table, the broker takes consumerOffset.json, consumerOrderInfo.json or messageRequestMode.json as it is, "
+            "and every request that needs the table fails: no group can query or commit an offset."
         ),
     ),
     Problem(

@@ -56,6 +56,7 @@ def plan_dledger(
         last = (entries.last_index, entries.last_term) if entries.entries else None
     if changed or (codes.DL_COMMITTED in counts and options.wants(codes.DL_COMMITTED)):
         end = last[0] if last is not None else -1
+        draft.cures |= {codes.DL_COMMITTED} & counts.keys()
         _checkpoint(draft, files, end, single=last is not None and draft.store.config.role in ("single", "unknown"))
     if last is None:
         return
@@ -178,7 +179,6 @@ def _checkpoint(draft: PlanBuilder, files: DLedgerFiles, last: int, *, single: b
     value = min(committed, last) if committed is not None else last if single else None
     content = dledger.DLedgerCheckpoint(value, last).build()
     _replace(draft, path, content, "committedIndex within the log")
-    draft.cures.add(codes.DL_COMMITTED)
 
 
 def _currterm(draft: PlanBuilder, files: DLedgerFiles, last_term: int) -> None:

@@ -98,7 +98,7 @@ class IndexRebuild:
         if everything or counted > len(listed):
             return names
         bad = {f.file for f in listed if f.file}
-        spans = [(p.start, p.stop) for v in self.views for p in v.patches if p not in v.believed]
+        spans = [(p.start, p.stop) for v in self.views for p in v.patches if p not in v.proved]
         spans += [(at, at + 1) for at in self.forgotten]
         spans += [
             (int(f.facts["first_offset"] or 0), int(f.facts["last_offset"] or 0) + 1)

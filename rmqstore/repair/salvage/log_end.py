@@ -1,7 +1,7 @@
-"""Steps at the end of a log: everything behind it is zeroed, so that old records do not reappear.
+"""Plans the end of a log: zeroes everything after it, so that old records do not reappear.
 
-A zero file of the right length behind the end is normal and stays. Nothing inside of a closing BLANK is touched: those
-bytes are undefined, and nobody reads them.
+A zero file of the right length after the end is normal and stays. The bytes of a BLANK at the end of a file are
+undefined and never read, so they stay, too.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from rmqstore.formats.message import Fault
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import MOST_KEPT
 from rmqstore.repair.plan.steps import Create, Span
-from rmqstore.repair.salvage.evidence.places import entries_begin, reach
+from rmqstore.repair.salvage.evidence.places import entries_begin
 from rmqstore.repair.salvage.evidence.table import Evidence
 from rmqstore.repair.salvage.evidence.values import Name
 from rmqstore.repair.salvage.loss import behind_end, missing_between
+from rmqstore.repair.salvage.reach import reach
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import last_nonzero_in
 
 
 def zero_from(draft: PlanBuilder, log: LogResult, end: int, why: str) -> None:
-    """Zero everything from `end` (global offset) on; files that begin behind it go into quarantine."""
+    """Zero everything from `end` (global offset) on; files that begin after it go into quarantine."""
     dirty = False
     for file in log.queue.files:
         if file.stop <= end or draft.path(file.path) in draft.gone:
@@ -35,7 +36,7 @@ def zero_from(draft: PlanBuilder, log: LogResult, end: int, why: str) -> None:
                 _zero(draft, file, end - file.start, last + 1, why)
             continue
         dirty |= last is not None
-        if dirty:  # the files behind a discarded one go too: a hole must not stay
+        if dirty:  # also discard the files after it: a hole must not remain
             draft.discard(file.path, why)
 
 
@@ -46,8 +47,8 @@ def _zero(draft: PlanBuilder, file: MappedFile, start: int, stop: int, why: str)
     draft.zero(file.path, start, stop - start, why)
 
 
-def plan_tail(draft: PlanBuilder, log: LogResult) -> None:
-    """Steps for the bytes behind the end of a log that continues as it is.
+def plan_tail(draft: PlanBuilder, log: LogResult, end: int) -> None:
+    """Steps for the bytes behind the end (global offset) of a log that continues as it is.
 
     A record at the very end whose bytes are wrong goes too, as a broker would have it: nothing follows it.
     """
@@ -57,34 +58,38 @@ def plan_tail(draft: PlanBuilder, log: LogResult) -> None:
         return
     for run in log.tiling.tail():
         file = log.queue.find(run.start)
-        if run.kind is not Kind.DIRTY or file is None or draft.path(file.path) in draft.gone:
+        start = max(run.start, end)
+        if run.kind is not Kind.DIRTY or file is None or draft.path(file.path) in draft.gone or run.stop <= start:
             continue
         dirty = codes.DL_DIRTY_TAIL if log.lead else codes.CL_DIRTY_TAIL
         draft.cures.add(code_of(run.cause, log.lead) if run.count else dirty)
         damaged = run.count and run.cause is not Fault.PHYSICAL_OFFSET
         why = "damaged records at the very end" if damaged else "not a record: an interrupted write"
-        _zero(draft, file, run.start - file.start, run.stop - file.start, why)
+        _zero(draft, file, start - file.start, run.stop - file.start, why)
 
 
 def lose_tail(draft: PlanBuilder, evidence: Evidence, log: LogResult) -> frozenset[Name]:
-    """Count what was behind the end of the log and is gone; the queues that lose a message by it."""
+    """Count the messages lost after the end of the log; return the queues that lose one."""
     counts = evidence.verified.report.findings.counts
     between = _lose_between(draft, evidence)
-    tail = [run for run in log.tiling.tail() if run.kind is Kind.DIRTY]
+    end = reach(evidence, log)
+    tail = [run for run in log.tiling.tail() if run.kind is Kind.DIRTY and run.stop > end]
     dirty = log.stale_from is not None or tail
     if not dirty and not any(n and PROBLEMS[code].points_behind_log for code, n in counts.items()):
         return between
     ledger = behind_end(evidence, log)
-    damaged = (run.stop - run.start for run in tail if run.count and run.cause is not Fault.PHYSICAL_OFFSET)
+    damaged = (run.stop - max(run.start, end) for run in tail if run.count and run.cause is not Fault.PHYSICAL_OFFSET)
     ledger.bytes = max(ledger.bytes, sum(damaged))
     ledger.book(draft)
+    if end > log.wrote and not ledger.messages:  # what points behind the good records points to kept ones
+        draft.cures.update(c for c in counts if PROBLEMS[c].points_behind_log and PROBLEMS[c].of_queues)
     return between | frozenset(ledger.queues)
 
 
 def _lose_between(draft: PlanBuilder, evidence: Evidence) -> frozenset[Name]:
-    """The same for DLedger's first files, behind a legacy commitlog's end, where no step makes them again.
+    """Do the same for DLedger's first files if they are missing after a legacy commitlog and no step creates them.
 
-    Where fillers can take their place their units stay: they alone know of those messages.
+    If fillers could replace them, their units stay: these are the only trace of the messages.
     """
     legacy, log = evidence.verified.legacy, evidence.verified.dledger
     if legacy is None or log is None or not legacy.queue.files or not log.queue.files:
@@ -102,24 +107,23 @@ def _lose_between(draft: PlanBuilder, evidence: Evidence) -> frozenset[Name]:
 
 
 def drop_behind_hole(draft: PlanBuilder, log: LogResult) -> None:
-    """Files behind the end of the log that do not join it, since one is missing between: nothing good is in them."""
+    """Discard files after the end of the log and after a missing file: they have no good record."""
     before = None
     hole = False
     for file in log.queue.files:
         hole |= before is not None and file.start > before.stop and file.start >= log.wrote
         before = file
         if hole and draft.path(file.path) not in draft.gone:
-            draft.discard(file.path, "behind the end of the log, and behind a missing file")
+            draft.discard(file.path, "after the end of the log, and after a missing file")
             draft.cures.add(codes.DL_MISSING_FILE if log.lead else codes.CL_MISSING_FILE)
 
 
-def first_damage(log: LogResult, listed: list[int], *, last: bool = True) -> int | None:
+def first_damage(log: LogResult, listed: list[int], end: int) -> int | None:
     """Where a replica must cut: the first byte outside good records (`listed`: where findings are). Global offset.
 
-    `last`: the log's end is the store's end; behind a legacy commitlog DLedger goes on, so damage at its end counts.
+    `end`: where the log ends for this repair. Behind a legacy commitlog DLedger goes on, so damage at its end counts.
     """
-    end = log.wrote if last else log.tiling.stop
-    bad = log.tiling.first_bad()
+    bad, end = log.tiling.first_bad(), min(end, log.tiling.stop)
     places = [at for at in listed if log.tiling.start <= at < end]
     if bad is not None and bad.start < end:
         places.append(bad.start)

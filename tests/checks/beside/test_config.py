@@ -13,6 +13,7 @@ from rmqstore.checks.verify import verify
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
 from tests.checks.sound import above_note, opened, queue_range, said
+from tests.command import run_json
 from tests.damage import cut, garble, zero
 from tests.stores import STORES
 
@@ -79,6 +80,20 @@ def test_a_broken_file_with_a_broken_bak_is_unreadable(store_copy: Copy) -> None
     findings, _ = check(store)
     assert said(findings) == [("CFG-UNREADABLE", "config", "subscriptionGroup.json", 87)]
     assert findings.listed[0].facts["bak"] == "empty"
+
+
+def test_a_null_in_place_of_the_offset_table_is_found_and_repaired_from_the_bak(store_copy: Copy) -> None:
+    """Brokers of 4.9.7, 5.1.4 and 5.4.0 start with it; every query and commit of an offset then throws."""
+    store = store_copy("5.4.0-clean")
+    path = store / "config" / "consumerOffset.json"
+    backup = path.with_name("consumerOffset.json.bak").read_bytes()
+    path.write_bytes(b'{"offsetTable":null}')
+    findings, _ = check(store)
+    assert [(f.code, f.file, f.facts["problem"]) for f in findings.listed] == [
+        ("CFG-BROKEN", "consumerOffset.json", "offsetTable is null")
+    ]
+    done = run_json("recover", str(store), "--apply", exit_code=0)
+    assert (done["remaining"], path.read_bytes()) == ({"counts": {}}, backup)
 
 
 def test_a_broken_bak_beside_a_good_file_is_a_note(store_copy: Copy) -> None:

@@ -13,6 +13,7 @@ from rmqstore.checks.beside.permissions import check_rights, rights_words
 from rmqstore.checks.problems.report import Finding, Findings
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
+from tests.command import run
 from tests.damage import close_to_owner
 
 Copy = Callable[[str], Path]
@@ -122,3 +123,19 @@ def _kept(finding: Finding) -> Findings:
     findings = Findings()
     findings.add(finding)
     return findings
+
+
+@pytest.mark.parametrize(
+    "path",
+    [LAST, "consumequeue/Order_11/0/00000000000000000000", "index/20261121071022487"],
+)
+def test_a_file_that_may_not_be_read_is_neither_zeros_nor_left_out(
+    store_copy: Copy, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What cannot be read ends verify: a queue file read as zeros, or an index not looked at, gives a wrong verdict."""
+    store = store_copy("5.4.0-clean")
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda at, *a, **k: at != store / path and access(at, *a, **k))
+    done = run("verify", str(store))
+    assert (done.exit_code, str(store / path) in done.stderr) == (3, True)
+    assert "Permission denied" in done.stderr

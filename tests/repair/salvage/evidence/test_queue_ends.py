@@ -108,7 +108,7 @@ def test_a_consumer_too_far_ahead_is_not_believed(tmp_path: Path) -> None:
     progress(store, row, row.seat[2] + 5000)
     result = salvage(store)
     assert [filler.kind for filler in result.fillers] == ["unseen"]
-    assert any("more than the damage there can have held" in note for note in result.notes)
+    assert any("more messages than the damage there can have contained" in note for note in result.notes)
     assert dict(result.loss.more) == {"at_least": True}
 
 
@@ -142,7 +142,7 @@ def test_offsets_behind_a_damaged_last_record_are_cut_with_it(tmp_path: Path) ->
     store = copy_store("5.4.0-clean", tmp_path)
     last = rows(store)[-1]
     progress(store, last, last.seat[2] + 1)
-    damage.flip(last.path, last.at + 88)  # its body: framed, and nothing behind it
+    damage.garble(last.path, last.at + 88, 4)  # its body: framed, and nothing behind it
     done = run_json("recover", str(store), "--apply", exit_code=0)
     assert done["remaining"] == {"counts": {}}
     loss = done["loss"]

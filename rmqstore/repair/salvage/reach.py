@@ -1,0 +1,64 @@
+"""Where a repair lets each log end: behind the last message that it can keep.
+
+Damage at the very end of a log may hide a sound message, because only the header in front of it was hit. The solver
+decides, as in the middle of the log. What no witness proves goes, as a broker cuts it.
+"""
+
+from __future__ import annotations
+
+from itertools import takewhile
+
+from rmqstore.checks.log.commitlog import LogResult
+from rmqstore.checks.log.delay_levels import delay_levels
+from rmqstore.repair.salvage.evidence.places import Neighbours, entries_begin, find_damage
+from rmqstore.repair.salvage.evidence.table import Evidence
+from rmqstore.repair.salvage.layout import Cell
+from rmqstore.repair.salvage.solve import Solver
+from rmqstore.scan.tiling import Kind
+
+
+def reach(evidence: Evidence, log: LogResult) -> int:
+    """Global offset where a log ends: behind its last record that is good or can be proved.
+
+    A legacy commitlog ends in front of DLedger's first entry. Where that entry's place is not known, nothing tells
+    whose files are missing, and the legacy log ends with the files that it has.
+    """
+    if log is evidence.logs.results[-1]:
+        if evidence.end is None:
+            evidence.end = _proved_end(evidence, log)
+        return evidence.end
+    stop, begin = log.tiling.stop, entries_begin(evidence)
+    joins = begin is not None and stop % log.queue.file_size == begin % log.queue.file_size == 0
+    return max(stop, begin) if joins and begin is not None else stop
+
+
+def _proved_end(evidence: Evidence, log: LogResult) -> int:
+    """The end of the last record behind the good ones that a unit or its own header names, and that is proved.
+
+    Old records of a truncated log prove nothing, and neither do files behind a missing one.
+    """
+    tail = takewhile(lambda run: run.kind is not Kind.HOLE, log.tiling.tail())
+    end = max((run.stop for run in tail if run.kind is Kind.DIRTY), default=log.wrote)
+    if (
+        not evidence.mends_end
+        or end == log.wrote
+        or not log.messages
+        or evidence.logs.grows
+        or log.stale_from is not None
+    ):
+        return log.wrote
+    damages = [damage for damage in find_damage(log, end=end) if damage.start >= log.wrote]
+    known = evidence.about([(d.start, d.stop) for d in damages])
+    solver = Solver(evidence, Neighbours(evidence.logs.results, 0), delay_levels(evidence.store))
+    found = log.wrote
+    for layout in solver.layouts(damages, known):
+        solver.solve(layout, known)
+        found = max([found, *(cell.stop for cell in layout.cells if _is_named(cell, log.lead))])
+    return found
+
+
+def _is_named(cell: Cell, lead: int) -> bool:
+    """Whether a kept record says itself that it is here, or a unit does."""
+    at = cell.start + lead
+    says = cell.message is not None and cell.message.physical_offset == at
+    return cell.kept is not None and (says or (cell.expected is not None and cell.expected.offset == at))

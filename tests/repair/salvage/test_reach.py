@@ -1,0 +1,116 @@
+"""Messages behind the last good record of a log: kept where they are proved, in plain logs and in DLedger."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from rmqstore.formats.message import HEAD
+from tests import damage
+from tests.command import run_json
+from tests.repair.salvaging import Row, log_faults, rows
+from tests.stores import copy_store, write_broker_conf
+
+DLEDGER = ("4.9.7-dledger", "5.1.4-dledger-killed", "5.4.0-dledger-mixed")
+
+
+def recover(name: str, store: Path, *words: str) -> Mapping[str, object]:
+    """What `recover --apply` says: nothing is left to repair."""
+    conf = write_broker_conf(name, store)
+    role = () if "--role" in words else ("--role", "single")
+    done = run_json("recover", str(store), "-c", str(conf), *role, *words, "--apply", exit_code=0)
+    assert done["remaining"] == {"counts": {}}
+    return done
+
+
+def lost(done: Mapping[str, object]) -> object:
+    loss = done["loss"]
+    assert isinstance(loss, dict)
+    return loss["messages"]
+
+
+def hit_header(row: Row, length: int) -> None:
+    """Zeros over the first bytes of an entry, or of a record."""
+    damage.zero(row.path, row.at - row.lead, length)
+
+
+@pytest.mark.parametrize("length", [16, 48])
+@pytest.mark.parametrize("name", DLEDGER)
+def test_the_last_message_of_dledger_stays_when_only_its_header_is_hit(name: str, length: int, tmp_path: Path) -> None:
+    store = copy_store(name, tmp_path)
+    found = rows(store)
+    hit_header(found[-1], length)
+    done = recover(name, store)
+    assert (lost(done), rows(store)) == (0, found)
+    assert log_faults(store).keys() <= {"CQ-BEHIND"}  # a killed broker's last message
+
+
+@pytest.mark.parametrize("part", ["consumequeue", "dledger-n0/index"])
+def test_the_units_of_queues_or_of_dledgers_index_suffice(part: str, tmp_path: Path) -> None:
+    store = copy_store("5.4.0-dledger", tmp_path)
+    found = rows(store)
+    hit_header(found[-1], 48)
+    shutil.rmtree(store / part)
+    assert (lost(recover("5.4.0-dledger", store)), rows(store)) == (0, found)
+
+
+def test_neither_units_nor_index_are_needed_where_the_message_proves_itself(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-dledger", tmp_path)
+    found = rows(store)
+    hit_header(found[-1], 48)
+    shutil.rmtree(store / "consumequeue")
+    shutil.rmtree(store / "dledger-n0" / "index")
+    assert (lost(recover("5.4.0-dledger", store)), rows(store)) == (0, found)
+
+
+def test_a_kept_message_without_unit_gets_one(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-dledger", tmp_path)
+    found = rows(store)
+    hit_header(found[-1], 8)
+    topic, queue_id, number = found[-1].seat
+    damage.zero(store / "consumequeue" / topic / str(queue_id) / f"{0:020}", number * 20, 20)
+    recover("5.4.0-dledger", store)
+    assert (rows(store), log_faults(store)) == (found, {})
+
+
+@pytest.mark.parametrize("name", ["4.9.7-dledger", "5.1.4-dledger", "5.4.0-dledger-mixed"])
+def test_messages_between_the_good_ones_and_a_proved_one_become_fillers(name: str, tmp_path: Path) -> None:
+    store = copy_store(name, tmp_path)
+    found = rows(store)
+    hit = found[-4:-1]
+    hit_header(hit[0], sum(row.size + row.lead for row in hit) + 40)
+    done = recover(name, store)
+    facts, after = done["facts"], rows(store)
+    assert isinstance(facts, dict)
+    assert (lost(done), len(facts["fillers"]), facts["wrote"]["dledger"]) == (3, 3, hit[0].offset - 48)
+    assert (after[:-4], after[-1]) == (found[:-4], found[-1])
+    assert [(row.offset, row.seat) for row in after] == [(row.offset, row.seat) for row in found]
+
+
+@pytest.mark.parametrize("field", ["size", "magic", "queue_offset", "physical_offset"])
+def test_the_last_record_of_a_plain_log_is_mended_from_its_unit(field: str, tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    found = rows(store)
+    last = found[-1]
+    damage.garble(last.path, last.at + HEAD.at(field), 4)
+    assert (lost(recover("5.4.0-clean", store)), rows(store)) == (0, found)
+
+
+def test_a_record_that_nothing_proves_goes_and_what_is_behind_the_proved_one_too(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    found = rows(store)
+    last, before = found[-1], found[-2]
+    damage.garble(before.path, before.at, 4)
+    damage.zero(last.path, last.at, 40)
+    assert (lost(recover("5.4.0-clean", store)), rows(store)) == (1, found[:-1])
+
+
+@pytest.mark.parametrize("name", ["5.4.0-clean", "5.4.0-dledger"])
+def test_a_replica_cuts_its_log_where_a_broker_does(name: str, tmp_path: Path) -> None:
+    store = copy_store(name, tmp_path)
+    found = rows(store)
+    hit_header(found[-1], 8)
+    assert (lost(recover(name, store, "--role", "slave")), rows(store)) == (1, found[:-1])
