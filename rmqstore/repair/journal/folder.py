@@ -55,7 +55,6 @@ class State(StrEnum):
     """The store refers to it, but it is not at that path, or its state file is damaged."""
 
 
-_ADVICE = "name a folder below STORE/.rmqstore"
 UNFINISHED = (State.APPLYING, State.UNDOING, State.MISSING)
 
 
@@ -147,6 +146,12 @@ class JournalFolder:
         # "" is the journal itself, a relative path is below the store: both stay right if the store is moved.
         return self.store / home if home else self.path
 
+    def _folders(self) -> list[Path]:
+        """All folders of the journal: its homes, the folder with its pointer, and last its own."""
+        others = dict.fromkeys([*self.homes(), self.store / JOURNAL_FOLDER / self.name])
+        others.pop(self.path, None)
+        return [*others, self.path]
+
     def staged(self, step: int) -> Path:
         return self.home(step) / NEW / f"{step:06}"
 
@@ -182,10 +187,9 @@ class JournalFolder:
     def save_plan(self, plan: Plan, staged: Mapping[int, Staged]) -> None:
         """Write plan.json, with small contents inline and references to staged ones."""
 
-        def content(number: int) -> Json:
+        def content(number: int, inline: Content) -> Json:
             if number in staged:
                 return {"staged": {"size": staged[number].size, "hash": staged[number].hash, "step": number}}
-            inline = getattr(plan.steps[number], "content")  # noqa: B009 - only asked for steps that have one
             return content_to_json(inline)
 
         self.write(self.path / PLAN, json.dumps(plan.to_json(content)).encode())
@@ -237,18 +241,15 @@ class JournalFolder:
 
         Errors: OSError; Refused if its quarantine is not empty, unless `quarantine_too`.
         """
-        pointer = self.store / JOURNAL_FOLDER / self.name
-        homes = list(dict.fromkeys([*self.homes(), pointer, self.path]))
-        for home in homes:
-            if not quarantine_too and (home / QUARANTINE).is_dir() and any((home / QUARANTINE).iterdir()):
-                raise Refused(
-                    f"{home / QUARANTINE} is not empty", "inspect it, and move its files back to their places"
-                )
-        for home in homes:  # the journal itself is deleted last: its state file names the other homes
-            if home.is_dir() and not home.is_symlink():
-                self._remove_tree(home)
-                with contextlib.suppress(OSError):
-                    self.disk.remove_directory(home.parent)  # .rmqstore, if it is empty now
+        folders = self._folders()
+        for quarantine in () if quarantine_too else [folder / QUARANTINE for folder in folders]:
+            if quarantine.is_dir() and any(quarantine.iterdir()):
+                raise Refused(f"{quarantine} is not empty", "inspect it, and move its files back to their places")
+        for folder in folders:  # the journal itself is deleted last: its state file names the other folders
+            if folder.is_dir() and not folder.is_symlink():
+                self._remove_tree(folder)
+            with contextlib.suppress(OSError):
+                self.disk.remove_directory(folder.parent)  # .rmqstore, if it is empty now
 
     def _remove_tree(self, folder: Path) -> None:
         for entry in sorted(folder.iterdir(), key=lambda entry: entry.name == STATE):
@@ -260,8 +261,7 @@ class JournalFolder:
 
     def files(self) -> Iterator[Path]:
         """Yield every file in all folders of the journal; links are not followed."""
-        homes = [*self.homes(), self.store / JOURNAL_FOLDER / self.name, self.path]
-        for home in dict.fromkeys(homes):
+        for home in self._folders():
             for folder, _, names in os.walk(home):
                 yield from (Path(folder) / name for name in names)
 
@@ -338,7 +338,9 @@ def open_folder(path: Path, disk: Disk) -> JournalFolder:
     if record is None:
         without_effect = (State.PREPARING, State.UNDONE)
         known = [one.name for one in list_folders(place, disk) if one.record.state not in without_effect]
-        advice = f"the last one of this store: {path / JOURNAL_FOLDER / known[-1]}" if known else _ADVICE
+        advice = "name a folder below STORE/.rmqstore"
+        if known:
+            advice = f"the last one of this store: {path / JOURNAL_FOLDER / known[-1]}"
         raise NotAStore(f"{path} is not an rmqstore journal", advice)
     if place.parent.name == JOURNAL_FOLDER:
         return JournalFolder(place, place.parent.parent, record, disk)

@@ -22,7 +22,8 @@ from rmqstore.formats.message import BLANK_MAGIC, BLANK_SIZE, build_blank
 from rmqstore.repair.migrate.to_dledger_preflight import Refusal, ReplicaCheck, Target, preflight
 from rmqstore.repair.plan.content import Json, Literal, Zeros
 from rmqstore.repair.plan.fingerprints import fingerprint_entry, fingerprint_range
-from rmqstore.repair.plan.plan import Create, Discard, Loss, MakeDirectory, Overwrite, Plan, Step
+from rmqstore.repair.plan.plan import Loss, Plan
+from rmqstore.repair.plan.steps import Create, Discard, MakeDirectory, Overwrite, Step
 from rmqstore.scan.units import last_nonzero
 
 SCHEMA = "rmqstore.migrate-to-dledger/1"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rmqstore.errors import Refused
 from rmqstore.files.disk.sparse import next_data
-from rmqstore.repair.plan.content import CHUNK, RunHash, fingerprint, new_fingerprint
+from rmqstore.repair.plan.content import CHUNK, Fingerprint, fingerprint
 
 
 def read_range(path: Path, at: int, length: int) -> Iterator[bytes]:
@@ -50,19 +50,10 @@ def read_runs(path: Path, at: int, length: int) -> Iterator[bytes | int]:
         os.close(descriptor)
 
 
-def run_fingerprint(path: Path, at: int, length: int) -> str:
-    """Hash `[at, at + length)` of a file as `runs:`, at no cost for holes."""
-    running = RunHash()
-    for piece in read_runs(path, at, length):
-        running.update(piece)
-    return f"runs:{running.hexdigest()}"
-
-
 def fingerprint_range(path: Path, at: int, length: int, like: str = "sha256:") -> str:
     """Hash `[at, at + length)` of a file: the `expect` of an Overwrite or a Truncate."""
-    if like.startswith("runs:"):
-        return run_fingerprint(path, at, length)
-    return fingerprint(read_range(path, at, length), like)
+    read = read_runs if like.startswith("runs:") else read_range
+    return fingerprint(read(path, at, length), like)
 
 
 def fingerprint_entry(path: Path, like: str = "sha256:") -> str:
@@ -73,7 +64,7 @@ def fingerprint_entry(path: Path, like: str = "sha256:") -> str:
     status = path.lstat()
     if stat.S_ISREG(status.st_mode):
         return fingerprint_range(path, 0, status.st_size, like)
-    running = new_fingerprint(like)
+    running = Fingerprint(like)
     if stat.S_ISLNK(status.st_mode):
         running.update(b"link\0" + os.fsencode(path.readlink()))
     elif stat.S_ISDIR(status.st_mode):
@@ -84,7 +75,7 @@ def fingerprint_entry(path: Path, like: str = "sha256:") -> str:
             running.update(os.fsencode(row))
     else:
         raise Refused(f"{path} is a special file", "move it away by hand")
-    return f"{like.partition(':')[0]}:{running.hexdigest()}"
+    return running.text
 
 
 def kind_of(status: os.stat_result) -> str:

@@ -150,6 +150,7 @@ class Rename:
 
 
 InPlace: TypeAlias = Overwrite | Truncate | Extend
+WithContent: TypeAlias = Overwrite | Create | Extend
 MoveIn: TypeAlias = Create | MakeDirectory | Rename
 MoveOut: TypeAlias = Discard | RemoveEmptyDirectory | SetAside
 Step: TypeAlias = InPlace | MoveIn | MoveOut

@@ -15,6 +15,10 @@ from rmqstore.repair.plan.content import (
     CHUNK,
     Content,
     ContentReader,
+    Literal,
+    Parts,
+    Reencoded,
+    Zeros,
     chunks,
     content_digest,
     content_from_json,
@@ -22,22 +26,18 @@ from rmqstore.repair.plan.content import (
     content_to_json,
     fingerprint,
 )
-from rmqstore.repair.plan.plan import (
+from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.plan.plan_read import plan_from_json
+from rmqstore.repair.plan.steps import (
     Create,
     Discard,
     Extend,
-    Literal,
     MakeDirectory,
     Overwrite,
-    Parts,
-    Plan,
-    Reencoded,
     RemoveEmptyDirectory,
     Step,
     Truncate,
-    Zeros,
 )
-from rmqstore.repair.plan.plan_read import plan_from_json
 from rmqstore.repair.recover import Recovery
 from tests.command import run_json
 from tests.repair.plans import HASH, full
