@@ -1,4 +1,4 @@
-"""Timer log, wheel and timercheck brought to each other and to the end of the log.
+"""Repairs timer log, timer wheel and timercheck so that they match each other and the end of the log.
 
 Source: TimerMessageStore#recover, #recoverAndRevise, #doEnqueue, TimerWheel#putSlot (RocketMQ 5.4.0).
 """
@@ -21,25 +21,24 @@ from rmqstore.formats import timer
 from rmqstore.formats.properties import TIMER_TOPIC
 from rmqstore.repair.journal.disk import Scratch
 from rmqstore.repair.journal.scratch_content import ScratchContent
-from rmqstore.repair.plan.content import Literal
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.scan.kernels import I64
-from rmqstore.scan.units import last_nonzero_in
 
 _UNIT = timer.LOG_UNIT
 _SLOT = timer.WHEEL_SLOT
-_MARGIN = 10_000  # ms: rather deliver twice than not at all
-_NEAR = 128  # slots: wrong ones this close together share one step
+_MARGIN = 10_000  # ms; delivering a message twice is better than not at all
+_NEAR = 128  # slots; wrong ones at most this far apart share one step
 _WHEEL_WHY = "slots rebuilt from the timer log's units"
 
 
 def plan_timer(
     draft: PlanBuilder, verified: Verified, options: RecoverOptions, *, cut: int | None, last_time: int
 ) -> None:
-    """Steps for TM-*: when asked for, or where the log ends earlier now.
+    """Add the steps for TM-* problems: those in `--only`, and all that follow from an earlier end of the log.
 
-    `cut` is that end, whether this plan makes it or the log's last file is gone: new messages will take the offsets.
+    `cut` is that end, because the plan truncates the log or its last files are missing: new messages will get the
+    offsets after it.
     """
     store = draft.store
     counts = verified.report.findings.counts
@@ -72,7 +71,7 @@ def plan_timer(
 
 
 def _end(queue: MappedFileQueue) -> int:
-    """Behind the last good unit, global offset."""
+    """Return the end of the last good unit (global offset)."""
     end = queue.start
     for at, units in good_units(queue):
         end = at + len(units) * _UNIT.size
@@ -80,7 +79,7 @@ def _end(queue: MappedFileQueue) -> int:
 
 
 def _first_beyond(queue: MappedFileQueue, end: int, wrote: int) -> int:
-    """The first unit whose message lies behind the log's end; units are in the order of the log."""
+    """Return the first unit whose message is after the log's end (`wrote`); units are in log order."""
     for at, units in good_units(queue):
         beyond = units["commitlog_offset"] >= wrote
         if beyond.any():
@@ -89,22 +88,21 @@ def _first_beyond(queue: MappedFileQueue, end: int, wrote: int) -> int:
 
 
 def _cut(draft: PlanBuilder, queue: MappedFileQueue, end: int) -> bool:
-    """Zero everything behind `end`, even a BLANK: no data follows it."""
+    """Remove everything after `end`, including a BLANK; return whether there was anything."""
     before = len(draft.steps)
     why = "not a timer unit of the log"
     for file in queue.files:
         if file.stop <= end or draft.path(file.path) in draft.gone:
             continue
-        last = last_nonzero_in(file, 1)
         if file.start >= end and file is not queue.files[0]:
             draft.discard(file.path, why)
-        elif last is not None and file.start + last >= end:
-            draft.zero(file.path, end - file.start, last + 1 - (end - file.start), why)
+        else:
+            draft.zero_from(file, end - file.start, why)
     return len(draft.steps) > before
 
 
 def _slots(queue: MappedFileQueue | None, end: int, ms: int, only: I64 | None = None) -> Any:
-    """The wheel as the timer log's units before `end` make it; `only`: these slots, the others stay empty.
+    """Return the wheel that follows from the timer log's units before `end`; `only`: with these slots alone.
 
     `ms`: timerPrecisionMs.
     """
@@ -127,14 +125,14 @@ def _slots(queue: MappedFileQueue | None, end: int, ms: int, only: I64 | None = 
 
 
 def _wheels(store: Store) -> Iterator[tuple[str, DirEntry]]:
-    """The wheel and its snapshots."""
+    """Yield the wheel and its snapshots."""
     for name, entry in sorted(store.top.items()):
         if name == "timerwheel" or (name.startswith("timerwheel.") and name.removeprefix("timerwheel.").isdigit()):
             yield name, entry
 
 
 def _wheel(draft: PlanBuilder, queue: MappedFileQueue | None, end: int) -> None:
-    """Rebuild all wheels of a wrong length from the units of the timer log."""
+    """Replace a wheel of a wrong length by one that is rebuilt from the timer log, and discard such snapshots."""
     size = timer.wheel_size()
     slots = _slots(queue, end, precision(draft.store, queue, None))
     raw = slots.tobytes()
@@ -150,10 +148,10 @@ def _wheel(draft: PlanBuilder, queue: MappedFileQueue | None, end: int) -> None:
 
 
 def _wheel_cut(draft: PlanBuilder, queue: MappedFileQueue, end: int) -> None:
-    """Slots that point behind the timer log's new end.
+    """Rebuild the slots that point to positions after the timer log's new end.
 
-    A start mends only what the units that are left touch: a slot without one would give, at its time, what is written
-    at that place later.
+    A start corrects only slots that have a unit left. Any other slot would deliver whatever is later written at its
+    position.
     """
     ms = precision(draft.store, queue, read_wheel(draft.store))
     for _, entry in _wheels(draft.store):
@@ -175,7 +173,7 @@ def _write_slots(draft: PlanBuilder, path: Path, slots: Any, numbers: I64) -> No
 
 
 def _relink(draft: PlanBuilder, judged: Judged) -> None:
-    """Slots that are still to be read as the timer log's units have them; one without a unit becomes empty."""
+    """Rebuild the wrong slots from the timer log; a slot without a unit becomes empty."""
     path, wrong = judged.wheel.path, judged.slots
     draft.cures.add(codes.TM_WHEEL_SLOT)
     if not path.exists() or not path.stat().st_size:
@@ -192,7 +190,7 @@ def _relink(draft: PlanBuilder, judged: Judged) -> None:
 
 
 def _chain(draft: PlanBuilder, queue: MappedFileQueue, judged: Judged) -> None:
-    """Units that lead to the one before them in their slot again."""
+    """Correct the positions of the previous unit in the same slot."""
     for at, prev in zip(judged.at.tolist(), judged.prev.tolist(), strict=True):
         file = queue.find(at)
         if file is not None:
@@ -202,7 +200,7 @@ def _chain(draft: PlanBuilder, queue: MappedFileQueue, judged: Judged) -> None:
 
 
 def _timercheck(draft: PlanBuilder, verified: Verified, end: int, last_time: int) -> None:
-    """Positions not behind the timer log and the timer queue; a lost read time becomes the log's last one."""
+    """Limit positions to the ends of timer log and timer queue; derive a missing read time from the log's last time."""
     path = draft.store.root / "config" / "timercheck"
     exists = path.is_file()
     if not exists and draft.store.timer_log is None:
@@ -220,7 +218,5 @@ def _timercheck(draft: PlanBuilder, verified: Verified, end: int, last_time: int
     content = timer.TIMERCHECK.build({k: max(0, v) for k, v in values.items()}).ljust(timer.TIMERCHECK_FILE_SIZE, b"\0")
     if read_at(path, timer.TIMERCHECK_FILE_SIZE + 1, 0) == content:
         return
-    if path.exists():
-        draft.discard(path, "positions behind the end")
-    draft.create(path, len(content), Literal(content), "positions within the timer log and its queue")
+    draft.replace(path, content, "positions within the timer log and its queue", old="positions after the end")
     draft.cures.add(codes.TM_CHECK)
