@@ -22,13 +22,13 @@ from rmqstore.repair.plan.fingerprints import fingerprint_entry, fingerprint_ran
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.steps import (
     Create,
-    Discard,
     Extend,
     InPlace,
     MakeDirectory,
     MoveIn,
     MoveOut,
     Overwrite,
+    RemoveEmptyDirectory,
     Rename,
     SetAside,
     Step,
@@ -267,42 +267,40 @@ def _include_done(files: _OpenFiles, work: Work, number: int, meta: Meta) -> Non
 
 def _probe(work: Work, batch: Batch, number: int, begun: int, *, torn: bool) -> Status:
     """Determine the state of one step on disk after `begun` batches have begun; `torn`: it may be half done."""
-    step, folder, waiting = work.plan.steps[number], work.folder, work.waiting
-    path = work.paths.locate(step.path)
-    meta = batch.metas[number]
+    step, meta = work.plan.steps[number], batch.metas[number]
+    path, waiting = work.paths.locate(step.path), work.waiting(number)
     if isinstance(step, InPlace):
         status = probe_in_place(Touched(step, path, meta, batch.images.get(number, []), work.log), torn=torn)
         now = status_of(path)
-        if status is Status.AFTER and now is not None and folder.record.state is State.DONE:
-            moved = folder.record.times_kept and now.st_mtime_ns != meta.mtime_ns
-            # The bytes of the step are unchanged, but the mtime shows that something else has written to the file.
-            return Status.FOREIGN if moved else status
+        if status is Status.AFTER and now is not None and work.folder.touched_since(now, meta.mtime_ns):
+            return Status.FOREIGN  # the bytes of the step are unchanged, but something has written to the file
         return status
     if isinstance(step, MoveIn):
-        if status_of(waiting(number)) is not None:
-            return Status.BEFORE
-        now = status_of(path)
-        if now is None:
-            return Status.FOREIGN
-        if isinstance(step, Rename):
-            return work.moves.probe(step.path, path, now, meta, folder)
-        if isinstance(step, MakeDirectory):
-            return Status.AFTER if stat.S_ISDIR(now.st_mode) else Status.FOREIGN
-        same = stat.S_ISREG(now.st_mode) and now.st_size == step.size
-        return Status.AFTER if same and fingerprint_range(path, 0, step.size, "runs:") == meta.after else Status.FOREIGN
-    kept = waiting(number)
-    here = status_of(kept) is not None
-    entry = kept if here else path
+        return Status.BEFORE if status_of(waiting) is not None else _probe_moved_in(work, step, path, meta)
+    moved = status_of(waiting) is not None
+    entry = waiting if moved else path
     if status_of(entry) is None:
         return Status.FOREIGN
-    if isinstance(step, Discard | SetAside):
-        if fingerprint_entry(entry, step.expect) != step.expect:
-            return Status.FOREIGN
-    elif not entry.is_dir():
+    if isinstance(step, RemoveEmptyDirectory):
+        same = entry.is_dir()
+    else:
+        same = fingerprint_entry(entry, step.expect) == step.expect
+    if not same or (moved and _is_taken(work, step, begun)):
         return Status.FOREIGN
-    if here and _is_taken(work, step, begun):
+    return Status.AFTER if moved else Status.BEFORE
+
+
+def _probe_moved_in(work: Work, step: MoveIn, path: Path, meta: Meta) -> Status:
+    """Return AFTER if the entry at a path is the one that the step moved there, else FOREIGN."""
+    now = status_of(path)
+    if now is None:
         return Status.FOREIGN
-    return Status.AFTER if here else Status.BEFORE
+    if isinstance(step, Rename):
+        return work.moves.probe(step.path, path, now, meta, work.folder)
+    if isinstance(step, MakeDirectory):
+        return Status.AFTER if stat.S_ISDIR(now.st_mode) else Status.FOREIGN
+    same = stat.S_ISREG(now.st_mode) and now.st_size == step.size
+    return Status.AFTER if same and fingerprint_range(path, 0, step.size, "runs:") == meta.after else Status.FOREIGN
 
 
 def _is_taken(work: Work, step: MoveOut, begun: int) -> bool:

@@ -129,6 +129,11 @@ class JournalFolder:
     def name(self) -> str:
         return self.path.name
 
+    @property
+    def in_store(self) -> Path:
+        """The folder of this journal in the store; it has a pointer to `path` if that is outside the store."""
+        return self.store / JOURNAL_FOLDER / self.name
+
     def info(self) -> JournalInfo:
         record = self.record
         done = max(0, record.batches_done)  # an undo counts down to -1
@@ -148,7 +153,7 @@ class JournalFolder:
 
     def _folders(self) -> list[Path]:
         """All folders of the journal: its homes, the folder with its pointer, and last its own."""
-        others = dict.fromkeys([*self.homes(), self.store / JOURNAL_FOLDER / self.name])
+        others = dict.fromkeys([*self.homes(), self.in_store])
         others.pop(self.path, None)
         return [*others, self.path]
 
@@ -163,6 +168,10 @@ class JournalFolder:
     def aside(self, path: Path) -> Path:
         """The path of a file that is set aside: in its own directory, under a name that only this journal uses."""
         return path.with_name(f"{JOURNAL_FOLDER}-{self.name}-{path.name}")
+
+    def touched_since(self, status: os.stat_result, mtime_ns: int) -> bool:
+        """Return whether a file was written to after the repair: a complete apply has restored its mtime."""
+        return self.record.state is State.DONE and self.record.times_kept and status.st_mtime_ns != mtime_ns
 
     def save(self, **changes: object) -> None:
         """Replace the state file atomically and durably."""
@@ -211,8 +220,8 @@ class JournalFolder:
         except (OSError, UsageError) as error:
             raise CouldNotCheck(f"{self.path / PLAN} is damaged: {error}") from error
 
-    def make(self, name_pointer: bool) -> None:
-        """Create the folders and the first state file; `name_pointer` also a pointer to a journal outside the store."""
+    def make(self) -> None:
+        """Create the folders, the first state file, and for a journal outside the store the pointer to it."""
         missing = [folder for folder in self.path.parents if not folder.exists()]
         for folder in reversed(missing):
             self._make_folder(folder)
@@ -225,12 +234,11 @@ class JournalFolder:
                 self._make_folder(home)
             self.disk.make_directory(home / NEW)
             self.disk.make_directory(home / QUARANTINE)
-        if name_pointer:
-            pointer = self.store / JOURNAL_FOLDER / self.name
-            self._make_folder(pointer.parent)
-            self._make_folder(pointer)
-            self.write(pointer / POINTER, str(self.path).encode(errors="surrogateescape"))
-            self.disk.fsync_directory(pointer)
+        if self.in_store != self.path:
+            self._make_folder(self.in_store.parent)
+            self._make_folder(self.in_store)
+            self.write(self.in_store / POINTER, str(self.path).encode(errors="surrogateescape"))
+            self.disk.fsync_directory(self.in_store)
 
     def _make_folder(self, path: Path) -> None:
         with contextlib.suppress(FileExistsError):
@@ -276,8 +284,8 @@ class JournalFolder:
                         self.disk.unlink(entry)
 
 
-def new_folder(paths: PlanPaths, plan: Plan, journal_dir: Path | None, disk: Disk) -> tuple[JournalFolder, bool]:
-    """Return a journal that is not on disk yet, and whether it will lie outside the store. Reads only."""
+def new_folder(paths: PlanPaths, plan: Plan, journal_dir: Path | None, disk: Disk) -> JournalFolder:
+    """Return a journal that is not on disk yet. Reads only. Errors: UsageError for an unusable `journal_dir`."""
     name = time.strftime("%Y%m%dT%H%M%S", time.gmtime()) + f".{time.time_ns() // 1000 % 1_000_000:06}Z"
     taken = [entry.name for entry in _entries(paths.store / JOURNAL_FOLDER)]
     outside: Path | None = None
@@ -293,6 +301,23 @@ def new_folder(paths: PlanPaths, plan: Plan, journal_dir: Path | None, disk: Dis
     if name <= latest:
         name = f"{latest}-2"  # the clock went back: keep names in chronological order
     path = (outside or paths.store / JOURNAL_FOLDER) / name
+    homes, home_of = _homes(paths, plan, name, outside)
+    times = paths.store.stat()
+    record = Record(
+        State.PREPARING,
+        str(paths.store),
+        steps=len(plan.steps),
+        lock_was_there=(paths.store / "lock").exists(),
+        store_atime_ns=times.st_atime_ns,
+        store_mtime_ns=times.st_mtime_ns,
+        homes=homes,
+        home_of=home_of,
+    )
+    return JournalFolder(path, paths.store, record, disk)
+
+
+def _homes(paths: PlanPaths, plan: Plan, name: str, outside: Path | None) -> tuple[tuple[str, ...], Mapping[str, int]]:
+    """Return the homes of a new journal, and the index of each step's home if it is not 0; see `Record`."""
     homes = [""]
     home_of: dict[str, int] = {}
     for number, step in enumerate(plan.steps):
@@ -307,18 +332,7 @@ def new_folder(paths: PlanPaths, plan: Plan, journal_dir: Path | None, disk: Dis
             homes.append(home)
         if homes.index(home):
             home_of[str(number)] = homes.index(home)
-    times = paths.store.stat()
-    record = Record(
-        State.PREPARING,
-        str(paths.store),
-        steps=len(plan.steps),
-        lock_was_there=(paths.store / "lock").exists(),
-        store_atime_ns=times.st_atime_ns,
-        store_mtime_ns=times.st_mtime_ns,
-        homes=tuple(homes),
-        home_of=home_of,
-    )
-    return JournalFolder(path, paths.store, record, disk), outside is not None
+    return tuple(homes), home_of
 
 
 def open_folder(path: Path, disk: Disk) -> JournalFolder:

@@ -13,7 +13,7 @@ from rmqstore.files.disk.sparse import data_extents
 from rmqstore.repair.journal.folder import JournalFolder, free_bytes
 from rmqstore.repair.journal.plan_paths import PlanPaths, existing, status_of
 from rmqstore.repair.plan.content import Content, Literal, Parts, Zeros
-from rmqstore.repair.plan.fingerprints import fingerprint_entry, fingerprint_range
+from rmqstore.repair.plan.fingerprints import fingerprint_entry, fingerprint_range, opened
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.steps import (
     Create,
@@ -165,13 +165,10 @@ def check_space(plan: Plan, paths: PlanPaths, folder: JournalFolder) -> None:
 def _data_bytes(path: Path, at: int, length: int) -> int:
     """Count the bytes of a range that are not holes."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        with opened(path) as descriptor:
+            return sum(high - low for low, high in data_extents(descriptor, at, at + length))
     except OSError:  # check_plan reports it
         return 0
-    try:
-        return sum(high - low for low, high in data_extents(descriptor, at, at + length))
-    finally:
-        os.close(descriptor)
 
 
 def is_staged(step: Step) -> bool:

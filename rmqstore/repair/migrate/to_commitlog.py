@@ -6,7 +6,6 @@ complete entry is committed; in a larger group, the other nodes' stores decide.
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,6 +18,8 @@ from rmqstore.files.disk.reading import read_at
 from rmqstore.files.store import Store
 from rmqstore.formats.dledger import parse_dledger_checkpoint
 from rmqstore.formats.properties import is_lmq
+from rmqstore.repair.journal.folder import free_bytes
+from rmqstore.repair.journal.plan_paths import existing
 from rmqstore.repair.migrate.to_dledger_preflight import Refusal, in_use, no_files, recover_first, unsound, words_for
 from rmqstore.repair.plan.content import Json
 
@@ -250,8 +251,8 @@ def _undecided(committed: int, last: int, choice: Choice) -> Refusal:
 
 def _space(log: LogResult, legacy: LogResult | None, output: Path) -> list[Refusal]:
     need = log.bytes + (legacy.bytes if legacy is not None else 0) + _SLACK
-    place = next(p for p in output.absolute().parents if p.is_dir())
-    free = shutil.disk_usage(place).free
+    place = existing(output.absolute().parent)
+    free = free_bytes(place)
     if free >= need:
         return []
     return [Refusal(f"{place}: {need:,} bytes are needed, {free:,} are free", "free space, or build it elsewhere")]

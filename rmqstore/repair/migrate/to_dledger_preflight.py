@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -17,7 +16,9 @@ from rmqstore.errors import UsageError
 from rmqstore.files.mapped_file_queue import list_directory
 from rmqstore.files.store import QueueKind, Store, StoreKind
 from rmqstore.formats.message import BLANK_SIZE, MAX_TOPIC_V1
+from rmqstore.repair.journal.folder import free_bytes
 from rmqstore.repair.journal.journal import find_unfinished
+from rmqstore.repair.journal.plan_paths import existing
 from rmqstore.repair.plan.content import Json
 
 DEFAULT_PORT = 40911
@@ -324,11 +325,9 @@ def _settings_advice(store: Store, version: str) -> str:
 def _space(store: Store, verified: Verified) -> list[Refusal]:
     """Refuse if there is no space for the first DLedger file; it is created as a hole, which brokers fill."""
     size = verified.legacy.queue.file_size if verified.legacy is not None else 0
-    place = next(
-        (p for path in store.config.paths("storePathDLedgerCommitLog") for p in (path, *path.parents) if p.is_dir()),
-        store.root,
-    )
-    free = shutil.disk_usage(place).free
+    configured = store.config.paths("storePathDLedgerCommitLog")
+    place = existing(configured[0]) if configured else store.root
+    free = free_bytes(place)
     if free < size:
         return [Refusal(f"{place}: {free:,} bytes are free, one DLedger file takes {size:,}", "free space first")]
     return []

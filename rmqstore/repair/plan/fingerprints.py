@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Iterator
@@ -15,10 +16,19 @@ from rmqstore.files.disk.sparse import next_data
 from rmqstore.repair.plan.content import CHUNK, Fingerprint, fingerprint
 
 
-def read_range(path: Path, at: int, length: int) -> Iterator[bytes]:
-    """Yield the bytes `[at, at + length)` of a file, at most 1 MiB at a time; short if the file ends."""
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[int]:
+    """Open a file for reading; yield its descriptor. Errors: OSError, also for a link."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def read_range(path: Path, at: int, length: int) -> Iterator[bytes]:
+    """Yield the bytes `[at, at + length)` of a file, at most 1 MiB at a time; short if the file ends."""
+    with opened(path) as descriptor:
         while length > 0:
             chunk = os.pread(descriptor, min(CHUNK, length), at)
             if not chunk:
@@ -26,14 +36,11 @@ def read_range(path: Path, at: int, length: int) -> Iterator[bytes]:
             yield chunk
             at += len(chunk)
             length -= len(chunk)
-    finally:
-        os.close(descriptor)
 
 
 def read_runs(path: Path, at: int, length: int) -> Iterator[bytes | int]:
     """Yield the same bytes as `read_range`, but a hole of the file as its length."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
+    with opened(path) as descriptor:
         stop = min(at + length, os.fstat(descriptor).st_size)
         while at < stop:
             start, end = next_data(descriptor, at, stop)
@@ -46,8 +53,6 @@ def read_runs(path: Path, at: int, length: int) -> Iterator[bytes | int]:
                     return
                 yield chunk
                 at += len(chunk)
-    finally:
-        os.close(descriptor)
 
 
 def fingerprint_range(path: Path, at: int, length: int, like: str = "sha256:") -> str:

@@ -25,6 +25,7 @@ from rmqstore.repair.plan.content import (
 )
 from rmqstore.repair.plan.steps import (
     JSON_FIELDS,
+    PHASES,
     Create,
     Extend,
     MakeDirectory,
@@ -39,8 +40,6 @@ from rmqstore.repair.plan.steps import (
     check_span,
     check_step,
     check_together,
-    in_order,
-    origins,
 )
 
 SCHEMA = "rmqstore.plan/1"
@@ -123,8 +122,8 @@ class Plan:
 
     @property
     def origins(self) -> Mapping[str, str]:
-        """The new names of renamed files, with the names before the first step."""
-        return origins(self.steps)
+        """The new names of renamed files, with the old ones, which `expect` and spans refer to."""
+        return {step.path: step.source for step in self.steps if isinstance(step, Rename)}
 
     def summaries(self) -> list[dict[str, Json]]:
         """The steps as reports show them, without contents and hashes."""
@@ -165,8 +164,18 @@ class Plan:
         yield "\n]}\n"
 
     def ordered(self) -> list[int]:
-        """Return the numbers of the steps in the order in which `apply` executes them."""
-        return in_order(self.steps)
+        """Return the numbers of the steps in the order of execution: a directory is removed after its contents."""
+
+        def key(number: int) -> tuple[int, int, int]:
+            step = self.steps[number]
+            depth = step.path.count("/")
+            if isinstance(step, RemoveEmptyDirectory):
+                depth = -depth
+            elif not isinstance(step, MakeDirectory):
+                depth = 0
+            return PHASES.index(type(step)), depth, number
+
+        return sorted(range(len(self.steps)), key=key)
 
 
 def step_summary(step: Step) -> dict[str, Json]:

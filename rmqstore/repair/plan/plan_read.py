@@ -33,7 +33,10 @@ class _Reader:
         return value
 
     def optional_text(self, key: str) -> str | None:
-        return None if self.left.get(key) is None and self.left.pop(key, None) is None else self.take(key, str)
+        if self.left.get(key) is None:
+            self.left.pop(key, None)
+            return None
+        return self.take(key, str)
 
     def texts(self, key: str) -> tuple[str, ...]:
         values = self.take(key, list, [])

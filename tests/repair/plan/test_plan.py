@@ -316,5 +316,5 @@ def test_a_planner_that_contradicts_itself_is_a_bug_and_not_wrong_usage(
     answer = run_json("recover", str(copy_store("5.4.0-clean", tmp_path)), exit_code=70)
     error = answer["error"]
     assert isinstance(error, dict)
-    assert (error["code"], error["message"]) == ("bug", "plan: checkpoint is changed and also made or discarded")
+    assert (error["code"], error["message"]) == ("bug", "plan: checkpoint is changed and also created or discarded")
     assert "report" in error["advice"]
