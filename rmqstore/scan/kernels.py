@@ -87,6 +87,11 @@ def consecutive(numbers: npt.NDArray[np.integer]) -> list[tuple[int, int]]:
     return list(zip([0, *edges], [*edges, len(numbers)], strict=True))
 
 
+def leading(mask: Bool) -> int:
+    """Return the number of true values before the first false one."""
+    return len(mask) if mask.all() else int(np.argmin(mask))
+
+
 def false_runs(mask: Bool) -> list[tuple[int, int]]:
     """Return the runs [start, stop) of false values."""
     edges = np.flatnonzero(np.diff(np.concatenate(([1], mask.astype(np.int8), [1])))).tolist()

@@ -37,18 +37,18 @@ def plan_directories(draft: PlanBuilder, verified: Verified, options: RecoverOpt
     if codes.DIR_QUEUE_KIND in options.only:
         _queue_kinds(draft, verified)
     if store.commitlog is not None:
-        _queue(draft, options, store.commitlog, log=True, filled=filled)
+        _plan_queue(draft, options, store.commitlog, log=True, filled=filled)
     if store.dledger is not None:
-        _queue(draft, options, store.dledger.data, log=True, filled=filled, code=codes.DL_STRAY_FILE)
-        _queue(draft, options, store.dledger.index, code=codes.DL_STRAY_FILE)
+        _plan_queue(draft, options, store.dledger.data, log=True, filled=filled, code=codes.DL_STRAY_FILE)
+        _plan_queue(draft, options, store.dledger.index, code=codes.DL_STRAY_FILE)
     if store.timer_log is not None:
-        _queue(draft, options, store.timer_log, log=True)
+        _plan_queue(draft, options, store.timer_log, log=True)
     kinds = [QueueKind.BATCH, QueueKind.EXT]
     if not store.rocksdb_consume_queue:
         kinds.append(QueueKind.SIMPLE)
     for files in store.consume_queues(*kinds):
         # the bitmaps of an extension cannot be rebuilt
-        _queue(draft, options, files.queue, log=files.kind is QueueKind.EXT)
+        _plan_queue(draft, options, files.queue, log=files.kind is QueueKind.EXT)
     if options.wants(codes.DIR_STRAY_FILE):
         for path, entry in in_place_of_trees(store):
             if entry.special or path.is_symlink():
@@ -84,7 +84,7 @@ def _queue_kinds(draft: PlanBuilder, verified: Verified) -> None:
                 draft.cures.add(codes.DIR_QUEUE_KIND)
 
 
-def _queue(
+def _plan_queue(
     draft: PlanBuilder,
     options: RecoverOptions,
     queue: MappedFileQueue,

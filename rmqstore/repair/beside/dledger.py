@@ -128,7 +128,7 @@ class IndexPlan:
     def _compare_in_file(self, begin: int, at: int, units: Units) -> None:
         file = self.existing.get(begin)
         if file is None:
-            content = self.made.setdefault(begin, ScratchContent(0, self.scratch))
+            content = self.made.setdefault(begin, ScratchContent(self.scratch))
             content.add(at - begin, units.tobytes())
             return
         raw = read_at(file.path, len(units) * _UNIT.size, at - begin).ljust(len(units) * _UNIT.size, b"\0")
@@ -140,14 +140,14 @@ class IndexPlan:
             if last is not None and last[0] + last[1].size == place and place != begin:
                 last[1].add(last[1].size, new[a:b].tobytes())
             else:
-                content = ScratchContent(0, self.scratch)
+                content = ScratchContent(self.scratch)
                 content.add(0, new[a:b].tobytes())
                 self.runs.append((place, content))
 
     def _clear_end(self) -> None:
         """Zero everything after the unit of the last entry, and discard files there."""
         end = dledger.index_at(self.last[0] + 1) if self.last is not None else 0
-        why = "units behind the last entry"
+        why = "units after the last entry"
         for file in self.existing.values():
             if file.start >= end and (file.start or self.last is None):
                 self.draft.discard(file.path, why)

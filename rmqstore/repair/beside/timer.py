@@ -48,29 +48,30 @@ def plan_timer(
         return code in options.only and code in counts
 
     shortened = cut is not None
-    end = _end(queue) if queue is not None else 0
-    if queue is not None and (wanted(codes.TM_LOG) or wanted(codes.TM_DANGLING) or cut is not None):
+    dangling = shortened or wanted(codes.TM_DANGLING)
+    end = _good_end(queue) if queue is not None else 0
+    if queue is not None and (dangling or wanted(codes.TM_LOG)):
         wrote = cut if cut is not None else max((r.wrote for r in verified.logs.results), default=0)
-        keep = _first_beyond(queue, end, wrote) if wanted(codes.TM_DANGLING) or cut is not None else end
-        if _cut(draft, queue, keep):
+        keep = _first_beyond(queue, end, wrote) if dangling else end
+        if _truncate(draft, queue, keep):
             shortened = True
-            _wheel_cut(draft, queue, keep)
+            _rebuild_cut_slots(draft, queue, keep)
             draft.cures.update(c for c in (codes.TM_LOG, codes.TM_DANGLING) if c in counts)
         end = keep
     if codes.TM_WHEEL_LENGTH in counts and options.wants(codes.TM_WHEEL_LENGTH):  # brokers do not start with it
-        _wheel(draft, queue, end)
+        _replace_wheels(draft, queue, end)
         draft.cures.add(codes.TM_WHEEL_LENGTH)
     if queue is not None and not shortened and (wanted(codes.TM_WHEEL_SLOT) or wanted(codes.TM_CHAIN)):
         judged = judge(store, queue)
         if judged is not None and wanted(codes.TM_WHEEL_SLOT):
-            _relink(draft, judged)
+            _rebuild_slots(draft, judged)
         if judged is not None and wanted(codes.TM_CHAIN):
-            _chain(draft, queue, judged)
+            _relink_units(draft, queue, judged)
     if wanted(codes.TM_CHECK) or shortened:
         _timercheck(draft, verified, end, last_time)
 
 
-def _end(queue: MappedFileQueue) -> int:
+def _good_end(queue: MappedFileQueue) -> int:
     """Return the end of the last good unit (global offset)."""
     end = queue.start
     for at, units in good_units(queue):
@@ -87,7 +88,7 @@ def _first_beyond(queue: MappedFileQueue, end: int, wrote: int) -> int:
     return end
 
 
-def _cut(draft: PlanBuilder, queue: MappedFileQueue, end: int) -> bool:
+def _truncate(draft: PlanBuilder, queue: MappedFileQueue, end: int) -> bool:
     """Remove everything after `end`, including a BLANK; return whether there was anything."""
     before = len(draft.steps)
     why = "not a timer unit of the log"
@@ -131,23 +132,26 @@ def _wheels(store: Store) -> Iterator[tuple[str, DirEntry]]:
             yield name, entry
 
 
-def _wheel(draft: PlanBuilder, queue: MappedFileQueue | None, end: int) -> None:
+def _replace_wheels(draft: PlanBuilder, queue: MappedFileQueue | None, end: int) -> None:
     """Replace a wheel of a wrong length by one that is rebuilt from the timer log, and discard such snapshots."""
-    size = timer.wheel_size()
     slots = _slots(queue, end, precision(draft.store, queue, None))
-    raw = slots.tobytes()
     for name, entry in _wheels(draft.store):
-        if entry.length == size and not entry.directory:
+        if entry.length == timer.wheel_size() and not entry.directory:
             continue
         draft.discard(entry.path, "wrong length")
         if name == "timerwheel":
-            content = ScratchContent(0, Scratch())
-            for start in np.flatnonzero(slots["num"]).tolist():
-                content.add(start * _SLOT.size, raw[start * _SLOT.size : (start + 1) * _SLOT.size])
-            draft.create(entry.path, size, content, _WHEEL_WHY)
+            _create_wheel(draft, entry.path, slots, np.flatnonzero(slots["num"]))
 
 
-def _wheel_cut(draft: PlanBuilder, queue: MappedFileQueue, end: int) -> None:
+def _create_wheel(draft: PlanBuilder, path: Path, slots: Any, numbers: I64) -> None:
+    """Create a wheel with the slots of these numbers."""
+    content = ScratchContent(Scratch())
+    for number in numbers.tolist():
+        content.add(timer.slot_at(number), slots[number : number + 1].tobytes())
+    draft.create(path, timer.wheel_size(), content, _WHEEL_WHY)
+
+
+def _rebuild_cut_slots(draft: PlanBuilder, queue: MappedFileQueue, end: int) -> None:
     """Rebuild the slots that point to positions after the timer log's new end.
 
     A start corrects only slots that have a unit left. Any other slot would deliver whatever is later written at its
@@ -172,24 +176,21 @@ def _write_slots(draft: PlanBuilder, path: Path, slots: Any, numbers: I64) -> No
         draft.overwrite(path, timer.slot_at(low), slots[low:high].tobytes(), _WHEEL_WHY)
 
 
-def _relink(draft: PlanBuilder, judged: Judged) -> None:
+def _rebuild_slots(draft: PlanBuilder, judged: Judged) -> None:
     """Rebuild the wrong slots from the timer log; a slot without a unit becomes empty."""
     path, wrong = judged.wheel.path, judged.slots
     draft.cures.add(codes.TM_WHEEL_SLOT)
     if not path.exists() or not path.stat().st_size:
-        content = ScratchContent(0, Scratch())
-        for number in wrong.tolist():
-            content.add(timer.slot_at(number), judged.rows[number : number + 1].tobytes())
         if path.exists():
             draft.discard(path, "an empty wheel")
-        draft.create(path, timer.wheel_size(), content, _WHEEL_WHY)
+        _create_wheel(draft, path, judged.rows, wrong)
         return
     slots: Any = np.array(_SLOT.array(read_at(path, timer.wheel_size(), 0)))
     slots[wrong] = judged.rows[wrong]
     _write_slots(draft, path, slots, wrong)
 
 
-def _chain(draft: PlanBuilder, queue: MappedFileQueue, judged: Judged) -> None:
+def _relink_units(draft: PlanBuilder, queue: MappedFileQueue, judged: Judged) -> None:
     """Correct the positions of the previous unit in the same slot."""
     for at, prev in zip(judged.at.tolist(), judged.prev.tolist(), strict=True):
         file = queue.find(at)

@@ -29,7 +29,7 @@ from rmqstore.repair.plan.content import Content, Literal, Reencoded, Zeros
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.rebuild.extension import Extension
 from rmqstore.repair.rebuild.unit_buffer import QueueUnits
-from rmqstore.scan.kernels import U8, Bool, false_runs
+from rmqstore.scan.kernels import U8, Bool, false_runs, leading
 from rmqstore.scan.units import last_nonzero_in
 
 UNIT = consumequeue.UNIT.size
@@ -86,7 +86,7 @@ class QueueImage:
         self._starts = [f.start for f in self.usable]
         self.ranges, self.strays = _one_cluster(units.ranges())
         self.low = self.ranges[0][0] if self.ranges else -1
-        self.high = self._behind(self.ranges[-1][1]) if self.ranges else self._kept_end()
+        self.high = self._end_with_damage(self.ranges[-1][1]) if self.ranges else self._kept_end()
         self.front = self._front()
         self.gaps: list[tuple[int, int]] = []
         self._find_gaps()
@@ -109,7 +109,7 @@ class QueueImage:
             for a in range(file.start // UNIT, file.stop // UNIT, CHUNK):
                 units = self._stored(a, min(CHUNK, file.stop // UNIT - a))
                 keep = self._expired(units)
-                n = len(keep) if keep.all() else int(np.argmin(keep))
+                n = leading(keep)
                 at = a + n
                 if n < len(keep):
                     return at
@@ -136,10 +136,10 @@ class QueueImage:
         for (_, a), (b, _) in zip(self.ranges, self.ranges[1:], strict=False):
             for start in range(a, b, CHUNK):
                 stop = min(b, start + CHUNK)
-                for x, y in false_runs(self._right(self._stored(start, stop - start))):
+                for x, y in false_runs(self._points_to_damage(self._stored(start, stop - start))):
                     self.gaps.append((start + x, start + y))
 
-    def _behind(self, high: int) -> int:
+    def _end_with_damage(self, high: int) -> int:
         """Return the end of the units after the last message that point, in order, to unrepaired damage.
 
         They are the only evidence of those messages, which a later recovery with --accept-fillers needs.
@@ -148,14 +148,14 @@ class QueueImage:
         while True:
             units = self._stored(high, _BEHIND)
             offset = units["commitlog_offset"].astype(np.int64)
-            good = self._right(units) & (np.diff(offset, prepend=last) > 0)
-            n = len(good) if good.all() else int(np.argmin(good))
+            good = self._points_to_damage(units) & (np.diff(offset, prepend=last) > 0)
+            n = leading(good)
             high += n
             if n < len(good):
                 return high
             last = int(offset[-1])
 
-    def _right(self, units: np.ndarray[tuple[int], np.dtype[np.void]]) -> Bool:
+    def _points_to_damage(self, units: np.ndarray[tuple[int], np.dtype[np.void]]) -> Bool:
         """Select the units that point to a damaged record: they may be right, and stay."""
         offset, size = units["commitlog_offset"], units["size"]
         keep: Bool = consumequeue.is_message_unit(offset, size) & (offset >= self.min_offset)
@@ -171,11 +171,11 @@ class QueueImage:
         if self.low >= 0:
             head = index < self.low
             if head.any():
-                self._set(out, head & ~self._expired(consumequeue.UNIT.array(stored)), consumequeue.PRE_BLANK)
+                self._fill(out, head & ~self._expired(consumequeue.UNIT.array(stored)), consumequeue.PRE_BLANK)
             if self.gaps and index[-1] >= self.gaps[0][0]:
                 for a, b in self.gaps:
                     if a <= index[-1] and start < b:
-                        self._set(out, (index >= a) & (index < b), self._unit_before(a))
+                        self._fill(out, (index >= a) & (index < b), self._unit_before(a))
             self.units.fill(out, start)
             self._keep_codes(stored, out)
         elif start <= self.high - 1 < start + count and self.only_pre_blanks():
@@ -201,7 +201,7 @@ class QueueImage:
         return bool(consumequeue.is_pre_blank(last["commitlog_offset"], last["size"])[0])
 
     @staticmethod
-    def _set(out: bytearray, where: Bool, unit: bytes) -> None:
+    def _fill(out: bytearray, where: Bool, unit: bytes) -> None:
         _rows(out)[where] = np.frombuffer(unit, dtype=np.uint8)
 
     def _keep_codes(self, stored: bytes, out: bytearray) -> None:
@@ -284,20 +284,15 @@ def _overwrite_differences(draft: PlanBuilder, image: QueueImage, file: MappedFi
     end = last_nonzero_in(file, UNIT)
     top = max(image.high, (file.start + end) // UNIT + 1 if end is not None else 0)
     stop = min(top, file.stop // UNIT)
-    pending: tuple[int, int] | None = None
+    runs: list[tuple[int, int]] = []
     for start in range(file.start // UNIT, stop, CHUNK):
         count = min(CHUNK, stop - start)
         old, new = _rows(image.stored(start * UNIT, count * UNIT)), _rows(image.wanted(start, count))
         for a, b in false_runs((old == new).all(axis=1)):
-            a, b = start + a, start + b
-            if pending is not None and pending[1] == a:
-                pending = (pending[0], b)
-                continue
-            if pending is not None:
-                _overwrite(draft, image, file, *pending, why)
-            pending = (a, b)
-    if pending is not None:
-        _overwrite(draft, image, file, *pending, why)
+            first = runs.pop()[0] if runs and runs[-1][1] == start + a else start + a
+            runs.append((first, start + b))
+    for first, last in runs:
+        _overwrite(draft, image, file, first, last, why)
 
 
 def _overwrite(draft: PlanBuilder, image: QueueImage, file: MappedFile, first: int, last: int, why: str) -> None:

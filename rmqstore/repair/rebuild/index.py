@@ -38,7 +38,7 @@ from rmqstore.repair.log.contradicted import contradicted_messages
 from rmqstore.repair.log.repaired_log import RepairedLog
 from rmqstore.repair.plan.content import CHUNK, Content, ContentReader
 from rmqstore.repair.plan.plan_builder import PlanBuilder
-from rmqstore.scan.kernels import I64, Bool
+from rmqstore.scan.kernels import I64, Bool, leading
 from rmqstore.scan.queues import QueueTable
 
 WHY = "rebuilt from the keys of the log's messages"
@@ -220,7 +220,7 @@ class _Writer:
         self.names = names
         self.after = after
         self.builder = IndexFileBuilder(work.slots, work.units, previous)
-        self.content = ScratchContent(0, work.scratch)
+        self.content = ScratchContent(work.scratch)
 
     def add(self, offset: I64, time: I64, hashes: I64) -> None:
         """Add entries, in log order."""
@@ -256,7 +256,7 @@ class _Writer:
                 work.draft.discard(old.path, WHY)
             work.draft.create(work.folder / name, size, self.content, WHY, self._like())
         self.builder = IndexFileBuilder(work.slots, work.units, (builder.end_phy_offset, builder.end_timestamp))
-        self.content = ScratchContent(0, work.scratch)
+        self.content = ScratchContent(work.scratch)
 
     def _like(self) -> Path | None:
         return next((e.path for e in self.work.store.index_files if e.path.name not in self.work.bad), None)
@@ -297,7 +297,7 @@ def _entries_at(file: IndexFile, offset: int, *, from_end: bool) -> int:
     units: Any = index.UNIT.array(raw)
     same = units["phy_offset"] == offset
     same = same[::-1] if from_end else same
-    return len(same) if same.all() else int(np.argmin(same))
+    return leading(same)
 
 
 def _of_message(offset: int, message: Message, tag_keys: bool) -> tuple[I64, I64, I64]:

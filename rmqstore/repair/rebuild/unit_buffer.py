@@ -90,23 +90,22 @@ class QueueUnits:
         stop = start + len(target) // UNIT
         near = [one for one in self._segments() if one[0] < stop and start < one[0] + one[1]]
         was = bytes(target) if _overlap(near) else b""
-        for first, count, at in reversed(near):
-            a, b = max(first, start), min(first + count, stop)
-            known = self.spill.read((b - a) * UNIT, at + (a - first) * UNIT)
-            target[(a - start) * UNIT : (b - start) * UNIT] = known
+        for a, b, known in self._parts(reversed(near), start, stop):
+            target[a * UNIT : b * UNIT] = known
         if was:
-            self._keep(target, was, start, near)
+            old, rows = consumequeue.UNIT.array(was), np.frombuffer(target, dtype=np.uint8).reshape(-1, UNIT)
+            for a, b, known in self._parts(near, start, stop):
+                units, there = consumequeue.UNIT.array(known), old[a:b]
+                same = (units["commitlog_offset"] == there["commitlog_offset"]) & (units["size"] == there["size"])
+                rows[a:b][same] = np.frombuffer(known, dtype=np.uint8).reshape(-1, UNIT)[same]
 
-    def _keep(self, target: bytearray, was: bytes, start: int, near: list[tuple[int, int, int]]) -> None:
-        """Prefer the messages that the units in `was` point to."""
-        old, stop = consumequeue.UNIT.array(was), start + len(was) // UNIT
-        rows = np.frombuffer(target, dtype=np.uint8).reshape(-1, UNIT)
-        for first, count, at in near:
+    def _parts(
+        self, segments: Iterable[tuple[int, int, int]], start: int, stop: int
+    ) -> Iterator[tuple[int, int, bytes]]:
+        """Yield the units of segments in [start, stop): their range, counted from `start`, and their bytes."""
+        for first, count, at in segments:
             a, b = max(first, start), min(first + count, stop)
-            known = self.spill.read((b - a) * UNIT, at + (a - first) * UNIT)
-            units, there = consumequeue.UNIT.array(known), old[a - start : b - start]
-            same = (units["commitlog_offset"] == there["commitlog_offset"]) & (units["size"] == there["size"])
-            rows[a - start : b - start][same] = np.frombuffer(known, dtype=np.uint8).reshape(-1, UNIT)[same]
+            yield a - start, b - start, self.spill.read((b - a) * UNIT, at + (a - first) * UNIT)
 
     def store_times(self, start: int, count: int) -> I64:
         """Return the store times (ms) of units [start, start + count), 0 for unknown ones. Shape: (count,)."""
