@@ -19,6 +19,7 @@ from rmqstore.brokers.rules.forecast import PROCESS_EXIT
 from rmqstore.files.disk.reading import read_at
 from rmqstore.formats import dledger
 from rmqstore.scan.columns import Columns
+from rmqstore.scan.kernels import leading
 from rmqstore.scan.tiling import Kind
 
 _UNIT = dledger.INDEX_UNIT.size
@@ -203,7 +204,7 @@ class DLedgerRecovery:
         ok &= columns.i32(columns.entry_at + _BODY_LENGTH_AT) + dledger.BODY_OFFSET == size
         stops = np.append(columns.offset[1:], columns.offset[-1] + columns.size[-1] + columns.lead)
         ok &= size == stops - columns.offset
-        n = len(ok) if ok.all() else int(np.argmin(ok))
+        n = leading(ok)
         if not n:
             return at
         self._compare_index(columns, n)
