@@ -14,8 +14,7 @@ import numpy as np
 from rmqstore.brokers.load.mapped_files import SimulatedFiles
 from rmqstore.brokers.log.file_bytes import FileBytes
 from rmqstore.brokers.log.walk import LogReader
-from rmqstore.brokers.queues.simple_queue import StartFails
-from rmqstore.brokers.rules.forecast import PROCESS_EXIT
+from rmqstore.brokers.rules.forecast import PROCESS_EXIT, StartFails
 from rmqstore.files.disk.reading import read_at
 from rmqstore.formats import dledger
 from rmqstore.scan.columns import Columns

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqstore.brokers.load.mapped_files import SimulatedFile, SimulatedFiles, Span
+from rmqstore.brokers.rules.forecast import StartFails
 from rmqstore.brokers.rules.versions import BrokerRules
 from rmqstore.formats import consumequeue
 from rmqstore.scan.kernels import leading
@@ -24,16 +25,6 @@ _FIRST_BLOCK = 3276 * UNIT
 _BLOCK = _FIRST_BLOCK * 16
 
 Int64s = NDArray[np.int64]
-
-
-class StartFails(Exception):
-    """The simulated start fails: an exception in load() (exit code 253), System.exit(-1) (255), or no end (None)."""
-
-    def __init__(self, reason: str, log_line: str, exit_code: int | None = 253) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.log_line = log_line
-        self.exit_code = exit_code
 
 
 @dataclass(frozen=True, slots=True)
