@@ -40,7 +40,6 @@ class DLedgerState:
     committed_index: int = -1
     committed_pos: int = -1
     index_rebuilt_from: int | None = None
-    entries: int = 0
 
 
 class DLedgerRecovery:
@@ -189,7 +188,6 @@ class DLedgerRecovery:
             return at
         self.state.end_index = entry["index"] + count - 1
         self.state.end_term = max(self.state.end_term, entry["term"])
-        self.state.entries += count
         return run_end
 
     def _take(self, columns: Columns, at: int) -> int:
@@ -209,7 +207,6 @@ class DLedgerRecovery:
         self._compare_index(columns, n)
         state.end_index = int(index[n - 1])
         state.end_term = int(term[n - 1])
-        state.entries += n
         return at + int(size[:n].sum())
 
     def _compare_index(self, columns: Columns, n: int) -> None:
@@ -290,7 +287,6 @@ class DLedgerRecovery:
             self._append_index(entry["index"] + 1)
         state.end_index = entry["index"]
         state.end_term = entry["term"]
-        state.entries += 1
         return size
 
     # --- afterwards -----------------------------------------------------------------------------------------------

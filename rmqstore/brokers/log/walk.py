@@ -35,8 +35,6 @@ class Walk:
     file: int
     reason: str = ""
     fatal: bool = False
-    half: bool = False
-    records: int = 0
     stale: int = 0
     """Accepted records whose PHYSICALOFFSET is not their own offset."""
     half_accepted: int = 0
@@ -158,7 +156,6 @@ class LogReader(LogFiles):
                         at, bad = refused
                         out.stop = file.start + at
                         return self._ends(bad, out)
-                    out.records += run.count if part is None else len(part)
                     out.sizes += run_end - at - self.lead * (run.count if part is None else len(part))
                     at = run_end
                     out.stop = file.start + at
@@ -187,11 +184,9 @@ class LogReader(LogFiles):
     def _ends(self, checked: Checked, out: Walk) -> bool:
         out.reason = checked.reason
         out.fatal = checked.fatal
-        out.half = checked.size > 0
         return True
 
     def _one(self, checked: Checked, own_place: bool, out: Walk, target: _Target) -> None:
-        out.records += 1
         if not checked.success:
             out.half_accepted += 1
             return
@@ -218,7 +213,6 @@ class LogReader(LogFiles):
             before[done:i] = chosen[done:i]
             target.dispatch_columns(part, before)
             if not checked.success:
-                out.records += i
                 out.sizes += int(part.size[:i].sum())
                 return at, checked
             target.dispatch(checked)
