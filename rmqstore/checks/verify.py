@@ -20,6 +20,8 @@ from rmqstore.files.recognise import store_above
 from rmqstore.files.store import Store, StoreKind, open_store
 from rmqstore.scan.workers import Mapper
 
+NO_BODY_CRCS = "body CRCs (--quick)"
+
 
 def verify(store: Store, options: VerifyOptions | None = None, mapper: Mapper | None = None) -> Report:
     """The report of a store or a part of one.
@@ -141,4 +143,4 @@ def _only(report: Report, options: VerifyOptions) -> None:
         asked = " ".join((*options.topics, *options.queues))
         report.unchecked.append(f"findings about anything but {asked}")
     if options.quick:
-        report.unchecked.append("body CRCs (--quick)")
+        report.unchecked.append(NO_BODY_CRCS)
