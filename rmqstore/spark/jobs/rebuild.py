@@ -307,7 +307,7 @@ class _Queue:
         else:
             extension = Extension.of(store, topic, queue_id)
             delay = delay_levels(store).longest(queue_id + 1)
-            image = QueueImage(files, units, facts.min_offset, facts.damaged, codes=KeptCodes(extension, delay))
+            image = QueueImage(files, units, facts.min_offset, facts.damaged, KeptCodes(extension, delay))
             plan_queue(draft, image, WHY)
             if image.gaps:
                 answer["notes"] = [f"{files.label}: {len(image.gaps)} gaps: no message has these queue offsets"]

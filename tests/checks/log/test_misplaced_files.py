@@ -19,8 +19,9 @@ from rmqstore.files.store import open_store
 from rmqstore.formats.message import PHYSICAL_OFFSET_AT
 from rmqstore.repair.expire import plan_expire
 from rmqstore.repair.journal.journal import apply
-from rmqstore.repair.plan.plan import Create, Discard, Plan, Rename
+from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.recover_options import RecoverOptions
+from rmqstore.repair.plan.steps import Create, Discard, Rename
 from rmqstore.repair.rebuild_parts import plan_rebuild
 from rmqstore.repair.recover import plan_recovery
 from rmqstore.scan.records import scan_file
