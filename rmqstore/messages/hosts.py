@@ -1,4 +1,4 @@
-"""The hosts of all records of a chunk: as text, and in hex as message ids have them."""
+"""The hosts of all records of a chunk, as text or as hex digits of message ids."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rmqstore.scan.kernels import I64, u64
 
 
 def raw_hosts(columns: Columns, name: str) -> Spans:
-    """Places of `born_host` or `store_host` of every record: 8 bytes, of an IPv6 one 20."""
+    """Return the bytes of `born_host` or `store_host` of every record: 8, or 20 for IPv6."""
     born = columns.born_growth
     before: I64 | int = 0 if name == "born_host" else born
     grown = born if name == "born_host" else columns.growth - born
@@ -22,14 +22,14 @@ def raw_hosts(columns: Columns, name: str) -> Spans:
 
 
 class HostTexts:
-    """Hosts as text, such as 10.0.0.1:10911, written by `write`; each is made once."""
+    """Hosts as text, such as 10.0.0.1:10911, encoded by `write`; caches the texts."""
 
     def __init__(self, write: Callable[[str], bytes] = str.encode) -> None:
         self._write = write
         self._table = KeyTable(lambda key: write(host_text(key.to_bytes(8, "big"))))
 
     def of(self, columns: Columns, name: str) -> Part:
-        """`born_host` or `store_host` of every record; there is at least one."""
+        """Return `born_host` or `store_host` of every record. `columns` must not be empty."""
         hosts = raw_hosts(columns, name)
         if not columns.moved:
             return self._table.rows(u64(columns.buf)[hosts.starts].astype(np.uint64))
@@ -39,12 +39,12 @@ class HostTexts:
 
 
 def host_digits_table() -> KeyTable:
-    """What `host_digits` remembers."""
+    """Return a new cache for `host_digits`."""
     return KeyTable(lambda key: b"%016X" % key)
 
 
 def host_digits(columns: Columns, table: KeyTable) -> Part:
-    """The store host of every record in hex, upper case."""
+    """Return the store host of every record as upper-case hex digits."""
     hosts = raw_hosts(columns, "store_host")
     if not (columns.sys_flag & STORE_HOST_V6).any():
         return table.rows(u64(columns.buf)[hosts.starts].astype(np.uint64))
