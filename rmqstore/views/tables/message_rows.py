@@ -1,7 +1,4 @@
-"""Messages as Arrow batches: the columns that the layouts name, plus what every table wants beside them.
-
-Numbers are gathered by `scan.columns`, texts are read by `formats` and `views`; here they only become Arrow arrays.
-"""
+"""Messages as Arrow batches: a column for each field of the layouts, and derived columns."""
 
 from __future__ import annotations
 
@@ -32,11 +29,11 @@ _HOSTS = ("born_host", "store_host")
 
 @dataclass(frozen=True, slots=True)
 class MessageOptions:
-    """Which columns there are beside the fixed ones, and how bodies are shown.
+    """Optional columns.
 
-    `body`: "" (no column), "raw" as stored, "plain" decompressed. `tags`: TAGS, KEYS and UNIQ_KEY as text;
-    `properties`: all as a map; `entry`: the DLedger header around each message; `segment_bytes`: the columns `day` and
-    `segment`, by which an export is laid out; `only` keeps the columns named.
+    `body`: "" (none), "raw" (as stored) or "plain" (decompressed). `tags`: TAGS, KEYS and UNIQ_KEY. `properties`: all
+    properties as a map, and message ids. `entry`: the DLedger entry header. `crc`: check CRCs for `crc_ok`.
+    `segment_bytes`: the columns `day` and `segment`, the partitions of an export. `only`: keep just these columns.
     """
 
     body: str = ""
@@ -49,13 +46,13 @@ class MessageOptions:
 
 
 def segment_name(store: str, log: str, start: int, segment_bytes: int) -> str:
-    """Name of the stretch of a log that holds a file's start; the label's digest keeps stores apart."""
+    """Return the name of the segment of a log that contains an offset; a digest of the label identifies the store."""
     digest = hashlib.sha256(store.encode("utf-8", "surrogateescape")).hexdigest()[:12]
     return f"{digest}-{log}-{start // segment_bytes * segment_bytes}"
 
 
 class Chunk:
-    """One run of records with what its columns need; gathered when asked for."""
+    """A run of records with everything that its Arrow columns need."""
 
     def __init__(
         self,
@@ -84,7 +81,7 @@ class Chunk:
 
     @property
     def segment(self) -> str:
-        """Which stretch of which store's log a record is of."""
+        """The segment of the log that contains the records."""
         return segment_name(self.store, self.log, self.file.start, self.options.segment_bytes)
 
     def constant(self, text: str) -> Any:
@@ -93,7 +90,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its Arrow type, the sentence of the manual, and how a chunk gives it."""
+    """A column: its Arrow type, its description in the manual, and a function from a chunk to its array."""
 
     name: str
     type: Any
@@ -107,7 +104,7 @@ def _number(field: Field) -> Column:
 
     def make(chunk: Chunk) -> Any:
         values: I64 = getattr(chunk.columns, field.name)
-        return number_array(values.astype(narrow))  # the magic is gathered unsigned and stored signed
+        return number_array(values.astype(narrow))  # the magic is unsigned in Columns
 
     return Column(field.name, arrow_type(field), field.about, field.unit, make)
 
@@ -143,7 +140,7 @@ def _body(chunk: Chunk) -> Any:
 
 
 def _sane(ms: I64) -> I64:
-    """A damaged time must not overflow microseconds: years 1 to 9999."""
+    """Limit damaged times to the years 1 to 9999, so that microseconds do not overflow."""
     return np.clip(ms, -62_135_596_800_000, 253_402_300_799_999)
 
 
@@ -158,9 +155,9 @@ def _day(chunk: Chunk) -> Any:
 
 
 def message_columns(options: MessageOptions) -> list[Column]:
-    """The columns that the options ask for, in order.
+    """Return the columns for some options, in order.
 
-    Errors: ValueError for a column name in `only` that there is not.
+    Errors: ValueError for an unknown column name in `only`.
     """
     out = [
         Column("store", pa.string(), "Label of the store.", "", lambda c: c.constant(c.store)),
@@ -169,7 +166,7 @@ def message_columns(options: MessageOptions) -> list[Column]:
         Column(
             "offset",
             pa.int64(),
-            "Where the message starts in its log.",
+            "Where the record starts in its log; in DLedger, after the entry's header.",
             "bytes",
             lambda c: number_array(c.columns.offset),
         ),
@@ -180,8 +177,8 @@ def message_columns(options: MessageOptions) -> list[Column]:
         out.append(_host(field) if field.name in _HOSTS else _number(field))
     out += [
         Column("topic", pa.string(), "Topic.", "", _topics),
-        Column("crc_ok", pa.bool_(), "Whether body and record CRC fit; null where they were not tested.", "", _crc_ok),
-        Column("tags_code", pa.int64(), "Hash of TAGS, as consume queues have it; 0 without.", "", _tags_code),
+        Column("crc_ok", pa.bool_(), "Whether body CRC and record CRC are correct; null if not checked.", "", _crc_ok),
+        Column("tags_code", pa.int64(), "Hash of TAGS, as in consume queues; 0 without TAGS.", "", _tags_code),
         Column("store_time", pa.timestamp("us", "UTC"), "store_timestamp as a time.", "", _time),
     ]
     if options.tags:
@@ -210,7 +207,7 @@ def message_columns(options: MessageOptions) -> list[Column]:
     if options.segment_bytes:
         out += [
             Column("day", pa.string(), "Day of store_timestamp, UTC.", "", _day),
-            Column("segment", pa.string(), "Store and stretch of its log.", "", lambda c: c.constant(c.segment)),
+            Column("segment", pa.string(), "Store and segment of its log.", "", lambda c: c.constant(c.segment)),
         ]
     if options.body:
         out.append(Column("body", pa.binary(), "Body.", "", _body))
@@ -228,17 +225,17 @@ def _tags_code(chunk: Chunk) -> Any:
 
 
 def arrow_schema(columns: list[Column]) -> Any:
-    """The Arrow schema; names, types and order are what Spark is told."""
+    """Return the Arrow schema of columns."""
     return pa.schema([pa.field(c.name, c.type, metadata={"about": c.about, "unit": c.unit}) for c in columns])
 
 
 def batch(columns: list[Column], schema: Any, chunk: Chunk) -> Any:
-    """A chunk as a RecordBatch."""
+    """Convert a chunk to a RecordBatch."""
     return pa.RecordBatch.from_arrays([c.make(chunk) for c in columns], schema=schema)
 
 
 def merged(batches: Iterator[Any], rows: int = 8192) -> Iterator[Any]:
-    """The same rows in batches that are worth sending: damage cuts runs short."""
+    """Yield the same rows in batches of a useful size; damage makes runs short."""
     held: list[Any] = []
     count = 0
     for one in batches:
