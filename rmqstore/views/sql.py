@@ -232,7 +232,7 @@ def _advice(error: Exception, query: str) -> str:
     bare = [name for name in ("offset", "group") if re.search(rf'(?<!")\b{name}\b(?!")', query.lower())]
     if bare and isinstance(error, duckdb.ParserException):
         words = " and ".join(f'"{name}"' for name in bare)
-        return f"put the column names {words} in double quotes"
+        return f"write {words} in double quotes (reserved in SQL)"
     return f"views: {', '.join(VIEWS)}"
 
 

@@ -1,4 +1,4 @@
-"""Consume queues, their extension files and timer logs: hashes of tags and topics follow the pseudonyms."""
+"""Convert consume queues, extension files and timer logs: replace the hashes of tags and topics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNITS = 50_000
 
 
 def unit_pieces(path: Path, layout: Layout, names: Names) -> Iterator[Piece]:
-    """A file of consume queue or batch queue units. Errors: OSError when it cannot be read."""
+    """Yield a converted file of consume queue or batch queue units. Errors: OSError if it cannot be read."""
     at = 0
     code_at = layout.at("tags_code")
     with path.open("rb") as file:
@@ -37,7 +37,7 @@ def unit_pieces(path: Path, layout: Layout, names: Names) -> Iterator[Piece]:
 
 
 def ext_pieces(path: Path, names: Names) -> Iterator[Piece]:
-    """A consume queue extension file. Errors: OSError when it cannot be read."""
+    """Yield a converted consume queue extension file. Errors: OSError if it cannot be read."""
     layout = consumequeue.EXT_UNIT
 
     def renamed(out: bytearray) -> None:
@@ -54,7 +54,7 @@ def ext_pieces(path: Path, names: Names) -> Iterator[Piece]:
 
 
 def timer_pieces(path: Path, topics: Iterable[str], names: Names) -> Iterator[Piece]:
-    """A timer log file. Errors: OSError when it cannot be read."""
+    """Yield a converted timer log file. Errors: OSError if it cannot be read."""
     known = {java_string_hash(topic): topic for topic in topics}
     layout = timer.LOG_UNIT
 
