@@ -215,10 +215,10 @@ def untold(columns: Columns, unusual: Bool) -> tuple[Bool, dict[int, bytes]]:
 
 
 class _Marks:
-    """The separators of adjacent texts: their positions (`at`) and which they are (`kinds`).
+    """The separators in concatenated property texts: their positions (`at`) and bytes (`kinds`).
 
-    `borders` are the numbers of the zero bytes among them, one more than there are texts; `middle` those of the 0x01
-    behind names. `gap`: bytes of text between a separator and the next.
+    `borders`: indexes of the zero bytes among them, one more than there are texts. `middle`: indexes of the 0x01 after
+    names. `gap`: bytes of text between a separator and the next one. `empty`: mask of the empty texts.
     """
 
     def __init__(self, joined: bytes, arr: U8, style: Style, n: int) -> None:

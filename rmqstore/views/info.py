@@ -18,7 +18,7 @@ from rmqstore.files.log_ends import (
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats import checkpoint, dledger, index, timer
-from rmqstore.views.dump.config_values import config_rows, config_tables
+from rmqstore.views.dump.config_values import config_tables, rocksdb_config_tables
 
 SCHEMA = "rmqstore.info/1"
 
@@ -186,7 +186,7 @@ def info(store: Store) -> Info:
     if store.timer_log is not None and store.timer_log.files:
         out.timerlog = _log_of(store, store.timer_log, LogEnd(store.timer_log.stop, None, ""), None)
     out.checkpoint = _checkpoint(store)
-    out.config = dict(config_tables(store)) | dict(config_rows(store, problems))
+    out.config = dict(config_tables(store)) | dict(rocksdb_config_tables(store, problems))
     if whole and store.journal_directory.is_dir():  # loading rmqstore.repair takes time
         from rmqstore.repair.journal.journal import find_unfinished
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +52,10 @@ class LostMessage:
     offset: int | None
     size: int | None = None
     keys: str | None = None
+    key_hashes: tuple[int, ...] = ()
     unique_key: str | None = None
     tags: str | None = None
     store_timestamp: int | None = None
-    key_hashes: tuple[int, ...] = ()
     indexed_time: int | None = None
     cause: str = "damage"
     body: str = GONE
@@ -66,24 +66,8 @@ class LostMessage:
 
     def to_json(self) -> dict[str, Any]:
         """Return the row of `lost --json`."""
-        return {
-            "topic": self.topic,
-            "queue_id": self.queue_id,
-            "queue_offset": self.queue_offset,
-            "offset": self.offset,
-            "size": self.size,
-            "keys": self.keys,
-            "key_hashes": list(self.key_hashes),
-            "unique_key": self.unique_key,
-            "tags": self.tags,
-            "store_timestamp": self.store_timestamp,
-            "indexed_time": self.indexed_time,
-            "cause": self.cause,
-            "body": self.body,
-            "mended": self.mended,
-            "filler": self.filler,
-            "consumed_by": None if self.consumed_by is None else list(self.consumed_by),
-        }
+        row = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "found"}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in row.items()}
 
 
 @dataclass(slots=True)

@@ -95,7 +95,7 @@ KEPT = [
     "lengths, offsets, queue ids, queue offsets, times, sizes and flags",
     "words of RocketMQ itself: system topics, names of its properties and settings",
     "numbers in config/, ports, offsets in message ids",
-    "damage, and what checksums say about it",
+    "damage, and the results of checksums",
 ]
 """What a bundle reveals about the original store."""
 

@@ -18,7 +18,7 @@ from rmqstore.files.records import MAX_RECORD
 from rmqstore.formats import index
 from rmqstore.formats.message import MIN_SIZE
 from rmqstore.scan.columns import Columns, framed
-from rmqstore.scan.kernels import I64, U8, Bool
+from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.window import SLACK
 from rmqstore.views.bundle.logs import Piece
@@ -54,12 +54,12 @@ class IndexHashes:
             low, high = np.searchsorted(ordered, [columns.offset[0], columns.offset[-1] + 1])
             mine = order[low:high]
             of = np.searchsorted(columns.offset, offsets[mine])
-            asked = (of << 32 | hashes[mine])[columns.offset[of] == offsets[mine]]
-            mine = mine[columns.offset[of] == offsets[mine]]
-            told = row << 32 | old
-            by = np.argsort(told, kind="stable")
-            at = np.minimum(np.searchsorted(told[by], asked, side="right") - 1, len(by) - 1)
-            found = (at >= 0) & (told[by][at] == asked) if len(by) else np.zeros(len(asked), dtype=np.bool_)
+            exists = columns.offset[of] == offsets[mine]
+            mine, wanted = mine[exists], (of << 32 | hashes[mine])[exists]
+            known = row << 32 | old
+            by = np.argsort(known, kind="stable")
+            at = np.minimum(np.searchsorted(known[by], wanted, side="right") - 1, len(by) - 1)
+            found = (at >= 0) & (known[by][at] == wanted) if len(by) else np.zeros(len(wanted), dtype=np.bool_)
             out[mine[found]] = new[by][at[found]]
         unknown = np.flatnonzero(out < 0)
         others = {h: self._names.key_hash(h) for h in np.unique(hashes[unknown]).tolist()}
@@ -139,23 +139,21 @@ def index_pieces(path: Path, slots: int, hashes: IndexHashes) -> Iterator[Piece]
         count = max(0, length - units_at) // index.UNIT.size
         used = _used(path, units_at, count)
         file.seek(units_at)
-        units = np.frombuffer(file.read(used * index.UNIT.size), dtype=np.uint8).reshape(-1, index.UNIT.size).copy()
+        units = index.UNIT.array(file.read(used * index.UNIT.size)).copy()
         rest = file.read(index.UNIT.size) if used == count else b""
-    old = _field(units, "key_hash")
-    offsets = _field(units, "phy_offset", 8)
+    old, offsets, previous = (units[name].astype(np.int64) for name in ("key_hash", "phy_offset", "prev_index"))
     new = old.copy()
     real = np.flatnonzero(old >= 0)
     real = real[real > 0]
     new[real] = hashes.new(old[real], offsets[real])
-    previous = _field(units, "prev_index")
     stated = int(index.HEADER.unpack(head)["index_count"])
     entries = min({stated, used}, key=lambda n: _wrong(*_chains(old, slots, n), actual, previous))
     expected_slots, expected = _chains(old, slots, entries)
     new_slots, chained = _chains(new, slots, entries)
-    _set(units, "key_hash", new)
+    units["key_hash"] = new
     # a loop must remain one: its unit points to the newest unit of its new chain
     damaged = np.where(_loops(old, previous, slots), new_slots[np.maximum(new, 0) % max(1, slots)], previous)
-    _set(units, "prev_index", np.where(previous == expected, chained, damaged))
+    units["prev_index"] = np.where(previous == expected, chained, damaged)
     shown = np.where(actual == expected_slots[: len(actual)], new_slots[: len(actual)], actual)
     yield 0, _head(head, int(np.count_nonzero(expected_slots)), int(np.count_nonzero(new_slots)))
     yield index.HEADER.size, shown.astype(">i4").tobytes()
@@ -211,13 +209,3 @@ def _chains(hashes: I64, slots: int, entries: int) -> tuple[I64, I64]:
     heads = np.zeros(slots, dtype=np.int64)
     heads[of] = numbers
     return heads, before
-
-
-def _field(units: U8, name: str, size: int = 4) -> I64:
-    at = index.UNIT.at(name)
-    return np.ascontiguousarray(units[:, at : at + size]).view(f">i{size}")[:, 0].astype(np.int64)
-
-
-def _set(units: U8, name: str, values: I64) -> None:
-    at = index.UNIT.at(name)
-    units[:, at : at + 4] = values.astype(">i4").view(np.uint8).reshape(-1, 4)

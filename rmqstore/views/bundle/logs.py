@@ -105,10 +105,10 @@ def record(data: bytes, names: Names) -> bytes:
     topic_stop = topic_at + int.from_bytes(data[topic_at - wide : topic_at], "big")
     out[topic_at:topic_stop] = names.topic(data[topic_at:topic_stop])
     out[topic_stop + 2 :] = property_text(data[topic_stop + 2 :], names)
-    told, computed = record_crc(data, 0, len(data)) if CRC32_PROPERTY in data[topic_stop:] else (None, 0)
-    if told is not None:
+    stored_crc, computed = record_crc(data, 0, len(data)) if CRC32_PROPERTY in data[topic_stop:] else (None, 0)
+    if stored_crc is not None:
         new = int(crc32(out[:-CRC32_RESERVED_LEN])) & 0x7FFFFFFF
-        out[-11:-1] = f"{told ^ computed ^ new:010d}".encode()[::-1]
+        out[-11:-1] = f"{stored_crc ^ computed ^ new:010d}".encode()[::-1]
     return bytes(out)
 
 

@@ -66,7 +66,7 @@ def config_tables(store: Store) -> Iterator[tuple[str, dict[str, Any]]]:
 _ROWS = {"topics": "topics", "subscriptionGroups": "groups", "consumerOffsets": "topic@group pairs"}
 
 
-def config_rows(store: Store, problems: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def rocksdb_config_tables(store: Store, problems: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (name, summary) of each RocksDB directory of configuration v1; adds what cannot be read to `problems`."""
     from rmqstore.files.rocksdb.database import CannotRead, is_readable
 
