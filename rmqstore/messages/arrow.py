@@ -19,8 +19,8 @@ from rmqstore.errors import UsageError, install_command
 from rmqstore.formats import properties
 from rmqstore.formats.message import COMPRESSED, COMPRESSION_TYPE_MASK, MAGIC_V2_U32
 from rmqstore.messages.bodies import INVALID, Bodies, bodies_of, contents
-from rmqstore.messages.cells import Part, Spans, TextTable, assemble, hexadecimal, listed
-from rmqstore.messages.hosts import HostTexts, host_digits, host_digits_table
+from rmqstore.messages.cells import Part, Spans, TextTable, assemble, listed
+from rmqstore.messages.hosts import HostTexts, MessageIds
 from rmqstore.messages.properties import rebuilt, untold
 from rmqstore.messages.rows import BodyStyle
 from rmqstore.messages.schema import BODY, COLUMNS, EXPORTED, POSITIONS, SIDE
@@ -101,7 +101,7 @@ class Names:
         self.queues = QueueTable()
         self._topics = TextTable()
         self._hosts = HostTexts()
-        self._hex_hosts = host_digits_table()
+        self._message_ids = MessageIds()
 
     def topics(self, numbers: I64) -> Any:
         """Return the topics of queues, given as numbers of `queues`."""
@@ -115,8 +115,7 @@ class Names:
 
     def message_ids(self, columns: Columns) -> Any:
         """Return the offset message ids."""
-        parts = [host_digits(columns, self._hex_hosts), hexadecimal(columns.physical_offset)]
-        return part_array(len(columns), *parts) if len(columns) else part_array(0)
+        return part_array(len(columns), *self._message_ids.of(columns, columns.physical_offset) if len(columns) else ())
 
 
 class ArrowRows:

@@ -1,4 +1,4 @@
-"""The hosts of all records of a chunk, as text or as hex digits of message ids."""
+"""The hosts and offset message ids of all records of a chunk, as text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from rmqstore.formats.message import HEAD, STORE_HOST_V6, host_text
-from rmqstore.messages.cells import KeyTable, Part, Spans, listed
+from rmqstore.messages.cells import KeyTable, Part, Spans, hexadecimal, listed
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, u64
 
@@ -38,14 +38,15 @@ class HostTexts:
         return listed([texts[host] for host in raw])
 
 
-def host_digits_table() -> KeyTable:
-    """Return a new cache for `host_digits`."""
-    return KeyTable(lambda key: b"%016X" % key)
+class MessageIds:
+    """Offset message ids as text: store host and physical offset in hex; caches the hosts."""
 
+    def __init__(self) -> None:
+        self._table = KeyTable(lambda key: b"%016X" % key)
 
-def host_digits(columns: Columns, table: KeyTable) -> Part:
-    """Return the store host of every record as upper-case hex digits."""
-    hosts = raw_hosts(columns, "store_host")
-    if not (columns.sys_flag & STORE_HOST_V6).any():
-        return table.rows(u64(columns.buf)[hosts.starts].astype(np.uint64))
-    return listed([raw.hex().upper().encode() for raw in hosts.raw()])
+    def of(self, columns: Columns, offsets: I64) -> list[Part]:
+        """Return the ids of all records for these physical offsets. `columns` must not be empty."""
+        hosts = raw_hosts(columns, "store_host")
+        if not (columns.sys_flag & STORE_HOST_V6).any():
+            return [self._table.rows(u64(columns.buf)[hosts.starts].astype(np.uint64)), hexadecimal(offsets)]
+        return [listed([raw.hex().upper().encode() for raw in hosts.raw()]), hexadecimal(offsets)]

@@ -25,11 +25,10 @@ from rmqstore.messages.cells import (
     TextTable,
     assemble,
     decimals,
-    hexadecimal,
     listed,
     new_array,
 )
-from rmqstore.messages.hosts import HostTexts, host_digits, host_digits_table
+from rmqstore.messages.hosts import HostTexts, MessageIds
 from rmqstore.messages.properties import CSV, JSON, PropertySpans, Style, untold
 from rmqstore.messages.rows import BodyStyle, Row, body_fields, entry_row_of, row_of
 from rmqstore.messages.schema import BODY, DUMPED, EXPORTED, POSITIONS, SIDE
@@ -75,7 +74,7 @@ class MessageLines:
         self.raw_topics = TextTable()  # in base64; empty if the topic is printable UTF-8
         self.queue_ids = TextTable()
         self.hosts = HostTexts(self.style.text)
-        self.hex_hosts = host_digits_table()
+        self.message_ids = MessageIds()
 
     def header(self) -> bytes:
         """Return the header line of CSV."""
@@ -169,9 +168,7 @@ class _Fields:
             "keys": lambda: [self._texts.keys],
             "unique_key": lambda: [self._texts.unique],
             "properties": lambda: [self._texts.objects],
-            "msg_id": lambda: [
-                *self._quoted(host_digits(columns, lines.hex_hosts), hexadecimal(columns.physical_offset))
-            ],
+            "msg_id": lambda: self._quoted(lines.message_ids.of(columns, columns.physical_offset)),
         }
         return make[name]()
 
@@ -183,11 +180,8 @@ class _Fields:
             position = at + dledger.ENTRY.at(field.name)
             yield field.name, [decimals(columns.i64(position) if field.size == 8 else columns.i32(position))]
 
-    def _quoted(self, *parts: Part) -> Iterator[Part]:
-        quote = b"" if self.lines.csv else b'"'
-        yield quote
-        yield from parts
-        yield quote
+    def _quoted(self, parts: list[Part]) -> list[Part]:
+        return parts if self.lines.csv else [b'"', *parts, b'"']
 
     @cached_property
     def _texts(self) -> PropertySpans:

@@ -10,7 +10,7 @@ import numpy as np
 
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.index_sizes import index_sizes
-from rmqstore.files.index_units import index_chain
+from rmqstore.files.index_units import index_chain, index_header
 from rmqstore.files.mapped_file_queue import DirEntry
 from rmqstore.files.store import Store
 from rmqstore.formats import index
@@ -41,10 +41,10 @@ class IndexFiles:
         self.broken: set[str] = set()
         self._heads: list[tuple[DirEntry, dict[str, int]]] = []
         for entry in store.index_files if self.sizes is not None else ():
-            raw = read_at(entry.path, index.HEADER.size, 0)
-            if len(raw) == index.HEADER.size:
-                self._heads.append((entry, index.HEADER.parse(raw)))
-            if len(raw) < index.HEADER.size or not self._is_plausible(self._heads[-1][1]):
+            head = index_header(entry.path)
+            if head is not None:
+                self._heads.append((entry, head))
+            if head is None or not self._is_plausible(head):
                 self.broken.add(entry.path.name)
 
     def _is_plausible(self, head: dict[str, int]) -> bool:
@@ -112,8 +112,7 @@ def entries_at(files: Iterable[Path], sizes: tuple[int, int], offsets: Collectio
     wanted = np.array(sorted(offsets), dtype=np.int64)
     slots, units = sizes
     for path in files:
-        raw = read_at(path, index.HEADER.size, 0)
-        head = index.HEADER.parse(raw) if len(raw) == index.HEADER.size else None
+        head = index_header(path)
         if head is None or not len(wanted) or head["end_phy_offset"] < wanted[0]:
             continue
         stop = min(max(head["index_count"], 0), units)

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rmqstore.files.disk.reading import read_at
+from rmqstore.files.index_units import index_header
 from rmqstore.files.log_ends import (
     LogEnd,
     OpenFile,
@@ -298,11 +299,7 @@ def _index(store: Store) -> dict[str, Any] | None:
     files = store.index_files
     if not files:
         return None
-    headers = []
-    for entry in files:
-        raw = read_at(entry.path, index.HEADER.size, 0)
-        if len(raw) == index.HEADER.size:
-            headers.append(index.HEADER.parse(raw))
+    headers = [header for entry in files if (header := index_header(entry.path)) is not None]
     begins = [h["begin_timestamp"] for h in headers if h["begin_timestamp"] > 0]
     return {
         "files": len(files),

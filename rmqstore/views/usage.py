@@ -49,10 +49,8 @@ class Usage:
         self.bytes += other.bytes
         for name, table in other.tables.items():
             own = self.tables.setdefault(name, {})
-            for label, (messages, size) in table.items():
-                row = own.setdefault(label, [0, 0])
-                row[0] += messages
-                row[1] += size
+            for label, counts in table.items():
+                _add(own, label, *counts)
 
     def rows(self, dimension: str) -> list[dict[str, Any]]:
         """Return rows {DIMENSION, "messages", "bytes"}, the largest first; days and hours in order of time.
@@ -175,9 +173,13 @@ def _fill(out: Usage, name: str, labels: Iterable[Label], messages: list[int], t
     table = out.tables.setdefault(name, {})
     for label, m, b in zip(labels, messages, total, strict=True):
         if m:
-            row = table.setdefault(label, [0, 0])
-            row[0] += m
-            row[1] += b
+            _add(table, label, m, b)
+
+
+def _add(table: Table, label: Label, messages: int, size: int) -> None:
+    row = table.setdefault(label, [0, 0])
+    row[0] += messages
+    row[1] += size
 
 
 def _time(ms: int, name: str) -> str:

@@ -6,6 +6,7 @@ import gzip
 import os
 import tarfile
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -89,7 +90,7 @@ class Archive:
         }
         info.name = f"GNUSparseFile.0/{name}"
         info.size = len(table) + sum(stop - start for start, stop in extents)
-        self._tar.addfile(info, _Reader(_chained(table, _cut(pieces, extents))))  # type: ignore[arg-type]
+        self._tar.addfile(info, _Reader(chain([table], _cut(pieces, extents))))  # type: ignore[arg-type]
 
 
 def _info(name: str, like: os.stat_result) -> tarfile.TarInfo:
@@ -97,11 +98,6 @@ def _info(name: str, like: os.stat_result) -> tarfile.TarInfo:
     info.mode, info.mtime = like.st_mode & 0o7777, like.st_mtime
     info.uid, info.gid = like.st_uid, like.st_gid
     return info
-
-
-def _chained(first: bytes, rest: Iterable[bytes]) -> Iterator[bytes]:
-    yield first
-    yield from rest
 
 
 def _cut(pieces: Iterable[Piece], extents: list[Extent]) -> Iterator[bytes]:

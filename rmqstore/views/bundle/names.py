@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 
 from rmqstore.formats import properties
@@ -77,14 +77,7 @@ class Names:
 
     def word(self, text: bytes) -> bytes:
         """Return the pseudonym of a name, key, id or value: letters and digits; only hex digits if `text` is hex."""
-        if not text or text in self._kept:
-            return text
-        found = self._known.get(text)
-        if found is None:
-            found = self._new(text)
-            if len(self._known) < _MAX_CACHED:
-                self._known[text] = found
-        return found
+        return text if not text or text in self._kept else _cached(self._known, text, self._new)
 
     def _new(self, text: bytes) -> bytes:
         size = len(text)
@@ -101,22 +94,15 @@ class Names:
 
     def property_name(self, text: bytes) -> bytes:
         """Return the name of a property; those of clients and brokers stay, even if damaged."""
-        found = self._property_names.get(text)
-        if found is None:
-            kept = text in PROPERTY_NAMES or nearest(text, PROPERTY_NAMES) is not None
-            found = text if kept else self.word(text)
-            if len(self._property_names) < _MAX_CACHED:
-                self._property_names[text] = found
-        return found
+        return _cached(self._property_names, text, self._property_name)
+
+    def _property_name(self, text: bytes) -> bytes:
+        is_kept = text in PROPERTY_NAMES or nearest(text, PROPERTY_NAMES) is not None
+        return text if is_kept else self.word(text)
 
     def topic(self, text: bytes) -> bytes:
         """Return the pseudonym of a topic or group; prefixes and system topics stay."""
-        found = self._topic_names.get(text)
-        if found is None:
-            found = self._topic(text)
-            if len(self._topic_names) < _MAX_CACHED:
-                self._topic_names[text] = found
-        return found
+        return _cached(self._topic_names, text, self._topic)
 
     def _topic(self, text: bytes) -> bytes:
         if text not in self._topics:
@@ -164,14 +150,11 @@ class Names:
 
     def host(self, raw: bytes) -> bytes:
         """Return a stored host with an address in 10.0.0.0/8 or fd00::/8 and the same port."""
-        address = raw[:-4]
-        found = self._hosts.get(address)
-        if found is None:
-            head = b"\x0a" if len(address) == 4 else b"\xfd\x00"
-            found = head + self.stream(b"host " + address, len(address) - len(head))
-            if len(self._hosts) < _MAX_CACHED:
-                self._hosts[address] = found
-        return found + raw[-4:]
+        return _cached(self._hosts, raw[:-4], self._address) + raw[-4:]
+
+    def _address(self, address: bytes) -> bytes:
+        head = b"\x0a" if len(address) == 4 else b"\xfd\x00"
+        return head + self.stream(b"host " + address, len(address) - len(head))
 
     def is_known(self, text: bytes) -> bool:
         """Return whether a text is a topic of the store."""
@@ -182,6 +165,15 @@ class Names:
         """The number of distinct names of each kind that were replaced (at most 2^18)."""
         topics = sum(name != new for name, new in self._topic_names.items())
         return {"topics_and_groups": topics, "other_texts": len(self._known), "hosts": len(self._hosts)}
+
+
+def _cached(table: dict[bytes, bytes], text: bytes, make: Callable[[bytes], bytes]) -> bytes:
+    found = table.get(text)
+    if found is None:
+        found = make(text)
+        if len(table) < _MAX_CACHED:
+            table[text] = found
+    return found
 
 
 def nearest(text: bytes, names: Iterable[bytes]) -> bytes | None:

@@ -47,7 +47,7 @@ class Positions:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Part:
     begin: int | None = None
     end: int | None = None

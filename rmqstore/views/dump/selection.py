@@ -18,7 +18,7 @@ from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import Bool
 from rmqstore.scan.queues import QueueTable
 
-Ordered = TypeVar("Ordered", list[Any], range, npt.NDArray[Any])
+Ordered = TypeVar("Ordered", list[Any], tuple[Any, ...], range, npt.NDArray[Any])
 
 
 @dataclass(frozen=True, slots=True)

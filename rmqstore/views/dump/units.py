@@ -8,6 +8,7 @@ import numpy as np
 
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.index_sizes import index_sizes
+from rmqstore.files.index_units import index_header
 from rmqstore.files.log_ends import OpenFile
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.store import QueueKind, Store
@@ -106,10 +107,9 @@ def index_units(store: Store, selection: Selection) -> Iterator[Batch]:
     )
     slots, _ = index_sizes(store) or (store.config.int("maxHashSlotNum"), 0)
     for entry in selection.ordered(store.index_files):
-        raw = read_at(entry.path, index.HEADER.size, 0)
-        if len(raw) < index.HEADER.size:
+        header = index_header(entry.path)
+        if header is None:
             continue
-        header = index.HEADER.parse(raw)
         name = entry.path.name
         if not selection.keys and selection.limit is None:
             yield {"file": name, "slots": slots, **header}

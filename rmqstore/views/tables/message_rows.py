@@ -15,14 +15,14 @@ from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.formats import dledger
 from rmqstore.formats.layout import Field, arrow_type
 from rmqstore.formats.message import HEAD
-from rmqstore.messages.arrow import Names, Pairs, bool_array, number_array, part_array, text_array
+from rmqstore.messages.arrow import Names, Pairs, bool_array, field_of, number_array, part_array, text_array
 from rmqstore.messages.bodies import bodies_of
 from rmqstore.messages.cells import listed
+from rmqstore.messages.schema import COLUMNS
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.properties.texts import read_texts
 
-MAP = pa.map_(pa.string(), pa.string())
 _DAY = 86_400_000
 _HOSTS = ("born_host", "store_host")
 
@@ -99,6 +99,12 @@ class Column:
     make: Callable[[Chunk], Any]
 
 
+def _shared(name: str, make: Callable[[Chunk], Any]) -> Column:
+    """Return a column that other outputs have too, with the same type and description."""
+    column = COLUMNS[name]
+    return Column(name, field_of(name).type, column.about, column.unit, make)
+
+
 def _number(field: Field) -> Column:
     narrow = np.dtype(field.dtype).newbyteorder("=")
 
@@ -162,47 +168,29 @@ def message_columns(options: MessageOptions) -> list[Column]:
     out = [
         Column("store", pa.string(), "Label of the store.", "", lambda c: c.constant(c.store)),
         Column("log", pa.string(), "commitlog or dledger.", "", lambda c: c.constant(c.log)),
-        Column("file", pa.string(), "Name of the file.", "", lambda c: c.constant(c.file.name)),
-        Column(
-            "offset",
-            pa.int64(),
-            "Where the record starts in its log; in DLedger, after the entry's header.",
-            "bytes",
-            lambda c: number_array(c.columns.offset),
-        ),
+        _shared("file", lambda c: c.constant(c.file.name)),
+        _shared("offset", lambda c: number_array(c.columns.offset)),
     ]
     if options.entry:
         out += [_entry_number(f) for f in dledger.ENTRY]
     for field in HEAD:
         out.append(_host(field) if field.name in _HOSTS else _number(field))
     out += [
-        Column("topic", pa.string(), "Topic.", "", _topics),
+        _shared("topic", _topics),
         Column("crc_ok", pa.bool_(), "Whether body CRC and record CRC are correct; null if not checked.", "", _crc_ok),
         Column("tags_code", pa.int64(), "Hash of TAGS, as in consume queues; 0 without TAGS.", "", _tags_code),
         Column("store_time", pa.timestamp("us", "UTC"), "store_timestamp as a time.", "", _time),
     ]
     if options.tags:
         out += [
-            Column("tags", pa.string(), "TAGS.", "", lambda c: c.texts.values[0]),
-            Column("keys", pa.string(), "KEYS.", "", lambda c: c.texts.values[1]),
-            Column(
-                "unique_key",
-                pa.string(),
-                "UNIQ_KEY, the producer's message id.",
-                "",
-                lambda c: c.texts.values[2],
-            ),
+            _shared("tags", lambda c: c.texts.values[0]),
+            _shared("keys", lambda c: c.texts.values[1]),
+            _shared("unique_key", lambda c: c.texts.values[2]),
         ]
     if options.properties:
         out += [
-            Column("properties", MAP, "All properties.", "", lambda c: c.texts.map),
-            Column(
-                "msg_id",
-                pa.string(),
-                "Offset message id: store host and offset.",
-                "",
-                lambda c: c.names.message_ids(c.columns),
-            ),
+            _shared("properties", lambda c: c.texts.map),
+            _shared("msg_id", lambda c: c.names.message_ids(c.columns)),
         ]
     if options.segment_bytes:
         out += [
@@ -210,7 +198,7 @@ def message_columns(options: MessageOptions) -> list[Column]:
             Column("segment", pa.string(), "Store and segment of its log.", "", lambda c: c.constant(c.segment)),
         ]
     if options.body:
-        out.append(Column("body", pa.binary(), "Body.", "", _body))
+        out.append(_shared("body", _body))
     if not options.only:
         return out
     known = {c.name: c for c in out}

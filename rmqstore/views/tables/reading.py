@@ -108,16 +108,12 @@ def _chunks(piece: Piece, options: ReadOptions, selector: Selector, names: Names
 # --- consume queues ---------------------------------------------------------------------------------------------------
 
 
-def _layout_fields(layout: Layout) -> list[Any]:
-    return list(layout.arrow_schema())
-
-
 def unit_schema(*, batch_units: bool) -> Any:
     """Return the Arrow schema of `rmqstore.consumequeue`."""
     head = [pa.field("store", pa.string()), pa.field("topic", pa.string()), pa.field("queue_id", pa.int32())]
     if batch_units:
-        return pa.schema(head + _layout_fields(consumequeue.BATCH_UNIT))
-    return pa.schema([*head, pa.field("queue_offset", pa.int64()), *_layout_fields(consumequeue.UNIT)])
+        return pa.schema([*head, *consumequeue.BATCH_UNIT.arrow_schema()])
+    return pa.schema([*head, pa.field("queue_offset", pa.int64()), *consumequeue.UNIT.arrow_schema()])
 
 
 def queue_pieces(label: str, store: Store, selection: Selection, size: int, *, batch_units: bool) -> Iterator[Piece]:
@@ -173,7 +169,7 @@ def index_schema() -> Any:
     """Return the Arrow schema of `rmqstore.index`."""
     head = [("store", pa.string()), ("file", pa.string()), ("unit", pa.int64()), ("slot", pa.int64())]
     fields = [pa.field(n, t) for n, t in head]
-    return pa.schema([*fields, *_layout_fields(index.UNIT), pa.field("timestamp", pa.int64(), metadata={"unit": "ms"})])
+    return pa.schema([*fields, *index.UNIT.arrow_schema(), pa.field("timestamp", pa.int64(), metadata={"unit": "ms"})])
 
 
 def read_index(label: str, path: Path, selection: Selection) -> Iterator[Any]:

@@ -35,7 +35,7 @@ def store_refs(paths: Iterable[str | Path], config: Path | None = None) -> list[
 
     Errors: UsageError without a store, and for two stores with the same label; NotReadable for a glob without matches.
     """
-    given = tuple(sorted(BrokerConfig.read(config).given.items())) if config is not None else ()
+    given = _settings(config)
     out: dict[str, StoreRef] = {}
     for label, path in _expanded(str(p) for p in paths):
         if label in out and out[label].path != path:
@@ -44,6 +44,10 @@ def store_refs(paths: Iterable[str | Path], config: Path | None = None) -> list[
     if not out:
         raise UsageError("no store given", "give at least one store directory")
     return list(out.values())
+
+
+def _settings(config: Path | None) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(BrokerConfig.read(config).given.items())) if config is not None else ()
 
 
 def _expanded(paths: Iterable[str]) -> Iterator[tuple[str, Path]]:
@@ -79,17 +83,17 @@ def refs_of_options(options: Mapping[str, str]) -> list[StoreRef]:
 
     `stores` is JSON: an object {label: path}, or a list of paths.
     """
-    config = options.get("config")
+    config = Path(options["config"]) if options.get("config") else None
     if "stores" in options:
         named = json.loads(options["stores"])
         if isinstance(named, dict):
-            given = tuple(sorted(BrokerConfig.read(Path(config)).given.items())) if config else ()
+            given = _settings(config)
             return [StoreRef(Path(path), str(label), given) for label, path in named.items()]
-        return store_refs([str(p) for p in named], Path(config) if config else None)
+        return store_refs([str(p) for p in named], config)
     paths = json.loads(options["paths"]) if "paths" in options else []
     if "path" in options:
         paths = [options["path"], *paths]
-    return store_refs(paths, Path(config) if config else None)
+    return store_refs(paths, config)
 
 
 def opened(refs: Iterable[StoreRef], *, skip: bool) -> Iterator[tuple[StoreRef, Store]]:
