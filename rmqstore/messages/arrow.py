@@ -17,11 +17,11 @@ import numpy.typing as npt
 
 from rmqstore.errors import UsageError, install_command
 from rmqstore.formats import properties
-from rmqstore.formats.message import COMPRESSED, COMPRESSION_TYPE_MASK, MAGIC_V2_U32
+from rmqstore.formats.message import MAGIC_V2_U32
 from rmqstore.messages.bodies import INVALID, Bodies, bodies_of, contents
 from rmqstore.messages.cells import Part, Spans, TextTable, assemble, listed
 from rmqstore.messages.hosts import HostTexts, MessageIds
-from rmqstore.messages.properties import rebuilt, untold
+from rmqstore.messages.properties import NAMES, rebuilt, untold
 from rmqstore.messages.rows import BodyStyle
 from rmqstore.messages.schema import BODY, COLUMNS, EXPORTED, POSITIONS, SIDE
 from rmqstore.messages.text import valid_text
@@ -45,7 +45,6 @@ _TYPES = {
     "bool": pa.bool_(),
     "map": pa.map_(pa.string(), pa.string()),
 }
-_NAMES = (properties.TAGS, properties.KEYS, properties.UNIQ_KEY)
 _REPEATED = ("topic", "store_host", "born_host", "tags", "queue_id", "flag", "sys_flag", "reconsume_times", "version")
 ROWS, BYTES = 1 << 17, 32 << 20  # limits of a row group
 
@@ -184,9 +183,7 @@ class _Arrays:
 
     def _sys_flag(self) -> I64:
         flags = self.columns.sys_flag
-        if self.rows.body.style and self._bodies.unpacked is not None:
-            return np.where(self._bodies.unpacked, flags & ~(COMPRESSED | COMPRESSION_TYPE_MASK), flags)
-        return flags
+        return self._bodies.sys_flags(flags) if self.rows.body.style else flags
 
     def body(self) -> dict[str, Any]:
         if not self.rows.body.style:
@@ -241,10 +238,10 @@ class Pairs:
             found = [properties.parse_properties(text) for text in spans.raw()]
             pairs_of = [[(valid_text(k), valid_text(v)) for k, v in one.items()] for one in found]
             self.map = pa.array(pairs_of, _TYPES["map"])
-            values = [[valid_text(v) if (v := one.get(name)) else None for one in found] for name in _NAMES]
+            values = [[valid_text(v) if (v := one.get(name)) else None for one in found] for name in NAMES]
             self.values = [pa.array(column, pa.string()) for column in values]
             return
-        names = tuple(name.encode() for name in _NAMES)
+        names = tuple(name.encode() for name in NAMES)
         pairs = loops.pairs(spans.source, spans.starts, spans.stops, names)
         odd = (pairs.marks & 1) != 0
         wide = np.flatnonzero(pairs.marks & 2)

@@ -8,14 +8,15 @@ from typing import NamedTuple
 import numpy as np
 
 from rmqstore.formats.bodies import BodyError, decompress
-from rmqstore.formats.message import COMPRESSED
+from rmqstore.formats.message import COMPRESSED, COMPRESSION_TYPE_MASK
 from rmqstore.messages.cells import Spans
 from rmqstore.scan import native
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.kernels import U8, Bool
+from rmqstore.scan.kernels import I64, U8, Bool
 from rmqstore.scan.properties.texts import not_utf8
 
 CONTROL, WIDE, DELETE, INVALID, C1 = 1, 2, 4, 8, 16
+_COMPRESSION = COMPRESSED | COMPRESSION_TYPE_MASK
 _C1 = re.compile(rb"\xc2[\x80-\x9f]")
 _CONTROLS = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
@@ -26,6 +27,10 @@ class Bodies(NamedTuple):
     spans: Spans
     unpacked: Bool | None
     errors: dict[int, str]
+
+    def sys_flags(self, flags: I64) -> I64:
+        """Return the SYSFLAG of each record, without the compression bits of decompressed bodies."""
+        return flags if self.unpacked is None else np.where(self.unpacked, flags & ~_COMPRESSION, flags)
 
 
 def bodies_of(columns: Columns, *, stored: bool = False) -> Bodies:

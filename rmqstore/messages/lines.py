@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from rmqstore.formats import dledger
-from rmqstore.formats.message import COMPRESSED, COMPRESSION_TYPE_MASK, MAGIC_V2_U32
+from rmqstore.formats.message import MAGIC_V2_U32
 from rmqstore.formats.text.controls import escape_csv
 from rmqstore.messages.bodies import C1, CONTROL, DELETE, INVALID, Bodies, bodies_of, contents
 from rmqstore.messages.cells import (
@@ -235,9 +235,7 @@ class _Fields:
     def _sys_flag(self) -> I64:
         """Return SYSFLAG; in an export, without the compression bits of bodies that were decompressed."""
         flags = self.columns.sys_flag
-        if self.lines.export and self.lines.body.style and self._bodies.unpacked is not None:
-            return np.where(self._bodies.unpacked, flags & ~(COMPRESSED | COMPRESSION_TYPE_MASK), flags)
-        return flags
+        return self._bodies.sys_flags(flags) if self.lines.export and self.lines.body.style else flags
 
     def _is_text(self) -> Bool:
         """Return the mask of bodies shown as text: in `dump`, printable ones; in an export, UTF-8 that is lossless."""

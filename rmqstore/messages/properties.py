@@ -23,7 +23,7 @@ from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, U8, Bool, u64
 from rmqstore.scan.properties.texts import is_utf8, not_utf8
 
-_NAMES = (properties.TAGS, properties.KEYS, properties.UNIQ_KEY)
+NAMES = (properties.TAGS, properties.KEYS, properties.UNIQ_KEY)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _RECORD = np.uint64(0xFFFFFF)  # bits of the record's index in its chunk
 
@@ -93,7 +93,7 @@ class PropertySpans:
         self._objects = [borders[:-1] + 1, borders[1:]]
         for i, bound in enumerate(empty):
             self._objects[i][marks.empty] = bound
-        self._values = [[np.full(n, bound) for bound in nothing] for _ in _NAMES]
+        self._values = [[np.full(n, bound) for bound in nothing] for _ in NAMES]
         shift = len(style.equals) - style.quotes
         for (first, stop), (rows, middle, end) in zip(self._values, marks.named(), strict=True):
             before = middle - rows - 1  # number of separators before it that have grown
@@ -113,7 +113,7 @@ class PropertySpans:
         total = int(np.maximum(stops - starts, 0).sum())
         out = np.empty(SLACK + 2 * total + 64 * len(starts), dtype=np.uint8)
         out[:SLACK] = 0x20
-        names = tuple(name.encode() for name in _NAMES)
+        names = tuple(name.encode() for name in NAMES)
         self._end, first, last, marks = loops.objects(raw, starts, stops, style.packed, names, out, SLACK)
         nothing = self._append(style.text(None))
         empty = self._append(style.object({}))
@@ -186,7 +186,7 @@ class PropertySpans:
         """Replace record i's object and values by those of its decoded text."""
         found = properties.parse_properties(raw)
         spans = [(self._objects, self._style.object(found))]
-        spans += [(v, self._style.text(found.get(name))) for v, name in zip(self._values, _NAMES, strict=True)]
+        spans += [(v, self._style.text(found.get(name))) for v, name in zip(self._values, NAMES, strict=True)]
         for (first, stop), text in spans:
             first[i], stop[i] = self._append(text)
 
@@ -304,9 +304,9 @@ class _Marks:
         return found
 
     def named(self) -> list[tuple[I64, I64, I64]]:
-        """Return for each of `_NAMES`: records that have it, index of the separator before its value, value's end."""
+        """Return for each of `NAMES`: records that have it, index of the separator before its value, value's end."""
         out = []
-        for name in _NAMES:
+        for name in NAMES:
             number = np.uint64(int.from_bytes(name.encode().ljust(8, b"\0"), "big"))
             middle = self.middle[self.names == number]
             middle = middle[self.gap[middle - 1] == len(name)]

@@ -125,19 +125,13 @@ class Query:
         if name in ("messages", "dledger"):
             options = MessageOptions(body=self._body, properties=True, entry=name == "dledger")
             return _View(self.read, arrow_schema(message_columns(options)), partial(self._messages, name, options))
-        schemas = {
-            "consumequeue": reading.unit_schema(batch_units=False),
-            "indexfile": reading.index_schema(),
-            "consumer_offsets": reading.offsets_schema(),
-            "findings": reading.findings_schema(),
-        }
-        read = {
-            "consumequeue": self._units,
-            "indexfile": self._index,
-            "consumer_offsets": self._offsets,
-            "findings": self._findings,
+        schema, read = {
+            "consumequeue": (reading.unit_schema(batch_units=False), self._units),
+            "indexfile": (reading.index_schema(), self._index),
+            "consumer_offsets": (reading.offsets_schema(), self._offsets),
+            "findings": (reading.findings_schema(), self._findings),
         }[name]
-        return _View(self.read, schemas[name], lambda _: (batch for ref in self.refs for batch in read(ref)))
+        return _View(self.read, schema, lambda _: (batch for ref in self.refs for batch in read(ref)))
 
     def _messages(self, view: str, options: MessageOptions, names: tuple[str, ...]) -> Iterator[Any]:
         options = replace(options, only=names, crc="crc_ok" in names, body=options.body if "body" in names else "")

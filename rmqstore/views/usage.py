@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from rmqstore.files.store import Store
 from rmqstore.formats.message import BORN_HOST_V6, HEAD, host_text
+from rmqstore.formats.text.times import utc
 from rmqstore.messages.properties import PropertySpans
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, u64
@@ -184,8 +184,8 @@ def _add(table: Table, label: Label, messages: int, size: int) -> None:
 
 def _time(ms: int, name: str) -> str:
     try:
-        when = datetime.fromtimestamp(ms / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
+        when = utc(ms)
+    except OverflowError:
         return str(ms)
     return when.date().isoformat() if name == "day" else f"{when:%Y-%m-%dT%H}:00Z"
 

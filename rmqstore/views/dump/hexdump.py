@@ -9,6 +9,7 @@ from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.formats import dledger, message, properties
 from rmqstore.formats.layout import Layout
 from rmqstore.formats.message import BLANK_MAGIC, HEADS_BY_FLAG, MAGIC_V1, MAGIC_V2, Fault, parse_message
+from rmqstore.formats.text.times import utc
 
 ROW = 16
 _BODY_SHOWN = 256
@@ -98,11 +99,9 @@ def _value(name: str, raw: bytes, unit: str) -> str:
 
 
 def _time(ms: int) -> str:
-    from datetime import UTC, datetime
-
     try:
-        return f" ({datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec='milliseconds')})" if ms > 0 else ""
-    except (ValueError, OverflowError, OSError):
+        return f" ({utc(ms).isoformat(timespec='milliseconds')})" if ms > 0 else ""
+    except OverflowError:
         return ""
 
 
