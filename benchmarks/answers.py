@@ -106,7 +106,7 @@ def _local_export(store: Path, target: Path) -> Any:
     import pyarrow.parquet as pq
 
     code = _command("export", store, "--positions", "-o", target, "-q").returncode
-    rows = _rows(pq.ParquetFile(target).iter_batches(20_000), local=True)
+    rows = _rows(pq.ParquetFile(target).iter_batches(20_000))
     target.unlink()
     return {"exit": code, "rows": rows}
 
@@ -165,7 +165,7 @@ def _spark_export(spark: Any, store: Path, lake: Path, split: int) -> Any:
         pa.schema([("topic", pa.string()), ("day", pa.string()), ("segment", pa.string())]), flavor="hive"
     )
     files = ds.dataset(str(lake), format="parquet", partitioning=parts, exclude_invalid_files=False)
-    rows = _rows(files.to_batches(batch_size=20_000), local=False)
+    rows = _rows(files.to_batches(batch_size=20_000))
     shutil.rmtree(lake)
     return {"exit": code, "rows": rows}
 
@@ -224,26 +224,20 @@ _NUMBERS = ("queue_id", "queue_offset", "flag", "sys_flag", "born_timestamp", "s
 _TEXTS = ("topic", "born_host", "store_host", "tags", "keys", "unique_key", "msg_id")
 
 
-def _rows(batches: Iterator[Any], *, local: bool) -> dict[str, Any]:
+def _rows(batches: Iterator[Any]) -> dict[str, Any]:
     """Column to values of an export's sound rows, in the order of the log; a body is its CRC and length."""
     import pyarrow as pa
 
-    parts = [_part(batch, local=local) for batch in batches if batch.num_rows]
+    parts = [_part(batch) for batch in batches if batch.num_rows]
     table = pa.concat_tables(parts).sort_by("offset").combine_chunks() if parts else pa.table({})
     return {name: table.column(name) for name in table.column_names}
 
 
-def _part(batch: Any, *, local: bool) -> Any:
+def _part(batch: Any) -> Any:
     import pyarrow as pa
 
-    if local:
-        properties, raw = batch.column("properties").to_pylist(), batch.column("body_base64").to_pylist()
-        texts = batch.column("body").to_pylist()
-        bodies = [(t or "").encode() if r is None else r for t, r in zip(texts, raw, strict=True)]
-    else:
-        batch = batch.filter(batch.column("crc_ok"))
-        bodies = batch.column("body").to_pylist()
-        properties = [orjson.dumps(dict(pairs)).decode() for pairs in batch.column("properties").to_pylist()]
+    bodies = batch.column("body").to_pylist()
+    properties = [orjson.dumps(dict(pairs)).decode() for pairs in batch.column("properties").to_pylist()]
     columns = {name: batch.column(name).cast(pa.int64()) for name in ("offset", "size", *_NUMBERS)}
     columns |= {name: batch.column(name).cast(pa.string()) for name in _TEXTS}
     columns["properties"] = pa.array(properties, pa.string())

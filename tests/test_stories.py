@@ -5,14 +5,8 @@ No line of text is wider than the terminal, so nothing is cut or wrapped by it i
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pty
 import re
-import struct
-import subprocess
-import sys
-import termios
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +15,7 @@ from rich.cells import cell_len
 
 from tests.damage import flip
 from tests.stores import copy_store
+from tests.terminal import printed_in_a_terminal
 from tests.untouched import content_only, snapshot
 
 WIDTHS = (80, *(pytest.param(width, marks=pytest.mark.slow) for width in (120, 200)))
@@ -30,21 +25,9 @@ Ask = Callable[..., list[str]]
 
 def in_a_terminal(width: int, folder: Path, *words: str) -> tuple[int, list[str]]:
     """Exit code and what the terminal shows at the end: what a bar overwrites is gone."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
     environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "NO_COLOR", "CI")}
-    environment |= {"TERM": "xterm-256color", "PAGER": "cat", "TZ": "UTC"}
-    command = [sys.executable, "-m", "rmqstore", *words]
-    with subprocess.Popen(command, cwd=folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs) as process:
-        os.close(theirs)
-        printed = bytearray()
-        try:
-            while more := os.read(ours, 65536):
-                printed += more
-        except OSError:  # the other end of the terminal is closed
-            pass
-        code = process.wait(60)
-    os.close(ours)
+    environment |= {"PAGER": "cat", "TZ": "UTC"}
+    code, printed = printed_in_a_terminal(*words, lines=50, columns=width, environment=environment, folder=folder)
     text = _CONTROL_SEQUENCE.sub("", printed.decode("utf-8")).replace("\r\n", "\n")
     lines = text.removesuffix("\n").split("\n") if text else []  # splitlines would take each state of a bar for a line
     return code, [line.rpartition("\r")[2] for line in lines]

@@ -36,7 +36,7 @@ def simulate_start(
     if store.part is not None:
         raise UsageError(f"{store.path} is only a part of a store: a broker needs a whole one", "name the store's root")
     options = options or StartOptions()
-    config = BrokerConfig({**store.config.given, **(settings or {})}, store.config.source)
+    config = store.config.changed(settings or {})
     if in_dledger_mode(store, config):
         if rules.dledger is None:
             raise UsageError(f"RocketMQ {rules.version} has no DLedger mode")

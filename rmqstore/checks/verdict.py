@@ -15,7 +15,6 @@ from rmqstore.checks.problems.damage_words import damage_words
 from rmqstore.checks.problems.report import Fact, Finding, Report
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.queues.undelivered import NothingOwed, left_unreadable, never_dispatched, nothing_owed
-from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import Store, StoreKind
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
 
 def _leaves_dledger(store: Store, options: VerifyOptions) -> bool:
     """Whether the store has DLedger entries that the broker, as it is configured, does not read."""
-    config = BrokerConfig({**store.config.given, **dict(options.settings)})
+    config = store.config.changed(dict(options.settings))
     return store.dledger is not None and bool(store.dledger.data.files) and not in_dledger_mode(store, config)
 
 

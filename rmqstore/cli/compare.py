@@ -81,8 +81,7 @@ def compare(
     from rmqstore.views.compare.compare import compare as run
 
     assert other is not None
-    sizes = {k: v for k, v in config.given.items() if k.startswith(("mappedFileSize", "mapperFileSize"))}
-    against_it = open_store(other, BrokerConfig(sizes))
+    against_it = open_store(other, BrokerConfig(config.file_sizes()))
     with out.busy("reading both logs"):
         answer = while_files_expire(
             opened,

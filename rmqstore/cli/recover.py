@@ -169,5 +169,4 @@ def _open_replicas(paths: tuple[Path, ...], config: BrokerConfig, work: Work) ->
     """What --replica names, before the store itself is read. Errors: as `open_replica`."""
     from rmqstore.repair.replica.replica import open_replica
 
-    sizes = {k: v for k, v in config.given.items() if k.startswith(("mappedFileSize", "mapperFileSize"))}
-    return [open_replica(path, sizes, jobs=work.jobs, max_rate=work.max_rate) for path in paths]
+    return [open_replica(path, config.file_sizes(), jobs=work.jobs, max_rate=work.max_rate) for path in paths]

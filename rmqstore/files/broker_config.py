@@ -144,6 +144,14 @@ class BrokerConfig:
         value = self.given.get(key, "")
         return [Path(p.strip()) for p in value.split(",") if p.strip()]
 
+    def changed(self, settings: Mapping[str, str]) -> BrokerConfig:
+        """Return the same configuration with `settings` added or replaced."""
+        return BrokerConfig({**self.given, **settings}, self.source)
+
+    def file_sizes(self) -> dict[str, str]:
+        """Return the given settings that are sizes of store files."""
+        return {k: v for k, v in self.given.items() if k.startswith(("mappedFileSize", "mapperFileSize"))}
+
     def given_int(self, key: str) -> Number | None:
         """Return a setting as a number, without default: None if it is not given."""
         return self.int(key) if key in self.given else None

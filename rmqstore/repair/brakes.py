@@ -61,9 +61,11 @@ def path_brakes(store: Store, counts: Mapping[str, int]) -> Iterator[str]:
     """A disk that is not mounted leaves an empty directory, and the log without the files that are on it."""
     if store.commitlog is None or not (counts.get(codes.CL_MISSING_FILE) or counts.get(codes.CQ_BEYOND_LOG)):
         return
+    if len(store.commitlog_directories) == 1:
+        return
     used = {file.path.parent for file in store.commitlog.files}
     for directory in store.commitlog_directories:
-        if len(store.commitlog_directories) > 1 and directory not in used:
+        if directory not in used:
             yield f"{directory} is configured and empty, and files of the log are missing: is a disk not mounted?"
 
 

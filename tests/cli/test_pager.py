@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pty
-import struct
-import subprocess
 import sys
-import termios
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +13,7 @@ import pytest
 from tests.command import run
 from tests.damage import flip
 from tests.stores import copy_store, unpack
+from tests.terminal import printed_in_a_terminal
 
 STORE = "5.4.0-clean"
 COUNTER = "import sys; print(f'PAGED {len(sys.stdin.readlines())} lines')"
@@ -28,24 +24,12 @@ def in_a_terminal(
     *words: str, lines: int = 24, pager: str | None = COUNTER, environment: Mapping[str, str] | None = None
 ) -> tuple[int, str]:
     """Exit code and what is on the terminal; `pager` is a program for Python in place of $RMQSTORE_PAGER."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, 100, 0, 0))
     hidden = ("COLUMNS", "LINES", "PAGER", "RMQSTORE_PAGER", "LESS")
-    variables = {k: v for k, v in os.environ.items() if k not in hidden} | {"TERM": "xterm-256color"}
+    variables = {k: v for k, v in os.environ.items() if k not in hidden}
     if pager is not None:
         variables["RMQSTORE_PAGER"] = f'{sys.executable} -c "{pager}"'
     variables |= environment or {}
-    command = [sys.executable, "-m", "rmqstore", *words]
-    with subprocess.Popen(command, env=variables, stdin=theirs, stdout=theirs, stderr=theirs) as process:
-        os.close(theirs)
-        printed = bytearray()
-        try:
-            while more := os.read(ours, 65536):
-                printed += more
-        except OSError:  # the other end of the terminal is closed
-            pass
-        code = process.wait(60)
-    os.close(ours)
+    code, printed = printed_in_a_terminal(*words, lines=lines, columns=100, environment=variables)
     text = printed.decode("utf-8", "replace").replace("\r\n", "\n")
     assert "Traceback" not in text, text
     return code, text

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.brokers.rules.forecast import StartOptions
+from rmqstore.brokers.rules.forecast import StartForecast, StartOptions
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.verify import VerifyOptions, verify
 from rmqstore.files.broker_config import BrokerConfig
@@ -32,7 +32,18 @@ def test_forecast_is_what_the_broker_did(damage: SmallDamage, tmp_path: Path) ->
     assert (missing > 0) == (answer.readable not in (None, MESSAGES))
 
 
-GARBAGE = b'{"dataVersion":{"x'
+GARBAGE = '{"dataVersion":{"x'
+
+
+def forecast_with_config_file(folder: Path, version: str, name: str, text: str) -> StartForecast:
+    """The forecast for a sound store in which a file of config/ and its .bak hold `text`."""
+    store = copy_store(f"{version}-clean", folder)
+    for path in (store / "config" / name, store / "config" / f"{name}.bak"):
+        path.write_text(text)
+    config = BrokerConfig(meta(f"{version}-clean").oracle_args)
+    return simulate_start(open_store(store, config), version=version, options=StartOptions(dispatch=False))
+
+
 # the exit codes of whole brokers with both the file and its .bak garbled; None: it started
 CONFIG_EXITS: dict[str, dict[str, int | None]] = {
     "topics.json": {"4.9.7": 253, "5.1.4": 255, "5.4.0": 253},
@@ -54,11 +65,7 @@ CONFIG_EXITS: dict[str, dict[str, int | None]] = {
 def test_unreadable_configuration_ends_a_broker_as_it_did(
     name: str, version: str, code: int | None, tmp_path: Path
 ) -> None:
-    store = copy_store(f"{version}-clean", tmp_path)
-    for path in (store / "config" / name, store / "config" / f"{name}.bak"):
-        path.write_bytes(GARBAGE)
-    config = BrokerConfig(meta(f"{version}-clean").oracle_args)
-    forecast = simulate_start(open_store(store, config), version=version, options=StartOptions(dispatch=False))
+    forecast = forecast_with_config_file(tmp_path, version, name, GARBAGE)
     assert (forecast.starts, forecast.exit_code) == (code is None, code)
     assert forecast.starts or name in (forecast.reason or "")
 
@@ -84,11 +91,7 @@ WRONG_TYPES: dict[str, tuple[str, dict[str, int | None]]] = {
 def test_configuration_with_values_of_wrong_types_ends_a_broker_as_it_did(
     name: str, version: str, text: str, code: int | None, tmp_path: Path
 ) -> None:
-    store = copy_store(f"{version}-clean", tmp_path)
-    for path in (store / "config" / name, store / "config" / f"{name}.bak"):
-        path.write_text(text)
-    config = BrokerConfig(meta(f"{version}-clean").oracle_args)
-    forecast = simulate_start(open_store(store, config), version=version, options=StartOptions(dispatch=False))
+    forecast = forecast_with_config_file(tmp_path, version, name, text)
     assert (forecast.starts, forecast.exit_code) == (code is None, code)
     assert forecast.starts or name in (forecast.reason or "")
 

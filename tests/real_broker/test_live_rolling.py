@@ -50,11 +50,11 @@ READING: tuple[tuple[tuple[str, ...], tuple[int, ...]], ...] = (
     (("rebuild", "STORE", "checkpoint"), (0,)),
     (("expire", "STORE"), (0, 1)),  # 1: there are files to expire
     (("du", "STORE"), (0,)),
-    (("dump", "STORE", "--format", "ndjson", "-o", "OUT/dump.ndjson"), (0,)),
-    (("dump", "STORE", "--topic", TOPIC, "--queue", "1", "--format", "csv", "-o", "OUT/dump.csv"), (0,)),
-    (("dump", "STORE/consumequeue", "--format", "ndjson", "-o", "OUT/units.ndjson"), (0,)),
-    (("dump", "STORE/commitlog", "--format", "ndjson", "-o", "OUT/log.ndjson"), (0,)),
-    (("dump", "STORE/index", "--format", "ndjson", "-o", "OUT/index.ndjson"), (0,)),
+    (("dump", "STORE", "--format", "ndjson", "-o", "OUT/dump.ndjson", "--overwrite"), (0,)),
+    (("dump", "STORE", "--topic", TOPIC, "--queue", "1", "--format", "csv", "-o", "OUT/dump.csv", "--overwrite"), (0,)),
+    (("dump", "STORE/consumequeue", "--format", "ndjson", "-o", "OUT/units.ndjson", "--overwrite"), (0,)),
+    (("dump", "STORE/commitlog", "--format", "ndjson", "-o", "OUT/log.ndjson", "--overwrite"), (0,)),
+    (("dump", "STORE/index", "--format", "ndjson", "-o", "OUT/index.ndjson", "--overwrite"), (0,)),
     (("export", "STORE", "-o", "OUT/export.ndjson", "--overwrite"), (0,)),
     (("compare", "STORE", "STORE"), (0, 1)),  # 1: files expired between the two looks
 )

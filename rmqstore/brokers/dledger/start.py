@@ -19,7 +19,7 @@ from rmqstore.brokers.queues.batch_queue import BatchQueue
 from rmqstore.brokers.queues.dispatch import Condition
 from rmqstore.brokers.queues.simple_queue import StartFails
 from rmqstore.brokers.rules.forecast import PROCESS_EXIT, QueueKey, StartForecast, StartOptions
-from rmqstore.brokers.rules.versions import BrokerRules, Reput
+from rmqstore.brokers.rules.versions import BrokerRules
 from rmqstore.files.broker_config import DLEDGER_INDEX_FILE_SIZE, BrokerConfig
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.store import DLedgerFiles, Store
@@ -220,9 +220,7 @@ class DLedgerStart(PlainStart):
         """
         known = self._max_offset()
         begin = known
-        if self.rules.reput is Reput.CQ_MAX or (
-            self.rules.batch_queues and self.config.bool("recheckReputOffsetFromCq")
-        ):
+        if self._redispatches_from_queues:
             begin = self._dispatch(max(self.queues.max_address(), self._min_offset(), 0), known)
             self._wait_for_dispatch(begin, known)
             self.queues.correct_min_offsets(self._min_offset())

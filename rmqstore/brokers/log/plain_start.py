@@ -303,13 +303,16 @@ class PlainStart:
 
     # --- start ----------------------------------------------------------------------------------------------------
 
+    @property
+    def _redispatches_from_queues(self) -> bool:
+        """Whether re-dispatch begins at the end of the consume queues, not at the end of the log."""
+        rechecks = self.rules.batch_queues and self.config.bool("recheckReputOffsetFromCq")
+        return self.rules.reput is Reput.CQ_MAX or rechecks
+
     def _start(self) -> None:
-        by_queues = self.rules.reput is Reput.CQ_MAX or (
-            self.rules.batch_queues and self.config.bool("recheckReputOffsetFromCq")
-        )
         if self.rules.batch_queues and not self.rocksdb and self._gets_a_role():
             self._dispatch_unconfirmed()
-        if not by_queues or self.rocksdb:
+        if not self._redispatches_from_queues or self.rocksdb:
             return
         begin = max(self.queues.max_address(), self.log.min_offset(), 0)
         end = self.log.max_offset()

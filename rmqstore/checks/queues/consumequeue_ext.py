@@ -78,7 +78,7 @@ def _addresses(store: Store, files: ConsumeQueueFiles, starts: I64, findings: Fi
         rows = np.flatnonzero(consumequeue.is_ext_address(tags) & (chunk.units["size"] > 0))
         if not len(rows):
             continue
-        real = tags[rows] - np.iinfo(np.int64).min
+        real = consumequeue.ext_offset(tags[rows])
         missing = ~np.isin(real, starts) & (real >= low)
         for i in rows[missing][:_LISTED].tolist():
             at = chunk.start + i * consumequeue.UNIT.size

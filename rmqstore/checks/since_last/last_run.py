@@ -67,6 +67,7 @@ class LastRun:
         """Does the work of a pass: parts that are known, and for the others `inner`, or `jobs` processes."""
 
         def mapped(function: Callable[[Split], Any], splits: Sequence[Split]) -> Iterator[tuple[Split, Any]]:
+            # a known part is unpacked here and again in _recall: kept, the parts would grow with the store
             known = [self._is_known(split, options) for split in splits]
             fresh = [split for split, same in zip(splits, known, strict=True) if not same]
             started = time.time()
