@@ -98,8 +98,7 @@ def disk_usage(store: Store) -> DiskUsage:
 
 
 def _log_directories(store: Store) -> list[Path]:
-    logs = (store.commitlog, store.dledger.data if store.dledger is not None else None)
-    return list(dict.fromkeys(d for log in logs if log is not None for d in log.directories))
+    return list(dict.fromkeys(directory for log, _ in store.logs for directory in log.directories))
 
 
 def _walk(out: DiskUsage, top: Path, store: Store, part: str = "") -> None:
@@ -124,8 +123,7 @@ def _part_of(names: tuple[str, ...], store: Store) -> str:
 
 
 def _topics(out: DiskUsage, store: Store) -> None:
-    log = store.commitlog or (store.dledger.data if store.dledger is not None else None)
-    start = log.start if log is not None else 0  # older units have expired
+    start = store.log_start  # units of older messages have expired
     for kind in (QueueKind.SIMPLE, QueueKind.BATCH):
         if kind is QueueKind.SIMPLE and store.rocksdb_consume_queue:
             continue  # RocksDB files belong to all topics

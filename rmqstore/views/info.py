@@ -174,11 +174,8 @@ def info(store: Store) -> Info:
         abort=store.abort,
         clean_exit=None if not whole or lock.held else not store.abort,
     )
-    log_start = store.commitlog.start if store.commitlog and store.commitlog.files else -1
-    if log_start < 0 and store.dledger and store.dledger.data.files:
-        log_start = store.dledger.data.start
     problems: list[str] = []
-    out.topics, last = _topics(store, max(log_start, 0), problems)
+    out.topics, last = _topics(store, problems)
     if store.commitlog is not None:
         out.commitlog = _log(store, store.commitlog, 0, last)
     if store.dledger is not None:
@@ -197,26 +194,26 @@ def info(store: Store) -> Info:
     return out
 
 
-def _topics(store: Store, log_start: int, problems: list[str]) -> tuple[list[TopicInfo], int]:
+def _topics(store: Store, problems: list[str]) -> tuple[list[TopicInfo], int]:
     """Return the topics with their queues, and the greatest commitlog offset of a unit (-1: none)."""
     queues: dict[str, list[QueueInfo]] = {}
     last = -1
     kinds: tuple[QueueKind, ...] = (QueueKind.SIMPLE, QueueKind.BATCH)
     if store.rocksdb_consume_queue:
         kinds = (QueueKind.BATCH,)
-        for (topic, queue_id), bounds in _rows(store, log_start, problems).items():
+        for (topic, queue_id), bounds in _rocksdb_bounds(store, problems).items():
             last = max(last, bounds.last_commitlog_offset)
             queues.setdefault(topic, []).append(QueueInfo(queue_id, "rocksdb", bounds.min, bounds.max, 0, 0))
     for cq in store.consume_queues(*kinds):
         batch = cq.kind is QueueKind.BATCH
-        bounds = queue_bounds(cq.queue, log_start, batch=batch)
+        bounds = queue_bounds(cq.queue, store.log_start, batch=batch)
         last = max(last, bounds.last_commitlog_offset)
         one = QueueInfo(cq.queue_id, cq.kind.value, bounds.min, bounds.max, len(cq.queue), cq.queue.bytes_on_disk)
         queues.setdefault(cq.topic, []).append(one)
     return [TopicInfo(t, tuple(q)) for t, q in sorted(queues.items())], last
 
 
-def _rows(store: Store, log_start: int, problems: list[str]) -> dict[tuple[str, int], QueueBounds]:
+def _rocksdb_bounds(store: Store, problems: list[str]) -> dict[tuple[str, int], QueueBounds]:
     from rmqstore.files.rocksdb.database import MISSING_EXTRA, CannotRead, is_readable
 
     if not is_readable():
@@ -225,7 +222,7 @@ def _rows(store: Store, log_start: int, problems: list[str]) -> dict[tuple[str, 
     from rmqstore.views.dump.rocksdb import queue_bounds as row_bounds
 
     try:
-        return row_bounds(store, log_start)
+        return row_bounds(store, store.log_start)
     except CannotRead as e:
         problems.append(f"consumequeue/ is a RocksDB database that cannot be read: {e}")
         return {}

@@ -16,13 +16,13 @@ import numpy as np
 from rmqstore.errors import UsageError
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.log_ends import queue_bounds
-from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
+from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.files.records import MAX_RECORD, message_at
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.rocksdb.queues import RocksDBQueue, RocksDBQueues
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.files.topic_types import configured_types
-from rmqstore.formats import consumequeue, dledger, index, messageid, properties
+from rmqstore.formats import consumequeue, index, messageid, properties
 from rmqstore.formats.message import Fault, Message, check_message, parse_message
 from rmqstore.views.dump.batches import Array
 from rmqstore.views.dump.rocksdb import bounds_of
@@ -58,7 +58,7 @@ class Found:
 
 def by_offset(store: Store, offset: int) -> Found | None:
     """Return the message at a log offset; in DLedger, also at the offset of its entry."""
-    for log, lead in _logs(store):
+    for log, lead in store.logs:
         for at in dict.fromkeys((offset, offset + lead)):
             message = message_at(log, at)
             file = log.find(at)
@@ -149,13 +149,6 @@ def parse_queue_offset(text: str) -> tuple[str, int, int] | None:
         return topic, int(queue_id), int(queue_offset.replace(",", ""))
     except ValueError:
         raise UsageError(f"{text} is not TOPIC/QUEUE/OFFSET", "queue and offset are numbers: Order/2/17") from None
-
-
-def _logs(store: Store) -> Iterator[tuple[MappedFileQueue, int]]:
-    if store.commitlog is not None:
-        yield store.commitlog, 0
-    if store.dledger is not None:
-        yield store.dledger.data, dledger.ENTRY.size
 
 
 @dataclass(frozen=True, slots=True)

@@ -246,12 +246,6 @@ class StoreView(Store):
     def __repr__(self) -> str:
         return f"<rmqstore store {str(self.path)!r}: {self.kind.value}>"
 
-    @property
-    def log_start(self) -> int:
-        """The first log offset of the store; 0 without a log."""
-        logs = [self.commitlog, self.dledger.data if self.dledger is not None else None]
-        return next((log.start for log in logs if log is not None and log.files), 0)
-
     def messages(
         self,
         topic: Words = (),

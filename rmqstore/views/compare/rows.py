@@ -11,7 +11,6 @@ from rmqstore.checks.log.commitlog import LogResult, PassWork, read_log
 from rmqstore.checks.log.log_pass import PassOptions
 from rmqstore.checks.problems.report import Findings
 from rmqstore.errors import NotAStore
-from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats.message import CRC32_PROPERTY, CRC32_RESERVED_LEN, HEAD, HEADS_BY_FLAG, crc32
 from rmqstore.scan import kernels
@@ -19,7 +18,6 @@ from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, Bool, u64
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.records import scan_file
-from rmqstore.scan.resync import ENTRY_SIZE
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import Mapper, jobs_or_default
@@ -81,15 +79,9 @@ class LogRows:
         passing = PassOptions(store.path, tuple(sorted(store.config.given.items())), self.options, crosscheck=False)
         self.findings = Findings(keep=0)
         self.results: list[LogResult] = []
-        queues: list[tuple[MappedFileQueue, int]] = []
-        if store.commitlog is not None:
-            queues.append((store.commitlog, 0))
-        if store.dledger is not None:
-            queues.append((store.dledger.data, ENTRY_SIZE))
-        for queue, lead in queues:
-            if queue.files:
-                work = PassWork(jobs_or_default(jobs, queue.bytes_on_disk), mapper=mapper)
-                self.results.append(read_log(queue, passing, self.findings, lead=lead, work=work))
+        for queue, lead in store.logs:
+            work = PassWork(jobs_or_default(jobs, queue.bytes_on_disk), mapper=mapper)
+            self.results.append(read_log(queue, passing, self.findings, lead=lead, work=work))
         if not self.results:
             raise NotAStore(f"{store.path} has no file of a log")
 

@@ -18,7 +18,6 @@ import orjson
 from rmqstore.files.disk.sparse import data_end
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.store import Store
-from rmqstore.formats import dledger
 from rmqstore.formats.message import Fault, Message
 from rmqstore.messages.lines import MessageLines
 from rmqstore.messages.rows import BodyStyle, Row, record_is_sound
@@ -126,12 +125,8 @@ class Log:
 
 def logs_of(store: Store, what: str = "messages") -> list[Log]:
     """Return the logs of a store in address order. `what`: "messages" for both, or "commitlog" or "dledger"."""
-    out = []
-    if what in ("messages", "commitlog") and store.commitlog is not None and store.commitlog.files:
-        out.append(Log("commitlog", store.commitlog, 0))
-    if what in ("messages", "dledger") and store.dledger is not None and store.dledger.data.files:
-        out.append(Log("dledger", store.dledger.data, dledger.ENTRY.size))
-    return sorted(out, key=lambda log: log.queue.start)
+    logs = [Log("dledger" if lead else "commitlog", queue, lead) for queue, lead in store.logs]
+    return sorted((log for log in logs if what in ("messages", log.name)), key=lambda log: log.queue.start)
 
 
 @dataclass(frozen=True, slots=True)
