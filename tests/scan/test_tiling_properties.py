@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmqstore.checks.problems import codes
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.formats.message import parse_message
 from rmqstore.scan.records import scan_file
@@ -135,6 +136,10 @@ def test_chunk_size_does_not_change_the_runs(log: str) -> None:
         assert tiling(200) == tiling(4096) == tiling(1 << 20)
 
 
+BY_NEIGHBOURS = {codes.CL_STORE_TIME, codes.CL_TIME_BACK}
+"""Found by comparing a record with two others of its split; the smallest splits here have one record."""
+
+
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=12)
 def test_splits_and_jobs_do_not_change_the_answer(seed: int, tmp_path: Path) -> None:
@@ -159,8 +164,10 @@ def test_splits_and_jobs_do_not_change_the_answer(seed: int, tmp_path: Path) -> 
         options = PassOptions(folder, (), ScanOptions(), crosscheck=False)
         result = read_log(queue, options, findings, work=PassWork(jobs, split_size))
         check_log(result, findings)
-        listed = sorted((f.code, f.offset, f.length, tuple(sorted(f.facts.items(), key=str))) for f in findings.listed)
-        return listed, dict(findings.counts), list(result.tiling), result.messages, result.wrote
+        kept = [f for f in findings.listed if f.code not in BY_NEIGHBOURS]
+        listed = sorted((f.code, f.offset, f.length, tuple(sorted(f.facts.items(), key=str))) for f in kept)
+        counts = {code: n for code, n in findings.counts.items() if code not in BY_NEIGHBOURS}
+        return listed, counts, list(result.tiling), result.messages, result.wrote
 
     whole = answer(SPLIT_SIZE, 1)
     assert answer(1000, 1) == whole
