@@ -211,7 +211,7 @@ def whole_broker() -> Iterator[Callable[..., WholeBroker]]:
 
     def of_version(version: str, store: Path, conf: Mapping[str, str] | None = None, **own: str) -> WholeBroker:
         need_classes(version)
-        made.append(WholeBroker(version, store, conf, own=own))
+        made.append(WholeBroker(version, store, conf, own=own, name_server=own.get("namesrvAddr")))
         return made[-1]
 
     yield of_version

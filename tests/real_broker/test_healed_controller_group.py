@@ -1,0 +1,168 @@
+"""A healed node joins its controller group again: real brokers replicate to it and elect it.
+
+The controller is the one that knew the nodes before the damage, as in production: a new controller would start with
+epoch 1, and a node refuses to be the master of an epoch that is not after its last one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqstore.files.store import open_store
+from rmqstore.formats.controller import parse_epoch_file
+from rmqstore.views.compare.compare import compare
+from tests import damage
+from tests.command import run_json
+from tests.real_broker.whole_broker import WholeBroker
+from tests.repair.salvaging import Row, rows
+
+VERSION = "5.4.0"
+TOPICS = ("Order_11", "Pay_11_Topic")
+CONF = {
+    "brokerName": "broker-11",
+    "mappedFileSizeCommitLog": "65536",
+    "mappedFileSizeConsumeQueue": "2000",
+    "maxHashSlotNum": "100",
+    "maxIndexNum": "400",
+    "enableControllerMode": "true",
+}
+_PATIENCE = 120  # seconds
+
+
+class Group:
+    """Nodes A and B with their controller, which runs in the name server."""
+
+    def __init__(self, folder: Path, whole_broker: Callable[..., WholeBroker]) -> None:
+        self._new = whole_broker
+        self.names = whole_broker(VERSION, folder / "unused")
+        self.names.start_name_server(controller=True)
+        self.stores = {name: folder / name for name in ("a", "b")}
+        self.brokers: dict[str, WholeBroker] = {}
+        self.conf = CONF | {"controllerAddr": self.names.dledger_address, "namesrvAddr": self.names.name_server}
+
+    def start(self, name: str) -> None:
+        self.brokers[name] = self._new(VERSION, self.stores[name], None, **self.conf)
+        self.brokers[name].start()
+
+    def log(self, name: str) -> str:
+        return self.brokers[name].log()
+
+    def produce(self, count: int) -> None:
+        """Sends to every topic; fails if a message is not acknowledged."""
+        for topic in TOPICS:
+            assert len(self.names.produce(topic, count)) == count
+
+    def wait_equal(self) -> None:
+        """Waits until the slave has all that the master has."""
+        wait(lambda: len({last(store) for store in self.stores.values()}) == 1)
+
+    def heal(self, name: str, replica: Path) -> None:
+        """Plans with the node's broker.conf, which tells the role, and applies; nothing may be lost."""
+        store = self.stores[name]
+        conf = store.parent / f"{name}.conf"
+        conf.write_text("".join(f"{k}={v}\n" for k, v in (self.conf | {"storePathRootDir": str(store)}).items()))
+        words = ("recover", str(store), "-c", str(conf), "--replica", str(replica))
+        planned = run_json(*words, exit_code=1)
+        force = ("--force", str(planned["digest"])) if planned["brakes"] else ()
+        done = run_json(*words, "--apply", *force, exit_code=0)
+        assert done["loss"]["messages"] == 0  # type: ignore[index]
+        assert done["facts"]["restored"]["messages"] > 0  # type: ignore[index]
+        report = run_json("verify", str(store), "-c", str(conf), exit_code=0)
+        assert report["clean"] is True, report
+
+    def reads_all(self, expected: int) -> None:
+        """A consumer gets every message of the topics from the master there is now, from the first to the last."""
+        for topic in TOPICS:
+            got = self.names.read(topic)
+            assert len(got) == expected
+            by_queue: dict[int, list[int]] = {}
+            for message in got:
+                by_queue.setdefault(message.queue_id, []).append(message.queue_offset)
+            assert all(offsets == list(range(len(offsets))) for offsets in by_queue.values())
+
+
+@pytest.fixture
+def group(tmp_path: Path, whole_broker: Callable[..., WholeBroker]) -> Group:
+    """A is the master, B its slave in sync; both run."""
+    made = Group(tmp_path, whole_broker)
+    made.start("a")
+    wait(lambda: "Begin to change to master" in made.log("a"))
+    made.start("b")
+    made.produce(300)
+    made.wait_equal()
+    return made
+
+
+def wait(until: Callable[[], bool]) -> None:
+    end = time.monotonic() + _PATIENCE
+    while not until():
+        assert time.monotonic() < end
+        time.sleep(0.5)
+
+
+def last(store: Path) -> int:
+    found = rows(store)
+    return found[-1].offset if found else -1
+
+
+def hurt(store: Path) -> list[Row]:
+    """Damages three records, and deletes the second file of the log."""
+    found = rows(store)
+    for row in (found[12], found[90], found[91]):
+        damage.garble(row.path, row.at, 60)
+    sorted({row.path for row in found})[1].unlink()
+    return found
+
+
+def epochs(store: Path) -> list[int]:
+    return [entry.epoch for entry in parse_epoch_file((store / "epochFileCheckpoint").read_bytes()).entries]
+
+
+def assert_equal_logs(group: Group) -> None:
+    answer = compare(open_store(group.stores["a"]), open_store(group.stores["b"]), jobs=1)
+    assert (answer.relation, answer.store.damaged, answer.other.damaged) == ("equal", 0, 0), answer.divergence
+
+
+@pytest.mark.slow
+def test_a_healed_follower_replicates_and_is_elected(group: Group) -> None:
+    group.brokers["b"].stop()
+    group.brokers["a"].stop()
+    hurt(group.stores["b"])
+    group.heal("b", group.stores["a"])
+    group.start("a")
+    group.start("b")
+    group.produce(20)
+    group.wait_equal()
+    assert "Begin to change to slave" in group.log("b")
+    assert "exception" not in group.log("b").lower()
+    assert_equal_logs(group)
+    before = epochs(group.stores["b"])
+    group.brokers["a"].kill()
+    wait(lambda: "Begin to change to master" in group.log("b"))
+    group.produce(10)
+    assert epochs(group.stores["b"])[-1] > before[-1]
+    group.reads_all(300 + 20 + 10)
+
+
+@pytest.mark.slow
+def test_a_healed_former_master_replicates_and_is_elected_again(group: Group) -> None:
+    group.brokers["a"].kill()
+    wait(lambda: "Begin to change to master" in group.log("b"))
+    group.produce(10)
+    hurt(group.stores["a"])
+    group.heal("a", group.stores["b"])  # the new master runs meanwhile
+    group.start("a")
+    group.produce(20)
+    group.wait_equal()
+    assert "Begin to change to slave" in group.log("a")
+    assert "exception" not in group.log("a").lower()
+    assert_equal_logs(group)
+    assert epochs(group.stores["a"]) == epochs(group.stores["b"])
+    group.brokers["b"].kill()
+    wait(lambda: "Begin to change to master" in group.log("a"))
+    group.produce(10)
+    group.reads_all(300 + 10 + 20 + 10)
