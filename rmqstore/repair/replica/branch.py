@@ -36,7 +36,7 @@ def proved_until(store: Store, verified: Verified, replica: Replica, place: Plac
         return place.start
     if place.log.lead:
         return _by_term(replica, place, [span for span, _ in found])
-    end = max(_by_index(verified, place, found), _by_epoch(store, replica))
+    end = max(_by_index(verified, place, found), common_epoch_end(store, replica))
     return max((stop for (_, stop), _ in found if stop <= end), default=place.start)
 
 
@@ -68,7 +68,7 @@ def _by_index(verified: Verified, place: Place, found: list[tuple[Span, Message]
     return place.start
 
 
-def _by_epoch(store: Store, replica: Replica) -> int:
+def common_epoch_end(store: Store, replica: Replica) -> int:
     """Return the offset up to which both nodes have the last common epoch; 0 without one.
 
     Source: EpochFileCache#findConsistentPoint (RocketMQ 5.4.0)

@@ -23,9 +23,10 @@ from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.plan.wording import first_notes
 from rmqstore.repair.recover import plan_recovery
-from rmqstore.repair.replica.branch import proved_until
+from rmqstore.repair.replica.branch import common_epoch_end, proved_until
 from rmqstore.repair.replica.healed_store import HealedStore, build, messages_in
 from rmqstore.repair.replica.judge import judge
+from rmqstore.repair.replica.lost_end import compare_lost_end
 from rmqstore.repair.replica.merge import merged
 from rmqstore.repair.replica.places import OUTVOTED, Place, Wishes, find_places
 from rmqstore.repair.replica.proof import Proof, prove
@@ -111,7 +112,7 @@ class Healing:
                 for part, proved in self._parts(place, having, proofs):
                     allowed[part] = proved
                     if not proved:
-                        self._not_covered(part, proofs)
+                        self._not_covered(part)
         known = {name for _, name in self.proofs}
         for replica in self.replicas:
             if replica.name not in known:
@@ -128,15 +129,26 @@ class Healing:
         def wanted(span: Span) -> bool:
             return not meets(span, apart)
 
-        found = {replica.name: prove(log, replica, places, wanted) for replica in replicas}
+        found = {r.name: self._by_epochs(prove(log, r, places, wanted), r) for r in replicas}
         for name, proof in found.items():
+            self.proofs[log.queue.name, name] = proof
             if proof.diverges_at is not None:
-                self.notes.append(
-                    f"{name} diverges from this store at offset {proof.diverges_at:,} of the {log.queue.name}: "
-                    "nothing after it is taken"
-                )
-        self.proofs |= {(log.queue.name, name): proof for name, proof in found.items()}
+                self._diverges(log, name, proof)
         return found
+
+    def _diverges(self, log: LogResult, name: str, proof: Proof) -> None:
+        self.proofs[log.queue.name, name] = proof
+        self.notes.append(
+            f"{name} diverges from this store at offset {proof.diverges_at:,} of the {log.queue.name}: "
+            "nothing after it is taken"
+        )
+
+    def _by_epochs(self, proof: Proof, replica: Replica) -> Proof:
+        """Let a divergence begin where the common epochs end, if the records there are damaged and prove nothing."""
+        if proof.diverges_at is None:
+            return proof
+        end = common_epoch_end(self.store, replica)
+        return replace(proof, diverges_at=end) if proof.equal_until <= end < proof.diverges_at else proof
 
     def _parts(
         self, place: Place, replicas: Sequence[Replica], proofs: Mapping[str, Proof]
@@ -150,16 +162,23 @@ class Healing:
 
     def _proved_until(self, place: Place, replica: Replica, proof: Proof) -> int:
         if proof.covers(place):
-            return place.stop
+            if place.stop < place.log.wrote:
+                return place.stop
+            end = compare_lost_end(self.store, self.verified, replica, place)
+            if end.diverges_at is None:
+                return place.stop
+            self._diverges(place.log, replica.name, replace(proof, diverges_at=end.diverges_at))
+            return max(end.agreed, min(end.diverges_at, proved_until(self.store, self.verified, replica, place)))
         differs = proof.diverges_at is not None and proof.diverges_at < place.start
         if differs or place.kind == OUTVOTED:
             return place.start
         return proved_until(self.store, self.verified, replica, place)
 
-    def _not_covered(self, place: Place, proofs: Mapping[str, Proof]) -> None:
+    def _not_covered(self, place: Place) -> None:
+        proofs = [proof for (log, _), proof in self.proofs.items() if log == place.log.queue.name]
         if not proofs:
             self.notes.append(f"no replica has a {place.log.queue.name}: nothing is taken for offset {place.start:,}")
-        elif all(proof.diverges_at is None for proof in proofs.values()):
+        elif all(proof.diverges_at is None for proof in proofs):
             self.notes.append(
                 f"no record after offset {place.start:,} is equal in a replica: nothing is taken for offset "
                 f"{place.start:,} to {place.stop:,}"
@@ -167,7 +186,7 @@ class Healing:
 
     def nothing_needed(self) -> str:
         """Return why the replicas are not needed; the user may have given the stores in the wrong order."""
-        text = f"{self.store.path} has no damage that a replica can repair"
+        text = "; ".join([f"{self.store.path} has no damage that a replica can repair", *self.notes])
         fillers = sum(len(filler_spans(self.store, log)) for log in self.verified.logs.results)
         if fillers and not self.wishes.fillers:
             return f"{text}; --heal-fillers restores what earlier repairs replaced by fillers"

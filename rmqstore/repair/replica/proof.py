@@ -13,7 +13,7 @@ from enum import Enum
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.errors import Refused
 from rmqstore.repair.log.records_near import first_behind, last_before, records_between
-from rmqstore.repair.log.spans import Span
+from rmqstore.repair.log.spans import Span, overlapping
 from rmqstore.repair.replica.places import Place
 from rmqstore.repair.replica.replica import Replica
 from rmqstore.scan.tiling import Kind
@@ -24,7 +24,7 @@ _SAMPLES = 64  # files of which the first records are compared
 class _State(Enum):
     EQUAL = 1
     DIFFERENT = 2
-    NOTHING = 3  # the replica has no good record there
+    NOTHING = 3  # no good record of the replica starts there
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,31 +54,30 @@ def prove(log: LogResult, replica: Replica, places: Sequence[Place], wanted: Cal
     `wanted` returns whether to compare a record; fillers and suspect records are not compared.
     Errors: Refused if nothing proves that it is a replica.
     """
-    spans = {span for span in _samples(log) if wanted(span)}
-    for place in places:
-        spans.update(span for at in (place.start, place.stop) for span in _around(log, at) if wanted(span))
-    equal, different = [], []
-    for span in sorted(spans):
-        state = _state(log, replica, span)
-        if state is _State.EQUAL:
-            equal.append(span)
-        elif state is _State.DIFFERENT:
-            different.append(span)
+    near = {at for place in places for at in place.span} | {replica.last_sound(log.lead, log.wrote)}
+    spans = {*_samples(log), *(span for at in near for span in _around(log, at))}
+    found: dict[_State, list[Span]] = {state: [] for state in _State}
+    for span in sorted(filter(wanted, spans)):
+        found[_state(log, replica, span)].append(span)
+    equal, different = found[_State.EQUAL], found[_State.DIFFERENT]
     if not equal:
         raise Refused(
             _no_proof(log, replica, different), "give another node of the same group, or a copy of this store"
         )
     until = equal[-1][1]
-    behind = [start for start, _ in different if start >= until]
-    if not behind:
+    behind = next((start for start, _ in different if start >= until), None)
+    if behind is None:  # after a divergence, few records of the two logs start at the same offset
+        rest = (span for span in found[_State.NOTHING] if span[0] >= until)
+        behind = next((span[0] for span in rest if _inside(replica, log.lead, span)), None)
+    if behind is None:
         return Proof(len(equal), until, None)
-    for span in records_between(log, until, behind[0]):
+    for span in records_between(log, until, behind):
         state = _state(log, replica, span) if wanted(span) else _State.NOTHING
         if state is _State.DIFFERENT:
             return Proof(len(equal), until, span[0])
         if state is _State.EQUAL:
             until = span[1]
-    return Proof(len(equal), until, behind[0])
+    return Proof(len(equal), until, behind)
 
 
 def _no_proof(log: LogResult, replica: Replica, different: Sequence[Span]) -> str:
@@ -99,6 +98,11 @@ def _state(log: LogResult, replica: Replica, span: Span) -> _State:
     if len(own) == stop - start and own == replica.bytes_at(log.lead, start, stop):
         return _State.EQUAL
     return _State.DIFFERENT if replica.sound_record(log.lead, start) else _State.NOTHING
+
+
+def _inside(replica: Replica, lead: int, span: Span) -> bool:
+    """Return whether a record starts within the replica's good records."""
+    return bool(overlapping(replica.sound(lead, [span]), span[0], span[0] + 1))
 
 
 def _samples(log: LogResult) -> Iterator[Span]:

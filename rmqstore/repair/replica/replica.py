@@ -27,6 +27,7 @@ from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import jobs_or_default
 
 _LEADS = (0, dledger.ENTRY.size)
+_LAST_FILES = 3
 _SMALL = 8 << 30  # bytes of log that are quickly read
 
 
@@ -85,6 +86,15 @@ class Replica:
             committed = committed_end(self.store.dledger, result.tiling)
             end = min(end, committed if committed is not None else since)
         return max(end, since)
+
+    def last_sound(self, lead: int, before: int) -> int:
+        """Return the end of the last good record in its last files that start before an offset; `before` if none is."""
+        queue = self.log(lead)
+        files = [f for f in queue.files if f.start < before] if queue is not None else []
+        for file in files[: -_LAST_FILES - 1 : -1]:  # a broker creates files ahead
+            if runs := self.sound(lead, [(file.start, file.stop)]):
+                return runs[-1][1]
+        return before
 
     @property
     def damaged(self) -> bool:

@@ -18,7 +18,7 @@ import numpy as np
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems import codes
 from rmqstore.files.records import MAX_RECORD
-from rmqstore.files.store import ConsumeQueueFiles, QueueKind
+from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats import consumequeue, dledger, properties
 from rmqstore.formats.message import BLANK_SIZE, MIN_SIZE, Fault
 from rmqstore.repair.log.redispatch import QueueRows
@@ -311,20 +311,24 @@ def _one_life(units: Table) -> tuple[Table, int]:
 
 def _entries_behind(evidence: Evidence, log: LogResult) -> set[int]:
     """Return the messages of the consecutive entries that DLedger's index has after the end of the data."""
-    out: set[int] = set()
-    files = evidence.store.dledger
+    return {pos + log.lead for pos, _ in entries_behind(evidence.store, log)}
+
+
+def entries_behind(store: Store, log: LogResult) -> Iterator[tuple[int, dict[str, int]]]:
+    """Yield (position, unit) of the consecutive entries that DLedger's index has after the end of the data."""
+    files = store.dledger
     if files is None or not log.lead or not log.messages:
-        return out
+        return
     size, end, number = log.queue.file_size, log.wrote, log.entries.last_index + 1
     for chunk in unit_chunks(files.index, dledger.INDEX_UNIT, start=dledger.index_at(number), chunk=_CHUNK):
-        for unit in chunk.units:
-            pos, length, index = int(unit["pos"]), int(unit["size"]), int(unit["index"])
+        for row in chunk.units:
+            unit = {name: int(row[name]) for name in ("pos", "size", "index", "term")}
+            pos, length = unit["pos"], unit["size"]
             fresh = pos % size == 0 and 0 <= pos - end < size
-            if index != number or not (pos == end or fresh) or not log.lead < length <= size:
-                return out
-            out.add(pos + log.lead)
+            if unit["index"] != number or not (pos == end or fresh) or not log.lead < length <= size:
+                return
+            yield pos, unit
             end, number = pos + length, number + 1
-    return out
 
 
 def _consumed(ledger: Ledger, evidence: Evidence, log: LogResult, floor: int) -> int:

@@ -1,0 +1,131 @@
+"""Compares a replica's records with what a store still knows of the lost end of its log.
+
+No record of the store's log follows there, so the records alone do not show whether the replica has the same history.
+But other files may know of the lost messages:
+
+* the index has the hash of each message's unique key;
+* DLedger's index has position, size and term of each entry;
+* consume queue units have queue, queue offset and size;
+* in controller mode, the epochs of both nodes.
+
+One damaged witness is no divergence: after a divergence, all of them contradict the replica up to its end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rmqstore.checks.verify import Verified
+from rmqstore.files.records import message_at
+from rmqstore.files.store import Store
+from rmqstore.formats import dledger, index, properties
+from rmqstore.formats.message import Message
+from rmqstore.repair.log.spans import overlapping
+from rmqstore.repair.replica.branch import common_epoch_end
+from rmqstore.repair.replica.places import Place
+from rmqstore.repair.replica.replica import Replica
+from rmqstore.repair.salvage.evidence.table import Evidence
+from rmqstore.repair.salvage.evidence.values import Expected
+from rmqstore.repair.salvage.loss import entries_behind
+from rmqstore.scan.tiling import Kind
+
+
+@dataclass(slots=True)
+class LostEnd:
+    """What the witnesses say about a replica's records in the lost end of a log; global offsets of records.
+
+    `agreed` is the end of the last record that the index proves, `diverges_at` the start of the first one that is
+    contradicted, without a later record that agrees.
+    """
+
+    agreed: int
+    diverges_at: int | None = None
+
+
+def compare_lost_end(store: Store, verified: Verified, replica: Replica, place: Place) -> LostEnd:
+    """Compare the place at the end of a log, which no record of the log follows, with a replica's records."""
+    lead = place.log.lead
+    keys = _keys(verified, place)
+    units = Evidence(store, verified).about([place.span]).at
+    entries = {pos + lead: unit for pos, unit in entries_behind(store, place.log)}
+    by_key, by_unit = LostEnd(place.start), LostEnd(place.start)
+    for at in sorted({*keys, *units, *entries}):
+        start = at - lead
+        if not place.start <= start < place.stop or not _has(replica, lead, start, start + 1):
+            continue
+        message = _record(replica, lead, start)
+        stop = start + lead + message.size if message is not None else start
+        proved = _proved(replica, message, start, keys.get(at, set()), entries.get(at))
+        agrees = proved if proved is not None else _fits(message, units.get(at))
+        if proved is not None:
+            _note(by_key, start, stop, agrees=proved)
+        if agrees is not None:
+            _note(by_unit, start, stop, agrees=agrees)
+    found = [
+        at for at in (by_key.diverges_at, by_unit.diverges_at, _other_epoch(store, replica, place)) if at is not None
+    ]
+    first = min(found, default=None)
+    return LostEnd(by_key.agreed if first is None else min(by_key.agreed, first), first)
+
+
+def _note(end: LostEnd, start: int, stop: int, *, agrees: bool) -> None:
+    if agrees:
+        end.agreed, end.diverges_at = stop, None
+    elif end.diverges_at is None:
+        end.diverges_at = start
+
+
+def _keys(verified: Verified, place: Place) -> dict[int, set[int]]:
+    """Return the key hashes that the index has by offset of the message."""
+    out: dict[int, set[int]] = {}
+    if verified.index is not None:
+        lead = place.log.lead
+        offset, hashes = verified.index.hashes(place.start + lead, place.stop + lead)
+        for at, key in zip(offset.tolist(), hashes.tolist(), strict=True):
+            out.setdefault(at, set()).add(key)
+    return out
+
+
+def _proved(
+    replica: Replica, message: Message | None, start: int, keys: set[int], entry: dict[str, int] | None
+) -> bool | None:
+    """Return whether index and DLedger's index have this record or another one; None if they do not tell."""
+    if message is None:
+        return False if keys or entry else None
+    if entry is not None:
+        raw = replica.bytes_at(dledger.ENTRY.size, start, start + dledger.ENTRY.size)
+        theirs = dledger.ENTRY.parse(raw)
+        return all(theirs[name] == entry[name] for name in ("pos", "size", "index", "term"))
+    key = properties.parse_properties(message.properties).get(properties.UNIQ_KEY)
+    if not keys or not key:
+        return None
+    return index.key_hash(index.key_text(message.topic_text, key)) in keys
+
+
+def _fits(message: Message | None, unit: Expected | None) -> bool | None:
+    """Return whether a consume queue unit fits a record; None without a unit."""
+    if unit is None or message is None:
+        return None if unit is None else False
+    slot = unit.slot
+    theirs = message.topic_text, message.queue_id, message.queue_offset
+    return theirs == (slot.topic, slot.queue_id, slot.queue_offset) and unit.size in (None, message.size)
+
+
+def _record(replica: Replica, lead: int, start: int) -> Message | None:
+    queue = replica.log(lead)
+    return message_at(queue, start + lead) if queue is not None and replica.sound_record(lead, start) else None
+
+
+def _has(replica: Replica, lead: int, low: int, high: int) -> bool:
+    """Return whether a replica has good records in a range."""
+    return bool(overlapping(replica.sound(lead, [(low, high)]), low, high))
+
+
+def _other_epoch(store: Store, replica: Replica, place: Place) -> int | None:
+    """Return where the common epochs end, if this store's log continued there, in an epoch of its own."""
+    end = common_epoch_end(store, replica)
+    dirty = [run.stop for run in place.log.tiling.tail() if run.kind is Kind.DIRTY]
+    reached = max([place.lost_until, *dirty])
+    if not place.start <= end < min(reached, place.stop):
+        return None
+    return end if _has(replica, place.log.lead, end, place.stop) else None

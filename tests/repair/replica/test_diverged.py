@@ -1,0 +1,201 @@
+"""`recover --replica` with a replica that has another history behind some offset, on the command line.
+
+A store and a replica of each kind of group. In classic HA and DLedger, the branch has the messages of the fixture up to
+the fork, and others after it, as a second master or leader would have written. The controller group has a real one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from rmqstore.append.dledger.dledger_log import DLedgerLog
+from rmqstore.append.messages.encoder import NewMessage
+from rmqstore.append.store.message_store import MessageStore
+from rmqstore.files.store import open_store
+from rmqstore.formats.dledger import BODY_OFFSET
+from tests import damage
+from tests.append.rewriting import again, options_like
+from tests.command import run, run_json
+from tests.repair.replica.pairs import log_files
+from tests.repair.salvaging import Row, rows
+from tests.stores import clone, meta, unpack
+from tests.untouched import snapshot
+
+FORK = 250
+_SKIPPED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Diverged:
+    """Two nodes with equal records before record number `fork`, which begins at `offset` in both logs."""
+
+    store: Path
+    replica: Path
+    found: list[Row]
+    fork: int
+    offset: int
+    role: str
+
+    def hurt(self, *numbers: int) -> None:
+        """Damages records of the store, by their distance from the fork."""
+        for number in numbers:
+            row = self.found[self.fork + number]
+            damage.garble(row.path, row.at - row.lead, row.lead + 60)
+
+    def start(self, number: int) -> int:
+        row = self.found[self.fork + number]
+        return row.offset - row.lead
+
+    def words(self) -> tuple[str, ...]:
+        return "recover", str(self.store), "--replica", str(self.replica)
+
+    @property
+    def named(self) -> str:
+        return f"{self.replica} diverges from this store at offset {self.offset:,}"
+
+
+def branch(name: str, target: Path) -> Path:
+    """The messages of a fixture up to the fork, then others; in DLedger, those are of the next term."""
+    store = open_store(unpack(name))
+    group = store.dledger
+    options = options_like(unpack(name), dict(meta(name).settings), meta(name).version)
+    if group is not None:
+        options = replace(options, dledger=group.self_id, term=1)
+    found = [row.message for row in rows(unpack(name))]
+    with MessageStore.create(target, options) as writer:
+        for number, message in enumerate(found):
+            if number == FORK and isinstance(writer.log, DLedgerLog):
+                writer.log.store.member.term += 1
+            if not FORK <= number < FORK + _SKIPPED:
+                writer.put(again(message) if number < FORK else another(again(message)))
+    return target
+
+
+def another(message: NewMessage) -> NewMessage:
+    """A message of the same size, sent by another client a millisecond later."""
+    given = re.sub(rb"(UNIQ_KEY\x01)..", rb"\1ZZ", message.properties)
+    return replace(message, store_timestamp=message.store_timestamp + 1, properties=given)
+
+
+def pair(tmp_path: Path, store: Path, replica: Path, role: str) -> Diverged:
+    own, theirs = rows(store), rows(replica)
+    fork = next(n for n, row in enumerate(own) if row.message != theirs[n].message)
+    lead = own[fork].lead
+    assert own[fork].offset == theirs[fork].offset
+    assert lead in (0, BODY_OFFSET)
+    assert not {row.offset for row in own[fork + 1 :]} <= {row.offset for row in theirs[fork + 1 :]}
+    copy = tmp_path / "damaged"
+    clone(store, copy)
+    return Diverged(copy, replica, rows(copy), fork, own[fork].offset - lead, role)
+
+
+def classic(tmp_path: Path) -> tuple[Path, Path, str]:
+    return unpack("5.4.0-master"), branch("5.4.0-master", tmp_path / "branch"), "master"
+
+
+def dledger(tmp_path: Path) -> tuple[Path, Path, str]:
+    return unpack("5.4.0-dledger3-n0"), branch("5.4.0-dledger3-n0", tmp_path / "branch"), "dledger-group"
+
+
+def controller(_: Path) -> tuple[Path, Path, str]:
+    return unpack("5.4.0-controller-master"), unpack("5.4.0-controller-diverged"), "controller"
+
+
+Nodes = Callable[[Path], tuple[Path, Path, str]]
+
+
+@pytest.fixture(params=[classic, controller, dledger], ids=lambda make: make.__name__)
+def nodes(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Path, str]:
+    make: Nodes = request.param
+    return make(tmp_path)
+
+
+@pytest.fixture(params=["former", "new"])
+def diverged(request: pytest.FixtureRequest, nodes: tuple[Path, Path, str], tmp_path: Path) -> Diverged:
+    """Both directions: either node may be the one that is damaged."""
+    one, other, role = nodes
+    return pair(tmp_path, other, one, role) if request.param == "former" else pair(tmp_path, one, other, role)
+
+
+def test_bytes_come_from_before_the_fork_only(diverged: Diverged) -> None:
+    whole = log_files(diverged.store)
+    diverged.hurt(-20, 12)
+    words = (*diverged.words(), "--role", "single")
+    planned = run_json(*words, exit_code=1)
+    restored = planned["facts"]["restored"]  # type: ignore[index]
+    assert [place["offset"] for place in restored["places"]] == [diverged.start(-20)]
+    assert restored["replicas"][0]["diverges_at"] == diverged.offset
+    assert any(diverged.named in note for note in planned["notes"])  # type: ignore[attr-defined]
+    assert planned["loss"]["messages"] == 1  # type: ignore[index]
+    force = ("--force", str(planned["digest"])) if planned["brakes"] else ()
+    run_json(*words, "--apply", *force, exit_code=0)
+    lost = diverged.found[diverged.fork + 12]
+    healed = log_files(diverged.store)
+    for name, content in whole.items():
+        low, high = (lost.at - lost.lead, lost.stop) if name == lost.path.name else (0, 0)
+        assert healed[name][:low] + healed[name][high:] == content[:low] + content[high:]
+
+
+def test_the_divergence_is_named_where_all_damage_is_far_before_it(diverged: Diverged) -> None:
+    whole = log_files(diverged.store)
+    diverged.hurt(-90)
+    answer = run(*diverged.words(), "--role", "single", "--apply")
+    assert answer.exit_code == 0, answer.output
+    assert diverged.named in answer.stdout
+    assert log_files(diverged.store) == whole
+
+
+@pytest.mark.parametrize("extend", [(), ("--extend",)], ids=["damage", "extend"])
+@pytest.mark.parametrize("number", [1, 12])
+def test_damage_behind_the_fork_alone_is_refused(number: int, extend: tuple[str, ...], diverged: Diverged) -> None:
+    diverged.hurt(number)
+    before = snapshot(diverged.store)
+    answer = run(*diverged.words(), "--role", diverged.role, *extend, "--apply")
+    assert (answer.exit_code, diverged.named in answer.stderr) == (5, True), answer.output
+    assert snapshot(diverged.store) == before
+
+
+def test_damage_at_the_fork_is_refused(diverged: Diverged) -> None:
+    """The epochs name the fork; otherwise the first record behind it that differs is named."""
+    diverged.hurt(0)
+    before = snapshot(diverged.store)
+    answer = run(*diverged.words(), "--role", diverged.role, "--apply")
+    assert (answer.exit_code, "diverges from this store at offset" in answer.stderr) == (5, True), answer.output
+    assert (f"offset {diverged.offset:,} of" in answer.stderr) == (diverged.role == "controller")
+    assert snapshot(diverged.store) == before
+
+
+def test_a_sound_store_is_not_extended_from_another_branch(diverged: Diverged) -> None:
+    before = snapshot(diverged.store)
+    answer = run(*diverged.words(), "--extend", "--role", diverged.role, "--apply")
+    assert (answer.exit_code, diverged.named in answer.stderr) == (5, True), answer.output
+    assert snapshot(diverged.store) == before
+
+
+def lose_the_end(diverged: Diverged, number: int) -> None:
+    for row in diverged.found[diverged.fork + number :]:
+        damage.garble(row.path, row.at - row.lead, row.lead + row.size)
+
+
+def test_a_lost_end_is_not_taken_from_another_branch(diverged: Diverged) -> None:
+    """No record behind the fork is left, but queues, index, epochs and DLedger's index know of them."""
+    lose_the_end(diverged, 0)
+    before = snapshot(diverged.store)
+    answer = run(*diverged.words(), "--role", "single", "--apply")
+    assert (answer.exit_code, diverged.named in answer.stderr) == (5, True), answer.output
+    assert snapshot(diverged.store) == before
+
+
+def test_of_a_lost_end_the_common_part_is_taken(diverged: Diverged) -> None:
+    lose_the_end(diverged, -5)
+    planned = run_json(*diverged.words(), "--role", "single", exit_code=1)
+    restored = planned["facts"]["restored"]  # type: ignore[index]
+    assert restored["replicas"][0]["diverges_at"] == diverged.offset
+    assert restored["messages"] == 5
+    (place,) = restored["places"]
+    assert (place["offset"], place["offset"] + place["length"]) == (diverged.start(-5), diverged.offset)
