@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import islice
 
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.errors import Refused
@@ -18,6 +19,7 @@ from rmqstore.repair.replica.places import Place
 from rmqstore.repair.replica.replica import Replica
 from rmqstore.scan.tiling import Kind
 
+_BORDERS = 3  # borders of files at which other file sizes are proved
 _SAMPLES = 64  # files of which the first records are compared
 
 
@@ -54,6 +56,7 @@ def prove(log: LogResult, replica: Replica, places: Sequence[Place], wanted: Cal
     `wanted` returns whether to compare a record; fillers and suspect records are not compared.
     Errors: Refused if nothing proves that it is a replica.
     """
+    _refuse_other_sizes(log, replica)
     near = {at for place in places for at in place.span} | {replica.last_sound(log.lead, log.wrote)}
     spans = {*_samples(log), *(span for at in near for span in _around(log, at))}
     found: dict[_State, list[Span]] = {state: [] for state in _State}
@@ -78,6 +81,43 @@ def prove(log: LogResult, replica: Replica, places: Sequence[Place], wanted: Cal
         if state is _State.EQUAL:
             until = span[1]
     return Proof(len(equal), until, behind)
+
+
+def _refuse_other_sizes(log: LogResult, replica: Replica) -> None:
+    """Refuse a replica with other file sizes, in which records cross a border of files.
+
+    A log never has a record across a border, so messages after the first border have other offsets. If no record
+    crosses, as in a copy with joined files, the addresses are the same.
+    Errors: Refused.
+    """
+    theirs = replica.log(log.lead)
+    if theirs is None or theirs.file_size == log.queue.file_size:
+        return
+    small, large = sorted((theirs.file_size, log.queue.file_size))
+    low, high = max(theirs.start, log.queue.start), min(theirs.stop, log.wrote)
+    borders = (at for at in range(low // small * small + small, high, small) if at % large)
+    crossed = _crossed_there if theirs.file_size == large else _crossed_here
+    for border in islice(borders, _BORDERS):
+        if crossed(log, replica, border):
+            raise Refused(
+                f"{replica.name} is not a replica: its {log.queue.name} has files of {theirs.file_size:,} bytes, those "
+                f"of this store have {log.queue.file_size:,}, and a record crosses offset {border:,}, where one ends",
+                "give another node of the same group, or a copy of this store",
+            )
+
+
+def _crossed_there(log: LogResult, replica: Replica, border: int) -> bool:
+    """Return whether a record of the replica crosses an offset."""
+    runs = overlapping(replica.sound(log.lead, [(border, border + 1)]), border, border + 1)
+    return bool(runs) and runs[0][0] < border and not replica.sound_record(log.lead, border)
+
+
+def _crossed_here(log: LogResult, _: Replica, border: int) -> bool:
+    """Return whether a record of the log crosses an offset."""
+    run = log.tiling.find(border)
+    if run is None or run.kind is not Kind.RECORDS or run.start == border:
+        return False
+    return next((start for start, _ in first_behind(log, border)), -1) != border
 
 
 def _no_proof(log: LogResult, replica: Replica, different: Sequence[Span]) -> str:
