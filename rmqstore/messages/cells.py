@@ -16,6 +16,7 @@ import numpy as np
 import orjson
 
 from rmqstore.formats.text.controls import escape_json
+from rmqstore.messages.text import csv_quoted
 from rmqstore.scan import native
 from rmqstore.scan.kernels import I64, U8, Bool
 
@@ -86,18 +87,11 @@ def _escaped(text: bytes) -> bytes:
     return escape_json(orjson.dumps(text.decode("latin-1")).decode().encode("latin-1")[1:-1])
 
 
-def cell_text(text: bytes) -> bytes:
-    """Return a text as a cell of CSV, quoted if necessary."""
-    if any(mark in text for mark in (b'"', b",", b"\n", b"\r")):
-        return b'"' + text.replace(b'"', b'""') + b'"'
-    return text
-
-
 _WRITTEN: dict[int, Callable[[bytes], bytes]] = {
     native.BASE64: lambda text: b2a_base64(text, newline=False),
     native.HEX: lambda text: text.hex().encode(),
     native.ESCAPED: _escaped,
-    native.CELL: cell_text,
+    native.CELL: csv_quoted,
 }
 
 Part = bytes | Rows | Spans

@@ -60,14 +60,17 @@ def escaped(text: str) -> str:
 
 def csv_of(rows: list[dict[str, Any]]) -> str:
     """As the standard library writes it, without control characters."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
+    lines = []
     for row in rows:
         inner = row.pop("message", {})
         cells = [*row.values(), *inner.values()]
         cells = [str(c).lower() if isinstance(c, bool) else dumps(c) if isinstance(c, dict) else c for c in cells]
-        writer.writerow(["" if c is None else escaped(c) if isinstance(c, str) else c for c in cells])
-    return out.getvalue()
+        out = io.StringIO()  # lines that end with CR LF: some versions quote only the characters of the line end
+        csv.writer(out, lineterminator="\r\n").writerow(
+            ["" if c is None else escaped(c) if isinstance(c, str) else c for c in cells]
+        )
+        lines.append(out.getvalue().removesuffix("\r\n") + "\n")
+    return "".join(lines)
 
 
 @pytest.mark.quick_rows(10)
@@ -217,13 +220,13 @@ def test_records_with_wrong_crcs_say_so(as_csv: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["", "a", "a,b", 'a"b', "a\nb", "用", "\udcff", " a ", {"a": "b,c"}, {}, None, True, 5]
+    "value", ["", "a", "a,b", 'a"b', "a\nb", "a\rb", "用", "\udcff", " a ", {"a": "b,c"}, {}, None, True, 5]
 )
 def test_csv_cells_are_what_the_library_writes(value: Any) -> None:
     out = io.StringIO()
     plain = "" if value is None else "true" if value is True else dumps(value) if isinstance(value, dict) else value
-    csv.writer(out, lineterminator="\n").writerow([plain, "x"])
-    assert csv_cell(value) + b",x\n" == out.getvalue().encode("utf-8", "backslashreplace")
+    csv.writer(out, lineterminator="\r\n").writerow([plain, "x"])
+    assert csv_cell(value) + b",x\r\n" == out.getvalue().encode("utf-8", "backslashreplace")
 
 
 @pytest.mark.parametrize(
@@ -248,6 +251,16 @@ def test_tags_with_an_escape_are_the_same_on_both_ways(fast: bool, monkeypatch: 
     )
     assert (row["tags"], row["keys"]) == ("red\\u001b[31m", "k")
     assert json.loads(row["properties"]) == {"TAGS": "red\x1b[31m", "KEYS": "k"}
+
+
+@pytest.mark.parametrize("few", [0, 100])
+@pytest.mark.parametrize("export", [True, False])
+def test_a_lone_cr_does_not_end_a_row_of_csv(export: bool, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_lines, "FEW", few)
+    lines = MessageLines(csv=True, export=export)
+    text = lines.header().decode() + text_of(lines, _columns([b"TAGS\1a\rb\2KEYS\1k\2"]))
+    (row,) = csv.DictReader(io.StringIO(text, newline=""))
+    assert (row["tags"], row["keys"]) == ("a\rb", "k")
 
 
 @pytest.mark.parametrize("native", [True, False])
